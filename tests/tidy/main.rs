@@ -65,7 +65,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("flash-units", &[]),
     ("flash-waiting", &["flash-prompt"]),
     ("flash-prompt", &[]),
-    ("flash-checks", &["flash-engine", "flash-http", "flash-server", "flash-worker"]),
+    ("flash-checks", &["flash-engine", "flash-http", "flash-prompt", "flash-server", "flash-worker"]),
 ];
 
 /// Crates that make system calls.

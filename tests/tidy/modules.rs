@@ -74,7 +74,7 @@ const ORDERS: &[(&str, &[&str])] = &[
             "verdict",
             "diagnosis",
             "pools",
-            "words",
+            "display",
             "recorder",
             "roles",
             "roll_call",

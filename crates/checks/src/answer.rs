@@ -4,16 +4,14 @@ use flash_http::{
     Answer, AnswerBody, AnswerHead, AnswerTo, BadAnswer, HandBack, Speech, Status, parse_answer,
 };
 
-use crate::text::{cuts, elements, is_field_value, is_token, split_line, trim_blanks};
+use crate::text::{cuts, elements, field, is_field_value, prefixes, split_line, trim_blanks};
 
 /// Limits of a head: the usual one, and one that short inputs reach.
 const LIMITS: [usize; 2] = [32 * 1024, 100];
 /// The limit of fields that `flash_http::answer` documents.
 const FIELDS_MAX: usize = 100;
-/// Limits of the prefixes of one input that are tried: their number, and their bytes in total.
-const PREFIXES_MAX: usize = 48;
-const PREFIX_BYTES_MAX: usize = 64 * 1024;
-
+/// Pieces of one input whose ends are tried.
+const PIECES_MAX: usize = 48;
 /// Checks `input`: a line with any of the words `cgi`, `head` and `upgrade`, followed by the bytes received from
 /// an upstream.
 pub fn answer(input: &[u8]) {
@@ -47,12 +45,9 @@ fn arrivals(
         Ok(AnswerHead::Interim { head_len }) => *head_len,
         Ok(AnswerHead::Partial) | Err(_) => bytes.len() + 1,
     };
-    let count = (PREFIX_BYTES_MAX / (bytes.len() + 1)).min(PREFIXES_MAX);
-    let step = bytes.len() / (count + 1) + 1;
-    let around_end = head_len.saturating_sub(8).min(bytes.len())..(head_len + 8).min(bytes.len());
-    let pieces = cuts(bytes).into_iter().take(count);
     let mut refused_at = None;
-    let mut ends: Vec<usize> = (0..bytes.len()).step_by(step).chain(around_end).chain(pieces).collect();
+    let mut ends: Vec<usize> =
+        prefixes(bytes, head_len).chain(cuts(bytes).into_iter().take(PIECES_MAX)).collect();
     ends.sort_unstable();
     for end in ends {
         match parse(&bytes[..end]) {
@@ -110,12 +105,6 @@ fn status(text: &[u8]) -> Option<u16> {
 
 /// Names as sent, with their values, in order.
 type Fields<'b> = Vec<(&'b [u8], &'b [u8])>;
-
-fn field(line: &[u8]) -> Option<(&[u8], &[u8])> {
-    let colon = line.iter().position(|&byte| byte == b':')?;
-    let (name, value) = (&line[..colon], trim_blanks(&line[colon + 1..]));
-    (is_token(name) && is_field_value(value)).then_some((name, value))
-}
 
 fn all<'b>(fields: &Fields<'b>, wanted: &str) -> Vec<&'b [u8]> {
     let found = fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case(wanted.as_bytes()));

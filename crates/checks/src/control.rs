@@ -1,35 +1,20 @@
-//! Messages between the supervisor and the other processes: a message that decodes encodes to the same bytes,
-//! within the bounds.
+//! Messages between the supervisor and the other processes.
 
-use std::fs::File;
-use std::os::fd::OwnedFd;
+use flash_worker::codec::encode;
+use flash_worker::control::{decode_notice, decode_order, encode_order};
 
-use crate::messages::{notice_again, order_again};
-
-/// The longest notice: the counters or stalls of a worker.
-const NOTICE_BYTES_MAX: usize = 1 + 8 + 60 * 1024;
+use crate::messages::{descriptors, message};
 
 /// Checks `input`, a message in either direction.
 pub fn control(input: &[u8]) {
-    let descriptors = |count| -> Vec<OwnedFd> {
-        (0..count).map(|_| File::open("/dev/null").expect("/dev/null opens").into()).collect()
+    let order_again = |bytes: &[u8], given| {
+        let order = decode_order(bytes, descriptors(given)).ok()?;
+        let (bytes, descriptor) = encode_order(&order);
+        Some((bytes, descriptor.is_some()))
     };
-    if let Some((bytes, needed)) = order_again(input, descriptors(1)) {
-        assert_eq!(bytes.first(), input.first(), "another order");
-        assert_eq!(order_again(&bytes, descriptors(needed)), Some((bytes.clone(), needed)));
-        for length in 0..bytes.len() {
-            assert_eq!(order_again(&bytes[..length], descriptors(1)), None, "cut to {length}");
-        }
-        for fewer in 0..needed {
-            assert_eq!(order_again(&bytes, descriptors(fewer)), None, "decoded without its descriptor");
-        }
+    message(input, |bytes| order_again(bytes, 1).map(|(bytes, _)| bytes));
+    if let Some((bytes, needs_descriptor)) = order_again(input, 1) {
+        assert_eq!(order_again(&bytes, 0).is_some(), !needs_descriptor, "without its descriptor");
     }
-    if let Some(bytes) = notice_again(input) {
-        assert_eq!(bytes.first(), input.first(), "another notice");
-        assert!(bytes.len() <= NOTICE_BYTES_MAX);
-        // If a report is not valid UTF-8 or too long, only a part of it stays the same.
-        if std::str::from_utf8(&bytes[1..]).is_ok() {
-            assert_eq!(notice_again(&bytes).as_ref(), Some(&bytes));
-        }
-    }
+    message(input, |bytes| decode_notice(bytes).ok().map(|notice| encode(&notice)));
 }

@@ -16,7 +16,7 @@ mod date;
 mod fastcgi_response;
 mod gateway;
 mod hot_list;
-pub mod messages;
+mod messages;
 mod negotiate;
 mod path;
 mod protocol;
@@ -27,42 +27,34 @@ mod store;
 mod text;
 mod warm;
 
-pub use answer::answer;
-pub use body::body;
-pub use conditional::conditional;
-pub use config::config;
-pub use control::control;
-pub use date::date;
-pub use fastcgi_response::fastcgi_response;
-pub use gateway::gateway;
-pub use hot_list::hot_list;
-pub use negotiate::negotiate;
-pub use path::path;
-pub use protocol::protocol;
-pub use range::range;
-pub use request::request;
-pub use store::store;
-pub use warm::warm;
-
 /// A check of one input.
 pub type Check = fn(&[u8]);
 
-/// Every check, by the name of its fuzz target and its corpus.
-pub const TARGETS: &[(&str, Check)] = &[
-    ("answer", answer),
-    ("body", body),
-    ("conditional", conditional),
-    ("config", config),
-    ("control", control),
-    ("date", date),
-    ("fastcgi_response", fastcgi_response),
-    ("gateway", gateway),
-    ("hot_list", hot_list),
-    ("negotiate", negotiate),
-    ("path", path),
-    ("protocol", protocol),
-    ("range", range),
-    ("request", request),
-    ("store", store),
-    ("warm", warm),
-];
+/// Exports each check, and lists it by its name.
+macro_rules! checks {
+    ($($name:ident),*) => {
+        $(pub use $name::$name;)*
+
+        /// Every check, by the name of its fuzz target and its corpus.
+        pub const TARGETS: &[(&str, Check)] = &[$((stringify!($name), $name)),*];
+    };
+}
+
+checks!(
+    answer,
+    body,
+    conditional,
+    config,
+    control,
+    date,
+    fastcgi_response,
+    gateway,
+    hot_list,
+    negotiate,
+    path,
+    protocol,
+    range,
+    request,
+    store,
+    warm
+);

@@ -6,14 +6,11 @@ use flash_http::request::first_line;
 use flash_http::{BadHead, Head, HeadLimits, Request, head_end, parse_head};
 
 use crate::request_reference::{Expected, expected};
-use crate::text::cuts;
+use crate::text::{cuts, prefixes};
 
 /// Limits low enough for short inputs to reach.
 const SMALL: HeadLimits = HeadLimits { head_bytes: 200, fields: 4, target_bytes: 24 };
 
-/// Limits of the prefixes of one input that are tried: their number, and their bytes in total.
-const PREFIXES_MAX: usize = 48;
-const PREFIX_BYTES_MAX: usize = 64 * 1024;
 /// This many bytes arrive one by one; the rest arrives at once.
 const SINGLE_BYTES_MAX: usize = 1_024;
 
@@ -34,7 +31,7 @@ pub fn request(input: &[u8]) {
                 "the parser waits for more although the head is too large"
             );
         }
-        prefixes(input, &limits, outcome(&whole));
+        beginnings(input, &limits, outcome(&whole));
         arrivals(input, &limits, outcome(&whole));
     }
     for bytes_max in [0, 10, input.len()] {
@@ -91,12 +88,8 @@ fn same(request: &Request<'_>, expected: &Expected<'_>) {
 
 /// No head is accepted before its last byte has come, none is refused that can become valid, and the bytes
 /// after it do not matter.
-fn prefixes(input: &[u8], limits: &HeadLimits, whole: Outcome) {
-    let count = (PREFIX_BYTES_MAX / (input.len() + 1)).min(PREFIXES_MAX);
-    let step = input.len() / (count + 1) + 1;
-    let end = whole.ok().flatten().unwrap_or(input.len());
-    let around_end = end.saturating_sub(8)..(end + 8).min(input.len());
-    for length in (0..input.len()).step_by(step).chain(around_end) {
+fn beginnings(input: &[u8], limits: &HeadLimits, whole: Outcome) {
+    for length in prefixes(input, whole.ok().flatten().unwrap_or(input.len())) {
         match (outcome(&parse_head(&input[..length], limits)), whole) {
             (Ok(None), Ok(Some(head_len))) => {
                 assert!(length < head_len, "a complete head was not accepted at {length}");

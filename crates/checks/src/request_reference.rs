@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 
 use flash_http::{Body, HeadLimits, Method, Version};
 
-use crate::text::{elements, is_token, trim_blanks};
+use crate::text::{elements, field, is_token};
 
 /// The content of a valid head.
 pub(crate) struct Expected<'b> {
@@ -79,7 +79,7 @@ pub(crate) fn expected<'b>(input: &'b [u8], limits: &HeadLimits) -> Option<Expec
         return None;
     }
     let (path, query, target_host) = split_target(method, target)?;
-    let fields = FieldLines(lines.map(field).collect::<Option<_>>()?);
+    let fields = FieldLines(lines.map(lower_field).collect::<Option<_>>()?);
     if fields.0.len() > limits.fields {
         return None;
     }
@@ -133,11 +133,8 @@ fn lines(text: &[u8]) -> Option<Vec<&[u8]>> {
     lines.iter().all(|line| !line.contains(&b'\r') && !line.contains(&b'\n')).then_some(lines)
 }
 
-fn field(line: &[u8]) -> Option<(Vec<u8>, &[u8])> {
-    let colon = line.iter().position(|&byte| byte == b':')?;
-    let (name, value) = (&line[..colon], trim_blanks(&line[colon + 1..]));
-    let is_value = value.iter().all(|&byte| byte == b'\t' || !byte.is_ascii_control());
-    (is_token(name) && is_value).then(|| (name.to_ascii_lowercase(), value))
+fn lower_field(line: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    field(line).map(|(name, value)| (name.to_ascii_lowercase(), value))
 }
 
 fn method_of(token: &[u8]) -> Method {

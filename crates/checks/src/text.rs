@@ -41,6 +41,24 @@ pub(crate) fn is_token(text: &[u8]) -> bool {
         })
 }
 
+/// The name and the value of a field line.
+pub(crate) fn field(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let colon = line.iter().position(|&byte| byte == b':')?;
+    let (name, value) = (&line[..colon], trim_blanks(&line[colon + 1..]));
+    (is_token(name) && is_field_value(value)).then_some((name, value))
+}
+
+/// Lengths of prefixes to try: some all over the input, and those around `end`. Their number is bounded, and so are their bytes
+/// in total.
+pub(crate) fn prefixes(input: &[u8], end: usize) -> impl Iterator<Item = usize> {
+    const PREFIXES_MAX: usize = 48;
+    const PREFIX_BYTES_MAX: usize = 64 * 1024;
+    let count = (PREFIX_BYTES_MAX / (input.len() + 1)).min(PREFIXES_MAX);
+    let step = input.len() / (count + 1) + 1;
+    let around_end = end.saturating_sub(8).min(input.len())..(end + 8).min(input.len());
+    (0..input.len()).step_by(step).chain(around_end)
+}
+
 /// Where pieces of the input end, in order. The places depend only on the bytes, so that a failure can be
 /// repeated.
 pub(crate) fn cuts(input: &[u8]) -> Vec<usize> {

@@ -2,7 +2,15 @@
 
 use std::fmt;
 
-use flash_engine::{FileKind, FileStat, Finding, JobId, Opened, Outcome, Part, SiteId, Task};
+use flash_engine::{
+    FileKind, FileStat, Finding, JobId, Opened, Outcome, Part, ServerId, SiteId, Task, UpstreamId,
+};
+use flash_prompt::OwnedFd;
+use flash_prompt::table::{BlockKey, Place};
+use flash_worker::codec::encode;
+use flash_worker::control::{InForce, Notice};
+use flash_worker::gateway_protocol::{Answer as Told, Connect};
+use flash_worker::store_protocol::{self, Answer, FromWorker, Named, Request, ToWorker};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -431,7 +439,7 @@ fn message() -> Bytes {
     let file = || std::sync::Arc::new(std::fs::File::open("/dev/null").unwrap().into());
     let task = (id(), 0..11u8, any::<u16>(), path(), any::<bool>(), any::<u64>(), 0..600_000u64).prop_map(
         move |(id, kind, site, path, json, offset, length_bytes)| {
-            let task = match kind {
+            let task: Task<OwnedFd> = match kind {
                 0 => Task::Find { site: SiteId(site), path: path.into() },
                 1 => Task::List { site: SiteId(site), path: path.into(), json },
                 2 => Task::Fill { file: file(), block: offset },
@@ -444,7 +452,8 @@ fn message() -> Bytes {
                 9 => Task::GiveBack { file: file(), offset, length_bytes: (!json).then_some(length_bytes) },
                 _ => Task::Read { file: file(), offset, length_bytes },
             };
-            flash_checks::messages::encode_task(id, &task)
+            let needs_descriptor = task.file().is_some();
+            (encode(&(id, &task)), usize::from(needs_descriptor))
         },
     );
     let opened = || {
@@ -456,7 +465,7 @@ fn message() -> Bytes {
     let outcome = (id(), 0..10u8, opened(), vec(prop::option::of(opened()), 3), path(), any::<i32>())
         .prop_map(|(id, kind, plain, coded, path, number)| {
             let coded: [_; 3] = coded.try_into().unwrap();
-            let outcome = match (kind, plain) {
+            let outcome: Outcome<OwnedFd> = match (kind, plain) {
                 (0, Opened { file: Some(file), stat }) => Outcome::Listed(file, stat),
                 (0 | 1, plain) => Outcome::Found(Finding::File { plain, coded, path }),
                 (2, _) if number < 0 => Outcome::Found(Finding::Script),
@@ -470,7 +479,7 @@ fn message() -> Bytes {
                 (8, _) => Outcome::Written,
                 _ => Outcome::Lost,
             };
-            flash_checks::messages::encode_outcome(id, &outcome)
+            (encode(&(id, &outcome)), outcome.files().count())
         });
     prop_oneof![task, outcome]
         .prop_map(|(bytes, needed)| [&[needed as u8], bytes.as_slice()].concat())
@@ -484,47 +493,79 @@ fn messages_to_and_from_helpers() {
 
 #[test]
 fn messages_to_and_from_the_supervisor() {
-    let tag = select((1..=28u8).chain([0, 255]).collect::<Vec<_>>());
-    let rest = prop_oneof![vec(any::<u8>(), 8), vec(any::<u8>(), 0..20), vec(any::<u8>(), 4_090..4_100)];
-    run(flash_checks::control, (tag, rest).prop_map(|(tag, rest)| [&[tag], rest.as_slice()].concat()));
+    let raw = (0..26u8, vec(any::<u8>(), 0..12)).prop_map(|(tag, rest)| [&[tag], rest.as_slice()].concat());
+    let text = prop_oneof!["\\PC{0,20}", "[aä]{4090,4100}"];
+    let notice = (0..7u8, any::<u64>(), text, any::<bool>()).prop_map(|(kind, number, text, seccomp)| {
+        encode(&match kind {
+            0 => Notice::Ready(InForce { landlock: seccomp.then_some(number as u8), seccomp }),
+            1 => Notice::WantHelper,
+            2 => Notice::EndHelper(number),
+            3 => Notice::Report(text),
+            4 => Notice::Stats(number, text),
+            5 => Notice::Stalls(number, text),
+            _ => Notice::Pong,
+        })
+    });
+    run(flash_checks::control, prop_oneof![raw, notice]);
 }
 
 #[test]
 fn messages_of_the_store() {
-    let numbers = |count: usize| vec(any::<u8>(), 4 * count);
     let number = || prop_oneof![Just(0u32), Just(1), any::<u32>()];
-    let request = (select(vec![1u8, 2, 3, 7]), numbers(12))
-        .prop_map(|(tag, rest)| [&[0, tag][..], if tag == 1 { rest.as_slice() } else { &[] }].concat());
-    let answer = (4..=6u8, numbers(3))
-        .prop_map(|(tag, rest)| [&[1, tag][..], if tag == 5 { rest.as_slice() } else { &[] }].concat());
-    let notices = vec((number(), number()), 0..20).prop_map(|notices| {
-        let bytes = notices.iter().flat_map(|(slot, uses)| [slot.to_le_bytes(), uses.to_le_bytes()]);
-        [&[2, 8][..], bytes.collect::<Vec<_>>().as_flattened()].concat()
+    let key = (any::<[u64; 3]>(), any::<[i64; 2]>(), number()).prop_map(
+        |([device, inode, size_bytes], [modified_ns, changed_ns], block)| BlockKey {
+            device,
+            inode,
+            size_bytes,
+            modified_ns,
+            changed_ns,
+            block,
+        },
+    );
+    let request = prop_oneof![
+        (key, number()).prop_map(|(key, length)| Request::Want(key, length)),
+        select(vec![Request::Filled, Request::Failed, Request::NoMemory, Request::GiveUp]),
+    ];
+    let answer = prop_oneof![
+        (any::<u64>(), number()).prop_map(|(offset, length)| Answer::Fill(Place { offset, length })),
+        select(vec![Answer::There, Answer::Joined, Answer::Refused, Answer::GivenUp]),
+    ];
+    let notice = (number(), number()).prop_map(|(slot, uses)| match uses {
+        0 => store_protocol::Notice::Released(slot),
+        uses => store_protocol::Notice::Used(slot, uses),
     });
     let text = || vec(any::<u8>(), 0..40);
-    let named = (numbers(2), text(), text()).prop_map(|(numbers, root, path)| {
-        [&[2, 9][..], &numbers[..], &(root.len() as u16).to_le_bytes(), &root, &path].concat()
+    let named = (number(), number(), text(), text()).prop_map(|(slot, block, root, path)| Named {
+        slot,
+        block,
+        root,
+        path,
     });
-    let leaving = (0..20usize).prop_flat_map(numbers).prop_map(|slots| [&[3][..], slots.as_slice()].concat());
-    run(flash_checks::store, prop_oneof![request, answer, notices, named, leaving]);
+    let from_worker = prop_oneof![
+        vec(notice, 0..20).prop_map(FromWorker::Notices),
+        vec(named, 0..4).prop_map(FromWorker::Names)
+    ];
+    let to_worker = prop_oneof![Just(ToWorker::Known), vec(number(), 0..20).prop_map(ToWorker::Leaving)];
+    let message = prop_oneof![
+        request.prop_map(|message| (0u8, encode(&message))),
+        answer.prop_map(|message| (1, encode(&message))),
+        from_worker.prop_map(|message| (2, encode(&message))),
+        to_worker.prop_map(|message| (3, encode(&message))),
+    ];
+    run(flash_checks::store, message.prop_map(|(kind, bytes)| [&[kind], bytes.as_slice()].concat()));
 }
 
 #[test]
 fn messages_of_the_gateway() {
-    let message = (1..=4u8).prop_flat_map(|tag| {
-        let rest = match tag {
-            2 => 8,
-            4 => 5,
-            _ => 12,
-        };
-        vec(any::<u8>(), rest).prop_map(move |mut rest| {
-            if tag == 4 {
-                // Whether the server is up.
-                rest[4] %= 3;
-            }
-            [&[tag], rest.as_slice()].concat()
-        })
-    });
+    let server = || {
+        any::<[u16; 2]>().prop_map(|[upstream, server]| ServerId { upstream: UpstreamId(upstream), server })
+    };
+    let message = prop_oneof![
+        (any::<u64>(), server()).prop_map(|(link, server)| encode(&Connect { link, server })),
+        (any::<u64>(), any::<i32>()).prop_map(|(link, errno)| encode(&Told::NotConnected { link, errno })),
+        any::<u64>().prop_map(|link| encode(&Told::Connected { link })),
+        (server(), any::<bool>()).prop_map(|(server, is_up)| encode(&Told::Probed { server, is_up })),
+    ];
     run(flash_checks::gateway, message);
 }
 

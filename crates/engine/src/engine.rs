@@ -210,7 +210,7 @@ impl<M: Machine> Engine<M> {
     /// Takes a connection to a server that [`Gateway::connect`](crate::Gateway::connect) asked for.
     pub fn handle_connected(&mut self, machine: &mut M, link: Key, socket: M::Socket) {
         self.links.connected(machine, link, socket, self.core.clock.ms());
-        self.wires.wake(&mut self.links);
+        self.wires.wake(&mut self.links, &self.exchanges);
     }
 
     /// Hears that a connection that [`Gateway::connect`](crate::Gateway::connect) asked for was not made.
@@ -225,20 +225,20 @@ impl<M: Machine> Engine<M> {
         if let Some(report) = report {
             machine.report(&report);
         }
-        self.wires.wake(&mut self.links);
+        self.wires.wake(&mut self.links, &self.exchanges);
     }
 
     /// Serves the connection to a server, whose socket is ready. Does nothing if it is already closed.
     pub fn handle_link_ready(&mut self, machine: &mut M, link: Key, ready: Readiness) {
         self.links.ready(machine, link, ready, self.core.clock.ms());
-        self.wires.wake(&mut self.links);
+        self.wires.wake(&mut self.links, &self.exchanges);
     }
 
     /// Hears that the probes of a server have begun to fail, or to succeed ([`Gateway`](crate::Gateway)). A server that
     /// is down gets no requests, unless all servers of its upstream are down. Does nothing if there is no such server.
     pub fn handle_probed(&mut self, machine: &mut M, server: ServerId, is_up: bool) {
         self.links.probed(machine, server, is_up, self.core.clock.ms());
-        self.wires.wake(&mut self.links);
+        self.wires.wake(&mut self.links, &self.exchanges);
     }
 
     /// The events that a connection to a server waits for. A level-triggered loop needs them; None if it is
@@ -273,7 +273,7 @@ impl<M: Machine> Engine<M> {
         wires.time_out(&mut turn);
         self.links.resume(machine, now_ms);
         self.links.close_idle(now_ms);
-        self.wires.wake(&mut self.links);
+        self.wires.wake(&mut self.links, &self.exchanges);
         self.core.spool.give_back(&mut self.core.jobs, now_ms);
         self.start_jobs(machine);
         self.core.caches.files.sweep(now_ms);
@@ -390,7 +390,7 @@ impl<M: Machine> Engine<M> {
     fn start_jobs(&mut self, machine: &mut M) {
         while let Some((id, job)) = self.core.jobs.next_startable() {
             if self.is_abandoned(id, job) {
-                self.close_waiters(machine, id);
+                self.drop_waiters(machine, id);
                 continue;
             }
             if !machine.start_job(id, &job.task, self.core.jobs.startable_len()) {
@@ -408,15 +408,11 @@ impl<M: Machine> Engine<M> {
             && self.wires.have_all_left(&self.exchanges, id, &job.waiters)
     }
 
-    /// Closes the connections that wait for a job, which drops the job.
-    fn close_waiters(&mut self, machine: &mut M, id: JobId) {
-        let waiters = self.core.jobs.waiters(id);
-        for waiter in waiters {
-            let opener = self.exchanges.get(waiter).map(|exchange| exchange.opener);
-            if let Some(opener) = opener {
-                let (mut turn, wires) = self.turn(machine);
-                wires.close(&mut turn, opener.connection);
-            }
+    /// Drops the exchanges that wait for a job, which drops the job.
+    fn drop_waiters(&mut self, machine: &mut M, id: JobId) {
+        for waiter in self.core.jobs.waiters(id) {
+            let (mut turn, wires) = self.turn(machine);
+            wires.drop_exchange(&mut turn, waiter);
         }
     }
 }

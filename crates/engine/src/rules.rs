@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use flash_http::EncodedSlash;
 use flash_http::negotiate::Coding;
 use flash_http::types::TypeTable;
+use serde::{Deserialize, Serialize};
 
 use crate::access_log::LogFormat;
 use crate::admission::AdmissionRules;
@@ -14,15 +15,15 @@ use crate::limits::{CONTENTS_MAX, HEAD_ALIGN_BYTES, KNOWN_REQUESTS_MAX, VERSIONS
 use crate::schedule::{EgressRules, Policy};
 
 /// A site, as an index into [`Rules::sites`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SiteId(pub u16);
 
 /// An upstream, as an index into [`Rules::upstreams`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct UpstreamId(pub u16);
 
 /// A server of an upstream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ServerId {
     /// Its upstream.
     pub upstream: UpstreamId,

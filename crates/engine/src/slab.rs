@@ -2,8 +2,10 @@
 //! place. All modules of the engine use it. The key types for exchanges, clients and versions are here too,
 //! so that modules can share them.
 
+use serde::{Deserialize, Serialize};
+
 /// The place of an item and its generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Key {
     index: u32,
     generation: u32,

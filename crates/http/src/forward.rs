@@ -9,28 +9,37 @@ use std::net::{IpAddr, SocketAddr};
 
 use memchr::memchr;
 
-use crate::hop::{Field, Named, is_hop_by_hop};
+use crate::hop::{Field, Named, elements, is_hop_by_hop};
 use crate::request::fields::parse_length;
 use crate::request::line::{is_token_byte, split_authority};
 use crate::request::{Body, FIELDS_MAX, Method, Request, Version};
 use crate::response::push_number;
 
-/// Room for the fields of most requests.
-const USUAL_FIELDS: usize = 16;
+/// A request as its wire has received it: HTTP/1 takes it from a head ([`Inbound::of_head`]); another version of HTTP has
+/// fields of its own for method, scheme and authority.
+#[derive(Clone, Debug)]
+pub struct Inbound<'a> {
+    /// Its path, query, host and version.
+    pub request: &'a Request<'a>,
+    /// The method; it is case-sensitive.
+    pub method: &'a [u8],
+    /// The scheme of the client's connection: `http` or `https`.
+    pub scheme: &'a str,
+    /// The host with its port, if it has one; empty if the client sent none.
+    pub authority: &'a [u8],
+    /// The names and values of the fields, in order.
+    pub fields: Vec<Field<'a>>,
+}
 
-/// The facts about a request that are not in its head.
+/// The facts about a request that its client does not send.
 #[derive(Clone, Copy, Debug)]
 pub struct Forwarding<'a> {
     /// The client's address. An IPv4-mapped IPv6 address is written as IPv4.
     pub peer: SocketAddr,
-    /// The scheme of the client's connection: `http` or `https`.
-    pub scheme: &'a str,
     /// The address that the client connected to, if it is known. Only for CGI.
     pub server: Option<SocketAddr>,
     /// A new request identifier, for a client that sent none of 1 to 128 letters, digits, and `_.:-`.
     pub request_id: &'a str,
-    /// The framing of the body to the upstream. It can differ from the client's.
-    pub body: Body,
     /// Whether to pass on the client's `Upgrade` (RFC 9110 section 7.8). After a 101, Flash must then relay
     /// all bytes unread. This is only for HTTP/1.1 clients whose `Connection` has `upgrade`. It has no effect
     /// for CGI, or if the client sent no `Upgrade`.
@@ -48,33 +57,65 @@ pub struct Script<'a> {
     pub path_info: &'a [u8],
 }
 
-/// Calls `field` with the name and value of each field of `head`, in order. `head` is a request head that
-/// [`crate::parse_head`] has accepted. Does nothing for any other bytes that have no valid fields.
-pub fn each_field<'b>(head: &'b [u8], mut field: impl FnMut(&'b [u8], &'b [u8])) {
-    let leading = head.iter().take_while(|&&byte| byte == b'\r' || byte == b'\n').count();
-    let Some(line_feed) = memchr(b'\n', &head[leading..]) else {
-        return;
-    };
-    let mut table = [httparse::EMPTY_HEADER; FIELDS_MAX];
-    let parsed = httparse::parse_headers(&head[leading + line_feed + 1..], &mut table);
-    if let Ok(httparse::Status::Complete((_, headers))) = parsed {
-        headers.iter().for_each(|header| field(header.name.as_bytes(), header.value));
+impl<'a> Inbound<'a> {
+    /// A request of HTTP/1. `head` is the head that `request` was parsed from; other bytes have no fields.
+    pub fn of_head(request: &'a Request<'a>, head: &'a [u8], scheme: &'a str) -> Self {
+        let fields = fields(head);
+        let mut words = request.line.split(|&byte| byte == b' ');
+        let method = words.next().unwrap_or_default();
+        let of_target = words.next().and_then(split_authority).map(|(authority, _)| authority);
+        let of_field = || fields.iter().find(|(name, _)| name.eq_ignore_ascii_case(b"host"));
+        // RFC 9112 section 3.2.2: the host in the target wins.
+        let authority = of_target.or_else(|| of_field().map(|(_, value)| *value)).unwrap_or_default();
+        let authority = if request.host.is_empty() { b"" } else { authority };
+        Self { request, method, scheme, authority, fields }
+    }
+
+    /// How often an OPTIONS request may still be forwarded (RFC 9110 section 7.6.2). With 0, Flash must answer it itself.
+    /// None if there is no bound; other methods have none.
+    pub fn max_forwards(&self) -> Option<u64> {
+        let is_options = self.request.method == Method::Options;
+        let hops = |(name, value): &Field<'_>| is_max_forwards(name).then(|| parse_length(value)).flatten();
+        self.fields.iter().filter(|_| is_options).find_map(hops)
+    }
+
+    /// Whether a request of HTTP/1 asks to change the protocol of its connection (RFC 9110, section 7.8) to one that can be
+    /// passed on. One with a body does not, because its body would have to come first. HTTP/2 is another way to send
+    /// requests: they would pass by every rule of this server.
+    pub fn asks_upgrade(&self) -> bool {
+        let has_body = !matches!(self.request.body, Body::None | Body::Length(0));
+        if self.request.version == Version::Http10 || has_body {
+            return false;
+        }
+        let begins = |text: &[u8], start: &[u8]| {
+            text.get(..start.len()).is_some_and(|text| text.eq_ignore_ascii_case(start))
+        };
+        let is_http = |protocol: &[u8]| begins(protocol, b"h2") || begins(protocol, b"http");
+        let mut protocols = self.values(b"upgrade").flat_map(elements).peekable();
+        let has_upgrade = protocols.peek().is_some();
+        let mut options = self.values(b"connection").flat_map(elements);
+        let is_named = options.any(|option| option.eq_ignore_ascii_case(b"upgrade"));
+        has_upgrade && is_named && !protocols.any(is_http)
+    }
+
+    /// The values of a field.
+    fn values(&self, wanted: &'static [u8]) -> impl Iterator<Item = &'a [u8]> {
+        let is_wanted = move |field: &&Field<'a>| field.0.eq_ignore_ascii_case(wanted);
+        self.fields.iter().filter(is_wanted).map(|(_, value)| *value)
     }
 }
 
-/// How often an OPTIONS request may still be forwarded (RFC 9110 section 7.6.2). With 0, Flash must answer it itself. None
-/// if there is no bound; other methods have none.
-pub fn max_forwards(request: &Request<'_>, head: &[u8]) -> Option<u64> {
-    if request.method != Method::Options {
-        return None;
-    }
-    let mut hops = None;
-    each_field(head, |name, value| {
-        if hops.is_none() && is_max_forwards(name) {
-            hops = parse_length(value);
+/// The fields of a request head.
+fn fields(head: &[u8]) -> Vec<Field<'_>> {
+    let leading = head.iter().take_while(|&&byte| byte == b'\r' || byte == b'\n').count();
+    let Some(line_feed) = memchr(b'\n', &head[leading..]) else { return Vec::new() };
+    let mut table = [httparse::EMPTY_HEADER; FIELDS_MAX];
+    match httparse::parse_headers(&head[leading + line_feed + 1..], &mut table) {
+        Ok(httparse::Status::Complete((_, headers))) => {
+            headers.iter().map(|header| (header.name.as_bytes(), header.value)).collect()
         }
-    });
-    hops
+        _ => Vec::new(),
+    }
 }
 
 fn is_max_forwards(name: &[u8]) -> bool {
@@ -86,37 +127,36 @@ fn is_request_id(value: &[u8]) -> bool {
         && value.iter().all(|byte| byte.is_ascii_alphanumeric() || b"_.:-".contains(byte))
 }
 
-/// Appends the HTTP/1.1 head of a request to an upstream. `head` is the head that `request` was parsed from.
+/// Appends the HTTP/1.1 head of a request to an upstream, up to the framing of its body, which [`end_proxy_head`] adds.
 ///
 /// The target is in origin-form, with path and query as the client sent them. `Host` is empty if an HTTP/1.0
 /// client sent none (RFC 9112 section 3.2). The client's fields are passed on, except those that concern only
 /// its connection or only Flash, and those that only a proxy before the upstream can know (`X-Forwarded-*`). `Via`
 /// gets one entry more (RFC 9110 section 7.6.3), and the `Max-Forwards` of OPTIONS is one less (section 7.6.2).
-pub fn write_proxy_head(out: &mut Vec<u8>, request: &Request<'_>, head: &[u8], forwarding: &Forwarding<'_>) {
-    let sent = Sent::new(request, head, forwarding);
-    out.extend_from_slice(sent.method);
+pub fn write_proxy_head(out: &mut Vec<u8>, inbound: &Inbound<'_>, forwarding: &Forwarding<'_>) {
+    let sent = Sent::new(inbound, forwarding);
+    out.extend_from_slice(inbound.method);
     out.push(b' ');
-    push_target(out, request);
+    push_target(out, inbound.request);
     out.extend_from_slice(b" HTTP/1.1\r\n");
-    push_field(out, b"Host", sent.authority);
-    let hops = max_forwards(request, head);
+    push_field(out, b"Host", inbound.authority);
+    let hops = inbound.max_forwards();
     for (name, value) in sent.passed_on() {
         match hops {
             Some(hops) if is_max_forwards(name) => push_field(out, name, &decimal(hops.saturating_sub(1))),
             _ => push_field(out, name, value),
         }
     }
-    match forwarding.body {
-        Body::None => {}
-        Body::Length(bytes) => push_field(out, b"Content-Length", &decimal(bytes)),
-        Body::Chunked => push_field(out, b"Transfer-Encoding", b"chunked"),
-    }
-    push_field(out, b"Via", if request.version == Version::Http10 { b"1.0 flash" } else { b"1.1 flash" });
+    push_field(
+        out,
+        b"Via",
+        if inbound.request.version == Version::Http10 { b"1.0 flash" } else { b"1.1 flash" },
+    );
     push_field(out, b"Forwarded", &sent.forwarded());
     push_field(out, b"X-Forwarded-For", sent.peer.as_bytes());
-    push_field(out, b"X-Forwarded-Proto", forwarding.scheme.as_bytes());
-    if !sent.authority.is_empty() {
-        push_field(out, b"X-Forwarded-Host", sent.authority);
+    push_field(out, b"X-Forwarded-Proto", inbound.scheme.as_bytes());
+    if !inbound.authority.is_empty() {
+        push_field(out, b"X-Forwarded-Host", inbound.authority);
     }
     push_field(out, b"X-Request-Id", sent.request_id);
     let protocols = sent.joined(b"upgrade", b", ");
@@ -124,26 +164,40 @@ pub fn write_proxy_head(out: &mut Vec<u8>, request: &Request<'_>, head: &[u8], f
         push_field(out, b"Connection", b"upgrade");
         push_field(out, b"Upgrade", &protocols);
     }
+}
+
+/// Ends the head of a request with the framing of its body to the upstream. It can differ from the client's.
+pub fn end_proxy_head(out: &mut Vec<u8>, body: Body) {
+    match body {
+        Body::None => {}
+        Body::Length(bytes) => push_field(out, b"Content-Length", &decimal(bytes)),
+        Body::Chunked => push_field(out, b"Transfer-Encoding", b"chunked"),
+    }
     out.extend_from_slice(b"\r\n");
 }
 
-/// Calls `param` with the name and value of each CGI meta-variable of a request. `head` is the head that
-/// `request` was parsed from.
+/// Calls `param` with the `CONTENT_LENGTH` of a body, if it is known.
+pub fn cgi_length(body: Body, param: impl FnOnce(&[u8], &[u8])) {
+    if let Body::Length(bytes) = body {
+        param(b"CONTENT_LENGTH", &decimal(bytes));
+    }
+}
+
+/// Calls `param` with the name and value of each CGI meta-variable of a request, except the one of [`cgi_length`].
 ///
 /// `REQUEST_URI` is path and query as sent, without the scheme and host of an absolute-form target, as nginx
 /// has it. A client's field becomes `HTTP_*` if its name has only letters, digits and `-`: another character
 /// could become `_` too, and then two fields would be one. The exceptions of [`write_proxy_head`] apply too.
 pub fn each_cgi_variable(
-    request: &Request<'_>,
-    head: &[u8],
+    inbound: &Inbound<'_>,
     forwarding: &Forwarding<'_>,
     script: &Script<'_>,
     mut param: impl FnMut(&[u8], &[u8]),
 ) {
-    let sent = Sent::new(request, head, forwarding);
+    let (sent, request) = (Sent::new(inbound, forwarding), inbound.request);
     server_variables(&sent, &mut param);
     script_variables(script, &mut param);
-    param(b"REQUEST_METHOD", sent.method);
+    param(b"REQUEST_METHOD", inbound.method);
     let mut target = Vec::with_capacity(request.line.len());
     push_target(&mut target, request);
     param(b"REQUEST_URI", &target);
@@ -155,10 +209,7 @@ pub fn each_cgi_variable(
             Version::Http11 => b"HTTP/1.1",
         },
     );
-    if let Body::Length(bytes) = forwarding.body {
-        param(b"CONTENT_LENGTH", &decimal(bytes));
-    }
-    if let (Some(content_type), true) = (sent.first(b"content-type"), forwarding.body != Body::None) {
+    if let (Some(content_type), true) = (inbound.values(b"content-type").next(), request.body != Body::None) {
         param(b"CONTENT_TYPE", content_type);
     }
     field_variables(&sent, &mut param);
@@ -166,7 +217,8 @@ pub fn each_cgi_variable(
 
 /// The variables about the connection.
 fn server_variables(sent: &Sent<'_>, param: &mut impl FnMut(&[u8], &[u8])) {
-    let Forwarding { server, scheme, peer, .. } = sent.forwarding;
+    let Forwarding { server, peer, .. } = sent.forwarding;
+    let Inbound { request, scheme, .. } = sent.inbound;
     param(b"GATEWAY_INTERFACE", b"CGI/1.1");
     param(b"SERVER_SOFTWARE", b"flash");
     let usual = if *scheme == "https" { 443 } else { 80 };
@@ -175,7 +227,7 @@ fn server_variables(sent: &Sent<'_>, param: &mut impl FnMut(&[u8], &[u8])) {
     let server = server.map(|server| server.ip().to_canonical());
     // RFC 3875 section 4.1.14: not empty, and in brackets if it is IPv6.
     match server {
-        _ if !sent.host.is_empty() => param(b"SERVER_NAME", sent.host),
+        _ if !request.host.is_empty() => param(b"SERVER_NAME", request.host),
         Some(IpAddr::V4(server)) => param(b"SERVER_NAME", server.to_string().as_bytes()),
         Some(IpAddr::V6(server)) => param(b"SERVER_NAME", format!("[{server}]").as_bytes()),
         None => param(b"SERVER_NAME", b"localhost"),
@@ -206,12 +258,13 @@ fn script_variables(script: &Script<'_>, param: &mut impl FnMut(&[u8], &[u8])) {
 
 /// The variables `HTTP_*` (RFC 3875 section 4.1.18).
 fn field_variables(sent: &Sent<'_>, param: &mut impl FnMut(&[u8], &[u8])) {
-    if !sent.authority.is_empty() {
-        param(b"HTTP_HOST", sent.authority);
-        param(b"HTTP_X_FORWARDED_HOST", sent.authority);
+    let authority = sent.inbound.authority;
+    if !authority.is_empty() {
+        param(b"HTTP_HOST", authority);
+        param(b"HTTP_X_FORWARDED_HOST", authority);
     }
     param(b"HTTP_X_FORWARDED_FOR", sent.peer.as_bytes());
-    param(b"HTTP_X_FORWARDED_PROTO", sent.forwarding.scheme.as_bytes());
+    param(b"HTTP_X_FORWARDED_PROTO", sent.inbound.scheme.as_bytes());
     param(b"HTTP_X_REQUEST_ID", sent.request_id);
     let is_plain = |name: &[u8]| name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-');
     let is_content_type = |name: &[u8]| name.eq_ignore_ascii_case(b"content-type");
@@ -228,59 +281,42 @@ fn field_variables(sent: &Sent<'_>, param: &mut impl FnMut(&[u8], &[u8])) {
     }
 }
 
-/// A request with its fields, taken apart.
+/// A request, and what is found out about it once.
 struct Sent<'a> {
+    inbound: &'a Inbound<'a>,
     forwarding: &'a Forwarding<'a>,
-    method: &'a [u8],
-    /// The host without its port.
-    host: &'a [u8],
-    /// The host with its port, if it has one.
-    authority: &'a [u8],
     /// The client's address, an IPv4-mapped one as IPv4.
     peer: String,
     request_id: &'a [u8],
-    fields: Vec<Field<'a>>,
     named: Named<'a>,
 }
 
 impl<'a> Sent<'a> {
-    fn new(request: &'a Request<'_>, head: &'a [u8], forwarding: &'a Forwarding<'_>) -> Self {
-        let mut fields: Vec<Field<'a>> = Vec::with_capacity(USUAL_FIELDS);
-        each_field(head, |name, value| fields.push((name, value)));
+    fn new(inbound: &'a Inbound<'_>, forwarding: &'a Forwarding<'_>) -> Self {
         let is_valid_id =
             |field: &&Field<'_>| field.0.eq_ignore_ascii_case(b"x-request-id") && is_request_id(field.1);
-        let sent_id = fields.iter().find(is_valid_id).map(|(_, value)| *value);
-        let mut words = request.line.split(|&byte| byte == b' ');
-        let method = words.next().unwrap_or_default();
-        let of_target = words.next().and_then(split_authority).map(|(authority, _)| authority);
-        let of_field = || fields.iter().find(|(name, _)| name.eq_ignore_ascii_case(b"host"));
-        // RFC 9112 section 3.2.2: the host in the target wins.
-        let authority = of_target.or_else(|| of_field().map(|(_, value)| *value)).unwrap_or_default();
+        let sent_id = inbound.fields.iter().find(is_valid_id).map(|(_, value)| *value);
         Self {
+            inbound,
             forwarding,
-            method,
-            host: request.host,
-            authority: if request.host.is_empty() { b"" } else { authority },
             peer: forwarding.peer.ip().to_canonical().to_string(),
             request_id: sent_id.unwrap_or(forwarding.request_id.as_bytes()),
-            named: Named::new(&fields),
-            fields,
+            named: Named::new(&inbound.fields),
         }
     }
 
     /// The fields of the client that the upstream gets as they are.
     fn passed_on(&self) -> impl Iterator<Item = Field<'a>> {
-        self.fields.iter().copied().filter(|(name, _)| !is_left_out(name) && !self.named.contains(name))
-    }
-
-    /// The first value of a field.
-    fn first(&self, wanted: &[u8]) -> Option<&'a [u8]> {
-        self.fields.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| *value)
+        self.inbound
+            .fields
+            .iter()
+            .copied()
+            .filter(|(name, _)| !is_left_out(name) && !self.named.contains(name))
     }
 
     /// All values of a field; empty if there is none.
     fn joined(&self, wanted: &[u8], separator: &[u8]) -> Vec<u8> {
-        let values = self.fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case(wanted));
+        let values = self.inbound.fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case(wanted));
         values.map(|(_, value)| *value).collect::<Vec<_>>().join(separator)
     }
 
@@ -289,7 +325,7 @@ impl<'a> Sent<'a> {
         let quotes: (&[u8], &[u8]) = if self.peer.contains(':') { (b"\"[", b"]\"") } else { (b"", b"") };
         let mut value = [b"for=", quotes.0, self.peer.as_bytes(), quotes.1].concat();
         // A host has no byte that must be escaped between quotes.
-        match self.authority {
+        match self.inbound.authority {
             [] => {}
             host if host.iter().all(|&byte| is_token_byte(byte)) => {
                 value.extend_from_slice(&[b";host=", host].concat());
@@ -297,7 +333,7 @@ impl<'a> Sent<'a> {
             host => value.extend_from_slice(&[b";host=\"", host, b"\""].concat()),
         }
         value.extend_from_slice(b";proto=");
-        value.extend_from_slice(self.forwarding.scheme.as_bytes());
+        value.extend_from_slice(self.inbound.scheme.as_bytes());
         value
     }
 }

@@ -7,14 +7,20 @@ use proptest::prelude::*;
 use super::*;
 use crate::request::{Head, HeadLimits, Method, parse_head};
 
-fn forwarding(body: Body) -> Forwarding<'static> {
-    Forwarding {
-        peer: "192.0.2.1:4711".parse().unwrap(),
+/// The facts about a request beside its head.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    scheme: &'static str,
+    body: Body,
+    forwarding: Forwarding<'static>,
+}
+
+fn case(body: Body) -> Case {
+    let peer = "192.0.2.1:4711".parse().unwrap();
+    Case {
         scheme: "http",
-        server: None,
-        request_id: "new-1",
         body,
-        upgrade: false,
+        forwarding: Forwarding { peer, server: None, request_id: "new-1", upgrade: false },
     }
 }
 
@@ -26,19 +32,21 @@ fn parsed(head: &[u8]) -> Request<'_> {
     }
 }
 
-fn proxied(head: &[u8], forwarding: &Forwarding<'_>) -> Vec<u8> {
+fn proxied(head: &[u8], case: &Case) -> Vec<u8> {
     let mut out = b"kept".to_vec();
-    write_proxy_head(&mut out, &parsed(head), head, forwarding);
+    let request = parsed(head);
+    write_proxy_head(&mut out, &Inbound::of_head(&request, head, case.scheme), &case.forwarding);
+    end_proxy_head(&mut out, case.body);
     out.split_off(4)
 }
 
 #[track_caller]
-fn assert_proxied(head: &str, forwarding: &Forwarding<'_>, expected: &str) {
-    assert_eq!(String::from_utf8(proxied(head.as_bytes(), forwarding)).unwrap(), expected, "{head:?}");
+fn assert_proxied(head: &str, case: &Case, expected: &str) {
+    assert_eq!(String::from_utf8(proxied(head.as_bytes(), case)).unwrap(), expected, "{head:?}");
 }
 
 const TAIL: &str = "Via: 1.1 flash\r\nForwarded: for=192.0.2.1;host=a;proto=http\r\nX-Forwarded-For: 192.0.2.1\r\n\
-    X-Forwarded-Proto: http\r\nX-Forwarded-Host: a\r\nX-Request-Id: new-1\r\n\r\n";
+    X-Forwarded-Proto: http\r\nX-Forwarded-Host: a\r\nX-Request-Id: new-1\r\n";
 
 #[test]
 fn a_usual_request() {
@@ -46,11 +54,11 @@ fn a_usual_request() {
         Content-Type: t\r\nConnection: keep-alive\r\nAuthorization: b\r\n\r\n";
     let expected = "POST /a%20b?c=d?e HTTP/1.1\r\nHost: a\r\nUser-Agent: x\r\nCookie: c\r\nContent-Type: t\r\n\
         Authorization: b\r\n";
-    assert_proxied(head, &forwarding(Body::None), &format!("{expected}{TAIL}"));
-    let length = format!("{expected}Content-Length: 0\r\n{TAIL}");
-    assert_proxied(head, &forwarding(Body::Length(0)), &length);
-    let chunked = format!("{expected}Transfer-Encoding: chunked\r\n{TAIL}");
-    assert_proxied(head, &forwarding(Body::Chunked), &chunked);
+    assert_proxied(head, &case(Body::None), &format!("{expected}{TAIL}\r\n"));
+    let length = format!("{expected}{TAIL}Content-Length: 0\r\n\r\n");
+    assert_proxied(head, &case(Body::Length(0)), &length);
+    let chunked = format!("{expected}{TAIL}Transfer-Encoding: chunked\r\n\r\n");
+    assert_proxied(head, &case(Body::Chunked), &chunked);
 }
 
 #[test]
@@ -65,7 +73,7 @@ fn targets_and_hosts() {
         ("X-Y //a HTTP/1.1", "Host: a(,)\r\n", "X-Y //a HTTP/1.1", "a(,)"),
     ] {
         let head = format!("{line}\r\n{field}\r\n");
-        let out = String::from_utf8(proxied(head.as_bytes(), &forwarding(Body::None))).unwrap();
+        let out = String::from_utf8(proxied(head.as_bytes(), &case(Body::None))).unwrap();
         assert!(out.starts_with(&format!("{expected}\r\nHost: {host}\r\n")), "{out}");
         assert!(out.contains(&format!("\r\nX-Forwarded-Host: {host}\r\n")), "{out}");
         let quoted = if host.contains([':', '(']) { format!("\"{host}\"") } else { host.to_owned() };
@@ -74,7 +82,7 @@ fn targets_and_hosts() {
     for head in ["GET / HTTP/1.0\r\n\r\n", "GET / HTTP/1.0\r\nHost: :80\r\n\r\n"] {
         let without = "GET / HTTP/1.1\r\nHost: \r\nVia: 1.0 flash\r\nForwarded: for=192.0.2.1;proto=http\r\n\
             X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: http\r\nX-Request-Id: new-1\r\n\r\n";
-        assert_proxied(head, &forwarding(Body::None), without);
+        assert_proxied(head, &case(Body::None), without);
     }
 }
 
@@ -84,9 +92,9 @@ fn peers() {
         ("[2001:db8::1]:5", "2001:db8::1", "\"[2001:db8::1]\""),
         ("[::ffff:192.0.2.7]:5", "192.0.2.7", "192.0.2.7"),
     ] {
-        let forwarding =
-            Forwarding { peer: peer.parse().unwrap(), scheme: "https", ..forwarding(Body::None) };
-        let out = proxied(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", &forwarding);
+        let mut case = Case { scheme: "https", ..case(Body::None) };
+        case.forwarding.peer = peer.parse().unwrap();
+        let out = proxied(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", &case);
         let out = String::from_utf8(out).unwrap();
         assert!(out.contains(&format!("\r\nForwarded: for={quoted};host=a;proto=https\r\n")), "{out}");
         assert!(
@@ -106,9 +114,9 @@ fn fields_that_are_left_out() {
         X-Real-IP: 15\r\nx_real_ip: 16\r\nX_FORWARDED.FOR: 17\r\nContent_Length: 18\r\nX-Request_Id: 19\r\n\
         X-Accel-Mapping: 20\r\nX-Sendfile-Type: 21\r\nX-Forwarded-Very-Long-Name-Indeed: 22\r\n";
     let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n{lines}X-B: kept\r\n\r\n");
-    let expected = format!("POST / HTTP/1.1\r\nHost: a\r\nX-B: kept\r\nContent-Length: 5\r\n{TAIL}");
-    assert_proxied(&head, &forwarding(Body::Length(5)), &expected);
-    let variables = variables(&head, &forwarding(Body::Length(5)), &SCRIPT);
+    let expected = format!("POST / HTTP/1.1\r\nHost: a\r\nX-B: kept\r\n{TAIL}Content-Length: 5\r\n\r\n");
+    assert_proxied(&head, &case(Body::Length(5)), &expected);
+    let variables = variables(&head, &case(Body::Length(5)), &SCRIPT);
     let of_fields: Vec<&str> =
         variables.keys().map(String::as_str).filter(|name| name.starts_with("HTTP_")).collect();
     let ours =
@@ -129,14 +137,14 @@ fn request_identifiers() {
         ("", "new-1"),
     ] {
         let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
-        let out = String::from_utf8(proxied(head.as_bytes(), &forwarding(Body::None))).unwrap();
+        let out = String::from_utf8(proxied(head.as_bytes(), &case(Body::None))).unwrap();
         assert!(out.contains(&format!("\r\nX-Request-Id: {expected}\r\n")), "{lines:?}: {out}");
     }
 }
 
 #[test]
 fn hops() {
-    let out = |head: &str| String::from_utf8(proxied(head.as_bytes(), &forwarding(Body::None))).unwrap();
+    let out = |head: &str| String::from_utf8(proxied(head.as_bytes(), &case(Body::None))).unwrap();
     let text = out("GET / HTTP/1.1\r\nHost: a\r\nVia: 1.0 x\r\nMax-Forwards: 3\r\n\r\n");
     let (theirs, ours) = (text.find("Via: 1.0 x\r\n"), text.find("Via: 1.1 flash\r\n"));
     assert!(theirs.is_some() && theirs < ours && text.contains("Max-Forwards: 3\r\n"), "{text}");
@@ -144,7 +152,8 @@ fn hops() {
         [("3", Some(3), "2"), ("0", Some(0), "0"), ("x", None, "x"), ("", None, "")]
     {
         let head = format!("OPTIONS / HTTP/1.1\r\nHost: a\r\nmax-forwards: {value}\r\n\r\n");
-        assert_eq!(max_forwards(&parsed(head.as_bytes()), head.as_bytes()), expected);
+        let request = parsed(head.as_bytes());
+        assert_eq!(Inbound::of_head(&request, head.as_bytes(), "http").max_forwards(), expected);
         let text = out(&head);
         assert!(text.contains(&format!("\r\nmax-forwards: {passed_on}\r\n")), "{text}");
     }
@@ -153,30 +162,35 @@ fn hops() {
 #[test]
 fn upgrades() {
     let head = "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nUpgrade: b\r\nConnection: Upgrade\r\n\r\n";
-    let upgrading = Forwarding { upgrade: true, ..forwarding(Body::None) };
+    let mut upgrading = case(Body::None);
+    upgrading.forwarding.upgrade = true;
     let end = "X-Request-Id: new-1\r\nConnection: upgrade\r\nUpgrade: websocket, b\r\n\r\n";
     let out = String::from_utf8(proxied(head.as_bytes(), &upgrading)).unwrap();
     assert!(out.ends_with(end), "{out}");
-    let without = format!("GET / HTTP/1.1\r\nHost: a\r\n{TAIL}");
-    assert_proxied(head, &forwarding(Body::None), &without);
+    let without = format!("GET / HTTP/1.1\r\nHost: a\r\n{TAIL}\r\n");
+    assert_proxied(head, &case(Body::None), &without);
     assert_proxied("GET / HTTP/1.1\r\nHost: a\r\n\r\n", &upgrading, &without);
 }
 
 #[test]
 fn bytes_without_a_head_have_no_fields() {
     for bytes in ["", "\r\n", "GET / HTTP/1.1", "GET / HTTP/1.1\r\n", "GET\nA: b\r\n", "GET\nA : b\r\n\r\n"] {
-        each_field(bytes.as_bytes(), |name, _| panic!("{bytes:?}: {}", name.escape_ascii()));
+        assert_eq!(fields(bytes.as_bytes()), [], "{bytes:?}");
     }
 }
 
 const SCRIPT: Script<'_> = Script { document_root: b"/srv", script_name: b"/a b.php", path_info: b"" };
 
-fn variables(head: &str, forwarding: &Forwarding<'_>, script: &Script<'_>) -> BTreeMap<String, String> {
+fn variables(head: &str, case: &Case, script: &Script<'_>) -> BTreeMap<String, String> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let mut all = BTreeMap::new();
-    each_cgi_variable(&parsed(head.as_bytes()), head.as_bytes(), forwarding, script, |name, value| {
+    let request = parsed(head.as_bytes());
+    let inbound = Inbound::of_head(&request, head.as_bytes(), case.scheme);
+    let mut param = |name: &[u8], value: &[u8]| {
         assert_eq!(all.insert(text(name), text(value)), None, "{} twice", text(name));
-    });
+    };
+    each_cgi_variable(&inbound, &case.forwarding, script, &mut param);
+    cgi_length(case.body, param);
     all
 }
 
@@ -186,11 +200,9 @@ fn variables_of_a_usual_request() {
         Cookie: a=b\r\nAccept: x\r\nCOOKIE: c=d\r\naccept: y\r\nAuthorization: z\r\nProxy: evil\r\nA_B: evil\r\n\
         A.C: evil\r\nA-B: 1\r\nX-Request-Id: id\r\nContent-Length: 9\r\n\r\n";
     let script = Script { document_root: b"/srv/", path_info: b"/c", ..SCRIPT };
-    let forwarding = Forwarding {
-        server: Some("[::ffff:198.51.100.1]:80".parse().unwrap()),
-        ..forwarding(Body::Length(5))
-    };
-    let found = variables(head, &forwarding, &script);
+    let mut case = case(Body::Length(5));
+    case.forwarding.server = Some("[::ffff:198.51.100.1]:80".parse().unwrap());
+    let found = variables(head, &case, &script);
     let expected = [
         ("CONTENT_LENGTH", "5"),
         ("CONTENT_TYPE", "t"),
@@ -229,14 +241,17 @@ fn variables_of_a_usual_request() {
 
 #[test]
 fn variables_that_depend() {
-    let found = |head: &str, body| variables(head, &forwarding(body), &SCRIPT);
+    let found = |head: &str, body| variables(head, &case(body), &SCRIPT);
     let bare = found("GET / HTTP/1.0\r\nContent-Type: t\r\n\r\n", Body::None);
     for name in ["CONTENT_LENGTH", "CONTENT_TYPE", "PATH_INFO", "PATH_TRANSLATED", "HTTP_HOST", "SERVER_ADDR"]
     {
         assert_eq!(bare.get(name), None, "{name}");
     }
     assert_eq!((bare["QUERY_STRING"].as_str(), bare["SERVER_NAME"].as_str()), ("", "localhost"));
-    let chunked = found("POST / HTTP/1.1\r\nHost: a:\r\nContent-Type: t\r\n\r\n", Body::Chunked);
+    let chunked = found(
+        "POST / HTTP/1.1\r\nHost: a:\r\nContent-Type: t\r\nTransfer-Encoding: chunked\r\n\r\n",
+        Body::Chunked,
+    );
     assert_eq!((chunked.get("CONTENT_LENGTH"), chunked["CONTENT_TYPE"].as_str()), (None, "t"));
     assert_eq!((chunked["SERVER_PROTOCOL"].as_str(), chunked["SERVER_PORT"].as_str()), ("HTTP/1.1", "80"));
     let absolute = found("GET http://[::1]:081/x?y HTTP/1.1\r\nHost: a:9\r\n\r\n", Body::None);
@@ -249,11 +264,8 @@ fn variables_that_depend() {
     ] {
         assert_eq!(absolute[name], value, "{name}");
     }
-    let without_host = Forwarding {
-        server: Some("[2001:db8::5]:443".parse().unwrap()),
-        scheme: "https",
-        ..forwarding(Body::None)
-    };
+    let mut without_host = Case { scheme: "https", ..case(Body::None) };
+    without_host.forwarding.server = Some("[2001:db8::5]:443".parse().unwrap());
     let found = variables("GET / HTTP/1.0\r\n\r\n", &without_host, &SCRIPT);
     for (name, value) in
         [("SERVER_NAME", "[2001:db8::5]"), ("SERVER_ADDR", "2001:db8::5"), ("SERVER_PORT", "443")]
@@ -292,13 +304,13 @@ fn request_heads() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-fn any_forwarding() -> impl Strategy<Value = Forwarding<'static>> {
+fn any_case() -> impl Strategy<Value = Case> {
     let body = prop::sample::select(vec![Body::None, Body::Length(0), Body::Length(u64::MAX), Body::Chunked]);
     let peer = prop::sample::select(vec!["192.0.2.1:4711", "[2001:db8::1]:5"]);
-    (body, peer, any::<bool>()).prop_map(|(body, peer, upgrade)| Forwarding {
-        peer: peer.parse().unwrap(),
-        upgrade,
-        ..forwarding(body)
+    (body, peer, any::<bool>()).prop_map(|(body, peer, upgrade)| {
+        let mut case = case(body);
+        (case.forwarding.peer, case.forwarding.upgrade) = (peer.parse().unwrap(), upgrade);
+        case
     })
 }
 
@@ -307,18 +319,20 @@ proptest! {
 
     #[test]
     fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-        each_field(&bytes, |_, _| {});
         // A head that does not belong to the request.
         let request = parsed(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        write_proxy_head(&mut Vec::new(), &request, &bytes, &forwarding(Body::None));
-        each_cgi_variable(&request, &bytes, &forwarding(Body::None), &SCRIPT, |_, _| {});
+        let inbound = Inbound::of_head(&request, &bytes, "http");
+        let forwarding = case(Body::None).forwarding;
+        write_proxy_head(&mut Vec::new(), &inbound, &forwarding);
+        each_cgi_variable(&inbound, &forwarding, &SCRIPT, |_, _| {});
+        inbound.asks_upgrade();
     }
 
     /// Flash would read the request that it writes as the one that it got, framed as it was told.
     #[test]
-    fn a_written_head_is_read_as_the_same_request(head in request_heads(), forwarding in any_forwarding()) {
+    fn a_written_head_is_read_as_the_same_request(head in request_heads(), case in any_case()) {
         if let Ok(Head::Complete(request)) = parse_head(&head, &HeadLimits::default()) {
-            let mut out = proxied(&head, &forwarding);
+            let mut out = proxied(&head, &case);
             if request.host.is_empty() {
                 // Flash refuses the empty Host that RFC 9112 section 3.2 demands here.
                 let at = out.windows(8).position(|bytes| bytes == b"Host: \r\n").unwrap();
@@ -327,7 +341,7 @@ proptest! {
             let written = parsed(&out);
             prop_assert_eq!(written.head_len, out.len());
             prop_assert_eq!((written.method, written.path, written.query), (request.method, request.path, request.query));
-            prop_assert_eq!((written.body, written.version), (forwarding.body, Version::Http11));
+            prop_assert_eq!((written.body, written.version), (case.body, Version::Http11));
             prop_assert!(request.host.is_empty() || written.host == request.host);
             prop_assert!(written.keep_alive && !written.expect_continue);
             prop_assert!(request.method == Method::Unknown || request.line.starts_with(out.split(|b| *b == b' ').next().unwrap()));
@@ -336,10 +350,11 @@ proptest! {
     }
 
     #[test]
-    fn variables_are_unique_and_have_no_claims(head in request_heads(), forwarding in any_forwarding()) {
+    fn variables_are_unique_and_have_no_claims(head in request_heads(), case in any_case()) {
         if let Ok(Head::Complete(request)) = parse_head(&head, &HeadLimits::default()) {
             let mut names = Vec::new();
-            each_cgi_variable(&request, &head, &forwarding, &SCRIPT, |name, value| {
+            let inbound = Inbound::of_head(&request, &head, case.scheme);
+            each_cgi_variable(&inbound, &case.forwarding, &SCRIPT, |name, value| {
                 names.push(name.to_vec());
                 assert!(!value.windows(4).any(|bytes| bytes == b"evil" || bytes == b"sly"));
                 assert!(!value.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t'));

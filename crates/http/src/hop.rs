@@ -5,7 +5,7 @@
 use std::cmp::Ordering;
 
 /// The name and the value of a field.
-pub(crate) type Field<'b> = (&'b [u8], &'b [u8]);
+pub type Field<'b> = (&'b [u8], &'b [u8]);
 
 /// The fields that RFC 9110 section 7.6.1 names, and `Trailer`, because Flash drops trailer fields.
 const HOP_BY_HOP: &[&[u8]] =

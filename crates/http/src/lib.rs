@@ -28,7 +28,10 @@ pub mod types;
 pub use answer::{Answer, AnswerBody, AnswerHead, AnswerTo, BadAnswer, HandBack, Speech, parse_answer};
 pub use body::{BadBody, Chunked, Progress};
 pub use conditional::{Validators, Verdict};
-pub use forward::{Forwarding, Script, each_cgi_variable, each_field, max_forwards, write_proxy_head};
+pub use forward::{
+    Forwarding, Inbound, Script, cgi_length, each_cgi_variable, end_proxy_head, write_proxy_head,
+};
+pub use hop::Field;
 pub use negotiate::{Acceptable, Choice, Coding};
 pub use range::{ByteRange, Ranges};
 pub use request::{BadHead, Body, Head, HeadLimits, Method, Request, Version, head_end, parse_head};

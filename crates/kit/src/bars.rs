@@ -101,7 +101,7 @@ impl Rows {
 
     fn svg(&self, class: &str, frame: &Frame, draw: &dyn Fn(usize, &Row) -> Markup) -> Markup {
         html! {
-            svg class=(class) viewBox=(format!("0 0 {} {}", frame.width, frame.height)) role="img" aria-label=(self.in_words()) {
+            svg class=(class) viewBox=(format!("0 0 {} {}", frame.width, frame.height)) role="img" aria-label=(self.description()) {
                 (frame.x_axis(&self.x, &self.x_title))
                 @if let Some(x) = self.reference.and_then(|value| self.x.place(value)).map(|place| frame.x(place)) {
                     line class="reference" x1=(px(x)) x2=(px(x)) y1=(px(frame.top)) y2=(px(frame.y(0.0))) {}
@@ -134,7 +134,7 @@ impl Rows {
         }
     }
 
-    fn in_words(&self) -> String {
+    fn description(&self) -> String {
         let mut text = format!("Chart of ranges. {}.", self.title);
         for row in self.rows.iter().take(ROWS_MAX) {
             let marks = row.marks.iter().map(|(value, name)| format!("{name} {}", self.x.unit.text(*value)));
@@ -179,13 +179,13 @@ impl Stack {
         html! {
             figure {
                 figcaption { (self.title) }
-                svg viewBox=(format!("0 0 {} {}", frame.width, frame.height)) role="img" aria-label=(self.in_words()) {
+                svg viewBox=(format!("0 0 {} {}", frame.width, frame.height)) role="img" aria-label=(self.description()) {
                     (frame.y_axis(&Scale::share(), "share of the answers in the tenth"))
                     @for (index, (name, shares)) in bars {
                         @for (part, (low, high)) in stacked(shares).into_iter().enumerate() {
                             rect class=(self.class(part)) x=(px(x(index) + step * 0.08)) width=(px(step * 0.84))
                                 y=(px(frame.y(high))) height=(px(frame.y(low) - frame.y(high))) {
-                                title { (self.in_words_of(name, part, shares)) }
+                                title { (self.part_text(name, part, shares)) }
                             }
                         }
                         text class="tick" text-anchor="middle" x=(px(x(index) + step * 0.5)) y=(px(frame.y(0.0) + 17.0)) { (name) }
@@ -216,17 +216,17 @@ impl Stack {
         format!("bar {}", Style::size_class(part, self.series.len()))
     }
 
-    fn in_words_of(&self, bar: &str, part: usize, shares: &[f64]) -> String {
+    fn part_text(&self, bar: &str, part: usize, shares: &[f64]) -> String {
         let name = self.series.get(part).map_or("", String::as_str);
         let share = shares.get(part).copied().unwrap_or(f64::NAN);
         format!("{bar}: {} of {name}", Unit::Share.text(share))
     }
 
-    fn in_words(&self) -> String {
+    fn description(&self) -> String {
         let mut text = format!("Stacked bars. {}.", self.title);
         let ends = [self.bars.first(), self.bars.last()];
         for (name, shares) in ends.into_iter().flatten() {
-            let parts = (0..shares.len()).map(|part| self.in_words_of(name, part, shares));
+            let parts = (0..shares.len()).map(|part| self.part_text(name, part, shares));
             text += &format!(" {}.", parts.collect::<Vec<_>>().join(", "));
         }
         text

@@ -188,7 +188,7 @@ impl Chart {
         let right = if ends { 14.0 + longest as f64 * CHAR_WIDTH } else { 28.0 };
         let frame = Frame { width, height: 300.0, left: 58.0, right, top: 26.0, bottom: 42.0 };
         html! {
-            svg class=[class] viewBox=(format!("0 0 {width} {}", frame.height)) role="img" aria-label=(self.in_words()) {
+            svg class=[class] viewBox=(format!("0 0 {width} {}", frame.height)) role="img" aria-label=(self.description()) {
                 (frame.y_axis(&self.y, &self.y_title))
                 (frame.x_axis(&self.x, &self.x_title))
                 @if let Some((value, what)) = &self.reference {
@@ -241,7 +241,7 @@ impl Chart {
                 }
                 @for point in self.marked(line, &points) {
                     @if let Some((x, y)) = self.spot(frame, *point) {
-                        (line.style.mark(x, y, &self.point_in_words(line, *point)))
+                        (line.style.mark(x, y, &self.point_text(line, *point)))
                     }
                 }
             }
@@ -294,12 +294,12 @@ impl Chart {
         }
     }
 
-    fn point_in_words(&self, line: &Line, (x, y): (f64, f64)) -> String {
+    fn point_text(&self, line: &Line, (x, y): (f64, f64)) -> String {
         format!("{}, {}: {}", line.label, self.x.unit.text(x), self.y.unit.text(y))
     }
 
     /// The chart for screen readers: where each line begins and ends.
-    fn in_words(&self) -> String {
+    fn description(&self) -> String {
         let mut text = format!("Line chart. {}: {} by {}.", self.title, self.y_title, self.x_title);
         for line in &self.lines {
             let mut known = line.points.iter().filter(|(x, y)| x.is_finite() && y.is_finite());

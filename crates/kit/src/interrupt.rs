@@ -43,15 +43,15 @@ pub fn watch() -> Result<Stop> {
     let signals = signal::watch().map_err(|why| Error::run(format!("cannot watch for signals: {why}")))?;
     let stopped = stop.clone();
     let wait = move || {
-        let mut heard = false;
+        let mut interrupted = false;
         while let Ok(()) = signals.wait() {
             let Some(Signal::Stop { .. } | Signal::Reload) = signals.take() else {
                 continue;
             };
-            if heard {
+            if interrupted {
                 std::process::exit(EXIT_INTERRUPTED);
             }
-            heard = true;
+            interrupted = true;
             eprintln!("interrupted: ending early; interrupt again to end at once, without results");
             stopped.stop();
         }

@@ -70,32 +70,27 @@ pub fn time(time_ms: f64) -> String {
     }
 }
 
+/// A value in the largest of these units, from which on it would be less than `least` of the unit before.
+fn scaled(value: f64, units: [&'static str; 5], step: f64, least: f64) -> (f64, &'static str) {
+    let steps = (0..4).take_while(|power| value / step.powi(*power) >= least).count();
+    (value / step.powi(steps as i32), units[steps])
+}
+
 /// A size with a unit of powers of ten: 102 B, 15.3 kB, 3.00 GB.
 pub fn size(bytes: f64) -> String {
-    if !bytes.is_finite() {
-        return NONE.to_owned();
+    match scaled(bytes, ["B", "kB", "MB", "GB", "TB"], 1000.0, 999.5) {
+        _ if !bytes.is_finite() => NONE.to_owned(),
+        (value, "B") => format!("{value:.0} B"),
+        (value, unit) => format!("{} {unit}", figure(value)),
     }
-    let (mut value, mut unit) = (bytes, "B");
-    for next in ["kB", "MB", "GB", "TB"] {
-        if value < 999.5 {
-            break;
-        }
-        (value, unit) = (value / 1000.0, next);
-    }
-    if unit == "B" { format!("{value:.0} B") } else { format!("{} {unit}", figure(value)) }
 }
 
 /// A size with a unit of powers of two, as people give memory: 512 MiB, 1.50 GiB.
 pub fn binary_size(bytes: u64) -> String {
-    let (mut value, mut unit) = (bytes as f64, "B");
-    for next in ["KiB", "MiB", "GiB", "TiB"] {
-        if value < 1024.0 {
-            break;
-        }
-        (value, unit) = (value / 1024.0, next);
+    match scaled(bytes as f64, ["B", "KiB", "MiB", "GiB", "TiB"], 1024.0, 1024.0) {
+        (value, unit) if value.fract() == 0.0 => format!("{value} {unit}"),
+        (value, unit) => format!("{} {unit}", figure(value)),
     }
-    let is_whole = value.fract() == 0.0;
-    if is_whole { format!("{value} {unit}") } else { format!("{} {unit}", figure(value)) }
 }
 
 /// Text from outside as it may be shown: no control characters, bounded.

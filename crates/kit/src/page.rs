@@ -7,9 +7,9 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use crate::number;
 
 /// The style of every page.
-pub const STYLE: &str = include_str!("style.css");
+const STYLE: &str = include_str!("style.css");
 /// Opens folded tables for paper where the style alone cannot.
-pub const OPEN_FOR_PRINT: &str =
+const OPEN_FOR_PRINT: &str =
     "addEventListener('beforeprint',()=>document.querySelectorAll('details').forEach(d=>d.open=true))";
 
 /// The frame of a page: its head, and its body up to the plot.
@@ -25,6 +25,10 @@ pub struct Page<'a> {
     pub warnings: &'a [String],
     /// The line at the foot, and how to read the figures.
     pub footer: &'a str,
+    /// Stands behind the heading in the name of the window.
+    pub kind: &'a str,
+    /// Styles besides those of every page.
+    pub style: &'a str,
 }
 
 impl Page<'_> {
@@ -37,8 +41,8 @@ impl Page<'_> {
                     meta charset="utf-8";
                     meta name="viewport" content="width=device-width, initial-scale=1";
                     meta name="color-scheme" content="light dark";
-                    title { (self.title) }
-                    style { (PreEscaped(STYLE)) }
+                    title { (self.title) (self.kind) }
+                    style { (PreEscaped(STYLE)) (PreEscaped(self.style)) }
                 }
                 body {
                     main {
@@ -89,7 +93,7 @@ mod tests {
 
     #[test]
     fn the_summary_stands_before_the_plot() {
-        let page = Page { title: "t", subtitle: "s", summary: "Flash wins.", warnings: &[], footer: "f" };
+        let page = Page { title: "t", subtitle: "s", summary: "Flash wins.", footer: "f", ..Page::default() };
         let drawn = page.draw(&html! { svg {} }).into_string();
         let at = |text: &str| drawn.find(text).unwrap_or_else(|| panic!("{text} is missing: {drawn}"));
         assert!(at("Flash wins.") < at("<svg"));

@@ -203,7 +203,8 @@ fn round_down(value: f64) -> f64 {
     round.into_iter().find(|round| *round <= value * 1.0001).unwrap_or(power)
 }
 
-fn round_up(value: f64) -> f64 {
+/// 1, 2 or 5 times a power of ten, not below a value above zero.
+pub fn round_up(value: f64) -> f64 {
     let power = power_of_ten(value.log10().floor() as i32);
     let round = [1.0, 2.0, 5.0, 10.0].into_iter().map(|factor| factor * power);
     round.into_iter().find(|round| *round >= value * 0.9999).unwrap_or(power * 10.0)

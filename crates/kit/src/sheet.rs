@@ -31,7 +31,7 @@ pub struct Sheet {
     pub plots: Vec<Plot>,
     /// Tables without a plot.
     pub grids: Vec<Grid>,
-    /// The setup: servers, machine, settings; name and words.
+    /// The setup: servers, machine, settings; name and text.
     pub facts: Vec<(String, String)>,
     /// The command that made the page, and how to read its figures.
     pub footer: String,
@@ -129,7 +129,7 @@ impl Axis {
     }
 
     /// The title, and whether the axis is logarithmic.
-    fn words(&self) -> String {
+    fn label(&self) -> String {
         let log = if self.division == Division::Log { ", log scale" } else { "" };
         format!("{}{log}", self.title)
     }
@@ -148,8 +148,8 @@ impl Plot {
         let most = self.lines.iter().map(|(_, points)| points.len()).max().unwrap_or(0);
         Chart {
             title: self.title.clone(),
-            x_title: self.x.words(),
-            y_title: self.y.words(),
+            x_title: self.x.label(),
+            y_title: self.y.label(),
             x: self.x.scale(of(|point| point.0)),
             y: self.y.scale(of(|point| point.1)),
             lines: self.lines.iter().map(line).collect(),
@@ -170,8 +170,8 @@ impl Entry {
             Self::Text(text) => Cell::text(text),
             Self::Figure(value) => Cell::figure(*value),
             Self::Rounds(value, low, high) if low < high => {
-                let words = [value, low, high].map(|value| number::figure(*value));
-                Cell::Number(*value, format!("{} ({}–{})", words[0], words[1], words[2]))
+                let texts = [value, low, high].map(|value| number::figure(*value));
+                Cell::Number(*value, format!("{} ({}–{})", texts[0], texts[1], texts[2]))
             }
             Self::Rounds(value, ..) => Cell::figure(*value),
             Self::None => Cell::None,
@@ -216,7 +216,7 @@ impl Sheet {
             (self.tables())
             section id="setup" {
                 h2 { "Setup" }
-                dl { @for (name, words) in &self.facts { dt { (number::plain(name)) } dd { (number::plain(words)) } } }
+                dl { @for (name, text) in &self.facts { dt { (number::plain(name)) } dd { (number::plain(text)) } } }
             }
         };
         let page = Page {
@@ -225,6 +225,7 @@ impl Sheet {
             summary: &self.summary,
             warnings: &self.warnings,
             footer: &self.footer,
+            ..Page::default()
         };
         page.draw(&body).into_string()
     }

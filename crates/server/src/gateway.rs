@@ -7,7 +7,7 @@
 mod probes;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io::{self, IoSlice};
+use std::io;
 
 use flash_engine::{ServerId, UpstreamId};
 use flash_prompt::epoll::{Epoll, Ready, Watch};
@@ -15,10 +15,9 @@ use flash_prompt::{AsFd, OwnedFd, channel, clock, net};
 use flash_waiting::local;
 use flash_waiting::process;
 use flash_waiting::sandbox::calls::CallList;
+use flash_worker::codec::{decode, send};
 use flash_worker::control::Order;
-use flash_worker::gateway_protocol::{
-    Answer, Connect, GATEWAY_MESSAGE_BYTES_MAX, decode_connect, encode_answer,
-};
+use flash_worker::gateway_protocol::{Answer, Connect, GATEWAY_MESSAGE_BYTES_MAX};
 
 use crate::config::{ServerAddress, Settings};
 use crate::control::Control;
@@ -216,7 +215,7 @@ impl Gateway {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 received => received?,
             };
-            let wanted = decode_connect(&bytes[..received]).ok_or(io::ErrorKind::InvalidData)?;
+            let wanted = decode::<Connect>(&bytes[..received]).ok_or(io::ErrorKind::InvalidData)?;
             let upstream = self.upstreams.get(usize::from(wanted.server.upstream.0));
             let upstream = upstream.filter(|known| usize::from(wanted.server.server) < known.servers.len());
             let timeout_ms = upstream.ok_or(io::ErrorKind::InvalidData)?.connect_timeout_ms;
@@ -312,7 +311,7 @@ impl Gateway {
         let Some(link) = self.links.get_mut(&worker) else { return Ok(()) };
         while let Some((answer, socket)) = link.unsent.pop_front() {
             let descriptors: Vec<_> = socket.iter().map(AsFd::as_fd).collect();
-            match channel::send(&link.channel, &[IoSlice::new(&encode_answer(&answer))], &descriptors) {
+            match send(&link.channel, &answer, &descriptors) {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     link.unsent.push_front((answer, socket));
@@ -332,8 +331,7 @@ impl Gateway {
             && let Some(server) = link.unreported.pop_first()
         {
             let Some(is_up) = self.probes.is_up(server) else { continue };
-            let message = encode_answer(&Answer::Probed { server, is_up });
-            match channel::send(&link.channel, &[IoSlice::new(&message)], &[]) {
+            match send(&link.channel, &Answer::Probed { server, is_up }, &[]) {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     link.unreported.insert(server);

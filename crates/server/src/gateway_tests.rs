@@ -1,6 +1,6 @@
 //! Tests of the gateway with real sockets: this test is the supervisor, a worker and the servers.
 
-use std::io::{Read as _, Write as _};
+use std::io::{IoSlice, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use std::thread::{self, JoinHandle};
 use super::*;
 use crate::config::{Overrides, Probe, Protocol, Route, RoutePaths, Sources};
 use flash_engine::UpstreamId;
+use flash_worker::codec::{decode, encode};
 use flash_worker::control::{CHANNEL_BYTES, Notice, receive_notice, send_order};
-use flash_worker::gateway_protocol::{decode_answer, encode_connect};
 
 /// Far beyond any wait that a test needs.
 const PATIENCE_MS: u64 = 60_000;
@@ -86,15 +86,14 @@ impl Running {
 
     /// Tells it to drain and waits for its end.
     fn drain(self) {
-        send_order(&self.control, &Order::Drain).expect("sent");
+        send_order(&self.control, &Order::<OwnedFd>::Drain).expect("sent");
         self.thread.join().expect("no panic").expect("no error");
     }
 }
 
 fn ask(worker: &OwnedFd, link: u64, upstream: u16) {
     let server = ServerId { upstream: UpstreamId(upstream), server: 0 };
-    let message = encode_connect(&Connect { link, server });
-    channel::send(worker, &[IoSlice::new(&message)], &[]).expect("sent");
+    send(worker, &Connect { link, server }, &[]).expect("sent");
 }
 
 /// Waits for a message; None at the end of the channel.
@@ -105,7 +104,7 @@ fn receive(worker: &OwnedFd) -> Option<(Answer, Vec<OwnedFd>)> {
     assert_eq!(epoll.wait(Some(PATIENCE_MS)).expect("a wait").count(), 1, "no answer");
     let (mut bytes, mut sockets) = ([0; GATEWAY_MESSAGE_BYTES_MAX], Vec::new());
     match channel::recv(worker, &mut bytes, &mut sockets) {
-        Ok(length) if length > 0 => Some((decode_answer(&bytes[..length]).expect("an answer"), sockets)),
+        Ok(length) if length > 0 => Some((decode(&bytes[..length]).expect("an answer"), sockets)),
         Ok(_) => None,
         Err(e) if e.kind() == io::ErrorKind::ConnectionReset => None,
         Err(e) => panic!("{e}"),
@@ -239,8 +238,8 @@ fn a_wrong_message_ends_the_link_alone() {
     let gateway = Running::start(&[&unix(&folder.socket())], PATIENCE_MS);
     let good = gateway.worker(CHANNEL_BYTES);
     let server = |upstream, server| ServerId { upstream: UpstreamId(upstream), server };
-    let message = |server| encode_connect(&Connect { link: 1, server });
-    let cut = message(server(0, 0))[..5].to_vec();
+    let message = |server| encode(&Connect { link: 1, server });
+    let cut = message(server(0, 0))[..2].to_vec();
     for wrong in [cut, vec![0; 100], message(server(1, 0)), message(server(0, 1))] {
         let worker = gateway.worker(CHANNEL_BYTES);
         channel::send(&worker, &[IoSlice::new(&wrong)], &[]).expect("sent");
@@ -260,8 +259,7 @@ fn a_worker_that_does_not_read_holds_up_nobody() {
     let gateway = Running::start(&[&unix(&folder.socket())], PATIENCE_MS);
     let (lazy, good) = (gateway.worker(4096), gateway.worker(CHANNEL_BYTES));
     channel::set_nonblocking(&lazy).expect("set");
-    let message =
-        |link| encode_connect(&Connect { link, server: ServerId { upstream: UpstreamId(0), server: 0 } });
+    let message = |link| encode(&Connect { link, server: ServerId { upstream: UpstreamId(0), server: 0 } });
     // Until neither direction has room: then the gateway does not read either.
     let (mut asked, mut refused) = (0, 0);
     while refused < 100 {
@@ -437,7 +435,7 @@ fn a_worker_that_does_not_read_gets_the_last_result() {
         count += 1;
         let mut bytes = [0; GATEWAY_MESSAGE_BYTES_MAX];
         while let Ok(length) = channel::recv(&lazy, &mut bytes, &mut Vec::new()) {
-            match decode_answer(&bytes[..length]) {
+            match decode(&bytes[..length]) {
                 Some(Answer::Probed { is_up: now, .. }) => is_up = now,
                 other => panic!("{other:?}"),
             }

@@ -124,14 +124,20 @@ impl Tracepoints {
     }
 }
 
+#[derive(Clone, Debug)]
+pub(crate) struct Followed {
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+    pub(crate) name: String,
+}
+
 /// The events of all that is traced, and what they record into.
 #[derive(Debug)]
 pub(crate) struct Attached {
     pub(crate) rings: Vec<(u32, Ring)>,
     pub(crate) decoder: Decoder,
     events: Vec<Event>,
-    /// Process, thread and name of those that are followed.
-    pub(crate) threads: Vec<(u32, u32, String)>,
+    pub(crate) threads: Vec<Followed>,
     pub(crate) threads_dropped: u64,
     pub(crate) ring_bytes: usize,
 }
@@ -161,7 +167,7 @@ impl Attached {
         // Those that are not followed as well.
         let mut known = HashSet::new();
         for _ in 0..LISTINGS_MAX {
-            let new: Vec<_> = threads(pid).into_iter().filter(|(_, tid, _)| known.insert(*tid)).collect();
+            let new: Vec<_> = threads(pid).into_iter().filter(|thread| known.insert(thread.tid)).collect();
             if new.is_empty() {
                 break;
             }
@@ -177,10 +183,11 @@ impl Attached {
 
     fn follow(
         &mut self,
-        (pid, tid, name): (u32, u32, String),
+        thread: Followed,
         tracepoints: &[(Tracepoint<'_>, Source)],
         events_max: usize,
     ) -> Result<()> {
+        let Followed { pid, tid, .. } = thread;
         if is_of_32_bits(pid) {
             return Err(Error::run(format!(
                 "process {pid} is a program of 32 bits, whose system calls have other numbers: it can't be traced"
@@ -204,7 +211,7 @@ impl Attached {
             }
         }
         self.decoder.follow(tid);
-        self.threads.push((pid, tid, name));
+        self.threads.push(thread);
         Ok(())
     }
 
@@ -270,15 +277,15 @@ fn cores() -> Vec<u32> {
     if cores.is_empty() { vec![0] } else { cores }
 }
 
-/// The threads of a process and of all that descends from it: process, thread and name.
-fn threads(pid: u32) -> Vec<(u32, u32, String)> {
+/// The threads of a process and of all that descends from it.
+fn threads(pid: u32) -> Vec<Followed> {
     let processes = tree(&Stat::all(), pid);
     let of_process = |pid: u32| {
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
         tasks.filter_map(move |task| {
             let tid = task.file_name().to_str()?.parse().ok()?;
             let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
-            Some((pid, tid, name.trim_end().to_owned()))
+            Some(Followed { pid, tid, name: name.trim_end().to_owned() })
         })
     };
     let others = processes.iter().map(|stat| stat.process.pid).filter(|pid| *pid != std::process::id());

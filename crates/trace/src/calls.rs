@@ -11,7 +11,6 @@ use crate::model::Name;
 /// Calls are numbered below this on every machine; numbers above have no table.
 const NUMBERS_MAX: usize = 1024;
 
-/// One kind of call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Call {
     /// How surely it is what an event loop waits by; 0 when it waits for no events. A thread that has made one
@@ -79,56 +78,30 @@ pub(crate) enum Turns {
     Yes,
 }
 
-const NOTHING: Call = Call {
-    wait_rank: 0,
-    wait_flag: None,
-    watched: None,
-    fd: None,
-    from_fd: None,
-    path: None,
-    directory: None,
-    size: None,
-    filled: None,
-    effect: Effect::None,
-    turns: Turns::No,
-    sends: false,
-};
-
 /// epoll and io_uring are there for event loops; poll is also used to wait for one descriptor.
 pub(crate) const RANK_LOOP: u8 = 3;
 const RANK_IO: u8 = 2;
 const RANK_POLL: u8 = 1;
 
 /// Calls in which an answer leaves; setsockopt(2), when it takes the cork out (tcp(7), `TCP_CORK`).
-const SENDS: [&str; 9] = [
-    "sendto",
-    "sendmsg",
-    "sendmmsg",
-    "write",
-    "writev",
-    "sendfile",
-    "splice",
-    "io_uring_enter",
-    "setsockopt",
-];
+const SENDS: &str = "sendto sendmsg sendmmsg write writev sendfile splice io_uring_enter setsockopt";
 
 impl Call {
-    /// The call of this name.
     pub(crate) fn named(name: &str) -> Self {
         let known = waits(name).or_else(|| paths(name)).or_else(|| streams(name));
-        Self { sends: SENDS.contains(&name), ..known.unwrap_or_else(|| others(name)) }
+        Self { sends: SENDS.split(' ').any(|known| known == name), ..known.unwrap_or_else(|| others(name)) }
     }
 }
 
 fn waits(name: &str) -> Option<Call> {
-    let wait = |wait_rank, watched| Some(Call { wait_rank, watched, ..NOTHING });
+    let wait = |wait_rank, watched| Some(Call { wait_rank, watched, ..Call::default() });
     match name {
         "epoll_wait" | "epoll_pwait" | "epoll_pwait2" => {
-            Some(Call { fd: Some(0), wait_rank: RANK_LOOP, ..NOTHING })
+            Some(Call { fd: Some(0), wait_rank: RANK_LOOP, ..Call::default() })
         }
         // `IORING_ENTER_GETEVENTS`
         "io_uring_enter" => {
-            Some(Call { fd: Some(0), wait_rank: RANK_LOOP, wait_flag: Some((3, 1)), ..NOTHING })
+            Some(Call { fd: Some(0), wait_rank: RANK_LOOP, wait_flag: Some((3, 1)), ..Call::default() })
         }
         "io_getevents" | "io_pgetevents" => wait(RANK_IO, None),
         "poll" | "ppoll" => wait(RANK_POLL, Some(1)),
@@ -138,7 +111,7 @@ fn waits(name: &str) -> Option<Call> {
 }
 
 fn paths(name: &str) -> Option<Call> {
-    let at = |directory, path| Call { path: Some(path), directory, ..NOTHING };
+    let at = |directory, path| Call { path: Some(path), directory, ..Call::default() };
     let call = match name {
         "open" | "creat" => Call { effect: Effect::OpensFile, ..at(None, 0) },
         "openat" | "openat2" => Call { effect: Effect::OpensFile, ..at(Some(0), 1) },
@@ -154,7 +127,7 @@ fn paths(name: &str) -> Option<Call> {
 
 /// Calls that move bytes.
 fn streams(name: &str) -> Option<Call> {
-    let on = |turns| Call { fd: Some(0), turns, ..NOTHING };
+    let on = |turns| Call { fd: Some(0), turns, ..Call::default() };
     let sized = |turns| Call { size: Some(2), ..on(turns) };
     let call = match name {
         "read" => Call { filled: Some(1), ..sized(Turns::IfNoFile) },
@@ -168,16 +141,18 @@ fn streams(name: &str) -> Option<Call> {
         "sendmsg" | "sendmmsg" | "shutdown" => on(Turns::Yes),
         "accept" | "accept4" => Call { effect: Effect::OpensSocket, ..on(Turns::Yes) },
         "sendfile" => Call { from_fd: Some(1), size: Some(3), ..on(Turns::Yes) },
-        "splice" => Call { from_fd: Some(0), fd: Some(2), size: Some(4), turns: Turns::IfNoFile, ..NOTHING },
-        "copy_file_range" => Call { from_fd: Some(0), fd: Some(2), size: Some(4), ..NOTHING },
+        "splice" => {
+            Call { from_fd: Some(0), fd: Some(2), size: Some(4), turns: Turns::IfNoFile, ..Call::default() }
+        }
+        "copy_file_range" => Call { from_fd: Some(0), fd: Some(2), size: Some(4), ..Call::default() },
         _ => return None,
     };
     Some(call)
 }
 
 fn others(name: &str) -> Call {
-    let on = |fd| Call { fd: Some(fd), ..NOTHING };
-    let opens = |effect| Call { effect, ..NOTHING };
+    let on = |fd| Call { fd: Some(fd), ..Call::default() };
+    let opens = |effect| Call { effect, ..Call::default() };
     match name {
         "close" => Call { effect: Effect::Closes, ..on(0) },
         "close_range" => opens(Effect::ClosesRange),
@@ -194,15 +169,14 @@ fn others(name: &str) -> Call {
             on(0)
         }
         "epoll_ctl" => on(2),
-        _ => NOTHING,
+        _ => Call::default(),
     }
 }
 
-/// The call of this number.
 pub(crate) fn call(number: u64) -> Call {
     static TABLE: OnceLock<Vec<Call>> = OnceLock::new();
     let table = TABLE.get_or_init(|| {
-        let named = |number| call_name(number as u64).map_or(NOTHING, Call::named);
+        let named = |number| call_name(number as u64).map_or_else(Call::default, Call::named);
         (0..NUMBERS_MAX).map(named).collect()
     });
     usize::try_from(number).ok().and_then(|number| table.get(number)).copied().unwrap_or_default()
@@ -246,7 +220,7 @@ mod tests {
 
     #[test]
     fn unknown_numbers_are_calls_of_which_nothing_is_known() {
-        assert_eq!(call(u64::MAX), NOTHING);
+        assert_eq!(call(u64::MAX), Call::default());
         assert_eq!(name(1 << 30), "syscall_1073741824");
     }
 }

@@ -11,15 +11,16 @@ mod finding;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use finding::{Behind, Diagnosis, LoopFinding, OthersFinding, Paid, Payer, Verdict};
+pub use finding::Verdict;
+pub(crate) use finding::{Behind, Diagnosis, LoopFinding, OthersFinding, Paid, Payer};
 
+use crate::display;
+pub(crate) use crate::model::per;
 use crate::model::{
-    BlockedCall, CallTotal, Ending, READY_SHARE_MIN, Reason, Request, RequestTotal, STALL_NS, Shares,
-    TargetTotal, Thread, Trace,
+    BlockedCall, CallTotal, Ending, READY_SHARE_MIN, Reason, ReasonTotal, Request, RequestTotal, STALL_NS,
+    Shares, TargetTotal, Thread, Trace,
 };
 use crate::pools::{self, Cost, PoolFinding};
-use crate::words;
-pub(crate) use crate::words::per;
 
 /// The version of the JSON; raised when a field changes its meaning or goes.
 const VERSION: u32 = 2;
@@ -31,8 +32,7 @@ const HELD_UP_SHARE_MIN: f64 = 0.01;
 /// How many of the longest are kept in each list.
 const LONGEST_MAX: usize = 10;
 
-/// Diagnoses a kernel trace.
-pub fn diagnose(trace: &Trace) -> Diagnosis {
+pub(crate) fn diagnose(trace: &Trace) -> Diagnosis {
     let mut loops: Vec<LoopFinding> =
         loop_pids(trace).into_iter().map(|pid| loop_finding(trace, pid)).collect();
     let has_requests = loops.iter().any(|found| found.requests.count() > 0);
@@ -51,7 +51,7 @@ pub fn diagnose(trace: &Trace) -> Diagnosis {
         version: VERSION,
         verdict,
         unknown,
-        warnings: words::warnings(trace),
+        warnings: display::warnings(trace),
         duration_ns: trace.duration_ns,
         loops,
         others,
@@ -127,7 +127,7 @@ fn loop_finding(trace: &Trace, pid: u32) -> LoopFinding {
         trace.threads.iter().filter(|thread| thread.is_loop && thread.pid == pid).collect();
     let sum =
         |of: fn(&Thread) -> u64| threads.iter().fold(0_u64, |sum, thread| sum.saturating_add(of(thread)));
-    let mut time = threads.iter().fold(Shares::default(), |sum, thread| added(sum, thread.time));
+    let mut time = threads.iter().fold(Shares::default(), |sum, thread| sum + thread.time);
     // Loops that share the work of a process, as those of Go and Tokio, wait for it by a futex or a nap when they have
     // none.
     let is_idle = |reason: Reason| matches!(reason, Reason::Futex | Reason::Sleep) && threads.len() > 1;
@@ -143,9 +143,9 @@ fn loop_finding(trace: &Trace, pid: u32) -> LoopFinding {
         trace.targets.iter().filter(|total| total.in_loop && total.pid == pid).cloned().collect();
     let requests = trace.requests.totals.iter().find(|total| total.pid == pid).cloned().unwrap_or_default();
     LoopFinding {
-        delays_others: delays_others(&requests, held_up.0),
+        delays_others: delays_others(&requests, held_up.times),
         pid,
-        name: words::process(trace, pid),
+        name: display::process(trace, pid),
         threads: threads.len() as u32,
         is_judged: true,
         wait_call: threads
@@ -166,9 +166,9 @@ fn loop_finding(trace: &Trace, pid: u32) -> LoopFinding {
         targets_in_all: targets.len(),
         targets: targets.into_iter().take(LONGEST_MAX).collect(),
         longest: longest(trace.blocked.iter().filter(mine)),
-        held_up: held_up.0,
-        held_up_ns: held_up.1,
-        held_up_longest_ns: held_up.2,
+        held_up: held_up.times,
+        held_up_ns: held_up.ns,
+        held_up_longest_ns: held_up.longest_ns,
         payers: payers(trace.blocked.iter().filter(mine)),
         requests,
         paid: paid(trace, |tid| threads.iter().any(|thread| thread.tid == tid)),
@@ -222,22 +222,29 @@ fn without<'a>(
     (kept, idle_ns)
 }
 
-/// How often a descriptor was held up, for how long together and at most. Of several loops, by the calls that are
-/// kept: an idle loop delays no connection.
-fn held_up<'a>(threads: &[&Thread], calls: impl Iterator<Item = &'a BlockedCall>) -> (u64, u64, u64) {
+/// The times that descriptors were held up. Of several loops, by the calls that are kept: an idle loop delays no connection.
+fn held_up<'a>(threads: &[&Thread], calls: impl Iterator<Item = &'a BlockedCall>) -> HeldUp {
     if let [thread] = threads {
-        return (thread.held_up, thread.held_up_ns, thread.held_up_longest_ns);
+        let Thread { held_up: times, held_up_ns: ns, held_up_longest_ns: longest_ns, .. } = **thread;
+        return HeldUp { times, ns, longest_ns };
     }
-    calls.filter_map(|call| Some((call, call.batch.as_ref()?))).filter(|(_, batch)| batch.held_up() > 0).fold(
-        (0, 0, 0),
-        |(times, ns, longest_ns), (call, batch)| {
-            (
-                times + u64::from(batch.held_up()),
-                ns + batch.held_up_ns(call.blocked_ns),
-                longest_ns.max(call.blocked_ns),
-            )
-        },
-    )
+    let mut all = HeldUp::default();
+    for (call, batch) in calls.filter_map(|call| Some((call, call.batch.as_ref()?))) {
+        if batch.held_up() > 0 {
+            all.times += u64::from(batch.held_up());
+            all.ns += batch.held_up_ns(call.blocked_ns);
+            all.longest_ns = all.longest_ns.max(call.blocked_ns);
+        }
+    }
+    all
+}
+
+/// How often descriptors were held up, for how long together and at most.
+#[derive(Default)]
+struct HeldUp {
+    times: u64,
+    ns: u64,
+    longest_ns: u64,
 }
 
 /// The calls that blocked and are not there to wait, those that cost most first.
@@ -269,16 +276,14 @@ pub(crate) fn behind(trace: &Trace, request: &Request) -> Behind {
         let both_ns = both_ns(call, request).min(call.blocked_ns);
         (both_ns > 0).then_some((call, both_ns))
     });
-    let (calls, longest) =
-        kept_it.fold((0, None), |(calls, longest): (u64, Option<(_, u64)>), (call, ns)| {
-            let is_longer = longest.is_none_or(|(_, longest_ns)| ns > longest_ns);
-            (calls + 1, if is_longer { Some((call, ns)) } else { longest })
-        });
-    longest.map_or_else(Behind::default, |(call, longest_ns)| Behind {
-        calls,
-        longest: words::call_on_what(call),
-        longest_ns,
-    })
+    let kept_it: Vec<(&BlockedCall, u64)> = kept_it.collect();
+    // The first of equally long ones.
+    let longest = kept_it.iter().rev().max_by_key(|(_, ns)| *ns);
+    Behind {
+        calls: kept_it.len() as u64,
+        longest: longest.map(|(call, _)| display::call_on_what(call)).unwrap_or_default(),
+        longest_ns: longest.map_or(0, |(_, ns)| *ns),
+    }
 }
 
 /// For how long a call and a request waited at the same time.
@@ -297,12 +302,12 @@ fn payers<'a>(calls: impl Iterator<Item = &'a BlockedCall>) -> Vec<Payer> {
             let Some(target) = &waiter.target else { continue };
             let waited_ns = waiter.waited_ns.min(call.blocked_ns);
             let (payer, worst_ns) = payers.entry((call.tid, target.name.clone())).or_default();
-            payer.name = words::target(target);
+            payer.name = display::target(target);
             payer.times += 1;
             payer.waited_ns += waited_ns;
             if waited_ns > *worst_ns {
                 *worst_ns = waited_ns;
-                payer.behind = words::call_on_what(call);
+                payer.behind = display::call_on_what(call);
             }
         }
     }
@@ -344,31 +349,11 @@ fn others(trace: &Trace) -> OthersFinding {
 fn together<'a>(calls: impl Iterator<Item = &'a CallTotal>) -> Vec<CallTotal> {
     let mut sums: BTreeMap<&str, CallTotal> = BTreeMap::new();
     for call in calls {
-        let Some(sum) = sums.get_mut(&*call.call) else {
-            sums.insert(&call.call, CallTotal { pid: 0, ..call.clone() });
-            continue;
-        };
-        sum.count += call.count;
-        sum.errors += call.errors;
-        sum.duration_ns += call.duration_ns;
-        sum.on_cpu_ns += call.on_cpu_ns;
-        sum.blocked_ns += call.blocked_ns;
-        sum.runnable_ns += call.runnable_ns;
-        sum.blocked += call.blocked;
-        sum.longest_ns = sum.longest_ns.max(call.longest_ns);
-        for one in &call.reasons {
-            match sum.reasons.iter_mut().find(|total| total.reason == one.reason) {
-                Some(total) => {
-                    total.count += one.count;
-                    total.stalls += one.stalls;
-                    total.blocked_ns += one.blocked_ns;
-                    total.longest_ns = total.longest_ns.max(one.longest_ns);
-                }
-                None => sum.reasons.push(*one),
-            }
-        }
-        sum.reasons.sort_by_key(|total| Reverse(total.blocked_ns));
+        sums.entry(&call.call)
+            .or_insert_with(|| CallTotal { call: call.call.clone(), ..CallTotal::default() })
+            .add(call);
     }
+    sums.values_mut().for_each(|sum| ReasonTotal::sort(&mut sum.reasons));
     let mut calls: Vec<CallTotal> = sums.into_values().collect();
     calls.sort_by_key(|call| Reverse(call.blocked_ns));
     calls
@@ -387,16 +372,6 @@ fn at_once<'a>(calls: impl Iterator<Item = &'a BlockedCall>) -> usize {
         most = most.max(now);
     }
     most.unsigned_abs()
-}
-
-fn added(a: Shares, b: Shares) -> Shares {
-    Shares {
-        waiting_ns: a.waiting_ns + b.waiting_ns,
-        user_ns: a.user_ns + b.user_ns,
-        call_ns: a.call_ns + b.call_ns,
-        blocked_ns: a.blocked_ns + b.blocked_ns,
-        runnable_ns: a.runnable_ns + b.runnable_ns,
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::diagnosis::{self, Verdict};
+use crate::diagnosis;
+pub use crate::diagnosis::Verdict;
 use crate::model::{Shares, Trace, VERSION};
 use crate::recorder::{RecordOptions, Subject, record};
 use crate::{output, page, verdict};
@@ -83,7 +84,7 @@ pub fn run(options: &Options) -> Result<Verdict> {
 /// Reads a trace that was kept.
 ///
 /// Errors: usage, for what is no trace or of another version; run, for what cannot be read.
-pub fn read(path: &Path) -> Result<Trace> {
+fn read(path: &Path) -> Result<Trace> {
     let file = File::open(path).map_err(|why| Error::file("open", path, &why))?;
     let mut bytes = Vec::new();
     file.take(TRACE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|why| Error::file("read", path, &why))?;

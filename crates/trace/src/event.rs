@@ -7,7 +7,6 @@ use crate::segment::Segment;
 /// One thing that happened to one thread, to a core's ring or on the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// When.
     pub(crate) time_ns: u64,
     /// The core that it happened on; 0 in `Passed`.
     pub(crate) core: u32,
@@ -18,7 +17,6 @@ pub(crate) struct Event {
     pub(crate) what: What,
 }
 
-/// The kinds of events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     /// A system call begins.

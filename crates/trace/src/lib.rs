@@ -18,12 +18,14 @@ mod analysis;
 mod attach;
 mod calls;
 mod decode;
-pub mod diagnosis;
+mod diagnosis;
+mod display;
 pub mod doctor;
 mod event;
 #[cfg(test)]
+#[path = "fixture_tests.rs"]
 mod fixture;
-pub mod model;
+mod model;
 mod output;
 mod page;
 mod pools;
@@ -37,7 +39,6 @@ mod symbols;
 mod table;
 mod tap;
 mod verdict;
-mod words;
 mod world;
 
 use std::path::PathBuf;
@@ -46,10 +47,11 @@ use flash_kit::Ending as ExitEnding;
 use flash_kit::Result;
 use model::Ending;
 
-pub use output::json;
-pub use page::html;
-pub use recorder::{BUFFER, RecordOptions, Subject, record};
-pub use table::table;
+use output::json;
+use page::html;
+use recorder::record;
+pub use recorder::{BUFFER, RecordOptions, Subject};
+use table::table;
 
 /// The options of `flash trace`.
 #[derive(Clone, Debug)]

@@ -5,18 +5,20 @@
 
 use std::cmp::Reverse;
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 use crate::diagnosis::{self, Diagnosis};
 use crate::model::{BlockedCall, CallTotal, Request, TargetTotal, Thread, Timeline, Trace};
-use crate::strip::{self, Shade, Window};
-use crate::{verdict, words};
+use crate::strip::{self, Window};
+use crate::{display, verdict};
 use flash_kit::number::{NONE, count, percent};
-use flash_kit::page::{OPEN_FOR_PRINT, STYLE};
+use flash_kit::page::Page;
 use flash_kit::part::{Cell, Table, columns};
 
 /// The styles of the timelines; the other styles are those of all reports.
 const TIMELINE_STYLE: &str = include_str!("page.css");
+const FOOTER: &str = "Made by flash doctor or flash trace from the kernel's events. Blocked time is time off the core inside a \
+                      system call, until the thread ran again.";
 /// Event loops that are drawn, those that were blocked longest.
 const LOOPS_MAX: usize = 16;
 /// Rows of the tables; the JSON has more.
@@ -28,38 +30,28 @@ const CLOSER: u64 = 20;
 /// A closer picture must show at least this much time.
 const CLOSE_NS_MIN: u64 = 20_000_000;
 
-/// The whole page.
-pub fn html(trace: &Trace) -> String {
+pub(crate) fn html(trace: &Trace) -> String {
     let found = diagnosis::diagnose(trace);
     let title = title(trace);
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { (title) " · blocked calls" }
-                style { (PreEscaped(STYLE)) (PreEscaped(TIMELINE_STYLE)) }
-            }
-            body {
-                main {
-                    header { h1 { (title) } p class="sub" { (subtitle(trace)) } }
-                    p class="summary" { (verdict::headline(&found)) }
-                    (timelines(trace, &found))
-                    (warnings(&found))
-                    (findings(&found))
-                    (calls(trace))
-                    (waits(trace))
-                    (requests(trace))
-                    (measured(trace))
-                    footer { "Made by flash doctor or flash trace from the kernel's events. Blocked time is time off the core inside a system call, until the thread ran again." }
-                }
-                script { (PreEscaped(OPEN_FOR_PRINT)) }
-            }
-        }
+    let body = html! {
+        (timelines(trace, &found))
+        (warnings(&found))
+        (findings(&found))
+        (calls(trace))
+        (waits(trace))
+        (requests(trace))
+        (measured(trace))
     };
-    page.into_string()
+    let page = Page {
+        title: &title,
+        kind: " · blocked calls",
+        subtitle: &subtitle(trace),
+        summary: &verdict::headline(&found),
+        footer: FOOTER,
+        style: TIMELINE_STYLE,
+        ..Page::default()
+    };
+    page.draw(&body).into_string()
 }
 
 fn findings(found: &Diagnosis) -> Markup {
@@ -76,7 +68,7 @@ fn findings(found: &Diagnosis) -> Markup {
 
 fn title(trace: &Trace) -> String {
     match trace.processes.first() {
-        Some(first) => format!("{}, process {}", words::program(first), first.pid),
+        Some(first) => format!("{}, process {}", display::program(first), first.pid),
         None => "No process".to_owned(),
     }
 }
@@ -84,13 +76,13 @@ fn title(trace: &Trace) -> String {
 fn subtitle(trace: &Trace) -> String {
     let lost = match trace.missing.events_lost {
         0 => "no event lost".to_owned(),
-        lost => words::many(lost, "event") + " lost",
+        lost => display::many(lost, "event") + " lost",
     };
     format!(
         "Watched for {}: {}, {}; {lost}",
-        words::time(trace.duration_ns),
-        words::several(trace.processes.len(), "process", "processes"),
-        words::several(trace.threads.len(), "thread", "threads")
+        display::time(trace.duration_ns),
+        display::several(trace.processes.len(), "process", "processes"),
+        display::several(trace.threads.len(), "thread", "threads")
     )
 }
 
@@ -146,7 +138,7 @@ fn legend() -> Markup {
     };
     html! {
         ul class="legend" {
-            @for shade in strip::SHADES { @let (class, words) = Shade::look(shade); (entry(class, words)) }
+            @for look in strip::LOOKS { (entry(look.class, look.legend)) }
             (entry("idle", "waiting for events"))
         }
         p class="lead" {
@@ -162,8 +154,8 @@ fn pictures(trace: &Trace, timeline: &Timeline, thread: &Thread) -> Markup {
     let share = |part_ns: u64| percent(diagnosis::per(part_ns, whole_ns));
     html! {
         h3 {
-            (words::thread(trace, thread.tid)) ": " (share(thread.time.waiting_ns)) " waiting for events, "
-            (share(thread.time.user_ns.saturating_add(thread.time.call_ns))) " at work, "
+            (display::thread(trace, thread.tid)) ": " (share(thread.time.waiting_ns)) " waiting for events, "
+            (share(thread.time.on_core_ns())) " at work, "
             (share(thread.time.runnable_ns)) " without a core, " (share(thread.time.blocked_ns)) " blocked"
         }
         div class="charts" {
@@ -177,7 +169,7 @@ fn pictures(trace: &Trace, timeline: &Timeline, thread: &Thread) -> Markup {
 /// The stretches of time that are drawn for a loop, with their captions.
 fn windows(trace: &Trace, timeline: &Timeline, thread: &Thread) -> Vec<(Window, String)> {
     let whole = Window { start_ns: 0, duration_ns: trace.duration_ns.max(1) };
-    let mut windows = vec![(whole, format!("The whole {}", words::time(whole.duration_ns)))];
+    let mut windows = vec![(whole, format!("The whole {}", display::time(whole.duration_ns)))];
     let told_apart_ns = CLOSE_NS_MIN.max(timeline.resolution_ns.saturating_mul(CLOSER));
     let [close_ns, closest_ns] = [whole.duration_ns / CLOSER, whole.duration_ns / CLOSER / CLOSER];
     if close_ns < told_apart_ns {
@@ -185,13 +177,13 @@ fn windows(trace: &Trace, timeline: &Timeline, thread: &Thread) -> Vec<(Window, 
     }
     let close = strip::worst(timeline, whole, close_ns);
     let what = if thread.time.blocked_ns > 0 { "it was blocked longest" } else { "it was busiest" };
-    windows.push((close, format!("The {} in which {what}", words::time(close_ns))));
+    windows.push((close, format!("The {} in which {what}", display::time(close_ns))));
     if closest_ns >= told_apart_ns
         && let Some(closest) = strip::end_of_longest(timeline, &trace.blocked, close, closest_ns)
     {
         windows.push((
             closest,
-            format!("The {} around the end of the longest call in it", words::time(closest_ns)),
+            format!("The {} around the end of the longest call in it", display::time(closest_ns)),
         ));
     }
     windows
@@ -202,7 +194,7 @@ fn calls(trace: &Trace) -> Markup {
         let chosen = diagnosis::kinds(trace, in_loop);
         let row = |call: &&CallTotal| {
             vec![
-                Cell::text(&words::process(trace, call.pid)),
+                Cell::text(&display::process(trace, call.pid)),
                 Cell::text(&call.call),
                 Cell::count(call.count),
                 Cell::count(call.errors),
@@ -211,7 +203,7 @@ fn calls(trace: &Trace) -> Markup {
                 Cell::figure(call.blocked_ns as f64 / 1e6),
                 Cell::figure(call.longest_ns as f64 / 1e6),
                 if in_loop && !call.is_wait { Cell::share(call.loop_share) } else { Cell::None },
-                Cell::text(&if call.blocked == 0 { String::new() } else { words::reasons(&call.reasons) }),
+                Cell::text(&if call.blocked == 0 { String::new() } else { display::reasons(&call.reasons) }),
             ]
         };
         let heads = [
@@ -248,16 +240,16 @@ fn waits(trace: &Trace) -> Markup {
     let row = |call: &&BlockedCall| {
         vec![
             Cell::figure(call.start_ns as f64 / 1e9),
-            Cell::text(&words::thread(trace, call.tid)),
+            Cell::text(&display::thread(trace, call.tid)),
             Cell::text(if call.in_loop { "loop" } else { "other" }),
             Cell::text(&call.call),
             Cell::figure(call.blocked_ns as f64 / 1e6),
             Cell::maybe(call.size_bytes, Cell::bytes),
-            Cell::text(call.reason.words()),
+            Cell::text(call.reason.text()),
             Cell::maybe(call.batch.as_ref(), |batch| Cell::count(u64::from(batch.behind))),
             Cell::maybe(call.batch.as_ref(), |batch| Cell::count(u64::from(batch.arrived))),
-            Cell::text(&words::on_what(call).unwrap_or_else(|| NONE.to_owned())),
-            Cell::text(&words::stack(call)),
+            Cell::text(&display::on_what(call).unwrap_or_else(|| NONE.to_owned())),
+            Cell::text(&display::stack(call)),
         ]
     };
     let heads = [
@@ -274,11 +266,6 @@ fn waits(trace: &Trace) -> Markup {
         "kernel functions",
     ];
     let listed = chosen.len() as u64 + trace.missing.blocked_dropped;
-    let table = |title: String, skipped: usize, most: usize| Table {
-        title,
-        columns: columns(&heads),
-        rows: chosen.iter().skip(skipped).take(most).map(row).collect(),
-    };
     let longest = format!(
         "The longest {} of {}; event loops and disk reads first",
         chosen.len().min(OPEN_WAITS),
@@ -289,24 +276,32 @@ fn waits(trace: &Trace) -> Markup {
             h2 { "Blocked calls" }
             @if chosen.is_empty() { p class="lead" { "No call blocked, except to wait for events." } }
             div class="tables" {
-                (table(longest, 0, OPEN_WAITS).draw())
-                (table("The next".to_owned(), OPEN_WAITS, ROWS_MAX).draw())
+                (in_two(longest, &heads, chosen.iter().map(row)))
                 (targets(trace).draw())
             }
         }
     }
 }
 
+/// The first rows in a table of their own, which is not folded.
+fn in_two(title: String, heads: &[&str], rows: impl Iterator<Item = Vec<Cell>>) -> Markup {
+    let mut first =
+        Table { title, columns: columns(heads), rows: rows.take(OPEN_WAITS + ROWS_MAX).collect() };
+    let next = first.rows.split_off(first.rows.len().min(OPEN_WAITS));
+    let next = Table { title: "The next".to_owned(), columns: first.columns.clone(), rows: next };
+    html! { (first.draw()) (next.draw()) }
+}
+
 fn targets(trace: &Trace) -> Table {
     let row = |total: &TargetTotal| {
         vec![
-            Cell::text(&words::target(&total.target)),
+            Cell::text(&display::target(&total.target)),
             Cell::text(if total.in_loop { "loop" } else { "other" }),
             Cell::text(&total.call),
             Cell::count(total.blocked),
             Cell::figure(total.blocked_ns as f64 / 1e6),
             Cell::figure(total.longest_ns as f64 / 1e6),
-            Cell::text(&words::reasons(&total.reasons)),
+            Cell::text(&display::reasons(&total.reasons)),
         ]
     };
     let mut chosen: Vec<&TargetTotal> = trace.targets.iter().collect();
@@ -331,12 +326,12 @@ fn requests(trace: &Trace) -> Markup {
         let behind = diagnosis::behind(trace, request);
         vec![
             Cell::figure(request.start_ns as f64 / 1e9),
-            Cell::text(&words::request(&request.line)),
-            Cell::text(&words::shortened(words::peer(&request.connection))),
+            Cell::text(&display::request(&request.line)),
+            Cell::text(&display::shortened(display::peer(&request.connection))),
             Cell::figure(request.waited_ns as f64 / 1e6),
             Cell::text(if request.is_answered { "yes" } else { "not yet" }),
             Cell::figure(request.held_up_ns as f64 / 1e6),
-            Cell::maybe(request.tid, |tid| Cell::text(&words::thread(trace, tid))),
+            Cell::maybe(request.tid, |tid| Cell::text(&display::thread(trace, tid))),
             Cell::count(behind.calls),
             Cell::text(&behind.longest),
             Cell::figure(behind.longest_ns as f64 / 1e6),
@@ -355,11 +350,6 @@ fn requests(trace: &Trace) -> Markup {
         "longest, ms",
     ];
     let chosen = &trace.requests.costliest;
-    let table = |title: String, skipped: usize, most: usize| Table {
-        title,
-        columns: columns(&heads),
-        rows: chosen.iter().skip(skipped).take(most).map(row).collect(),
-    };
     let (open, all) = (chosen.len().min(OPEN_WAITS), count(trace.requests.seen));
     html! {
         @if !chosen.is_empty() {
@@ -370,8 +360,7 @@ fn requests(trace: &Trace) -> Markup {
                      sorted by how long calls for other connections blocked the event loop meanwhile."
                 }
                 div class="tables" {
-                    (table(format!("The {open} worst-affected of {all}"), 0, OPEN_WAITS).draw())
-                    (table("The next".to_owned(), OPEN_WAITS, ROWS_MAX).draw())
+                    (in_two(format!("The {open} worst-affected of {all}"), &heads, chosen.iter().map(row)))
                 }
             }
         }
@@ -389,10 +378,10 @@ fn measured(trace: &Trace) -> Markup {
             .map(|process| {
                 let threads = || trace.threads.iter().filter(|thread| thread.pid == process.pid);
                 vec![
-                    Cell::text(&words::process(trace, process.pid)),
+                    Cell::text(&display::process(trace, process.pid)),
                     Cell::count(threads().count() as u64),
                     Cell::count(threads().filter(|thread| thread.is_loop).count() as u64),
-                    Cell::text(&words::shortened(&process.command)),
+                    Cell::text(&display::shortened(&process.command)),
                 ]
             })
             .collect(),
@@ -402,8 +391,8 @@ fn measured(trace: &Trace) -> Markup {
             h2 { "Kernel trace" }
             (processes.draw())
             dl {
-                dt { "command" } dd { code { (words::shortened(&trace.command_line.join(" "))) } }
-                dt { "kernel" } dd { (words::shortened(&trace.kernel)) }
+                dt { "command" } dd { code { (display::shortened(&trace.command_line.join(" "))) } }
+                dt { "kernel" } dd { (display::shortened(&trace.kernel)) }
                 dt { "calls cut" } dd { (count(trace.missing.calls_cut)) " calls began before the kernel trace or ended after it; of these, only blocked ones count, for the time within it" }
             }
         }

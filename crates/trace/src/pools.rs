@@ -4,8 +4,8 @@
 
 use serde::Serialize;
 
-use crate::model::{PoolTotal, Trace};
-use crate::words::{self, per};
+use crate::display;
+use crate::model::{PoolTotal, Trace, per};
 
 /// A pool is exhausted if all its threads waited, and requests did, for this share of the time,
 const QUEUED_SHARE_MIN: f64 = 0.1;
@@ -20,25 +20,22 @@ const BUSY_EVENTS_MIN: u64 = 20_000;
 
 /// A pool of threads whose threads all waited for the disk at once.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct PoolFinding {
+pub(crate) struct PoolFinding {
     /// The name and the id of its process, or of the process that started its processes.
-    pub name: String,
+    pub(crate) name: String,
     /// They are processes, not threads.
-    pub is_processes: bool,
-    /// How many threads or processes.
-    pub threads: usize,
+    pub(crate) is_processes: bool,
+    pub(crate) threads: usize,
     /// The share of the time in which all of them waited for the disk, 0 to 1.
-    pub full_share: f64,
+    pub(crate) full_share: f64,
     /// The share of the time in which they did and more requests waited for their answers, 0 to 1.
-    pub queued_share: f64,
+    pub(crate) queued_share: f64,
     /// Requests that waited for a pool that was exhausted.
-    pub requests_behind: u64,
-    /// All requests that were seen.
-    pub requests: u64,
+    pub(crate) requests_behind: u64,
+    pub(crate) requests: u64,
     /// It is the reason that requests wait.
-    pub is_exhausted: bool,
-    /// How to make it larger.
-    pub advice: String,
+    pub(crate) is_exhausted: bool,
+    pub(crate) advice: String,
 }
 
 /// The pools that were full for some time.
@@ -57,7 +54,7 @@ fn finding(trace: &Trace, pool: &PoolTotal) -> PoolFinding {
         queued_share >= QUEUED_SHARE_MIN && per(requests.behind_pools, requests.seen) >= BEHIND_SHARE_MIN
     };
     PoolFinding {
-        name: words::process(trace, pool.pid),
+        name: display::process(trace, pool.pid),
         is_processes: pool.is_processes,
         threads: pool.tids.len(),
         full_share,
@@ -72,7 +69,7 @@ fn finding(trace: &Trace, pool: &PoolTotal) -> PoolFinding {
 /// The setting that makes a pool larger.
 fn advice(trace: &Trace, pool: &PoolTotal) -> &'static str {
     let process = trace.processes.iter().find(|process| process.pid == pool.pid);
-    let program = process.map(words::program).unwrap_or_default();
+    let program = process.map(display::program).unwrap_or_default();
     let is_libuv =
         trace.threads.iter().any(|thread| pool.tids.contains(&thread.tid) && thread.name == "libuv-worker");
     match program.as_str() {
@@ -90,13 +87,13 @@ fn advice(trace: &Trace, pool: &PoolTotal) -> &'static str {
 
 /// The load that the kernel trace was to the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Cost {
+pub(crate) struct Cost {
     /// Events per second: two for each system call, more if it blocks.
-    pub events_per_s: u64,
+    pub(crate) events_per_s: u64,
     /// How many cores the traced threads used, in the mean.
-    pub cores: f64,
+    pub(crate) cores: f64,
     /// Recording the events cost it a share of its throughput that counts.
-    pub is_high: bool,
+    pub(crate) is_high: bool,
 }
 
 impl Cost {

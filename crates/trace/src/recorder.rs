@@ -30,9 +30,7 @@ const INTERVAL: Duration = Duration::from_millis(20);
 const SETTLING_NS: u64 = 300_000;
 /// After a wake-up it waits so long, so that what woke it is old enough.
 const SETTLING: Duration = Duration::from_micros(400);
-/// The longest trace.
 const DURATION_MAX_S: f64 = 3600.0;
-/// The sizes of a ring.
 const BUFFER_BYTES_MIN: u64 = 4096;
 const BUFFER_BYTES_MAX: u64 = 256 << 20;
 /// How long a command that was started here has to end after TERM.
@@ -67,7 +65,7 @@ pub const BUFFER: &str = "8MiB";
 ///
 /// Errors: usage, for options that make no sense; run, without the right to trace (the message says what is
 /// needed), without the process, or for a command that can't be started.
-pub fn record(options: &RecordOptions) -> Result<Trace> {
+pub(crate) fn record(options: &RecordOptions) -> Result<Trace> {
     check(options)?;
     let buffer_bytes = options.buffer_bytes as usize;
     // Before any thread is started.
@@ -79,24 +77,25 @@ pub fn record(options: &RecordOptions) -> Result<Trace> {
     };
     let attached = Attached::new(started.pid, buffer_bytes, started.held.is_some())?;
     let mut recorder = Recorder::new(attached, Tap::open(started.pid));
-    let pids: HashSet<u32> = recorder.attached.threads.iter().map(|(pid, ..)| *pid).collect();
+    let pids: HashSet<u32> = recorder.attached.threads.iter().map(|thread| thread.pid).collect();
     for pid in pids {
         recorder.tap.look(pid);
     }
     // One that is held has yet to begin. The trace of others begins when all of it records, soon after they were
     // looked at.
     let threads = &recorder.attached.threads;
-    let in_call = |pid, tid| if started.held.is_some() { None } else { in_call(pid, tid) };
-    let in_calls: Vec<_> = threads.iter().map(|(pid, tid, _)| in_call(*pid, *tid)).collect();
-    if started.held.is_none() {
+    let is_held = started.held.is_some();
+    let in_calls: Vec<_> =
+        threads.iter().map(|thread| if is_held { None } else { in_call(thread.pid, thread.tid) }).collect();
+    if !is_held {
         recorder.attached.enable()?;
     }
     let start_ns = perf::now_ns();
     let started_unix_ms =
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     let mut analysis = Analysis::new(start_ns);
-    for ((pid, tid, name), in_call) in threads.iter().zip(in_calls) {
-        analysis.add_thread(*pid, *tid, name, in_call);
+    for (thread, in_call) in threads.iter().zip(in_calls) {
+        analysis.add_thread(thread.pid, thread.tid, &thread.name, in_call);
     }
     let running = started.go()?;
     let until_ns = options.duration_s.map(|seconds| start_ns + (seconds * 1e9) as u64);
@@ -228,7 +227,6 @@ struct Recorder {
     bytes: Vec<u8>,
     /// Events that are not handed over yet, by time.
     waiting: Vec<Event>,
-    /// How many were handed over.
     events: u64,
 }
 
@@ -265,7 +263,7 @@ impl Recorder {
                 return Ok(ending);
             }
             roll_call.go_on(analysis, &mut self.tap, settled_ns);
-            if self.waiting.is_empty() && !analysis.is_anybody_left() {
+            if self.waiting.is_empty() && !analysis.has_running_threads() {
                 return Ok(Ending::TargetEnded);
             }
         }

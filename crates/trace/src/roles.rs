@@ -14,7 +14,7 @@ pub(crate) fn settle(trace: &mut Trace) {
     let is_loop = |pid: u32| loops.contains(&pid);
     for thread in trace.threads.iter_mut().filter(|thread| !is_loop(thread.pid)) {
         thread.is_loop = false;
-        (thread.held_up, thread.held_up_ns, thread.held_up_longest_ns) = (0, 0, 0);
+        thread.forget_held_up();
     }
     for call in trace.blocked.iter_mut().filter(|call| !is_loop(call.pid)) {
         (call.in_loop, call.batch) = (false, None);

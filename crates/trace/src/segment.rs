@@ -7,7 +7,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The longest first line of a request that is kept, bytes.
 const LINE_BYTES_MAX: usize = 256;
-/// TCP's number in IP.
 const TCP: u8 = 6;
 
 /// A segment of TCP that begins a request or an answer.

@@ -8,9 +8,10 @@ use std::fmt::Write as _;
 
 use maud::{Markup, html};
 
-use crate::model::{BlockedCall, Reason, Segment, Shares, State, Timeline};
-use crate::words::{self, time};
+use crate::display::{self, time};
+use crate::model::{BlockedCall, Reason, Segment, Shares, Timeline};
 use flash_kit::chart::{WIDE, px};
+use flash_kit::scale::round_up;
 
 /// Columns of a picture, each about a pixel and a half wide.
 const COLUMNS: usize = 660;
@@ -43,33 +44,27 @@ pub(crate) enum Shade {
     User,
 }
 
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    shade: Shade,
+    /// Its class in `style.css`.
+    pub(crate) class: &'static str,
+    pub(crate) legend: &'static str,
+}
+
 /// From the foot of a column up; the rest of the column is time spent waiting for events.
-pub(crate) const SHADES: [Shade; 8] = [
-    Shade::DiskRead,
-    Shade::Metadata,
-    Shade::Writing,
-    Shade::Lock,
-    Shade::Other,
-    Shade::Runnable,
-    Shade::Call,
-    Shade::User,
+pub(crate) const LOOKS: [Look; 8] = [
+    Look { shade: Shade::DiskRead, class: "k1", legend: "blocked: read from the disk" },
+    Look { shade: Shade::Metadata, class: "k3", legend: "blocked: file system metadata" },
+    Look { shade: Shade::Writing, class: "k7", legend: "blocked: writeback or disk queue" },
+    Look { shade: Shade::Lock, class: "k4", legend: "blocked: lock" },
+    Look { shade: Shade::Other, class: "k6", legend: "blocked: other" },
+    Look { shade: Shade::Runnable, class: "s1", legend: "ready to run, no core free" },
+    Look { shade: Shade::Call, class: "k5", legend: "running, in a system call" },
+    Look { shade: Shade::User, class: "k2", legend: "running, in the program" },
 ];
 
 impl Shade {
-    /// Its class in `style.css`, and what the legend says.
-    pub(crate) fn look(self) -> (&'static str, &'static str) {
-        match self {
-            Self::DiskRead => ("k1", "blocked: read from the disk"),
-            Self::Metadata => ("k3", "blocked: file system metadata"),
-            Self::Writing => ("k7", "blocked: writeback or disk queue"),
-            Self::Lock => ("k4", "blocked: lock"),
-            Self::Other => ("k6", "blocked: other"),
-            Self::Runnable => ("s1", "ready to run, no core free"),
-            Self::Call => ("k5", "running, in a system call"),
-            Self::User => ("k2", "running, in the program"),
-        }
-    }
-
     fn of(reason: Option<Reason>) -> Self {
         match reason {
             Some(Reason::DiskRead) => Self::DiskRead,
@@ -81,7 +76,7 @@ impl Shade {
     }
 
     fn place(self) -> usize {
-        SHADES.iter().position(|shade| *shade == self).unwrap_or(0)
+        LOOKS.iter().position(|look| look.shade == self).unwrap_or(0)
     }
 }
 
@@ -114,11 +109,7 @@ pub(crate) fn worst(timeline: &Timeline, whole: Window, duration_ns: u64) -> Win
         timeline.segments.iter().map(costs).collect::<Vec<(u64, u64)>>()
     };
     let blocked = cost(|shares| shares.blocked_ns);
-    let costs = if blocked.iter().any(|(_, ns)| *ns > 0) {
-        blocked
-    } else {
-        cost(|shares| shares.user_ns.saturating_add(shares.call_ns))
-    };
+    let costs = if blocked.iter().any(|(_, ns)| *ns > 0) { blocked } else { cost(Shares::on_core_ns) };
     // A window that begins a little before a segment and takes in all that begin in it.
     let lead_ns = duration_ns / 20;
     let (mut first, mut sum, mut most, mut begin_ns) = (0, 0_u64, 0_u64, whole.start_ns);
@@ -153,29 +144,17 @@ pub(crate) fn end_of_longest(
     Some(Window { start_ns, duration_ns: duration_ns.min(window.duration_ns) })
 }
 
-/// Where the time of a segment went.
 fn shares(segment: &Segment) -> Shares {
-    if let Some(shares) = segment.shares {
-        return shares;
-    }
-    let ns = segment.duration_ns;
-    match segment.state {
-        State::Waiting => Shares { waiting_ns: ns, ..Shares::default() },
-        State::User => Shares { user_ns: ns, ..Shares::default() },
-        State::Call => Shares { call_ns: ns, ..Shares::default() },
-        State::Blocked => Shares { blocked_ns: ns, ..Shares::default() },
-        State::Runnable => Shares { runnable_ns: ns, ..Shares::default() },
-    }
+    segment.shares.unwrap_or_else(|| Shares::of(segment.state, segment.duration_ns))
 }
 
 /// A column: the share of each shade, and of time of which events are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Column {
-    shades: [f64; SHADES.len()],
+    shades: [f64; LOOKS.len()],
     known: f64,
 }
 
-/// The columns of a window.
 fn columns(timeline: &Timeline, window: Window) -> Vec<Column> {
     let mut columns = vec![Column::default(); COLUMNS];
     let width_ns = window.duration_ns.max(1) as f64 / COLUMNS as f64;
@@ -218,16 +197,15 @@ fn path(columns: &[Column], shade: usize) -> String {
     };
     let mut path = String::new();
     let mut first = 0;
-    while let Some(column) = columns.get(first) {
-        let (low, high) = span(column);
-        let alike = columns[first..].iter().take_while(|other| span(other) == (low, high)).count();
+    for alike in columns.chunk_by(|one, other| span(one) == span(other)) {
+        let (low, high) = span(&alike[0]);
         if high > low {
             let foot = TOP + STATES_HEIGHT;
             let (x, y) = (LEFT + first as f64 * step, foot - high * STATES_HEIGHT);
-            let (width, height) = (alike as f64 * step, (high - low) * STATES_HEIGHT);
+            let (width, height) = (alike.len() as f64 * step, (high - low) * STATES_HEIGHT);
             let _ = write!(path, "M{x:.1} {y:.1}h{width:.1}v{height:.1}h-{width:.1}z");
         }
-        first += alike;
+        first += alike.len();
     }
     path
 }
@@ -236,15 +214,12 @@ fn path(columns: &[Column], shade: usize) -> String {
 fn gaps(columns: &[Column], window: Window, is_whole: bool) -> Vec<(f64, f64)> {
     let step = (WIDE - LEFT - RIGHT) / COLUMNS as f64;
     let is_gap = |column: &Column| column.known < 0.5;
-    let mut gaps = Vec::new();
-    let mut first = 0;
-    while first < columns.len() && window.duration_ns > 0 && !is_whole {
-        let alike =
-            columns[first..].iter().take_while(|other| is_gap(other) == is_gap(&columns[first])).count();
-        if is_gap(&columns[first]) {
-            gaps.push((LEFT + first as f64 * step, alike as f64 * step));
+    let (mut gaps, mut first) = (Vec::new(), 0);
+    for alike in columns.chunk_by(|one, other| is_gap(one) == is_gap(other)) {
+        if is_gap(&alike[0]) && window.duration_ns > 0 && !is_whole {
+            gaps.push((LEFT + first as f64 * step, alike.len() as f64 * step));
         }
-        first += alike;
+        first += alike.len();
     }
     gaps
 }
@@ -282,12 +257,12 @@ pub(crate) fn draw(timeline: &Timeline, blocked: &[BlockedCall], window: Window,
     html! {
         figure class="wide" {
             figcaption { (title) }
-            svg viewBox=(format!("0 0 {WIDE} {height:.0}")) role="img" aria-label=(in_words(title, &calls)) {
+            svg viewBox=(format!("0 0 {WIDE} {height:.0}")) role="img" aria-label=(description(title, &calls)) {
                 rect class="idle" x=(px(LEFT)) y=(px(TOP)) width=(px(WIDE - LEFT - RIGHT)) height=(px(STATES_HEIGHT)) {}
                 (ticks(window, held_foot))
-                @for (index, shade) in SHADES.iter().enumerate() {
+                @for (index, look) in LOOKS.iter().enumerate() {
                     @let path = path(&columns, index);
-                    @if !path.is_empty() { g class=(shade.look().0) { path class="state" d=(path) {} } }
+                    @if !path.is_empty() { g class=(look.class) { path class="state" d=(path) {} } }
                 }
                 @for (x, width) in gaps(&columns, window, timeline.segments.is_empty()) {
                     rect class="unknown" x=(px(x)) y=(px(TOP)) width=(px(width)) height=(px(STATES_HEIGHT)) { title { "unknown: events were lost, or the thread did not exist" } }
@@ -317,12 +292,8 @@ fn ticks(window: Window, foot: f64) -> Markup {
     }
 }
 
-/// 1, 2 or 5 times a power of ten.
 fn step_ns(duration_ns: u64) -> u64 {
-    let rough = (duration_ns as f64 / TICKS).max(1.0);
-    let power = 10_f64.powf(rough.log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| *step >= rough);
-    step.unwrap_or(rough) as u64
+    round_up((duration_ns as f64 / TICKS).max(1.0)) as u64
 }
 
 /// As exact as the steps are.
@@ -376,26 +347,25 @@ fn names(calls: &[&BlockedCall], window: Window) -> Markup {
     }
 }
 
-/// The tooltip of a blocked call.
 fn details(call: &BlockedCall, window: Window, foot: f64) -> Markup {
     let (from, to) = (window.x(call.start_ns), window.x(call.start_ns.saturating_add(call.duration_ns)));
     html! {
         rect class="point" x=(px(from)) y=(px(TOP)) width=(px((to - from).max(1.5))) height=(px(foot - TOP)) {
-            title { (call_in_words(call)) }
+            title { (call_text(call)) }
         }
     }
 }
 
-fn call_in_words(call: &BlockedCall) -> String {
+fn call_text(call: &BlockedCall) -> String {
     let mut text = format!(
         "{}: blocked for {} of {}, at {}, waiting for {}",
-        words::call_on_what(call),
+        display::call_on_what(call),
         time(call.blocked_ns),
         time(call.duration_ns),
         time(call.start_ns),
-        call.reason.words()
+        call.reason.text()
     );
-    if let Some(request) = words::own_request(call) {
+    if let Some(request) = display::own_request(call) {
         let _ = write!(text, "; for {request}");
     }
     if let Some(batch) = call.batch.as_ref().filter(|batch| batch.held_up() > 0) {
@@ -408,8 +378,8 @@ fn call_in_words(call: &BlockedCall) -> String {
     text
 }
 
-fn in_words(title: &str, calls: &[&BlockedCall]) -> String {
-    let longest = calls.first().map(|call| call_in_words(call));
+fn description(title: &str, calls: &[&BlockedCall]) -> String {
+    let longest = calls.first().map(|call| call_text(call));
     match longest {
         Some(longest) => format!("{title}. {} blocked calls; the longest: {longest}.", calls.len()),
         None => format!("{title}. No call blocked."),

@@ -4,7 +4,6 @@
 
 use std::fs;
 
-/// Functions, by address.
 #[derive(Debug, Default)]
 pub(crate) struct Symbols {
     starts: Vec<(u64, u32, u32)>,

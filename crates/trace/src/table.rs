@@ -3,21 +3,19 @@
 //!
 //! `flash trace` calls it. Pure.
 
+use crate::display::{self, many, time};
 use crate::model::{BlockedCall, CallTotal, Request, Thread, Trace};
-use crate::words::{self, many, time};
 use crate::{diagnosis, verdict};
 use flash_kit::number::{NONE, count, percent};
 use flash_kit::text::{columns, wrapped};
 
 /// System calls that are shown of the event loops, and of the other threads; the JSON has all.
 const CALLS_MAX: usize = 20;
-/// Blocked calls that are shown.
 const BLOCKED_MAX: usize = 15;
-/// Requests that are shown.
 const REQUESTS_MAX: usize = 10;
 
 /// The table, with a line end; for a wide terminal.
-pub fn table(trace: &Trace) -> String {
+pub(crate) fn table(trace: &Trace) -> String {
     let mut text = head(trace);
     for thread in trace.threads.iter().filter(|thread| thread.is_loop) {
         text += &wrapped(&of_loop(trace, thread));
@@ -25,11 +23,11 @@ pub fn table(trace: &Trace) -> String {
     for total in &trace.requests.totals {
         let who = match total.pid {
             0 => "no known event loop".to_owned(),
-            pid => words::process(trace, pid),
+            pid => display::process(trace, pid),
         };
         text += &wrapped(&format!("{who}: {}", verdict::requests(total)));
     }
-    for warning in words::warnings(trace) {
+    for warning in display::warnings(trace) {
         text += &wrapped(&format!("warning: {warning}"));
     }
     for (in_loop, title) in [(true, "calls of event loops"), (false, "calls of other threads")] {
@@ -39,12 +37,12 @@ pub fn table(trace: &Trace) -> String {
 }
 
 fn head(trace: &Trace) -> String {
-    let command = trace.processes.first().map(|first| words::shortened(&first.command)).unwrap_or_default();
+    let command = trace.processes.first().map(|first| display::shortened(&first.command)).unwrap_or_default();
     format!(
         "{}: {}, {}, watched for {}\n",
         if command.is_empty() { "kernel trace" } else { &command },
-        words::several(trace.processes.len(), "process", "processes"),
-        words::several(trace.threads.len(), "thread", "threads"),
+        display::several(trace.processes.len(), "process", "processes"),
+        display::several(trace.threads.len(), "thread", "threads"),
         time(trace.duration_ns)
     )
 }
@@ -55,13 +53,13 @@ fn of_loop(trace: &Trace, thread: &Thread) -> String {
     format!(
         "event loop {}: {} {}, {} ready, at most {} at once; {} waiting for events, {} at work, {} without a core, {} \
          blocked",
-        words::thread(trace, thread.tid),
+        display::thread(trace, thread.tid),
         thread.wait_call.as_deref().unwrap_or("waits"),
         many(thread.waits, "time"),
         count(thread.ready),
         thread.ready_max,
         share(thread.time.waiting_ns),
-        share(thread.time.user_ns.saturating_add(thread.time.call_ns)),
+        share(thread.time.on_core_ns()),
         share(thread.time.runnable_ns),
         share(thread.time.blocked_ns),
     )
@@ -74,7 +72,7 @@ fn calls(trace: &Trace, in_loop: bool, title: &str) -> String {
     }
     let row = |call: &&CallTotal| {
         vec![
-            words::process(trace, call.pid),
+            display::process(trace, call.pid),
             call.call.to_string(),
             count(call.count),
             count(call.errors),
@@ -83,7 +81,7 @@ fn calls(trace: &Trace, in_loop: bool, title: &str) -> String {
             time(call.blocked_ns),
             time(call.longest_ns),
             if in_loop && !call.is_wait { percent(call.loop_share) } else { NONE.to_owned() },
-            if call.blocked == 0 { String::new() } else { words::reasons(&call.reasons) },
+            if call.blocked == 0 { String::new() } else { display::reasons(&call.reasons) },
         ]
     };
     let heads = [
@@ -119,11 +117,11 @@ fn blocked(trace: &Trace) -> String {
             time(call.start_ns),
             time(call.blocked_ns),
             if call.in_loop { "loop" } else { "other" }.to_owned(),
-            words::thread(trace, call.tid),
+            display::thread(trace, call.tid),
             call.call.to_string(),
-            call.reason.words().to_owned(),
+            call.reason.text().to_owned(),
             call.batch.as_ref().map_or_else(|| NONE.to_owned(), behind),
-            words::on_what(call).unwrap_or_else(|| NONE.to_owned()),
+            display::on_what(call).unwrap_or_else(|| NONE.to_owned()),
         ]
     };
     let heads = ["at", "blocked", "where", "thread", "call", "waited for", "delayed", "file or socket"];
@@ -146,9 +144,9 @@ fn requests(trace: &Trace) -> String {
             time(request.start_ns),
             time(request.waited_ns) + if request.is_answered { "" } else { " +" },
             time(request.held_up_ns),
-            request.tid.map_or_else(|| NONE.to_owned(), |tid| words::thread(trace, tid)),
-            words::request(&request.line),
-            words::shortened(words::peer(&request.connection)),
+            request.tid.map_or_else(|| NONE.to_owned(), |tid| display::thread(trace, tid)),
+            display::request(&request.line),
+            display::shortened(display::peer(&request.connection)),
         ]
     };
     let heads = ["at", "waited", "blocked for others", "thread", "request", "from"];

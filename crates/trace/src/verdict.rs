@@ -5,9 +5,9 @@
 use std::fmt::Write as _;
 
 use crate::diagnosis::{self, Diagnosis, LoopFinding, OthersFinding, Paid, Verdict};
+use crate::display::{self, many, time};
 use crate::model::{BlockedCall, CallTotal, Reason, RequestTotal, Times};
 use crate::pools::PoolFinding;
-use crate::words::{self, many, time};
 use flash_kit::number::{count, percent};
 use flash_kit::text::{columns, wrapped};
 
@@ -125,7 +125,7 @@ fn judged(found: &Diagnosis) -> (Vec<&LoopFinding>, Vec<&LoopFinding>) {
 
 fn more_loops(loops: &[&LoopFinding]) -> String {
     let sum = |of: fn(&LoopFinding) -> u64| loops.iter().map(|one| of(one)).fold(0, u64::saturating_add);
-    let who = words::several(loops.len(), "more process", "more processes");
+    let who = display::several(loops.len(), "more process", "more processes");
     if sum(|one| one.blocked) == 0 {
         return format!("The event loops of {who} did not block.");
     }
@@ -225,7 +225,7 @@ fn others(found: &Diagnosis) -> String {
     let who = if found.loops.is_empty() { "Threads" } else { "Threads other than the event loop" };
     let which = format!(
         "{}, at most {disk_threads_at_once} at once",
-        words::several(disk_threads, "thread", "threads")
+        display::several(disk_threads, "thread", "threads")
     );
     let waits = format!(
         "{who} waited for the disk {} in {}, for {} in total, at most {} ({which}).",
@@ -364,7 +364,7 @@ fn details(text: &mut String, one: &LoopFinding) {
             share(call.blocked_ns),
             format!("{} of {}", count(call.blocked), count(call.count)),
             time(call.reasons.iter().map(|total| total.longest_ns).max().unwrap_or(0)),
-            words::reasons(&call.reasons),
+            display::reasons(&call.reasons),
         ]
     };
     let heads = ["  blocked in", "total", "share", "calls", "longest", "waited for"];
@@ -378,13 +378,13 @@ fn details(text: &mut String, one: &LoopFinding) {
 }
 
 fn describe_call(text: &mut String, call: &BlockedCall) {
-    let _ = write!(text, "  {:>8}  {}", time(call.blocked_ns), words::call_on_what(call));
+    let _ = write!(text, "  {:>8}  {}", time(call.blocked_ns), display::call_on_what(call));
     let held_up = call.batch.as_ref().map_or(0, |batch| u64::from(batch.held_up()));
     if held_up > 0 {
         let _ = write!(text, "; {} waited", many(held_up, "ready connection"));
     }
     if call.reason == Reason::Unknown && !call.stack.is_empty() {
-        let _ = write!(text, "; in the kernel: {}", words::stack(call));
+        let _ = write!(text, "; in the kernel: {}", display::stack(call));
     }
     text.push('\n');
 }
@@ -404,7 +404,7 @@ fn describe_affected(text: &mut String, one: &LoopFinding) {
                 "  {:>8} of {}  {}{calls}{until}",
                 time(request.held_up_ns),
                 time(request.waited_ns),
-                words::request(&request.line),
+                display::request(&request.line),
             );
         }
     } else if !one.payers.is_empty() && one.delays_others {

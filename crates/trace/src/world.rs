@@ -56,7 +56,6 @@ pub(crate) trait World {
 #[derive(Debug)]
 pub(crate) struct Machine {
     symbols: Symbols,
-    /// The names of sockets by inode.
     sockets: HashMap<u64, String>,
     sockets_read_ns: u64,
 }
@@ -171,7 +170,7 @@ fn sockets(pid: u32) -> HashMap<u64, String> {
     let mut found = HashMap::new();
     for table in ["tcp", "tcp6", "unix"] {
         let text = fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
-        let parse = if table == "unix" { unix_socket } else { tcp_socket };
+        let parse = if table == "unix" { unix_socket } else { TcpSocket::named };
         let named = text.lines().skip(1).filter_map(parse);
         found.extend(named.take(SOCKETS_MAX.saturating_sub(found.len())));
     }
@@ -188,7 +187,8 @@ pub(crate) fn listeners(pid: u32) -> HashSet<SocketAddr> {
         let Ok(file) = File::open(format!("/proc/{pid}/net/{table}")) else { continue };
         // Those that listen come first.
         let lines = BufReader::new(file).lines().map_while(std::io::Result::ok).skip(1);
-        listening.extend(lines.map_while(|line| listener(&line)).take(SOCKETS_MAX));
+        let sockets = lines.map_while(|line| TcpSocket::parse(&line).filter(|socket| socket.is_listening));
+        listening.extend(sockets.map(|socket| (socket.inode, socket.local)).take(SOCKETS_MAX));
     }
     let fds = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten().take(DESCRIPTORS_MAX);
     let names = fds.filter_map(|fd| fs::read_link(fd.path()).ok());
@@ -206,21 +206,29 @@ pub(crate) fn is_hidden(pid: u32) -> bool {
     }
 }
 
-fn listener(line: &str) -> Option<(u64, SocketAddr)> {
-    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-    let found = || Some((fields.get(9)?.parse().ok()?, address(fields.get(1)?)?));
-    if *fields.get(3)? == LISTENING { found() } else { None }
+struct TcpSocket {
+    inode: u64,
+    local: SocketAddr,
+    peer: SocketAddr,
+    is_listening: bool,
 }
 
-fn tcp_socket(line: &str) -> Option<(u64, String)> {
-    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-    let inode = fields.get(9)?.parse().ok()?;
-    let local = address(fields.get(1)?)?;
-    let name = match *fields.get(3)? {
-        LISTENING => format!("listening on {local}"),
-        _ => format!("{local} - {}", address(fields.get(2)?)?),
-    };
-    Some((inode, name))
+impl TcpSocket {
+    fn parse(line: &str) -> Option<Self> {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        Some(Self {
+            inode: fields.get(9)?.parse().ok()?,
+            local: address(fields.get(1)?)?,
+            peer: address(fields.get(2)?)?,
+            is_listening: *fields.get(3)? == LISTENING,
+        })
+    }
+
+    fn named(line: &str) -> Option<(u64, String)> {
+        let Self { inode, local, peer, is_listening } = Self::parse(line)?;
+        let name = if is_listening { format!("listening on {local}") } else { format!("{local} - {peer}") };
+        Some((inode, name))
+    }
 }
 
 /// `0100007F:1F90`: words of an address in the machine's byte order, and a port.
@@ -282,12 +290,16 @@ mod tests {
     #[test]
     fn sockets_have_addresses() {
         let line = "   0: 0100007F:1F90 0200007F:C001 01 00000000:00000000 00:00000000 00000000     0        0 4242 1";
-        assert_eq!(tcp_socket(line), Some((4242, "127.0.0.1:8080 - 127.0.0.2:49153".to_owned())));
+        assert_eq!(TcpSocket::named(line), Some((4242, "127.0.0.1:8080 - 127.0.0.2:49153".to_owned())));
         let line = line.replace(" 01 ", " 0A ");
-        assert_eq!(tcp_socket(&line), Some((4242, "listening on 127.0.0.1:8080".to_owned())));
-        assert_eq!(tcp_socket("   0: junk"), None);
-        assert_eq!(listener(&line), Some((4242, "127.0.0.1:8080".parse().unwrap())));
-        assert_eq!(listener(&line.replace(" 0A ", " 01 ")), None);
+        assert_eq!(TcpSocket::named(&line), Some((4242, "listening on 127.0.0.1:8080".to_owned())));
+        assert_eq!(TcpSocket::named("   0: junk"), None);
+        let socket = TcpSocket::parse(&line).unwrap();
+        assert_eq!(
+            (socket.inode, socket.local, socket.is_listening),
+            (4242, "127.0.0.1:8080".parse().unwrap(), true)
+        );
+        assert!(!TcpSocket::parse(&line.replace(" 0A ", " 01 ")).unwrap().is_listening);
         let shown = |text: &str| address(text).map(|address| address.to_string());
         assert_eq!(shown("0000000000000000FFFF00000100007F:0050").as_deref(), Some("127.0.0.1:80"));
         assert_eq!(shown("00000000000000000000000001000000:0050").as_deref(), Some("[::1]:80"));

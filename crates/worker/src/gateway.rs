@@ -2,7 +2,7 @@
 //! [`system`](crate::system) and the worker's loop. It must not wait for the gateway.
 
 use std::collections::BTreeSet;
-use std::io::{self, IoSlice};
+use std::io;
 
 use flash_engine::{Key, ServerId};
 use flash_prompt::epoll::Watch;
@@ -10,7 +10,8 @@ use flash_prompt::mechanism::Mechanism;
 use flash_prompt::{OwnedFd, channel, net};
 
 use super::calls::{Call, lap};
-use crate::gateway_protocol::{Answer, Connect, GATEWAY_MESSAGE_BYTES_MAX, decode_answer, encode_connect};
+use crate::codec::{decode, send};
+use crate::gateway_protocol::{Answer, Connect, GATEWAY_MESSAGE_BYTES_MAX};
 
 /// Answers taken from the gateway before other events have their turn.
 const ANSWERS_PER_TURN_MAX: usize = 64;
@@ -66,9 +67,8 @@ impl GatewayChannel {
 
     /// Asks for a connection.
     pub(super) fn ask(&mut self, link: Key, server: ServerId) {
-        let message = encode_connect(&Connect { link: link.to_u64(), server });
         let sent = match &self.channel {
-            Some(channel) => channel::send(channel, &[IoSlice::new(&message)], &[]),
+            Some(channel) => send(channel, &Connect { link: link.to_u64(), server }, &[]),
             None => {
                 Err(io::Error::new(io::ErrorKind::NotConnected, "the gateway has ended; another one starts"))
             }
@@ -92,7 +92,7 @@ impl GatewayChannel {
             let answer = match received {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(_) => None,
-                Ok(received) => decode_answer(&bytes[..received.bytes]),
+                Ok(received) => decode(&bytes[..received.bytes]),
             };
             let (link, result) = match answer {
                 None => {
@@ -145,11 +145,12 @@ fn not_connected(errno: i32) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::io::IoSlice;
+
     use flash_engine::UpstreamId;
     use flash_prompt::mechanism::MechanismKind;
 
     use super::*;
-    use crate::gateway_protocol::{decode_connect, encode_answer};
 
     const BYTES: usize = 8 * 1024;
     const SERVER: ServerId = ServerId { upstream: UpstreamId(3), server: 4 };
@@ -176,7 +177,7 @@ mod tests {
 
     fn answer(theirs: &OwnedFd, answer: Answer, descriptor: Option<&OwnedFd>) {
         let descriptors: Vec<_> = descriptor.into_iter().map(flash_prompt::AsFd::as_fd).collect();
-        channel::send(theirs, &[IoSlice::new(&encode_answer(&answer))], &descriptors).expect("sent");
+        send(theirs, &answer, &descriptors).expect("sent");
     }
 
     #[test]
@@ -185,7 +186,7 @@ mod tests {
         (1..=4).for_each(|link| gateway.ask(Key::from_u64(link), SERVER));
         let mut bytes = [0; GATEWAY_MESSAGE_BYTES_MAX];
         let length = channel::recv(&theirs, &mut bytes, &mut Vec::new()).expect("a message");
-        assert_eq!(decode_connect(&bytes[..length]), Some(Connect { link: 1, server: SERVER }));
+        assert_eq!(decode(&bytes[..length]), Some(Connect { link: 1, server: SERVER }));
         // ECONNREFUSED.
         answer(&theirs, Answer::NotConnected { link: 1, errno: 111 }, None);
         answer(&theirs, Answer::Connected { link: 2 }, Some(&theirs));

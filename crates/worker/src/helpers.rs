@@ -4,7 +4,7 @@
 //! the worker's loop.
 
 use std::collections::HashMap;
-use std::io::{self, IoSlice};
+use std::io;
 
 use flash_engine::{JobId, Outcome, Task};
 use flash_prompt::epoll::Watch;
@@ -14,7 +14,7 @@ use flash_prompt::{channel, net};
 
 use super::site_file::SiteFile;
 use crate::control::{Notice, send_notice};
-use crate::protocol::{MESSAGE_BYTES_MAX, decode_outcome, encode_task};
+use crate::protocol::{MESSAGE_BYTES_MAX, decode_outcome, send_task};
 use crate::setup::{HelperKind, HelperRules};
 
 /// After a helper could not be started, the next request for one is delayed by this time.
@@ -107,14 +107,13 @@ impl Helpers {
         startable: usize,
         aside: Option<BorrowedFd<'_>>,
     ) -> bool {
-        let message = encode_task(id, task, aside);
         // A helper whose channel is full has not read its last message, so it cannot take a job now, although
         // it is idle.
         let mut full = Vec::new();
         let mut started = false;
         while let Some(number) = self.idle.pop() {
             let Some(helper) = self.helpers.get_mut(&number) else { continue };
-            match channel::send(&helper.channel, &[IoSlice::new(&message.bytes)], &message.descriptors) {
+            match send_task(&helper.channel, id, task, aside) {
                 Ok(()) => {
                     helper.job = Some(id);
                     started = true;

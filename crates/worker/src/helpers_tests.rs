@@ -1,5 +1,6 @@
 //! Tests of helpers whose other ends the test holds.
 
+use std::io::IoSlice;
 use std::time::{Duration, Instant};
 
 use flash_engine::SiteId;

@@ -12,11 +12,12 @@
 //!
 //! This crate also has the messages that a worker exchanges with the supervisor ([`control`]), with helpers
 //! ([`protocol`]), with the keeper of the store ([`store_protocol`]) and with the gateway ([`gateway_protocol`]),
-//! and the figures that it reports ([`stats`]).
+//! all in one encoding ([`codec`]), and the figures that it reports ([`stats`]).
 
 pub mod amped;
 pub mod backend;
 mod calls;
+pub mod codec;
 mod complaint;
 pub mod control;
 pub mod convert;

@@ -8,18 +8,18 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use flash_engine::limits::LOAD_BYTES;
 use flash_engine::{Block, BlockBytes, FileStat, SiteId};
+use flash_prompt::OwnedFd;
 use flash_prompt::channel;
 use flash_prompt::epoll::Watch;
 use flash_prompt::mechanism::Mechanism;
 use flash_prompt::store_memory::StoreMemory;
 use flash_prompt::table::{BlockKey, Place, TableReader};
-use flash_prompt::{AsFd, OwnedFd};
 
 use super::calls::{Call, lap};
+use crate::codec::{decode, encode, send};
 use crate::setup::{Fills, GivenStore};
 use crate::store_protocol::{
-    NOTICES_MAX, Named, Notice, STORE_MESSAGE_BYTES_MAX, ToWorker, decode_to_worker, encode_notices,
-    push_named,
+    FromWorker, NAMES_BYTES_MAX, NOTICES_MAX, Named, Notice, STORE_MESSAGE_BYTES_MAX, ToWorker,
 };
 
 /// Slots checked for uses at each housekeeping.
@@ -63,6 +63,33 @@ struct Leaving {
     is_asked: bool,
 }
 
+/// Names for the keeper.
+#[derive(Debug, Default)]
+struct Names {
+    /// Encoded messages, each with the number of its names. The last goes first.
+    messages: Vec<(Vec<u8>, usize)>,
+    /// The names of the next message.
+    next: Vec<Named>,
+    /// The room that is left in it.
+    room_bytes: usize,
+}
+
+impl Names {
+    fn is_empty(&self) -> bool {
+        self.messages.is_empty() && self.next.is_empty()
+    }
+
+    /// Encodes the next message, in which a name takes less room than as a value.
+    fn close_message(&mut self) {
+        self.room_bytes = NAMES_BYTES_MAX;
+        if !self.next.is_empty() {
+            let names = std::mem::take(&mut self.next);
+            let count = names.len();
+            self.messages.push((encode(&FromWorker::Names(names)), count));
+        }
+    }
+}
+
 /// The store as one worker sees it.
 #[derive(Debug)]
 pub(super) struct Store {
@@ -83,8 +110,8 @@ pub(super) struct Store {
     leaving: Vec<Leaving>,
     /// Messages for the keeper.
     notices: Vec<Notice>,
-    /// Names for the keeper at the end, as encoded messages, each with the number of its names. The last goes first.
-    names: Vec<(Vec<u8>, usize)>,
+    /// Names for the keeper at the end.
+    names: Names,
     /// Blocks to load without a request, last one first.
     warm: Vec<(SiteId, Box<[u8]>, u64)>,
     tells_names: bool,
@@ -107,7 +134,7 @@ impl Store {
             check_from: 0,
             leaving: Vec::new(),
             notices: Vec::new(),
-            names: Vec::new(),
+            names: Names::default(),
             warm,
             tells_names,
             fills,
@@ -184,7 +211,7 @@ impl Store {
         let received = channel::recv(keeper, &mut bytes, &mut Vec::new());
         lap(Call::Message);
         let message = match received {
-            Ok(length) => decode_to_worker(&bytes[..length]),
+            Ok(length) => decode(&bytes[..length]),
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return Vec::new(),
             Err(_) => None,
         };
@@ -287,27 +314,21 @@ impl Store {
             let found = key(stat, number).and_then(|key| self.table.find(&key));
             let Some((slot, _)) = found else { continue };
             let named = Named { slot, block: number as u32, root: root.to_vec(), path: path.to_vec() };
-            self.push_name(&named);
-        }
-    }
-
-    fn push_name(&mut self, named: &Named) {
-        if let Some((message, count)) = self.names.last_mut()
-            && push_named(message, named)
-        {
-            *count += 1;
-            return;
-        }
-        let mut message = Vec::new();
-        // The path of a request is shorter than a message.
-        if push_named(&mut message, named) {
-            self.names.push((message, 1));
+            // The path of a request is shorter than a message.
+            if named.bytes_max() > NAMES_BYTES_MAX {
+                continue;
+            }
+            if named.bytes_max() > self.names.room_bytes {
+                self.names.close_message();
+            }
+            self.names.room_bytes -= named.bytes_max();
+            self.names.next.push(named);
         }
     }
 
     /// The number of names that the keeper has not been sent.
     pub(super) fn names_untold(&self) -> usize {
-        self.names.iter().map(|(_, count)| count).sum()
+        self.names.next.len() + self.names.messages.iter().map(|(_, count)| count).sum::<usize>()
     }
 
     /// Whether all names were sent to the keeper.
@@ -317,18 +338,20 @@ impl Store {
 
     fn send(&mut self) {
         let Some(keeper) = &self.keeper else { return self.notices.clear() };
-        while let Some(name) = self.names.pop() {
-            if channel::send(keeper.as_fd(), &[IoSlice::new(&name.0)], &[]).is_err() {
-                self.names.push(name);
+        self.names.close_message();
+        while let Some((message, _)) = self.names.messages.last() {
+            if channel::send(keeper, &[IoSlice::new(message)], &[]).is_err() {
                 return;
             }
+            self.names.messages.pop();
         }
         while !self.notices.is_empty() {
-            let batch = &self.notices[..self.notices.len().min(NOTICES_MAX)];
-            let sent = channel::send(keeper.as_fd(), &[IoSlice::new(&encode_notices(batch))], &[]);
+            let batch = self.notices[..self.notices.len().min(NOTICES_MAX)].to_vec();
+            let count = batch.len();
+            let sent = send(keeper, &FromWorker::Notices(batch), &[]);
             lap(Call::Message);
             match sent {
-                Ok(()) => drop(self.notices.drain(..batch.len())),
+                Ok(()) => drop(self.notices.drain(..count)),
                 // Try again later. If the keeper has gone, this never succeeds, and that does no harm.
                 Err(_) => return,
             }

@@ -104,7 +104,7 @@ impl<F> Backend<F> {
         let path: Box<[u8]> = ask.path.into();
         let wanted = Wanted {
             key: JobKey::WarmFile(share, path.clone(), ask.part),
-            task: Task::WarmFile { path, part: ask.part },
+            task: Task::WarmFile { path: path.into(), part: ask.part },
             urgency: Urgency::Bounded,
             subject: None,
             remaining_bytes: 0,

@@ -7,7 +7,8 @@
 
 use super::warm::{Answer, Ask, Next, Part, WARM_PATH_BYTES_MAX, resolve, retry_after_s, unescape};
 use crate::fastcgi::{
-    COMPLETE, HEADER_BYTES, Header, KEEP_CONNECTION, Pairs, RESPONDER, kind, push_pair, push_record,
+    COMPLETE, Header, KEEP_CONNECTION, OtherVersion, Pairs, RESPONDER, RecordReader, RecordStep,
+    UNKNOWN_ROLE, kind, push_end, push_pair, push_record,
 };
 
 /// Maximum bytes of a request's parameters. With more, the request is answered without a look at its file.
@@ -20,20 +21,6 @@ const AUTHORIZER: u16 = 2;
 
 /// `protocolStatus` of the end of a request (section 5.5).
 const CANNOT_MULTIPLEX: u8 = 1;
-const UNKNOWN_ROLE: u8 = 3;
-
-/// The place in the stream of records.
-#[derive(Clone, Copy, Debug)]
-enum Position {
-    /// Before or within a header.
-    Header,
-    /// Within the content of a record, of which `taken` bytes have come.
-    Content { header: Header, taken: usize },
-    /// This many bytes of padding are left.
-    Padding(usize),
-    /// The connection ends.
-    Ended,
-}
 
 /// The request of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -50,52 +37,41 @@ struct Active {
 ///
 /// - Events: [`FastCgi::handle_bytes`], [`FastCgi::handle_answer`].
 /// - Next steps: [`FastCgi::poll`] after each of them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct FastCgi {
-    place: Position,
-    /// The bytes of a header, and the content of a record that is needed whole.
-    record: Vec<u8>,
+    records: RecordReader,
+    has_ended: bool,
+    /// The content of a record that is needed whole.
+    content: Vec<u8>,
     params: Vec<u8>,
     active: Option<Active>,
     question: Option<Ask>,
 }
 
-impl Default for FastCgi {
-    fn default() -> Self {
-        Self { place: Position::Header, record: Vec::new(), params: Vec::new(), active: None, question: None }
-    }
-}
-
 impl FastCgi {
     /// Takes received bytes; writes what can be answered at once to `out`.
-    pub fn handle_bytes(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) {
-        while !bytes.is_empty() {
-            let taken = match self.place {
-                Position::Header => self.take_header(bytes),
-                Position::Content { header, taken } => {
-                    let count = bytes.len().min(header.content_bytes - taken);
-                    self.take_content(header, &bytes[..count]);
-                    self.place = Position::Content { header, taken: taken + count };
-                    count
+    pub fn handle_bytes(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        let mut at = 0;
+        while !self.has_ended {
+            match self.records.next(bytes, &mut at) {
+                Ok(None) => return,
+                Ok(Some(RecordStep::Begin(_))) => self.content.clear(),
+                Ok(Some(RecordStep::Content(header, content))) => self.take_content(header, &bytes[content]),
+                Ok(Some(RecordStep::End(header))) => {
+                    let content = std::mem::take(&mut self.content);
+                    self.handle_record(header, &content, out);
                 }
-                Position::Padding(left) => {
-                    let count = bytes.len().min(left);
-                    self.place = Position::Padding(left - count);
-                    count
-                }
-                Position::Ended => return,
-            };
-            bytes = &bytes[taken..];
-            self.step(out);
+                Err(OtherVersion) => self.has_ended = true,
+            }
         }
     }
 
     /// The next step: at most one question for each request.
     pub fn poll(&mut self) -> Next {
-        match (self.question.take(), self.place) {
-            (Some(ask), _) => Next::Ask(ask),
-            (None, Position::Ended) => Next::End,
-            (None, _) => Next::Input,
+        match self.question.take() {
+            Some(ask) => Next::Ask(ask),
+            None if self.has_ended => Next::End,
+            None => Next::Input,
         }
     }
 
@@ -117,18 +93,6 @@ impl FastCgi {
         self.end_active(COMPLETE, out);
     }
 
-    fn take_header(&mut self, bytes: &[u8]) -> usize {
-        let count = bytes.len().min(HEADER_BYTES - self.record.len());
-        self.record.extend_from_slice(&bytes[..count]);
-        let Ok(bytes) = <[u8; HEADER_BYTES]>::try_from(self.record.as_slice()) else { return count };
-        self.record.clear();
-        self.place = match Header::parse(bytes) {
-            Some(header) => Position::Content { header, taken: 0 },
-            None => Position::Ended,
-        };
-        count
-    }
-
     /// Keeps the content that matters.
     fn take_content(&mut self, header: Header, content: &[u8]) {
         match header.kind {
@@ -146,24 +110,10 @@ impl FastCgi {
                 }
             }
             kind::BEGIN_REQUEST | kind::GET_VALUES => {
-                let room = VALUES_BYTES_MAX.saturating_sub(self.record.len());
-                self.record.extend_from_slice(&content[..content.len().min(room)]);
+                let room = VALUES_BYTES_MAX.saturating_sub(self.content.len());
+                self.content.extend_from_slice(&content[..content.len().min(room)]);
             }
             _ => {}
-        }
-    }
-
-    /// Ends a record, or its padding, if it is complete.
-    fn step(&mut self, out: &mut Vec<u8>) {
-        if let Position::Content { header, taken } = self.place
-            && taken == header.content_bytes
-        {
-            self.place = Position::Padding(header.padding_bytes);
-            let record = std::mem::take(&mut self.record);
-            self.handle_record(header, &record, out);
-        }
-        if let Position::Padding(0) = self.place {
-            self.place = Position::Header;
         }
     }
 
@@ -178,7 +128,7 @@ impl FastCgi {
             (kind::ABORT_REQUEST, _) if is_active => {
                 // The answer can still be under way, so the connection is not used again.
                 self.end_active(COMPLETE, out);
-                self.place = Position::Ended;
+                self.has_ended = true;
             }
             // Standard input, and records of requests that have ended (section 3.3).
             _ => {}
@@ -187,11 +137,11 @@ impl FastCgi {
 
     fn begin(&mut self, id: u16, content: &[u8], out: &mut Vec<u8>) {
         let &[role_high, role_low, flags, ..] = content else {
-            self.place = Position::Ended;
+            self.has_ended = true;
             return;
         };
         if self.active.is_some_and(|active| active.id == id) || content.len() != 8 {
-            self.place = Position::Ended;
+            self.has_ended = true;
         } else if self.active.is_some() {
             push_end(out, id, CANNOT_MULTIPLEX);
         } else {
@@ -221,7 +171,7 @@ impl FastCgi {
         self.question = None;
         push_end(out, active.id, status);
         if !active.keep {
-            self.place = Position::Ended;
+            self.has_ended = true;
         }
     }
 }
@@ -262,10 +212,6 @@ fn values(asked: &[u8]) -> Vec<u8> {
     values
 }
 
-fn push_end(out: &mut Vec<u8>, id: u16, status: u8) {
-    push_record(out, kind::END_REQUEST, id, &[0, 0, 0, 0, status, 0, 0, 0]);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -280,15 +226,7 @@ mod tests {
 
     fn pairs(pairs: &[(&str, &str)]) -> Vec<u8> {
         let mut bytes = Vec::new();
-        for (name, value) in pairs {
-            for length in [name.len(), value.len()] {
-                match u8::try_from(length) {
-                    Ok(short) if short < 0x80 => bytes.push(short),
-                    _ => bytes.extend((length as u32 | 0x8000_0000).to_be_bytes()),
-                }
-            }
-            bytes.extend(name.bytes().chain(value.bytes()));
-        }
+        pairs.iter().for_each(|(name, value)| push_pair(&mut bytes, name.as_bytes(), value.as_bytes()));
         bytes
     }
 

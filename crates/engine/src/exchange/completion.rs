@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use super::{Exchange, Exchanges, Halt, Opener, ScriptSearch, State, Wake};
+use super::relay::ScriptSearch;
+use super::{Exchange, Exchanges, Halt, Opener, State, Wake};
 use crate::caches::{Content, ContentBytes, LookedUp, MadeListing, NameEntry, Version};
 use crate::desk::Core;
 use crate::handed_over::HandedOver;

@@ -10,30 +10,27 @@
 //!
 //! An answer that fits in one send needs no exchange: the wire calls [`begin`] and sends the answer itself.
 
-mod body_pace;
 mod completion;
-mod relay;
-mod request_body;
+pub(crate) mod relay;
 mod sending;
 mod turn;
 
 use std::net::SocketAddr;
 
 use flash_http::RequestBuf;
-use flash_http::request::Request;
+use flash_http::request::{Body, Request};
 use flash_http::response::Status;
 
 pub(crate) use completion::{end_short_waits, finish_job};
-pub(crate) use relay::{Awaits, BodyWay, Relay, RelayReply, ScriptSearch};
-pub(crate) use request_body::RequestBody;
+pub(crate) use relay::Relay;
 pub(crate) use sending::{Halt, Sending};
 pub(crate) use turn::{Blamed, Budget, Inputs, Turn};
 
-use crate::access_log::{LogSource, LogText};
-use crate::desk::{Desk, Ended};
+use crate::access_log::{LogFields, LogSource, LogText};
+use crate::desk::{Core, Desk, Ended};
 use crate::handler::{self, Found, Refusal, Response, Step, TOO_LARGE, UNSTEADY, Wait};
 use crate::jobs::{NoRoom, Waiter};
-use crate::limits::TRIES_MAX;
+use crate::limits::{REQUEST_BODY_BYTES_MAX, TRIES_MAX};
 use crate::machine::{JobId, Machine};
 use crate::shares::Sharer;
 use crate::slab::{ClientNumber, ExchangeKey, Key, Slab};
@@ -77,8 +74,8 @@ pub(crate) struct Record {
 /// The progress of an exchange.
 #[derive(Debug)]
 pub(crate) enum State<F> {
-    /// The request body is being read.
-    Reading(RequestBuf, RequestBody),
+    /// The wire reads the request body.
+    Reading(RequestBuf),
     /// The answer cannot begin before this job is done.
     Waiting(JobId, Parked<F>),
     /// The job is done, and the handler must be called again.
@@ -130,7 +127,7 @@ pub(crate) enum Admission<F> {
     /// The handler can be called.
     Ready,
     /// The body must be read first, because the next request follows it.
-    Reads(RequestBody),
+    Reads,
     /// The request is refused, whatever its body.
     Refused(Response<F>),
 }
@@ -144,9 +141,11 @@ pub(crate) fn admit<F>(request: &Request<'_>) -> Admission<F> {
     if !handler::has_body(request) {
         return Admission::Ready;
     }
-    match RequestBody::new(request.body) {
-        Some(body) => Admission::Reads(body),
-        None => Admission::Refused(handler::error_page(request, TOO_LARGE)),
+    match request.body {
+        Body::Length(bytes) if bytes > REQUEST_BODY_BYTES_MAX => {
+            Admission::Refused(handler::error_page(request, TOO_LARGE))
+        }
+        _ => Admission::Reads,
     }
 }
 
@@ -257,10 +256,6 @@ impl<F> Exchanges<F> {
         self.0.get(key.0)
     }
 
-    pub(crate) fn get_mut(&mut self, key: ExchangeKey) -> Option<&mut Exchange<F>> {
-        self.0.get_mut(key.0)
-    }
-
     /// Takes an exchange out for a turn of its wire.
     ///
     /// # Panics
@@ -291,7 +286,7 @@ impl<F> Exchanges<F> {
         wait: Wait<F>,
     ) -> Opening<F> {
         let request = RequestBuf::new(request);
-        let reading = State::Reading(request.clone(), RequestBody::NONE);
+        let reading = State::Reading(request.clone());
         let key = self.insert(Exchange { opener, record, state: reading });
         let waiter = Waiter { exchange: key, client: opener.client };
         let mut exchange = self.lend(key);
@@ -308,27 +303,11 @@ impl<F> Exchanges<F> {
         }
     }
 
-    /// Ends an exchange early: leaves its jobs and logs the part of the answer that was sent. `sent` is the
-    /// status, which is [`CLIENT_LEFT`] if the answer has not begun, and the body bytes sent; None after a panic.
-    pub(crate) fn abort<M: Machine<File = F>>(
-        &mut self,
-        desk: &mut Desk<'_, M>,
-        key: ExchangeKey,
-        peer: &SocketAddr,
-        sent: Option<(Status, u64)>,
-    ) {
-        let Some(mut exchange) = self.remove(key) else {
-            // The exchange was lost in a panic while it was lent.
-            self.0.free_lent(key.0);
-            desk.core.spool.end_all(key, &mut desk.core.jobs);
-            return desk.core.jobs.leave_all(key);
-        };
-        match &mut exchange.state {
-            State::Sending(sending) => sending.leave_jobs(&mut desk.core.jobs, key),
-            state => state.begins_after().into_iter().for_each(|job| desk.core.jobs.leave(job, key)),
-        }
-        if let Some((status, body_bytes)) = sent {
-            exchange.record.note_end(desk, peer, (status, body_bytes, false));
+    /// When the wait of a relayed request ends.
+    pub(crate) fn due_ms(&self, key: ExchangeKey) -> u64 {
+        match self.get(key).map(|exchange| &exchange.state) {
+            Some(State::Relaying(relay)) => relay.due_ms,
+            _ => u64::MAX,
         }
     }
 
@@ -338,7 +317,40 @@ impl<F> Exchanges<F> {
     }
 }
 
+impl<M: Machine> Turn<'_, M> {
+    /// Ends an exchange early: leaves its jobs and its link, and logs the part of the answer that was sent. `sent` is the
+    /// status, which is [`CLIENT_LEFT`] if the answer has not begun, and the body bytes sent; None
+    /// after a panic.
+    pub(crate) fn abort(&mut self, key: ExchangeKey, peer: &SocketAddr, sent: Option<(Status, u64)>) {
+        let Some(mut exchange) = self.exchanges.remove(key) else {
+            // The exchange was lost in a panic while it was lent.
+            self.exchanges.end_lent(key);
+            self.links.leave_all(self.desk.machine, key, self.desk.core.clock.ms());
+            self.desk.core.spool.end_all(key, &mut self.desk.core.jobs);
+            return self.desk.core.jobs.leave_all(key);
+        };
+        let mut sent = sent;
+        match &mut exchange.state {
+            State::Sending(sending) => sending.leave_jobs(&mut self.desk.core.jobs, key),
+            state => state.begins_after().into_iter().for_each(|job| self.desk.core.jobs.leave(job, key)),
+        }
+        if let State::Relaying(relay) = &mut exchange.state {
+            relay::leave(self, relay);
+            let of_reply = relay.reply.as_ref().map(|reply| (reply.status, reply.body_bytes));
+            sent = sent.map(|sent| of_reply.unwrap_or(sent));
+        }
+        if let Some((status, body_bytes)) = sent {
+            exchange.record.note_end(&mut self.desk, peer, (status, body_bytes, false));
+        }
+    }
+}
+
 impl Record {
+    pub(crate) fn new<F>(core: &Core<F>, request: &Request<'_>) -> Self {
+        let log = LogText::new(core.rules.log_format, LogFields::of(request));
+        Self { log, started_ms: core.clock.ms() }
+    }
+
     /// Counts and logs the end of the exchange: its status, its body bytes, and whether the whole answer was
     /// sent.
     pub(crate) fn note_end<M: Machine>(

@@ -5,8 +5,8 @@
 //! knows what the parameters mean (RFC 3875) nor reads the head of the response. It bounds no request and no response.
 
 use super::{
-    COMPLETE, CONTENT_BYTES_MAX, HEADER_BYTES, Header, KEEP_CONNECTION, RESPONDER, kind, push_padded,
-    push_pair, push_record,
+    COMPLETE, CONTENT_BYTES_MAX, Header, KEEP_CONNECTION, OtherVersion, RESPONDER, RecordReader, RecordStep,
+    kind, push_padded, push_pair, push_record,
 };
 use crate::limits::APPLICATION_ERRORS_BYTES_MAX;
 
@@ -21,11 +21,15 @@ const USUAL_PARAMS_BYTES: usize = 1024;
 /// Bytes of the content of the record that ends a request (section 5.5).
 const END_BYTES: usize = 8;
 
-/// Writes the beginning of a request and all its parameters: `params` passes each name and value to the function that
-/// it is given. Only a pair longer than a record is divided.
-pub(crate) fn write_begin(out: &mut Vec<u8>, params: impl FnOnce(&mut dyn FnMut(&[u8], &[u8]))) {
+/// Writes the beginning of a request.
+pub(crate) fn write_begin(out: &mut Vec<u8>) {
     let [role_high, role_low] = RESPONDER.to_be_bytes();
     push_record(out, kind::BEGIN_REQUEST, ID, &[role_high, role_low, KEEP_CONNECTION, 0, 0, 0, 0, 0]);
+}
+
+/// Writes parameters: `params` passes each name and value to the function that it is given. Only a pair longer than a
+/// record is divided.
+pub(crate) fn write_params(out: &mut Vec<u8>, params: impl FnOnce(&mut dyn FnMut(&[u8], &[u8]))) {
     let mut pairs = Vec::with_capacity(USUAL_PARAMS_BYTES);
     params(&mut |name, value| {
         let start = pairs.len();
@@ -37,6 +41,10 @@ pub(crate) fn write_begin(out: &mut Vec<u8>, params: impl FnOnce(&mut dyn FnMut(
         }
     });
     push_stream(out, kind::PARAMS, &pairs);
+}
+
+/// Writes the end of the parameters.
+pub(crate) fn end_params(out: &mut Vec<u8>) {
     push_record(out, kind::PARAMS, ID, &[]);
 }
 
@@ -111,38 +119,19 @@ pub(crate) struct Taken {
     pub(crate) ended: Option<RequestEnd>,
 }
 
-/// The place in the stream of records.
-#[derive(Clone, Copy, Debug)]
-enum ReadPlace {
-    /// Before or within a header.
-    Header,
-    /// Within the content of a record of this type, of which this many bytes are left.
-    Content { header: Header, left_bytes: usize },
-    /// This many bytes of padding are left.
-    Padding { left_bytes: usize, end: Option<RequestEnd> },
-    /// After the end of the request.
-    Ended(RequestEnd),
-    /// After a bad record.
-    Failed(BadRecord),
-}
-
 /// Reads the response to one request.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ResponseReader {
-    place: ReadPlace,
-    /// The first bytes of a header, or of the content that ends the request.
-    kept: [u8; HEADER_BYTES],
-    kept_bytes: usize,
+    records: RecordReader,
     has_data_ended: bool,
+    /// The first bytes of the content that ends the request.
+    end: [u8; END_BYTES],
+    end_bytes: usize,
+    ended: Option<RequestEnd>,
+    failed: Option<BadRecord>,
 }
-
-const _: () = assert!(END_BYTES == HEADER_BYTES, "both fit in `kept`");
 
 impl ResponseReader {
-    pub(crate) fn new() -> Self {
-        Self { place: ReadPlace::Header, kept: [0; HEADER_BYTES], kept_bytes: 0, has_data_ended: false }
-    }
-
     /// Takes all received bytes. The data among them is moved to the front of `bytes`; the bytes behind it mean nothing
     /// any more. Appends to `errors` what the application writes to its standard error, until `errors` has
     /// [`APPLICATION_ERRORS_BYTES_MAX`] bytes; the rest is dropped.
@@ -151,77 +140,46 @@ impl ResponseReader {
     ///
     /// A record that an application must not send. The data before it in `bytes` is lost, and each later call fails too.
     pub(crate) fn take(&mut self, bytes: &mut [u8], errors: &mut Vec<u8>) -> Result<Taken, BadRecord> {
-        let taken = self.take_records(bytes, errors);
-        if let Err(bad) = taken {
-            self.place = ReadPlace::Failed(bad);
+        if self.failed.is_none() {
+            match self.take_records(bytes, errors) {
+                Ok(data_bytes) => return Ok(Taken { data_bytes, ended: self.ended }),
+                Err(bad) => self.failed = Some(bad),
+            }
         }
-        taken
+        Err(self.failed.unwrap_or(BadRecord::AfterEnd))
     }
 
-    fn take_records(&mut self, bytes: &mut [u8], errors: &mut Vec<u8>) -> Result<Taken, BadRecord> {
+    /// Returns how many bytes of data there are.
+    fn take_records(&mut self, bytes: &mut [u8], errors: &mut Vec<u8>) -> Result<usize, BadRecord> {
         let (mut at, mut data_bytes) = (0, 0);
-        while at < bytes.len() {
-            let there_bytes = bytes.len() - at;
-            at += match self.place {
-                ReadPlace::Header => self.keep(&bytes[at..]),
-                ReadPlace::Content { header, left_bytes } => {
-                    let count = left_bytes.min(there_bytes);
-                    let content = at..at + count;
-                    match header.kind {
-                        kind::STDOUT => {
-                            bytes.copy_within(content, data_bytes);
-                            data_bytes += count;
-                        }
-                        kind::STDERR => keep_errors(&bytes[content], errors),
-                        kind::END_REQUEST => drop(self.keep(&bytes[content])),
-                        // Section 4: answers to questions about the application itself, of which it got none.
-                        _ => {}
+        while self.ended.is_none() {
+            match self.records.next(bytes, &mut at).map_err(|OtherVersion| BadRecord::Version)? {
+                None => return Ok(data_bytes),
+                Some(RecordStep::Begin(header)) => self.check(header)?,
+                Some(RecordStep::Content(header, content)) => match header.kind {
+                    kind::STDOUT => {
+                        let count = content.len();
+                        bytes.copy_within(content, data_bytes);
+                        data_bytes += count;
                     }
-                    self.place = ReadPlace::Content { header, left_bytes: left_bytes - count };
-                    count
+                    kind::STDERR => keep_errors(&bytes[content], errors),
+                    kind::END_REQUEST => self.keep_end(&bytes[content]),
+                    // Section 4: answers to questions about the application itself, of which it got none.
+                    _ => {}
+                },
+                Some(RecordStep::End(header)) if header.kind == kind::END_REQUEST => {
+                    self.ended = Some(end_of(self.end));
                 }
-                ReadPlace::Padding { left_bytes, end } => {
-                    let count = left_bytes.min(there_bytes);
-                    self.place = ReadPlace::Padding { left_bytes: left_bytes - count, end };
-                    count
-                }
-                ReadPlace::Ended(_) => return Err(BadRecord::AfterEnd),
-                ReadPlace::Failed(bad) => return Err(bad),
-            };
-            self.step()?;
+                Some(RecordStep::End(_)) => {}
+            }
         }
-        match self.place {
-            ReadPlace::Ended(end) => Ok(Taken { data_bytes, ended: Some(end) }),
-            ReadPlace::Failed(bad) => Err(bad),
-            _ => Ok(Taken { data_bytes, ended: None }),
-        }
+        if at == bytes.len() { Ok(data_bytes) } else { Err(BadRecord::AfterEnd) }
     }
 
-    /// Keeps bytes until there are as many as a header has.
-    fn keep(&mut self, bytes: &[u8]) -> usize {
-        let count = bytes.len().min(HEADER_BYTES - self.kept_bytes);
-        self.kept[self.kept_bytes..self.kept_bytes + count].copy_from_slice(&bytes[..count]);
-        self.kept_bytes += count;
-        count
-    }
-
-    /// Ends a header, a content and its padding, as far as they are complete.
-    fn step(&mut self) -> Result<(), BadRecord> {
-        if matches!(self.place, ReadPlace::Header) && self.kept_bytes == HEADER_BYTES {
-            self.kept_bytes = 0;
-            let header = Header::parse(self.kept).ok_or(BadRecord::Version)?;
-            self.check(header)?;
-            self.place = ReadPlace::Content { header, left_bytes: header.content_bytes };
-        }
-        if let ReadPlace::Content { header, left_bytes: 0 } = self.place {
-            let end = (header.kind == kind::END_REQUEST).then(|| end_of(self.kept));
-            self.kept_bytes = 0;
-            self.place = ReadPlace::Padding { left_bytes: header.padding_bytes, end };
-        }
-        if let ReadPlace::Padding { left_bytes: 0, end } = self.place {
-            self.place = end.map_or(ReadPlace::Header, ReadPlace::Ended);
-        }
-        Ok(())
+    fn keep_end(&mut self, content: &[u8]) {
+        let count = content.len().min(END_BYTES - self.end_bytes);
+        self.end[self.end_bytes..self.end_bytes + count].copy_from_slice(&content[..count]);
+        self.end_bytes += count;
     }
 
     /// Whether the application may send such a record now.

@@ -49,11 +49,17 @@ fn stream_of(records: &[Record], wanted: u8) -> Vec<u8> {
 
 // Requests.
 
+fn begin_with(out: &mut Vec<u8>, params: impl FnOnce(&mut dyn FnMut(&[u8], &[u8]))) {
+    write_begin(out);
+    write_params(out, params);
+    end_params(out);
+}
+
 #[test]
 fn parameters_of_any_length() {
     let lengths = [0, 1, 127, 128, 8_000, 65_528, 70_000, 200_000];
     let mut out = b"before".to_vec();
-    write_begin(&mut out, |push| {
+    begin_with(&mut out, |push| {
         lengths.iter().for_each(|length| push(b"NAME", &vec![b'v'; *length]));
         push(&[b'n'; 300], b"");
     });
@@ -75,7 +81,7 @@ fn parameters_of_any_length() {
 fn pairs_are_not_divided() {
     let lengths = [30_000, 35_510, 1, 65_519, 65_519, 100, 70_000, 9];
     let mut out = Vec::new();
-    write_begin(&mut out, |push| lengths.iter().for_each(|length| push(b"NAME", &vec![b'v'; *length])));
+    begin_with(&mut out, |push| lengths.iter().for_each(|length| push(b"NAME", &vec![b'v'; *length])));
     let records = records_of(&out);
     let contents: Vec<&[u8]> = records[1..].iter().map(|(_, _, content, _)| content.as_slice()).collect();
     let values = |content: &[u8]| Pairs(content).map(|(_, value)| value.len()).collect::<Vec<_>>();
@@ -94,7 +100,7 @@ fn pairs_are_not_divided() {
 #[test]
 fn a_request_without_parameters() {
     let mut out = Vec::new();
-    write_begin(&mut out, |_| {});
+    begin_with(&mut out, |_| {});
     let kinds: Vec<u8> = records_of(&out).into_iter().map(|(kind, ..)| kind).collect();
     assert_eq!(kinds, [kind::BEGIN_REQUEST, kind::PARAMS]);
 }
@@ -119,7 +125,7 @@ fn the_warm_endpoint_answers_one_request_after_another() {
     let mut endpoint = FastCgi::default();
     for number in 0..3 {
         let mut out = Vec::new();
-        write_begin(&mut out, |push| {
+        begin_with(&mut out, |push| {
             push(b"REQUEST_METHOD", b"GET");
             push(b"SCRIPT_FILENAME", format!("/{}{number}", "a".repeat(200)).as_bytes());
         });
@@ -131,7 +137,7 @@ fn the_warm_endpoint_answers_one_request_after_another() {
         assert_eq!(endpoint.poll(), Next::Ask(Ask { path, part: Part::of_range(None) }));
         endpoint.handle_answer(Answer::Done, &mut answer);
         assert_eq!(endpoint.poll(), Next::Input, "the connection stays open");
-        let taken = ResponseReader::new().take(&mut answer, &mut Vec::new()).unwrap();
+        let taken = ResponseReader::default().take(&mut answer, &mut Vec::new()).unwrap();
         assert_eq!(taken.ended, Some(DONE));
         assert_eq!(answer[..taken.data_bytes], *b"Status: 200 OK\r\n\r\n");
     }
@@ -144,7 +150,7 @@ type Read = Result<(Vec<u8>, Vec<u8>, Option<RequestEnd>), BadRecord>;
 
 /// Reads a response whose bytes come in pieces that end at `ends`.
 fn read(bytes: &[u8], ends: impl IntoIterator<Item = usize>) -> Read {
-    let (mut reader, mut data, mut errors) = (ResponseReader::new(), Vec::new(), Vec::new());
+    let (mut reader, mut data, mut errors) = (ResponseReader::default(), Vec::new(), Vec::new());
     let (mut start, mut ended) = (0, None);
     for end in ends.into_iter().chain([bytes.len()]) {
         let mut piece = bytes[start..end].to_vec();
@@ -207,7 +213,7 @@ fn data_is_moved_to_the_front() {
         record(kind::STDOUT, ID, b"ij", 0)[..9].to_vec(),
     ]
     .concat();
-    let mut reader = ResponseReader::new();
+    let mut reader = ResponseReader::default();
     let taken = reader.take(&mut bytes, &mut Vec::new());
     assert_eq!(taken, Ok(Taken { data_bytes: 9, ended: None }));
     assert_eq!(bytes[..9], *b"abcdefghi");
@@ -230,7 +236,7 @@ fn the_end_of_data_may_be_missing_or_repeated() {
 
 #[test]
 fn an_end_is_reported_until_the_next_byte() {
-    let mut reader = ResponseReader::new();
+    let mut reader = ResponseReader::default();
     let mut bytes = record(kind::END_REQUEST, ID, &END, 2);
     let last = bytes.len() - 1;
     let errors = &mut Vec::new();
@@ -254,7 +260,7 @@ fn refusals_of_the_application() {
 #[test]
 fn errors_are_kept_up_to_a_bound() {
     let piece = record(kind::STDERR, ID, &[b'e'; 3000], 0);
-    let (mut reader, mut errors) = (ResponseReader::new(), Vec::new());
+    let (mut reader, mut errors) = (ResponseReader::default(), Vec::new());
     for kept in [3000, APPLICATION_ERRORS_BYTES_MAX, APPLICATION_ERRORS_BYTES_MAX] {
         reader.take(&mut piece.clone(), &mut errors).unwrap();
         assert_eq!(errors.len(), kept);

@@ -1,9 +1,12 @@
 //! The records of FastCGI (specification 1.0), as both sides of a connection send and read them.
 //!
 //! Pure. [`backend`](crate::backend), and the server's programs of `cgi`, are the side of an application; `client` is the side
-//! of a web server. Neither the order of records nor their meaning is decided here.
+//! of a web server. Both read records with [`RecordReader`]. Neither the order of records nor their meaning is decided here.
 
 pub(crate) mod client;
+mod records;
+
+pub use records::{OtherVersion, RecordReader, RecordStep};
 
 /// Bytes of the header of a record.
 pub const HEADER_BYTES: usize = 8;
@@ -21,6 +24,8 @@ pub const RESPONDER: u16 = 1;
 pub const KEEP_CONNECTION: u8 = 1;
 /// The `protocolStatus` of a request that was not refused (section 5.5).
 pub const COMPLETE: u8 = 0;
+/// The `protocolStatus` of a request with a role that the application does not have.
+pub const UNKNOWN_ROLE: u8 = 3;
 
 /// Record types (section 8).
 #[allow(missing_docs, reason = "the names are those of the specification")]
@@ -76,6 +81,11 @@ fn push_padded(out: &mut Vec<u8>, kind: u8, id: u16, content: &[u8], padding_byt
     out.extend_from_slice(&[VERSION, kind, id_high, id_low, high, low, padding_bytes, 0]);
     out.extend_from_slice(content);
     out.resize(out.len() + usize::from(padding_bytes), 0);
+}
+
+/// Appends the end of a request with this `protocolStatus` (section 5.5).
+pub fn push_end(out: &mut Vec<u8>, id: u16, status: u8) {
+    push_record(out, kind::END_REQUEST, id, &[0, 0, 0, 0, status, 0, 0, 0]);
 }
 
 /// Appends a name and its value (section 3.4). A pair with a text of 2 GiB or more has no encoding, and is left out.
@@ -149,7 +159,7 @@ pub struct ResponseRead {
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub fn read_response<'b>(pieces: impl Iterator<Item = &'b [u8]>) -> Result<ResponseRead, &'static str> {
-    let mut reader = client::ResponseReader::new();
+    let mut reader = client::ResponseReader::default();
     let mut read = ResponseRead::default();
     for piece in pieces {
         let mut bytes = piece.to_vec();

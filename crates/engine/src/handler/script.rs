@@ -1,4 +1,4 @@
-//! Finds the script of a request, which a server runs, in the way that files are found. Called by the wires before a server
+//! Finds the script of a request, which a server runs, in the way that files are found. Called by the relay before a server
 //! gets the request.
 
 use std::sync::Arc;

@@ -1,9 +1,12 @@
 //! Files as the machine describes them to the engine.
 
+use serde::{Deserialize, Serialize};
+
+use super::message::presence;
 use crate::limits::{RACY_COARSE_NS, RACY_NS};
 
 /// The kind of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileKind {
     /// A regular file.
     Regular,
@@ -14,7 +17,7 @@ pub enum FileKind {
 }
 
 /// The state of a file. Equal states mean equal bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileStat {
     /// The kind of file.
     pub kind: FileKind,
@@ -67,12 +70,25 @@ pub enum Want {
 }
 
 /// A path that was found.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(bound(serialize = "", deserialize = "F: Default"))]
 pub struct Opened<F> {
     /// The state of the file.
     pub stat: FileStat,
     /// The open file, for a regular file looked up with [`Want::Content`].
+    #[serde(with = "presence")]
     pub file: Option<F>,
+}
+
+impl<F> Opened<F> {
+    /// The same with another file in place of an open one.
+    pub(super) fn with_file<G>(self, file: &mut impl FnMut(F) -> Option<G>) -> Option<Opened<G>> {
+        let file = match self.file {
+            Some(open) => Some(file(open)?),
+            None => None,
+        };
+        Some(Opened { stat: self.stat, file })
+    }
 }
 
 /// Why a look-up has no result.

@@ -5,6 +5,7 @@
 //! (flash-1999, section 3: SPED and MP).
 
 mod file;
+mod message;
 mod task;
 
 use std::fmt;

@@ -1,13 +1,17 @@
 //! Jobs for helpers: the tasks that the engine sets, and their results.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
+use super::message::bytes;
 use super::{FileStat, Opened};
 use crate::rules::SiteId;
 use crate::slab::Key;
 
 /// The id of a job, shared by the engine, the worker and its helpers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct JobId(pub(crate) Key);
 
 impl JobId {
@@ -35,7 +39,7 @@ pub struct FileId {
 }
 
 /// A part of a file's content, at most [`RANGE_BYTES_MAX`](crate::backend::protocol::RANGE_BYTES_MAX) long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Part {
     /// Bytes from an offset on; none if the length is 0.
     From {
@@ -51,8 +55,9 @@ pub enum Part {
     },
 }
 
-/// A task for a helper.
-#[derive(Debug)]
+/// A task for a helper. In a message the file is not among the bytes: it becomes a descriptor.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(bound(serialize = "", deserialize = "F: Default"))]
 pub enum Task<F> {
     /// Look up a path (see [`find`](crate::find)) and bring the first block of its file into the store or,
     /// without a store, into the page cache.
@@ -60,14 +65,16 @@ pub enum Task<F> {
         /// The site.
         site: SiteId,
         /// The decoded path, beginning with a slash.
-        path: Box<[u8]>,
+        #[serde(with = "bytes")]
+        path: Arc<[u8]>,
     },
     /// List a directory into a file in memory.
     List {
         /// The site.
         site: SiteId,
         /// The decoded path, beginning and ending with a slash.
-        path: Box<[u8]>,
+        #[serde(with = "bytes")]
+        path: Arc<[u8]>,
         /// As JSON instead of HTML.
         json: bool,
     },
@@ -75,6 +82,7 @@ pub enum Task<F> {
     /// happens.
     Fill {
         /// The file.
+        #[serde(skip)]
         file: Arc<F>,
         /// The number of the block.
         block: u64,
@@ -85,13 +93,15 @@ pub enum Task<F> {
         /// The site.
         site: SiteId,
         /// The decoded path, beginning with a slash.
-        path: Box<[u8]>,
+        #[serde(with = "bytes")]
+        path: Arc<[u8]>,
         /// The number of the block.
         block: u64,
     },
     /// Bring a part of a file into the page cache.
     Load {
         /// The file.
+        #[serde(skip)]
         file: Arc<F>,
         /// Offset of the first byte.
         offset: u64,
@@ -101,6 +111,7 @@ pub enum Task<F> {
     /// Read a part of a file and hand the bytes over.
     Read {
         /// The file.
+        #[serde(skip)]
         file: Arc<F>,
         /// Offset of the first byte.
         offset: u64,
@@ -110,15 +121,18 @@ pub enum Task<F> {
     /// Write bytes into a file.
     Write {
         /// The file.
+        #[serde(skip)]
         file: Arc<F>,
         /// Offset of the first byte.
         offset: u64,
         /// The bytes, at most [`HAND_OVER_BYTES_MAX`](crate::limits::HAND_OVER_BYTES_MAX).
+        #[serde(with = "bytes")]
         bytes: Arc<[u8]>,
     },
     /// Give room of a file that only this worker uses back to the file system.
     GiveBack {
         /// The file.
+        #[serde(skip)]
         file: Arc<F>,
         /// Offset of the first byte that nobody needs.
         offset: u64,
@@ -133,58 +147,94 @@ pub enum Task<F> {
     /// Open a path as a server would, and bring its attributes and the entries of a directory into memory.
     Touch {
         /// The directory that the path begins at and cannot leave.
+        #[serde(skip)]
         root: Arc<F>,
         /// The path, beginning with a slash.
-        path: Box<[u8]>,
+        #[serde(with = "bytes")]
+        path: Arc<[u8]>,
     },
     /// Find a file beneath the warm roots, or the index of a directory, and load a part of its content.
     WarmFile {
         /// The absolute path.
-        path: Box<[u8]>,
+        #[serde(with = "bytes")]
+        path: Arc<[u8]>,
         /// The part.
         part: Part,
     },
 }
 
-/// Clones share the file, so `F` need not be `Clone`.
-impl<F> Clone for Task<F> {
-    fn clone(&self) -> Self {
+impl<F> Task<F> {
+    /// The file that goes with the task.
+    pub fn file(&self) -> Option<&F> {
         match self {
-            Task::Find { site, path } => Task::Find { site: *site, path: path.clone() },
-            Task::List { site, path, json } => Task::List { site: *site, path: path.clone(), json: *json },
-            Task::Fill { file, block } => Task::Fill { file: Arc::clone(file), block: *block },
-            Task::Warm { site, path, block } => Task::Warm { site: *site, path: path.clone(), block: *block },
-            Task::Load { file, offset, length_bytes } => {
-                Task::Load { file: Arc::clone(file), offset: *offset, length_bytes: *length_bytes }
-            }
-            Task::Read { file, offset, length_bytes } => {
-                Task::Read { file: Arc::clone(file), offset: *offset, length_bytes: *length_bytes }
-            }
-            Task::Write { file, offset, bytes } => {
-                Task::Write { file: Arc::clone(file), offset: *offset, bytes: Arc::clone(bytes) }
-            }
-            Task::GiveBack { file, offset, length_bytes } => {
-                Task::GiveBack { file: Arc::clone(file), offset: *offset, length_bytes: *length_bytes }
-            }
-            Task::Close { number } => Task::Close { number: *number },
-            Task::Touch { root, path } => Task::Touch { root: Arc::clone(root), path: path.clone() },
-            Task::WarmFile { path, part } => Task::WarmFile { path: path.clone(), part: *part },
+            Task::Fill { file, .. }
+            | Task::Load { file, .. }
+            | Task::Read { file, .. }
+            | Task::Write { file, .. }
+            | Task::GiveBack { file, .. }
+            | Task::Touch { root: file, .. } => Some(file),
+            Task::Find { .. }
+            | Task::List { .. }
+            | Task::Warm { .. }
+            | Task::Close { .. }
+            | Task::WarmFile { .. } => None,
         }
+    }
+
+    /// The same task with another file in place of its own.
+    ///
+    /// # Errors
+    ///
+    /// That of `file`, if the task has one.
+    pub fn with_file<'t, G, E>(
+        &'t self,
+        file: impl FnOnce(&'t Arc<F>) -> Result<Arc<G>, E>,
+    ) -> Result<Task<G>, E> {
+        Ok(match self {
+            &Task::Find { site, ref path } => Task::Find { site, path: Arc::clone(path) },
+            &Task::List { site, ref path, json } => Task::List { site, path: Arc::clone(path), json },
+            &Task::Fill { file: ref own, block } => Task::Fill { file: file(own)?, block },
+            &Task::Warm { site, ref path, block } => Task::Warm { site, path: Arc::clone(path), block },
+            &Task::Load { file: ref own, offset, length_bytes } => {
+                Task::Load { file: file(own)?, offset, length_bytes }
+            }
+            &Task::Read { file: ref own, offset, length_bytes } => {
+                Task::Read { file: file(own)?, offset, length_bytes }
+            }
+            &Task::Write { file: ref own, offset, ref bytes } => {
+                Task::Write { file: file(own)?, offset, bytes: Arc::clone(bytes) }
+            }
+            &Task::GiveBack { file: ref own, offset, length_bytes } => {
+                Task::GiveBack { file: file(own)?, offset, length_bytes }
+            }
+            &Task::Close { number } => Task::Close { number },
+            Task::Touch { root, path } => Task::Touch { root: file(root)?, path: Arc::clone(path) },
+            &Task::WarmFile { ref path, part } => Task::WarmFile { path: Arc::clone(path), part },
+        })
     }
 }
 
-/// The result of a job.
-#[derive(Debug)]
+/// Clones share file and path, so `F` need not be `Clone`.
+impl<F> Clone for Task<F> {
+    fn clone(&self) -> Self {
+        let Ok(task) = self.with_file(|file| Ok::<_, Infallible>(Arc::clone(file)));
+        task
+    }
+}
+
+/// The result of a job. In a message the files are not among the bytes: they become descriptors.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(bound(serialize = "", deserialize = "F: Default"))]
 pub enum Outcome<F> {
     /// The result of [`Task::Find`].
     Found(Finding<F>),
     /// The result of [`Task::List`]: the listing as a file.
-    Listed(F, FileStat),
+    Listed(#[serde(skip)] F, FileStat),
     /// The result of [`Task::Fill`], [`Task::Warm`], [`Task::Load`], [`Task::Touch`] and [`Task::WarmFile`].
     Loaded,
     /// The result of [`Task::Read`]: the bytes (fewer than requested if the file ended) and the file's state
     /// after the read.
-    Bytes(Vec<u8>, FileStat),
+    Bytes(#[serde(with = "bytes")] Vec<u8>, FileStat),
     /// The result of [`Task::Write`] and [`Task::GiveBack`]: all of it was done.
     Written,
     /// The result of [`Task::GiveBack`] if the file system cannot do it.
@@ -200,7 +250,8 @@ pub enum Outcome<F> {
 }
 
 /// The result of looking up a path.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(bound(serialize = "", deserialize = "F: Default"))]
 #[expect(clippy::large_enum_variant, reason = "each value is made once and consumed at once")]
 pub enum Finding<F> {
     /// A regular file.
@@ -210,6 +261,7 @@ pub enum Finding<F> {
         /// Its precompressed siblings, in the order of [`Coding::ALL`](flash_http::negotiate::Coding::ALL).
         coded: [Option<Opened<F>>; 3],
         /// The path of the file. For a directory, this is the path of its index.
+        #[serde(with = "bytes")]
         path: Vec<u8>,
     },
     /// A regular file that a route runs by its extension, and whose content is never sent.
@@ -222,4 +274,56 @@ pub enum Finding<F> {
     Missing,
     /// A file that the server lacks permission to read, or a special file.
     Denied,
+}
+
+impl<F> Outcome<F> {
+    /// The files that go with the result, in their order.
+    pub fn files(&self) -> impl Iterator<Item = &F> {
+        let (first, coded) = match self {
+            Outcome::Found(Finding::File { plain, coded, .. }) => (plain.file.as_ref(), coded.as_slice()),
+            Outcome::Listed(file, _) => (Some(file), [].as_slice()),
+            _ => (None, [].as_slice()),
+        };
+        first.into_iter().chain(coded.iter().flatten().filter_map(|opened| opened.file.as_ref()))
+    }
+
+    /// The same result with other files in place of its own, in the order of [`Outcome::files`]. None if `file` has
+    /// too few.
+    pub fn with_files<G>(self, mut file: impl FnMut(F) -> Option<G>) -> Option<Outcome<G>> {
+        Some(match self {
+            Outcome::Found(finding) => Outcome::Found(finding.with_files(&mut file)?),
+            Outcome::Listed(own, stat) => Outcome::Listed(file(own)?, stat),
+            Outcome::Loaded => Outcome::Loaded,
+            Outcome::Bytes(bytes, stat) => Outcome::Bytes(bytes, stat),
+            Outcome::Written => Outcome::Written,
+            Outcome::Unsupported => Outcome::Unsupported,
+            Outcome::Closed => Outcome::Closed,
+            Outcome::Failed(number) => Outcome::Failed(number),
+            Outcome::Exhausted => Outcome::Exhausted,
+            Outcome::Lost => Outcome::Lost,
+        })
+    }
+}
+
+impl<F> Finding<F> {
+    fn with_files<G>(self, file: &mut impl FnMut(F) -> Option<G>) -> Option<Finding<G>> {
+        Some(match self {
+            Finding::File { plain, coded, path } => {
+                let plain = plain.with_file(file)?;
+                let mut others = [None, None, None];
+                for (other, own) in others.iter_mut().zip(coded) {
+                    *other = match own {
+                        Some(own) => Some(own.with_file(file)?),
+                        None => None,
+                    };
+                }
+                Finding::File { plain, coded: others, path }
+            }
+            Finding::Script => Finding::Script,
+            Finding::Redirect => Finding::Redirect,
+            Finding::Listing => Finding::Listing,
+            Finding::Missing => Finding::Missing,
+            Finding::Denied => Finding::Denied,
+        })
+    }
 }

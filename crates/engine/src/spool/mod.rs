@@ -1,7 +1,7 @@
 //! Bodies that wait: request bodies until they are complete, so that a slow client keeps no server busy, and answers that
 //! their client takes more slowly than the server sends them, for the same reason. A little of each is in memory, the
 //! rest in slots of a file that helpers write and read. The room of slots that are free for long goes back to the file
-//! system. Called by the wires, and by [`exchange`](crate::exchange) with the
+//! system. Called by [`relay`](crate::exchange::relay), and by [`exchange`](crate::exchange) with the
 //! results of jobs.
 
 mod held;

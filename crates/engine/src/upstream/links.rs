@@ -12,7 +12,7 @@ use std::io;
 use crate::counters::LinkCounters;
 use crate::machine::Machine;
 use crate::rules::{ServerId, ServerRules, UpstreamId, UpstreamRules};
-use crate::slab::{ClientNumber, Key, Slab};
+use crate::slab::{ClientNumber, ExchangeKey, Key, Slab};
 use crate::transport::{Readiness, Received, Transport};
 use crate::upstream::pool::{Pool, Seeker};
 
@@ -31,14 +31,14 @@ pub(super) struct Link<S> {
 
 #[derive(Debug)]
 pub(super) enum LinkState<S> {
-    /// The gateway makes it, for the request of this client's connection; None if that no longer needs it.
-    Asked(Option<Key>),
-    /// The gateway could not make it, for this reason; the request of this client's connection does not know yet.
-    Failed(Key, NoLink),
-    /// It was idle and is now for the request of this client's connection, which has not sent anything yet.
-    Granted(Key, Transport<S>),
-    /// The request of this client's connection uses it.
-    Held(Key, Transport<S>),
+    /// The gateway makes it, for this exchange; None if that no longer needs it.
+    Asked(Option<ExchangeKey>),
+    /// The gateway could not make it, for this reason; this exchange does not know yet.
+    Failed(ExchangeKey, NoLink),
+    /// It was idle and is now for this exchange, which has not sent anything yet.
+    Granted(ExchangeKey, Transport<S>),
+    /// This exchange uses it.
+    Held(ExchangeKey, Transport<S>),
     /// No request uses it.
     Idle(Transport<S>),
 }
@@ -103,8 +103,8 @@ pub(crate) struct Links<S> {
     next_ticket: u64,
     /// Links for requests that waited in a queue, by their tickets.
     granted: HashMap<u64, Key>,
-    /// Connections of clients that can continue.
-    woken: Vec<Key>,
+    /// Exchanges that can continue.
+    woken: Vec<ExchangeKey>,
     pub(super) counters: LinkCounters,
 }
 
@@ -274,8 +274,13 @@ impl<S> Links<S> {
         self.serve_queue(machine, server.upstream, now_ms);
     }
 
-    /// Leaves all places of a connection whose turn has panicked.
-    pub(crate) fn leave_all<M: Machine<Socket = S>>(&mut self, machine: &mut M, holder: Key, now_ms: u64) {
+    /// Leaves all places of an exchange whose turn has panicked.
+    pub(crate) fn leave_all<M: Machine<Socket = S>>(
+        &mut self,
+        machine: &mut M,
+        holder: ExchangeKey,
+        now_ms: u64,
+    ) {
         let held: Vec<Key> = self.links.keys().filter(|key| self.is_held_by(*key, holder)).collect();
         for pool in &mut self.pools {
             pool.dequeue(|_, seeker| seeker.holder == holder);
@@ -287,7 +292,7 @@ impl<S> Links<S> {
         }
     }
 
-    fn is_held_by(&self, key: Key, holder: Key) -> bool {
+    fn is_held_by(&self, key: Key, holder: ExchangeKey) -> bool {
         self.links.get(key).is_some_and(|link| match &link.state {
             LinkState::Asked(other) => *other == Some(holder),
             LinkState::Failed(other, _) | LinkState::Granted(other, _) | LinkState::Held(other, _) => {
@@ -428,9 +433,9 @@ impl<S> Links<S> {
         }
     }
 
-    /// The next connection of a client that can continue.
+    /// The next exchange that can continue.
     #[inline]
-    pub(crate) fn next_woken(&mut self) -> Option<Key> {
+    pub(crate) fn next_woken(&mut self) -> Option<ExchangeKey> {
         self.woken.pop()
     }
 

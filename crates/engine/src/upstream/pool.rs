@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use crate::limits::{COMPLAINT_MS, SERVER_DOWN_MS, SERVER_FAILURES_MAX};
 use crate::rules::{UpstreamId, UpstreamRules};
 use crate::shares::{ClientShares, Sharer};
-use crate::slab::Key;
+use crate::slab::{ExchangeKey, Key};
 
 /// The load that one request is to a server of weight 1. Weights are smaller.
 const LOAD_OF_REQUEST: u64 = 1 << 20;
@@ -34,8 +34,8 @@ impl FailedServers {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seeker {
     pub(crate) upstream: UpstreamId,
-    /// The client's connection, which is continued when the link is there.
-    pub(crate) holder: Key,
+    /// The exchange, which is continued when the link is there.
+    pub(crate) holder: ExchangeKey,
     pub(crate) sharer: Sharer,
     /// The servers that have failed this request.
     pub(crate) failed: FailedServers,

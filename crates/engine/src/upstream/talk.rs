@@ -1,11 +1,13 @@
 //! One request and its answer on a link, without the link: bytes of the client and of the server in, bytes for the
-//! server, a head and data out. Called by the wires; pure, so that tests can cut the bytes anywhere.
+//! server, a head and data out. Called by [`relay`](crate::exchange::relay); pure, so that tests can cut the bytes anywhere.
 
 use flash_http::answer::{Answer, AnswerBody, AnswerHead, AnswerTo, Speech, parse_answer};
 use flash_http::body::Chunked;
+use flash_http::forward::{cgi_length, end_proxy_head};
+use flash_http::request::Body;
 
-use super::upload::{BodyRefusal, Decoded, Framing, Upload};
-use crate::fastcgi::client::{RequestEnd, ResponseReader};
+use super::upload::{BodyRefusal, Framing, Upload};
+use crate::fastcgi::client::{RequestEnd, ResponseReader, end_params, write_params, write_stdin_end};
 use crate::limits::ANSWER_HEAD_BYTES_MAX;
 use crate::rules::UpstreamProtocol;
 
@@ -64,8 +66,13 @@ enum Stage {
 }
 
 impl Talk {
-    /// Begins a request.
-    pub(crate) fn new(protocol: UpstreamProtocol, asking: AnswerTo, upload: Upload) -> Self {
+    /// Begins a request with these bytes, up to the framing of its body ([`Talk::announce`]).
+    pub(crate) fn new(
+        protocol: UpstreamProtocol,
+        asking: AnswerTo,
+        upload: Upload,
+        opening: Vec<u8>,
+    ) -> Self {
         Self {
             protocol,
             asking,
@@ -73,9 +80,9 @@ impl Talk {
             framing: Framing::Plain,
             held_bytes: None,
             has_taken: false,
-            opening: (Vec::new(), 0),
+            opening: (opening, 0),
             out: (Vec::new(), 0),
-            records: ResponseReader::new(),
+            records: ResponseReader::default(),
             stage: Stage::Head(Vec::new()),
             interim_bytes: 0,
             has_heard: false,
@@ -84,20 +91,23 @@ impl Talk {
         }
     }
 
-    /// The protocol of the server.
-    pub(crate) fn protocol(&self) -> UpstreamProtocol {
-        self.protocol
-    }
-
-    /// Whether the request asks to change the protocol of its connection.
-    pub(crate) fn asks_upgrade(&self) -> bool {
-        self.asking.upgrades
-    }
-
-    /// Sets the bytes with which the request begins, and the framing of its body.
-    pub(crate) fn open(&mut self, opening: Vec<u8>, framing: Framing) {
-        self.opening = (opening, 0);
-        self.framing = framing;
+    /// Ends the opening with the framing of the body.
+    pub(crate) fn announce(&mut self, body: Body) {
+        let out = &mut self.opening.0;
+        self.framing = match self.protocol {
+            UpstreamProtocol::Http => {
+                end_proxy_head(out, body);
+                if body == Body::Chunked { Framing::Chunks } else { Framing::Plain }
+            }
+            UpstreamProtocol::FastCgi => {
+                write_params(out, |param| cgi_length(body, param));
+                end_params(out);
+                if matches!(body, Body::None | Body::Length(0)) {
+                    write_stdin_end(out);
+                }
+                Framing::Records
+            }
+        };
     }
 
     /// Continues with a body that the spool has.
@@ -115,7 +125,7 @@ impl Talk {
             if let Some(length_bytes) = self.held_bytes {
                 self.hold(length_bytes);
             }
-            self.records = ResponseReader::new();
+            self.records = ResponseReader::default();
             self.stage = Stage::Head(Vec::new());
             self.interim_bytes = 0;
             self.has_heard = false;
@@ -161,24 +171,23 @@ impl Talk {
         }
     }
 
-    /// Takes received bytes of the client for the spool. The data among them is moved to the front.
+    /// Notes data of the client that the spool takes, and whether it is the last.
     ///
     /// # Errors
-    /// The body is malformed or too long.
-    pub(crate) fn decode_body(&mut self, bytes: &mut [u8]) -> Result<Decoded, BodyRefusal> {
-        self.upload.decode(bytes)
+    /// The body is too long.
+    pub(crate) fn pass_body(&mut self, bytes: usize, is_last: bool) -> Result<(), BodyRefusal> {
+        self.upload.take(bytes, is_last)
     }
 
-    /// Takes received bytes of the client for the server. Returns what they were.
+    /// Takes data of the client for the server.
     ///
     /// # Errors
-    /// The body is malformed or too long.
-    pub(crate) fn take_body(&mut self, bytes: &mut [u8]) -> Result<Decoded, BodyRefusal> {
+    /// The body is too long.
+    pub(crate) fn take_body(&mut self, data: &[u8], is_last: bool) -> Result<(), BodyRefusal> {
         self.has_taken = true;
-        let decoded = self.upload.decode(bytes)?;
-        let is_last = !self.wants_body();
-        self.framing.frame(&mut self.out.0, &bytes[..decoded.data_bytes], is_last);
-        Ok(decoded)
+        self.upload.take(data.len(), is_last)?;
+        self.framing.frame(&mut self.out.0, data, is_last);
+        Ok(())
     }
 
     /// Takes data of the spool for the server.

@@ -1,7 +1,5 @@
-//! The body of a request on its way to a server: taken from the client's framing, put into the server's.
-//! Called by [`talk`](super::talk).
+//! The body of a request on its way to a server, whose framing it gets. Called by [`talk`](super::talk).
 
-use flash_http::body::Chunked;
 use flash_http::request::Body;
 use flash_http::response::Status;
 
@@ -15,25 +13,14 @@ const TOO_LARGE: BodyRefusal = (Status::PAYLOAD_TOO_LARGE, "The request body is 
 /// The rest of a request body.
 #[derive(Debug)]
 pub(crate) enum Upload {
-    /// The client sends this many bytes more.
-    Length(u64),
-    /// The client sends chunks, and this many bytes of data may still follow.
-    Chunked(Chunked, u64),
+    /// The client sends it, and this many bytes may still follow.
+    Coming(u64),
     /// After an upgrade the client sends whatever it likes.
     Raw,
     /// The [spool](crate::spool) has this many bytes more.
     Held(u64),
     /// The server has all of it, or gets it with what was framed.
     Done,
-}
-
-/// The work on bytes of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Decoded {
-    /// How many of the bytes belonged to the body; the rest is the next request.
-    pub(crate) consumed: usize,
-    /// How many bytes of data are now at the front.
-    pub(crate) data_bytes: usize,
 }
 
 /// The framing of a body for its server.
@@ -56,36 +43,22 @@ impl Upload {
         match body {
             Body::None | Body::Length(0) => Ok(Upload::Done),
             Body::Length(bytes) if bytes > bytes_max => Err(TOO_LARGE),
-            Body::Length(bytes) => Ok(Upload::Length(bytes)),
-            Body::Chunked => Ok(Upload::Chunked(Chunked::new(), bytes_max)),
+            Body::Length(_) | Body::Chunked => Ok(Upload::Coming(bytes_max)),
         }
     }
 
-    /// Takes bytes that the client has sent. The data among them is moved to the front.
+    /// Takes data that the client has sent.
     ///
     /// # Errors
-    /// The body is malformed or too long.
-    pub(crate) fn decode(&mut self, bytes: &mut [u8]) -> Result<Decoded, BodyRefusal> {
-        match self {
-            Upload::Done | Upload::Held(_) => Ok(Decoded { consumed: 0, data_bytes: 0 }),
-            Upload::Raw => Ok(Decoded { consumed: bytes.len(), data_bytes: bytes.len() }),
-            Upload::Length(left) => {
-                let taken = bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
-                *left -= taken as u64;
-                if *left == 0 {
-                    *self = Upload::Done;
-                }
-                Ok(Decoded { consumed: taken, data_bytes: taken })
-            }
-            Upload::Chunked(chunks, left) => {
-                let progress = chunks.decode(bytes).map_err(|bad| (bad.status(), bad.reason()))?;
-                *left = left.checked_sub(progress.data_bytes as u64).ok_or(TOO_LARGE)?;
-                if progress.done {
-                    *self = Upload::Done;
-                }
-                Ok(Decoded { consumed: progress.consumed, data_bytes: progress.data_bytes })
+    /// The body is too long.
+    pub(crate) fn take(&mut self, bytes: usize, is_last: bool) -> Result<(), BodyRefusal> {
+        if let Upload::Coming(left) = self {
+            *left = left.checked_sub(bytes as u64).ok_or(TOO_LARGE)?;
+            if is_last {
+                *self = Upload::Done;
             }
         }
+        Ok(())
     }
 
     /// Takes data from the spool. Returns how many bytes belonged to the body.

@@ -18,7 +18,7 @@ pub(crate) struct Conn<S> {
     pub(crate) transport: Transport<S>,
     pub(crate) peer: SocketAddr,
     /// The address that the client reached, once an application has wanted it.
-    pub(crate) local: OnceCell<Option<SocketAddr>>,
+    local: OnceCell<Option<SocketAddr>>,
     pub(crate) opener: Opener,
     /// Input received and not yet consumed.
     pub(crate) input: Vec<u8>,
@@ -74,6 +74,11 @@ impl<S> Conn<S> {
             pace: None,
             uplink: Uplink::Free,
         }
+    }
+
+    /// The address that the client has reached.
+    pub(crate) fn local_address<M: Machine<Socket = S>>(&self, machine: &mut M) -> Option<SocketAddr> {
+        *self.local.get_or_init(|| machine.local_address(self.transport.socket()))
     }
 
     /// Keeps input that was received and not consumed. Returns false if there is no room for it.

@@ -81,8 +81,6 @@ enum Wire {
 enum Act {
     Turn,
     TimeOut,
-    Drop,
-    DropAfterPanic,
 }
 
 /// The protocol that a new connection speaks.
@@ -235,14 +233,16 @@ impl<S> Wires<S> {
             Ok(None) => {}
             Err(_) => self.clean_up_after_panic(turn, key),
         }
-        self.wake(turn.links);
+        self.wake(turn.links, turn.exchanges);
     }
 
     /// Queues the connections whose requests can continue on their links.
     #[inline]
-    pub(crate) fn wake(&mut self, links: &mut Links<S>) {
+    pub(crate) fn wake<F>(&mut self, links: &mut Links<S>, exchanges: &Exchanges<F>) {
         while let Some(key) = links.next_woken() {
-            self.continue_later(key);
+            if let Some(exchange) = exchanges.get(key) {
+                self.continue_later(exchange.opener.connection);
+            }
         }
     }
 
@@ -261,24 +261,27 @@ impl<S> Wires<S> {
         Some(match (wire, act) {
             (Wire::H1(h1), Act::Turn) => h1.turn(conn, turn, buffer),
             (Wire::H1(h1), Act::TimeOut) => h1.time_out(conn, turn, buffer),
-            (Wire::H1(h1), Act::Drop) => {
-                h1.drop_exchange(conn, turn);
-                Verdict::Close
-            }
-            (Wire::H1(h1), Act::DropAfterPanic) => {
-                h1.drop_after_panic(conn, turn);
-                Verdict::Close
-            }
             #[cfg(feature = "test-wire")]
             (Wire::Streams(streams), Act::Turn) => streams.turn(conn, turn, buffer),
             #[cfg(feature = "test-wire")]
             (Wire::Streams(streams), Act::TimeOut) => streams.time_out(conn, turn, buffer),
-            #[cfg(feature = "test-wire")]
-            (Wire::Streams(streams), Act::Drop | Act::DropAfterPanic) => {
-                streams.drop_exchanges(conn, turn);
-                Verdict::Close
-            }
         })
+    }
+
+    /// Drops all exchanges of a connection.
+    fn drop_exchanges<M: Machine<Socket = S>>(
+        &mut self,
+        turn: &mut Turn<'_, M>,
+        key: Key,
+        has_panicked: bool,
+    ) {
+        match self.connections.get_mut(key) {
+            Some(Connection { conn, wire: Wire::H1(h1) }) if has_panicked => h1.drop_after_panic(conn, turn),
+            Some(Connection { conn, wire: Wire::H1(h1) }) => h1.drop_exchange(conn, turn),
+            #[cfg(feature = "test-wire")]
+            Some(Connection { conn, wire: Wire::Streams(streams) }) => streams.drop_exchanges(conn, turn),
+            None => {}
+        }
     }
 
     fn clean_up_after_panic<M: Machine<Socket = S>>(&mut self, turn: &mut Turn<'_, M>, key: Key) {
@@ -293,19 +296,33 @@ impl<S> Wires<S> {
         turn.desk.machine.report(&format!(
             "a bug: panic while serving {line:?}; the connection was closed, all others continue"
         ));
-        self.act_unguarded(turn, key, Act::DropAfterPanic);
+        self.drop_exchanges(turn, key, true);
         self.close(turn, key);
     }
 
+    /// Drops an exchange that waits for a job, and the job. A connection that answers its requests in order ends with it.
+    pub(crate) fn drop_exchange<M: Machine<Socket = S>>(&mut self, turn: &mut Turn<'_, M>, key: ExchangeKey) {
+        let Some(connection) = turn.exchanges.get(key).map(|exchange| exchange.opener.connection) else {
+            return;
+        };
+        #[cfg(feature = "test-wire")]
+        if let Some(Connection { conn, wire: Wire::Streams(streams) }) = self.connections.get_mut(connection)
+        {
+            streams.drop_exchange(conn, turn, key);
+            return self.continue_later(connection);
+        }
+        self.close(turn, connection);
+    }
+
     /// Drops a connection and the jobs that its exchanges wait for.
-    pub(crate) fn close<M: Machine<Socket = S>>(&mut self, turn: &mut Turn<'_, M>, key: Key) {
-        self.act_unguarded(turn, key, Act::Drop);
+    fn close<M: Machine<Socket = S>>(&mut self, turn: &mut Turn<'_, M>, key: Key) {
+        self.drop_exchanges(turn, key, false);
         if let Some(Connection { mut conn, .. }) = self.connections.remove(key) {
             conn.take_input(turn.inputs);
             conn.leave_uplink(&mut turn.desk.core.egress);
             self.admission.closed(conn.opener.client);
         }
-        self.wake(turn.links);
+        self.wake(turn.links, turn.exchanges);
     }
 
     /// Files a connection's deadline in the timers.

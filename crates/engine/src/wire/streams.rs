@@ -2,30 +2,32 @@
 //! that exchanges, handlers, bodies and jobs do not depend on the sequential order of HTTP/1.
 //!
 //! A client sends frames of a stream number (2 bytes), a length (4 bytes, both big-endian) and an HTTP/1
-//! request head. The server sends frames of a stream number, a kind ([`HEAD`], [`DATA`], [`END`] or
+//! request head with all of the request body, which has no framing of its own. The server sends frames of a stream number, a kind ([`HEAD`], [`DATA`], [`END`] or
 //! [`ABORT`]), a length and a part of the response. Built only with the feature `test-wire`.
 
 use std::collections::VecDeque;
 
 use flash_http::RequestBuf;
-use flash_http::request::{Head, parse_head};
-use flash_http::response::Status;
+use flash_http::answer::Answer;
+use flash_http::forward::Inbound;
+use flash_http::request::{Body, Head, Request, parse_head};
+use flash_http::response::{HeadWriter, Status};
 
 use super::conn::{Conn, Verdict};
 use super::h1::HEAD_LIMITS;
 use super::h1::head::write;
-use crate::access_log::{LogFields, LogText};
 use crate::body::Pulled;
 use crate::caches::Persistence;
-use crate::exchange::Turn;
+use crate::exchange::relay::{Advance, BodyPart, RelayClient, RelayOpening, advance, expire, leave, open};
 use crate::exchange::{
-    Admission, CLIENT_LEFT, Exchange, Halt, Opening, Progress, Record, Sending, State, admit, begin, proceed,
+    Admission, CLIENT_LEFT, Exchange, Halt, Opening, Parked, Progress, Record, Relay, Sending, State, Turn,
+    Wake, admit, begin, proceed,
 };
-use crate::handler::{Response, Step};
+use crate::handler::{Response, Step, error_page, route};
 use crate::jobs::Waiter;
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
-use crate::transport::Received;
+use crate::transport::{Gone, Received};
 
 /// Maximum number of exchanges at once.
 const LANES_MAX: usize = 8;
@@ -54,6 +56,83 @@ struct Lane {
     key: ExchangeKey,
     /// The status of the answer once its head was framed, and the number of body bytes framed.
     answer: Option<(Status, u64)>,
+    /// The rest of the body of a request that an upstream answers.
+    body: VecDeque<u8>,
+    /// Frames of a relayed answer that are not among those of the connection yet.
+    out: Vec<u8>,
+}
+
+impl Lane {
+    fn new(stream: u16, key: ExchangeKey) -> Self {
+        Self { stream, key, answer: None, body: VecDeque::new(), out: Vec::new() }
+    }
+}
+
+/// The end of a relay: the status, the body bytes sent, and whether they are all.
+type RelayEnd = (Status, u64, bool);
+
+/// The client of a relayed request.
+struct StreamClient<'c> {
+    lane: &'c mut Lane,
+    /// The frames of the connection.
+    out: &'c mut Vec<u8>,
+    is_hung_up: bool,
+}
+
+impl<M: Machine> RelayClient<M> for StreamClient<'_> {
+    fn receive(&mut self, turn: &mut Turn<'_, M>, buffer: &mut [u8]) -> BodyPart {
+        let bytes = self.lane.body.len().min(DATA_BYTES_MAX);
+        turn.budget.bytes = turn.budget.bytes.saturating_sub(bytes);
+        self.lane.body.drain(..bytes).zip(buffer).for_each(|(byte, place)| *place = byte);
+        BodyPart::Data { bytes, is_last: self.lane.body.is_empty() }
+    }
+
+    fn invite(&mut self, _: &mut Turn<'_, M>) -> Result<(), Gone> {
+        Ok(())
+    }
+
+    fn is_hung_up(&self) -> bool {
+        self.is_hung_up
+    }
+
+    fn is_writable(&self) -> bool {
+        self.out.is_empty()
+    }
+
+    fn begin(&mut self, turn: &mut Turn<'_, M>, _: &Request<'_>, answer: &Answer) {
+        turn.head.clear();
+        let mut head = HeadWriter::start(turn.head, answer.status, &turn.desk.core.clock.date);
+        if let Some(bytes) = answer.length_bytes {
+            head.length(bytes);
+        }
+        head.raw(&answer.fields);
+        head.finish(false, 1);
+        frame(&mut self.lane.out, self.lane.stream, HEAD, turn.head);
+    }
+
+    fn frame(&mut self, data: &[u8]) {
+        for piece in data.chunks(DATA_BYTES_MAX) {
+            frame(&mut self.lane.out, self.lane.stream, DATA, piece);
+        }
+    }
+
+    fn pass(&mut self, _: &mut Turn<'_, M>, data: &[u8]) -> Result<(), Gone> {
+        RelayClient::<M>::frame(self, data);
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        frame(&mut self.lane.out, self.lane.stream, END, &[]);
+    }
+
+    fn unsent_bytes(&self) -> usize {
+        self.lane.out.len()
+    }
+
+    fn send(&mut self, _: &mut Turn<'_, M>, _: u64) -> Result<usize, Gone> {
+        self.out.append(&mut self.lane.out);
+        Ok(self.out.len())
+    }
 }
 
 /// The result of a lane's attempt to make a frame.
@@ -96,7 +175,7 @@ impl Streams {
             if turn.budget.bytes == 0 {
                 return Verdict::Yield;
             }
-            if !self.frame_next(conn, turn) {
+            if !self.frame_next(conn, turn, buffer) {
                 break;
             }
         }
@@ -107,9 +186,10 @@ impl Streams {
         if self.lanes.len() < LANES_MAX && whole_frame(&conn.input).is_some() {
             return Verdict::Yield;
         }
-        let is_idle = self.lanes.is_empty();
         conn.idle_since_ms = now_ms;
-        conn.deadline_ms = if is_idle { now_ms + turn.desk.core.rules.timeouts.idle_ms } else { u64::MAX };
+        let due_ms = self.lanes.iter().map(|lane| turn.exchanges.due_ms(lane.key)).min();
+        let idle_ms = now_ms + turn.desk.core.rules.timeouts.idle_ms;
+        conn.deadline_ms = due_ms.unwrap_or(idle_ms);
         Verdict::Blocked
     }
 
@@ -154,35 +234,56 @@ impl Streams {
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
         stream: u16,
-        head: &[u8],
+        payload: &[u8],
     ) {
-        let Ok(Head::Complete(request)) = parse_head(head, &HEAD_LIMITS) else {
+        let Ok(Head::Complete(request)) = parse_head(payload, &HEAD_LIMITS) else {
             return frame(&mut self.out, stream, ABORT, &[]);
         };
+        let (head, body) = payload.split_at(request.head_len);
+        let is_whole = match request.body {
+            Body::None => body.is_empty(),
+            Body::Length(bytes) => body.len() as u64 == bytes,
+            Body::Chunked => !body.is_empty(),
+        };
+        if !is_whole {
+            return frame(&mut self.out, stream, ABORT, &[]);
+        }
         turn.desk.core.counters.requests += 1;
-        let core = &turn.desk.core;
-        let log = LogText::new(core.rules.log_format, LogFields::of(&request));
-        let record = Record { log, started_ms: core.clock.ms() };
-        let step = match admit(&request) {
-            Admission::Ready => begin(&mut turn.desk, &request),
-            Admission::Refused(response) => Step::Answer(response),
-            Admission::Reads(_) => return frame(&mut self.out, stream, ABORT, &[]),
+        let record = Record::new(turn.desk.core, &request);
+        let step = if let Some(routed) = route(turn.desk.core, &request) {
+            let inbound = Inbound::of_head(&request, head, "http");
+            let opening = RelayOpening { inbound, routed, opener: conn.opener, peer: conn.peer };
+            if opening.ends_here(turn.desk.core) {
+                Step::Answer(Response::methods())
+            } else {
+                match open(turn, &opening, |machine| conn.local_address(machine)) {
+                    Ok(key) => {
+                        let lane = Lane { body: body.iter().copied().collect(), ..Lane::new(stream, key) };
+                        return self.lanes.push_back(lane);
+                    }
+                    Err(refusal) => Step::Answer(error_page(&request, refusal)),
+                }
+            }
+        } else {
+            match admit(&request) {
+                Admission::Ready => begin(&mut turn.desk, &request),
+                Admission::Refused(response) => Step::Answer(response),
+                Admission::Reads => return frame(&mut self.out, stream, ABORT, &[]),
+            }
         };
         let (record, response) = match step {
             Step::Answer(response) => (record, response),
             Step::Wait(wait) => {
                 let opening = (conn.opener, record.clone());
                 match turn.exchanges.open_waiting(&mut turn.desk, opening, &request, *wait) {
-                    Opening::Waits(key) => {
-                        return self.lanes.push_back(Lane { stream, key, answer: None });
-                    }
+                    Opening::Waits(key) => return self.lanes.push_back(Lane::new(stream, key)),
                     Opening::Answer(response) => (record, response),
                 }
             }
         };
         let (state, answer) = self.answer(turn, stream, RequestBuf::new(&request), response);
         let key = turn.exchanges.insert(Exchange { opener: conn.opener, record, state });
-        self.lanes.push_back(Lane { stream, key, answer });
+        self.lanes.push_back(Lane { answer, ..Lane::new(stream, key) });
     }
 
     /// Frames the head of an answer.
@@ -202,10 +303,15 @@ impl Streams {
     }
 
     /// Makes a frame for the next lane that is not blocked. Returns false if all are blocked.
-    fn frame_next<M: Machine>(&mut self, conn: &mut Conn<M::Socket>, turn: &mut Turn<'_, M>) -> bool {
+    fn frame_next<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        buffer: &mut [u8],
+    ) -> bool {
         for _ in 0..self.lanes.len() {
             let Some(mut lane) = self.lanes.pop_front() else { return false };
-            match self.frame_lane(conn, turn, &mut lane) {
+            match self.frame_lane(conn, turn, buffer, &mut lane) {
                 Framed::Progress => {
                     self.lanes.push_back(lane);
                     return true;
@@ -221,6 +327,7 @@ impl Streams {
         &mut self,
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
+        buffer: &mut [u8],
         lane: &mut Lane,
     ) -> Framed {
         let Exchange { opener, record, state } = turn.exchanges.lend(lane.key);
@@ -252,10 +359,58 @@ impl Streams {
                     return Framed::Over;
                 }
             },
+            State::Relaying(mut relay) => {
+                let is_hung_up = conn.transport.is_hung_up();
+                let mut client = StreamClient { lane: &mut *lane, out: &mut self.out, is_hung_up };
+                let advanced = advance(&mut client, turn, buffer, &mut relay);
+                match self.advanced(turn, lane, relay, advanced) {
+                    Ok(step) => step,
+                    Err((status, body_bytes, is_whole)) => {
+                        turn.exchanges.end_lent(lane.key);
+                        record.note_end(&mut turn.desk, &conn.peer, (status, body_bytes, is_whole));
+                        return Framed::Over;
+                    }
+                }
+            }
             state => (state, Framed::Blocked),
         };
         turn.exchanges.put_back(lane.key, Exchange { opener, record, state });
         step
+    }
+
+    /// Continues after a turn of a relay. Returns the end of a relay that has ended: the status, the body bytes sent, and
+    /// whether they are all.
+    fn advanced<M: Machine>(
+        &mut self,
+        turn: &mut Turn<'_, M>,
+        lane: &mut Lane,
+        mut relay: Box<Relay>,
+        advanced: Advance,
+    ) -> Result<(State<M::File>, Framed), RelayEnd> {
+        match advanced {
+            Advance::Blocked if self.out.is_empty() => return Ok((State::Relaying(relay), Framed::Blocked)),
+            Advance::Blocked | Advance::Yield => return Ok((State::Relaying(relay), Framed::Progress)),
+            _ => leave(turn, &mut relay),
+        }
+        match advanced {
+            Advance::Refused(refusal) => {
+                let page = error_page(&relay.request.request(), refusal);
+                let (state, answer) = self.answer(turn, lane.stream, relay.request, page);
+                lane.answer = answer;
+                Ok((state, Framed::Progress))
+            }
+            Advance::HandBack(request) => {
+                Ok((State::Woken(Parked::new(*request), Wake::LookAgain), Framed::Progress))
+            }
+            advanced => {
+                let is_whole = matches!(advanced, Advance::Done);
+                if !is_whole {
+                    frame(&mut self.out, lane.stream, ABORT, &[]);
+                }
+                let reply = relay.reply.map_or((CLIENT_LEFT, 0), |reply| (reply.status, reply.body_bytes));
+                Err((reply.0, reply.1, is_whole))
+            }
+        }
     }
 
     /// Frames the next bytes of an answer.
@@ -313,9 +468,10 @@ impl Streams {
         if self.is_idle() {
             return Verdict::Close;
         }
+        self.expire(conn, turn);
         let verdict = self.turn(conn, turn, buffer);
         let is_judged = turn.desk.core.rules.least_rate_bytes_per_s > 0 && conn.pace.is_some();
-        if verdict == Verdict::Blocked && !is_judged && !self.is_idle() {
+        if verdict == Verdict::Blocked && !is_judged && conn.pace.is_some() {
             conn.deadline_ms = u64::MAX;
         }
         if verdict == Verdict::Blocked && is_judged && !conn.keeps_pace(&mut turn.desk) {
@@ -324,11 +480,51 @@ impl Streams {
         verdict
     }
 
+    /// Ends the waits of relays whose time is up.
+    fn expire<M: Machine>(&mut self, conn: &Conn<M::Socket>, turn: &mut Turn<'_, M>) {
+        let now_ms = turn.desk.core.clock.ms();
+        for _ in 0..self.lanes.len() {
+            let Some(mut lane) = self.lanes.pop_front() else { return };
+            if turn.exchanges.due_ms(lane.key) > now_ms {
+                self.lanes.push_back(lane);
+                continue;
+            }
+            let Exchange { opener, record, state } = turn.exchanges.lend(lane.key);
+            let State::Relaying(mut relay) = state else { unreachable!("only a relay has a deadline") };
+            let advanced = expire(turn, &mut relay);
+            match self.advanced(turn, &mut lane, relay, advanced) {
+                Ok((state, _)) => {
+                    turn.exchanges.put_back(lane.key, Exchange { opener, record, state });
+                    self.lanes.push_back(lane);
+                }
+                Err((status, body_bytes, is_whole)) => {
+                    turn.exchanges.end_lent(lane.key);
+                    record.note_end(&mut turn.desk, &conn.peer, (status, body_bytes, is_whole));
+                }
+            }
+        }
+    }
+
+    /// Drops one exchange, whose client seems to have gone away.
+    pub(crate) fn drop_exchange<M: Machine>(
+        &mut self,
+        conn: &Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        key: ExchangeKey,
+    ) {
+        if let Some(at) = self.lanes.iter().position(|lane| lane.key == key)
+            && let Some(lane) = self.lanes.remove(at)
+        {
+            frame(&mut self.out, lane.stream, ABORT, &[]);
+            turn.abort(key, &conn.peer, Some((CLIENT_LEFT, 0)));
+        }
+    }
+
     /// Drops the exchanges of a connection that is being dropped.
     pub(crate) fn drop_exchanges<M: Machine>(&mut self, conn: &Conn<M::Socket>, turn: &mut Turn<'_, M>) {
         for lane in self.lanes.drain(..) {
             let sent = lane.answer.unwrap_or((CLIENT_LEFT, 0));
-            turn.exchanges.abort(&mut turn.desk, lane.key, &conn.peer, Some(sent));
+            turn.abort(lane.key, &conn.peer, Some(sent));
         }
     }
 }

@@ -176,9 +176,23 @@ impl World {
     }
 
     pub(crate) fn try_connect_or_why(&mut self) -> Result<Client, WhyRefused> {
+        self.connect_as(false)
+    }
+
+    /// A client that speaks the protocol of several streams.
+    pub(crate) fn connect_streams(&mut self) -> Client {
+        self.connect_as(true).expect("room for a connection")
+    }
+
+    fn connect_as(&mut self, streams: bool) -> Result<Client, WhyRefused> {
         let (socket, wire) = pair(self.number(), self.machine.sockets_open.up());
         let address = self.address();
-        let accepted = self.engine.handle_accept(&mut self.machine, socket, address);
+        let (engine, machine) = (&mut self.engine, &mut self.machine);
+        let accepted = if streams {
+            engine.handle_accept_streams(machine, socket, address)
+        } else {
+            engine.handle_accept(machine, socket, address)
+        };
         let key = accepted.map_err(|(_, why)| why)?;
         self.wires.push((key, Rc::clone(&wire)));
         Ok(Client::new(key, wire))

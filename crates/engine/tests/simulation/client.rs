@@ -48,6 +48,8 @@ pub(crate) struct Peer {
     /// Since when the server has more for it than there is room, and no byte has come.
     pub(crate) stuck_since_ms: Option<u64>,
     pub(crate) ended: bool,
+    /// Whether its requests may be dropped, because it seems to have gone away while many wait.
+    pub(crate) is_left: bool,
     pub(crate) reset: bool,
     /// Whether the server announced the end of the connection.
     pub(crate) last_heard: bool,
@@ -104,6 +106,7 @@ impl Peer {
             slow: false,
             stuck_since_ms: None,
             ended: false,
+            is_left: false,
             reset: false,
             last_heard: false,
             closed: false,
@@ -303,7 +306,7 @@ impl Peer {
                 let ask = self.asks.remove(number);
                 self.note_answered(ask, facts.now_ms, turn);
             }
-            ABORT if facts.is_excused(&self.asks[number]) => {
+            ABORT if facts.is_excused(&self.asks[number]) || self.is_left => {
                 self.lanes.remove(&stream);
                 let ask = self.asks.remove(number);
                 self.note_answered(ask, facts.now_ms, turn);

@@ -2,6 +2,7 @@
 //! seed; and the loop of a worker, with its events in random order.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use flash_engine::limits::{
     ABANDONED_MS, BLOCKS_AHEAD, HEAD_ALIGN_BYTES, LOAD_BYTES, RATE_WINDOW_MS, TICK_MS,
@@ -87,7 +88,7 @@ pub(crate) enum Call {
 /// The subject of a job, which is excused if the job fails.
 #[derive(Debug)]
 pub(crate) enum Subject {
-    Path(SiteId, Box<[u8]>),
+    Path(SiteId, Arc<[u8]>),
     Inode(u64),
 }
 
@@ -495,6 +496,7 @@ impl Run {
         for (number, peer) in peers.iter_mut().enumerate().filter(|(_, peer)| !peer.closed) {
             let front = peer.asks.front().filter(|ask| ask.is_simple()).and_then(|ask| ask.target);
             let (before, bytes_before) = (peer.answers, peer.received_bytes);
+            peer.is_left = peer.ended && self.behind;
             let read = peer.read(&self.facts(), self.turn);
             self.require(read.is_ok(), "answers", || format!("client {number}: {}", read.unwrap_err()));
             let (answers, bytes) = (peer.answers - before, peer.received_bytes - bytes_before);

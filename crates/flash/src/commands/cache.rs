@@ -109,7 +109,7 @@ impl Cache {
             policies: self.policies,
             out: self.out,
             is_json,
-            command_line: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
+            command_line: crate::lab::command_line(),
         };
         match cache::run(&options) {
             Ok(text) => output::print(text),

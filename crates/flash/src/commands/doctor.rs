@@ -72,7 +72,7 @@ impl Doctor {
                 subject: Subject::Process(pid),
                 duration_s: Some(self.duration),
                 buffer_bytes: self.buffer,
-                command_line: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
+                command_line: crate::lab::command_line(),
             }),
             Patient::File(path) => Source::File(path),
         };

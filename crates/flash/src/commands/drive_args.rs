@@ -172,7 +172,7 @@ impl DriveArgs {
             allow_remote: self.allow_remote,
             out: (!self.discard).then(|| self.out.unwrap_or_else(|| default_folder(command))),
             require: self.require,
-            command_line: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
+            command_line: crate::lab::command_line(),
         })
     }
 }

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use flash_kit::{Ending, Error, Result};
+use flash_kit::{Error, Result};
 use flash_lab::drive::default_folder;
 use flash_lab::experiment::{self, Judge, Options, READS_PER_S};
 use flash_units::{parse_duration_s, parse_memory_bytes};
 
-use super::compare::keep_apart;
+use super::server_args::keep_apart;
 use crate::output;
 
 const MORE: &str = "\
@@ -118,7 +118,7 @@ impl Experiment {
         };
         match text {
             Ok(text) => output::print(text.into_bytes()),
-            Err(why) => crate::lab::finish_run(Err::<Ending, _>(why)),
+            Err(why) => crate::lab::finish(Err(why)),
         }
     }
 
@@ -146,7 +146,7 @@ impl Experiment {
             core,
             cores,
             seed: self.seed,
-            command_line: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
+            command_line: crate::lab::command_line(),
         })
     }
 }

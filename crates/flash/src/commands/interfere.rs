@@ -7,12 +7,11 @@ use std::process::ExitCode;
 use flash_kit::{Error, Result};
 use flash_lab::drive::default_folder;
 use flash_lab::interfere::{self, Beside, Bounds, HotMix, Options};
-use flash_lab::testbed::{Application, Peer, Place, read_peers};
+use flash_lab::testbed::{Application, Peer, Place};
 use flash_load::measure::Threshold;
 use flash_load::workload::check_prefix;
-use flash_units::parse_memory_bytes;
 
-use super::compare::{choose, keep_apart};
+use super::server_args::ServerArgs;
 
 const MORE: &str = "\
 Each server must serve a folder made by `flash fileset specweb99`. In each round it is asked for hot files alone, then \
@@ -51,10 +50,6 @@ pub(crate) struct Interfere {
     /// apache-flashpache, h2o-warm or lighttpd-warm
     #[arg(value_name = "SERVER", required_unless_present = "file")]
     servers: Vec<String>,
-
-    /// File that describes how to start servers
-    #[arg(long = "servers", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    file: Option<PathBuf>,
 
     /// Folder of the file set: started servers serve it, and its hot files are locked in memory
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath, help_heading = "Workload")]
@@ -147,17 +142,8 @@ pub(crate) struct Interfere {
     #[arg(long, help_heading = "Run")]
     allow_remote: bool,
 
-    /// Memory limit of a started server, including its page cache [default: none]
-    #[arg(long, value_name = "SIZE", value_parser = parse_memory_bytes, help_heading = "Testbed")]
-    memory: Option<u64>,
-
-    /// Disk reads per second allowed to a started server [default: unlimited]
-    #[arg(long, value_name = "N", help_heading = "Testbed")]
-    reads: Option<u32>,
-
-    /// Core of a started server [default: one that the load generator does not use]
-    #[arg(long, value_name = "N", help_heading = "Testbed")]
-    server_core: Option<usize>,
+    #[command(flatten)]
+    started: ServerArgs,
 
     /// Core of the slow application of a started server [default: the last core of the load generator]
     #[arg(long, value_name = "N", help_heading = "Testbed")]
@@ -223,32 +209,18 @@ impl Interfere {
     }
 
     fn options(self) -> Result<Options> {
-        let file = self.file.as_deref().map(read_peers).transpose()?.unwrap_or_default();
-        let mut servers = choose(&self.servers, &file)?;
+        let mut cores = self.cores;
+        let mut chosen = self.started.choose(&self.servers, &mut cores)?;
         if let Some(pid) = self.pid {
-            servers = match &servers[..] {
+            chosen.servers = match &chosen.servers[..] {
                 [one] if one.url().is_some() => {
                     vec![Peer::elsewhere(&one.name, one.url().unwrap_or_default(), Some(pid))]
                 }
                 _ => return Err(Error::usage("--pid is for one running server: give one URL")),
             };
         }
-        let is_started = servers.iter().any(|server| server.url().is_none());
-        let mut wishes = file.wishes;
-        wishes.memory_bytes = self.memory.or(wishes.memory_bytes);
-        wishes.reads_per_s = self.reads.or(wishes.reads_per_s);
-        wishes.core = self.server_core.or(wishes.core);
-        let mut cores = self.cores;
-        if cores.is_empty() {
-            cores.extend(wishes.load_core);
-        }
-        if is_started {
-            keep_apart(&mut wishes.core, &mut cores);
-        }
-        let root = self.files.or_else(|| wishes.root.clone());
-        if is_started && root.is_none() {
-            return Err(Error::usage("started servers need files to serve: give --files DIR"));
-        }
+        let is_started = chosen.is_any_started();
+        let root = chosen.need(self.files.or_else(|| chosen.wishes.root.clone()))?;
         let prefix = self.slow_application.as_deref().filter(|_| is_started).map(prefix).transpose()?;
         let core = self.application_core.or(cores.last().copied());
         let beside = match self.slow_application {
@@ -260,9 +232,9 @@ impl Interfere {
             },
         };
         let has_files = root.is_some();
-        let place = wishes.place(root.unwrap_or_default());
+        let place = chosen.wishes.place(root.unwrap_or_default());
         Ok(Options {
-            servers,
+            servers: chosen.servers,
             has_files,
             place: Place { application: prefix.map(|prefix| Application { prefix, core }), ..place },
             hot_directories: self.hot_dirs,
@@ -283,7 +255,7 @@ impl Interfere {
             cores,
             out: self.out.unwrap_or_else(|| default_folder("interfere")),
             require: self.require,
-            command_line: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
+            command_line: crate::lab::command_line(),
         })
     }
 }

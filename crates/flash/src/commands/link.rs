@@ -113,12 +113,6 @@ impl Link {
             core: None,
         };
         let options = LinkOptions { settings, server: self.server, client: self.command, json: self.json };
-        match link::run(&options) {
-            Ok(code) => ExitCode::from(code),
-            Err(why) => {
-                eprintln!("error: {why}");
-                ExitCode::from(why.exit_code())
-            }
-        }
+        crate::lab::finish_code(link::run(&options), |code| code)
     }
 }

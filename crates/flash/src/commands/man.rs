@@ -1,8 +1,7 @@
 //! `flash man`: writes the man pages, which clap_mangen makes from the command line's definition.
 //!
-//! `pages.rs` in this folder holds the sections that are not made from the options, `settings_page.rs` makes flash.toml(5).
+//! `pages.md` in this folder holds the sections that are not made from the options, `settings_page.rs` makes flash.toml(5).
 
-mod pages;
 mod settings_page;
 
 use std::io;
@@ -18,6 +17,7 @@ use crate::output;
 const SOURCE: &str = concat!("flash ", env!("CARGO_PKG_VERSION"));
 const MANUAL: &str = "Flash Manual";
 const CHANGES: &str = include_str!("../../../../CHANGELOG.md");
+const PAGES: &str = include_str!("man/pages.md");
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "To read a page: flash man DIR && man DIR/flash-serve.1")]
@@ -81,15 +81,17 @@ fn page(mut command: Command) -> io::Result<(String, Vec<u8>)> {
     man.render_title(&mut text)?;
     man.render_name_section(&mut text)?;
     synopsis(&usage).to_writer(&mut text)?;
-    for section in pages::before_options(&name) {
-        render(section).to_writer(&mut text)?;
+    let (before, after): (Vec<_>, Vec<_>) =
+        sections(&name).partition(|(heading, _)| *heading == "DESCRIPTION");
+    for (heading, body) in before {
+        section(heading, body).to_writer(&mut text)?;
     }
     text.extend(options(&man)?);
     if is_program {
         man.render_subcommands_section(&mut text)?;
     }
-    for section in pages::after_options(&name) {
-        render(section).to_writer(&mut text)?;
+    for (heading, body) in after {
+        section(heading, body).to_writer(&mut text)?;
     }
     Ok((man.get_filename(), text))
 }
@@ -119,28 +121,51 @@ fn synopsis(usage: &str) -> Roff {
     roff
 }
 
-/// A section: paragraphs, and terms with their meanings.
-fn render(section: &pages::Section) -> Roff {
+/// The sections of `pages.md` for a command: their headings and bodies.
+fn sections(command: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let page =
+        |command: &str| PAGES.split("\n# ").find_map(|page| page.strip_prefix(command)?.strip_prefix('\n'));
+    let page = page(command).or_else(|| page("others")).unwrap_or_default();
+    page.split("\n## ").skip(1).filter_map(|section| section.split_once('\n'))
+}
+
+/// A section in Markdown: paragraphs, terms with their meanings after a colon, and at the end perhaps text that is shown
+/// verbatim.
+fn section(heading: &str, body: &str) -> Roff {
     let mut roff = Roff::new();
-    roff.control("SH", [section.heading]);
-    for (number, paragraph) in section.paragraphs.iter().enumerate() {
+    roff.control("SH", [heading]);
+    let (body, code) = match body.split_once("\n\n    ") {
+        Some((body, code)) => (body, Some(code)),
+        None => (body, None),
+    };
+    for (number, block) in body.trim().split("\n\n").enumerate() {
+        if let Some((name, meaning)) = block.split_once("\n: ") {
+            term(&mut roff, name, &joined(meaning));
+            continue;
+        }
         if number > 0 {
             roff.control("PP", []);
         }
-        roff.text(inlines(paragraph));
+        roff.text(inlines(&joined(block)));
     }
-    for (term, meaning) in section.terms {
-        roff.control("TP", []);
-        roff.text([bold(*term)]);
-        roff.text(inlines(meaning));
-    }
-    for example in section.code {
+    if let Some(code) = code {
         roff.control("PP", []);
         roff.control("EX", []);
-        roff.text([roman(*example)]);
+        roff.text([roman(code.trim_end().replace("\n    ", "\n"))]);
         roff.control("EE", []);
     }
     roff
+}
+
+fn term(roff: &mut Roff, name: &str, meaning: &str) {
+    roff.control("TP", []);
+    roff.text([bold(name)]);
+    roff.text(inlines(meaning));
+}
+
+/// The lines of a paragraph as one.
+fn joined(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Text whose parts in backquotes are bold.

@@ -23,6 +23,7 @@ mod qdisc;
 mod report;
 mod role;
 mod serve;
+mod server_args;
 mod stats;
 mod testbed;
 mod trace;

@@ -57,12 +57,6 @@ impl Testbed {
             ..Wishes::default()
         };
         let testbed = InTestbed { name: self.name, place: wishes.place(self.files), words: self.command };
-        match run_in_testbed(&testbed) {
-            Ok(code) => ExitCode::from(code),
-            Err(why) => {
-                eprintln!("error: {why}");
-                ExitCode::from(why.exit_code())
-            }
-        }
+        crate::lab::finish_code(run_in_testbed(&testbed), |code| code)
     }
 }

@@ -67,7 +67,7 @@ impl Trace {
                 subject,
                 duration_s,
                 buffer_bytes: self.buffer,
-                command_line: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
+                command_line: crate::lab::command_line(),
             },
             json: self.json,
             html: self.html,

@@ -220,6 +220,11 @@ impl Scene {
         self.only.is_empty() || self.only.contains(&variant.name)
     }
 
+    /// The names of its points.
+    pub(super) fn names(&self) -> String {
+        self.points.iter().map(|point| point.name.as_str()).collect::<Vec<_>>().join(", ")
+    }
+
     /// Why a variant is not tried here.
     pub(super) fn leaves_out(&self, variant: &Variant) -> Option<String> {
         let (clients, most) = (self.clients?, variant.clients_max?);

@@ -54,6 +54,21 @@ pub(super) struct Came {
     pub(super) is_interrupted: bool,
 }
 
+/// The turn of a variant in a scene.
+#[derive(Clone, Copy)]
+struct At {
+    variant: usize,
+    scene: usize,
+    round: u32,
+}
+
+/// A server in its turn.
+struct Begun {
+    turn: Turn,
+    /// Where it is asked for its counters, if it is.
+    control: Option<Control>,
+}
+
 /// A plan under way.
 struct Rounds<'a> {
     plan: &'a Plan,
@@ -151,8 +166,7 @@ impl<'a> Rounds<'a> {
                 );
             } else if !is_optional {
                 self.left_out.insert(number);
-                let points: Vec<&str> = scene.points.iter().map(|point| point.name.as_str()).collect();
-                self.is_missing(&points.join(", "), &why.to_string());
+                self.is_missing(&scene.names(), &why.to_string());
             }
         }
         let help = output(Command::new(&self.flash).args(["serve", "--help"]))?;
@@ -197,34 +211,35 @@ impl<'a> Rounds<'a> {
     /// Gives every variant its turn in a scene. One that fails is out of the scene, with the reason.
     fn scene(&mut self, number: usize, round: u32) {
         let scene = &self.plan.scenes[number];
+        if self.left_out.contains(&number) {
+            return;
+        }
         for index in self.executor.order(round) {
-            let is_out = self.out.contains(&(index, number)) || self.left_out.contains(&number);
-            let is_out = is_out || !scene.is_for(&self.plan.variants[index]);
+            let variant = &self.plan.variants[index];
+            let is_out = self.out.contains(&(index, number)) || !scene.is_for(variant);
             if self.executor.driver.is_interrupted() || is_out {
                 continue;
             }
             let Some(peer) = self.executor.peers[index].clone() else { continue };
-            let variant = &self.plan.variants[index];
             let taken = match scene.leaves_out(variant) {
                 Some(why) => Err(Error::run(why)),
-                None => self.turn(&peer, (index, number), round),
+                None => self.turn(&peer, At { variant: index, scene: number, round }),
             };
             if let Err(why) = taken
                 && !self.executor.driver.is_interrupted()
             {
                 self.out.insert((index, number));
-                let points: Vec<&str> = scene.points.iter().map(|point| point.name.as_str()).collect();
-                self.is_missing(&format!("{} at {}", variant.name, points.join(", ")), &why.to_string());
+                self.is_missing(&format!("{} at {}", variant.name, scene.names()), &why.to_string());
             }
             self.executor.driver.save(&self.executor.subjects);
         }
     }
 
     /// One turn of one variant in a scene: each of its points.
-    fn turn(&mut self, peer: &Peer, (index, number): (usize, usize), round: u32) -> Result<()> {
-        let scene = &self.plan.scenes[number];
+    fn turn(&mut self, peer: &Peer, at: At) -> Result<()> {
+        let scene = &self.plan.scenes[at.scene];
         let Some(((spec, workload), first)) =
-            self.workloads[number].first().cloned().zip(scene.points.first())
+            self.workloads[at.scene].first().cloned().zip(scene.points.first())
         else {
             return Ok(());
         };
@@ -232,9 +247,8 @@ impl<'a> Rounds<'a> {
         let place = self.place(scene);
         let peer = peer.with_set("clients", &scene.clients.unwrap_or(1).to_string());
         let count = if scene.line.is_some() { WARM_UP_CLIENTS } else { clients_of(first) };
-        let clients = Level::infinite("warm-up", count, scene.warm_up_s);
-        let level =
-            Level { users: Some(Users { abort_after_s: None, retries_max: 0, ..users(first) }), ..clients };
+        let users = Users { abort_after_s: None, retries_max: 0, ..users(first) };
+        let level = Level { users: Some(users), ..Level::infinite("warm-up", count, scene.warm_up_s) };
         let hot = match first.load {
             // The hot files are in memory, and no others.
             Load::Beside(Beside { hot_directories, .. }) => HotFiles::all(HotMix::Small, hot_directories),
@@ -245,64 +259,67 @@ impl<'a> Rounds<'a> {
         } else {
             WarmUp::Files { path_ids: &hot, patience_ns: nanoseconds(WARM_UP_MAX_S) }
         };
-        let asks = self.asks && matches!(self.plan.variants[index].kind, Kind::Flash(_));
-        let seed = self.options.seed.wrapping_add(u64::from(round));
+        let variant = &self.plan.variants[at.variant];
         let wanted = behind::Wanted {
             flash: self.flash.clone(),
             core: place.core,
-            has_bands: self.plan.variants[index].has_bands,
-            seed,
+            has_bands: variant.has_bands,
+            seed: self.seed(at),
         };
         let link = behind::link(scene, &wanted)?;
-        let turn = self.executor.begin(index, &peer, &Start { place: &place, warm_up, link })?;
+        let turn = self.executor.begin(at.variant, &peer, &Start { place: &place, warm_up, link })?;
+        let asks = self.asks && matches!(variant.kind, Kind::Flash(_));
         let folder = turn.running.folder().filter(|_| asks);
         let control = folder.map(|folder| Control(folder.join(CONTROL_SOCKET)));
-        for at in 0..scene.points.len() {
+        let begun = Begun { turn, control };
+        for number in 0..scene.points.len() {
             if self.executor.driver.is_interrupted() {
                 break;
             }
-            self.point((&turn, control.as_ref()), (index, number, at), round)?;
+            self.point(&begun, at, number)?;
         }
+        let Begun { turn, .. } = begun;
         if let Some(why) = turn.served.link.as_deref().map(behind::doubt).transpose()?.flatten() {
-            self.executor.driver.note(format!("{}, round {round}: {why}", turn.served.name));
+            self.executor.driver.note(format!("{}, round {}: {why}", turn.served.name, at.round));
         }
         self.executor.end(turn)
     }
 
+    /// The seed of a round: the same for each variant.
+    fn seed(&self, at: At) -> u64 {
+        self.options.seed.wrapping_add(u64::from(at.round))
+    }
+
     /// One measurement.
-    fn point(
-        &mut self,
-        (turn, control): (&Turn, Option<&Control>),
-        (index, number, at): (usize, usize, usize),
-        round: u32,
-    ) -> Result<()> {
+    fn point(&mut self, begun: &Begun, at: At, number: usize) -> Result<()> {
+        let Begun { turn, control } = begun;
         if let Some(why) = turn.running.ended() {
             return Err(Error::run(why));
         }
         let plan = self.plan;
-        let point = &plan.scenes[number].points[at];
-        let (spec, workload) = self.workloads[number][at].clone();
+        let point = &plan.scenes[at.scene].points[number];
+        let (spec, workload) = self.workloads[at.scene][number].clone();
         self.executor.driver.turn_to(spec, workload);
-        let mut level = match &point.load {
+        let level = match &point.load {
             Load::Infinite(clients) => Level::infinite(&point.name, *clients, point.duration_s),
-            Load::Beside(beside) => return self.beside(&turn.served, (index, point), round, beside),
+            Load::Beside(beside) => return self.beside(&turn.served, at, point, beside),
             Load::Phases(phases) => {
                 let workload = self.executor.driver.workload();
-                let rates = behind::rates(&plan.scenes[number], point, phases, workload)?;
+                let rates = behind::rates(&plan.scenes[at.scene], point, phases, workload)?;
                 Level::phases(&point.name, rates, workload)
             }
             Load::Fraction(fraction, of) => {
-                let capacity = self.capacity(index, of).ok_or_else(|| {
-                    let whose = plan.variants[index].load_of.iter().map(|name| format!(" of {name}"));
+                let capacity = self.capacity(at.variant, of).ok_or_else(|| {
+                    let whose = plan.variants[at.variant].load_of.iter().map(|name| format!(" of {name}"));
                     let whose: String = whose.collect();
                     Error::run(format!("{of}{whose} gave no capacity to ask for a fraction of"))
                 })?;
                 Level { name: point.name.clone(), ..Level::fraction(*fraction, capacity, point.duration_s) }
             }
         };
-        level.round = Some(round);
-        level.users = Some(users(point));
-        let before = control.map(|control| control.ask(&self.flash)).transpose()?;
+        let level = Level { round: Some(at.round), users: Some(users(point)), ..level };
+        let ask = |flash| control.as_ref().map(|control| control.ask(flash)).transpose();
+        let before = ask(&self.flash)?;
         let states = match turn.running.pid() {
             Some(pid) if self.plan.looks_inside => Some(States::watch(pid, LOOK, &self.options.cores)?),
             _ => None,
@@ -310,24 +327,18 @@ impl<'a> Rounds<'a> {
         let driven = self.executor.driver.level(&turn.served, &level)?;
         if self.plan.looks_inside {
             let moments = states.map(States::finish).unwrap_or_default();
-            let after = control.map(|control| control.ask(&self.flash)).transpose()?;
+            let after = ask(&self.flash)?;
             let inside = Inside::of(before.as_ref().zip(after.as_ref()), moments, driven.measures.duration_s);
-            let variant = self.plan.variants[index].name.clone();
-            self.inside.push(Inside { variant, point: point.name.clone(), round, ..inside });
+            let variant = self.plan.variants[at.variant].name.clone();
+            self.inside.push(Inside { variant, point: point.name.clone(), round: at.round, ..inside });
         }
-        self.executor.keep(index, driven);
+        self.executor.keep(at.variant, driven);
         Ok(())
     }
 
     /// One measurement of hot requests, and of cold ones beside them.
-    fn beside(
-        &mut self,
-        served: &Served,
-        (index, point): (usize, &Point),
-        round: u32,
-        beside: &Beside,
-    ) -> Result<()> {
-        eprintln!("{}, round {round}: {} for {} s", served.name, point.name, point.duration_s);
+    fn beside(&mut self, served: &Served, at: At, point: &Point, beside: &Beside) -> Result<()> {
+        eprintln!("{}, round {}: {} for {} s", served.name, at.round, point.name, point.duration_s);
         let streams = Streams {
             hot_mix: HotMix::Small,
             hot_directories: beside.hot_directories,
@@ -335,7 +346,7 @@ impl<'a> Rounds<'a> {
             beside: beside.cold_rate_per_s.map(|rate_per_s| execute::Beside::Cold {
                 directories: beside.cold_directories.clone(),
                 // The page cache was dropped before this turn.
-                order_seed: self.options.seed.wrapping_add(u64::from(round)),
+                order_seed: self.seed(at),
                 taken: 0,
                 rate_per_s,
             }),
@@ -343,11 +354,12 @@ impl<'a> Rounds<'a> {
             connections_max: CONNECTIONS,
             // The experiments do not lock the hot files.
             in_memory_share: None,
-            seed: self.options.seed.wrapping_add(u64::from(round)),
+            seed: self.seed(at),
         };
         let names = (point.name.as_str(), &*format!("{}, the cold ones", point.name));
-        for driven in streams.drive(&mut self.executor.driver, served, &users(point), names, Some(round))? {
-            self.executor.keep(index, driven);
+        let driver = &mut self.executor.driver;
+        for driven in streams.drive(driver, served, &users(point), names, Some(at.round))? {
+            self.executor.keep(at.variant, driven);
         }
         Ok(())
     }

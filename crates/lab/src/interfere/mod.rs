@@ -101,9 +101,13 @@ pub fn run(options: &Options) -> Result<Ending> {
             look_up_names(directories.clone(), &options.place)?;
         }
         let is_fresh = is_fresh(&options.servers[index], &options.place);
-        let skip = if is_fresh { 0 } else { cold_taken };
-        let in_memory_share = locked.as_ref().ok().map(Locked::in_memory_share);
-        let asked = measure(executor, options, (index, round, skip), (turn, in_memory_share))?;
+        let pass = Pass {
+            server: index,
+            round,
+            cold_taken: if is_fresh { 0 } else { cold_taken },
+            in_memory_share: locked.as_ref().ok().map(Locked::in_memory_share),
+        };
+        let asked = measure(executor, options, &pass, turn)?;
         cold_taken += if is_fresh { 0 } else { asked };
         Ok(())
     })?;
@@ -133,14 +137,19 @@ fn look_up_names(directories: Range<u32>, place: &Place) -> Result<()> {
     Ok(())
 }
 
+/// A round of a server.
+struct Pass {
+    server: usize,
+    round: u32,
+    /// The number of cold files that earlier rounds requested, and that are in memory now.
+    cold_taken: u32,
+    in_memory_share: Option<f64>,
+}
+
 /// The two phases of a round. Returns the number of requests beside the hot ones.
-fn measure(
-    executor: &mut Executor,
-    options: &Options,
-    (index, round, taken): (usize, u32, u32),
-    (turn, in_memory_share): (&Turn, Option<f64>),
-) -> Result<u32> {
+fn measure(executor: &mut Executor, options: &Options, pass: &Pass, turn: &Turn) -> Result<u32> {
     let mut asked = 0;
+    let round = pass.round;
     let words = options.beside.words();
     for (name, is_alone) in [(ALONE.to_owned(), true), (words.hot_phase(), false)] {
         if executor.driver.is_interrupted() {
@@ -152,10 +161,10 @@ fn measure(
             hot_mix: options.hot_mix,
             hot_directories: options.hot_directories,
             hot_rate_per_s: options.hot_rate_per_s,
-            beside: (!is_alone).then(|| options.beside.stream(options.seed, taken)),
+            beside: (!is_alone).then(|| options.beside.stream(options.seed, pass.cold_taken)),
             duration_s: options.phase_s,
             connections_max: options.connections_max,
-            in_memory_share,
+            in_memory_share: pass.in_memory_share,
             seed: options.seed.wrapping_add(u64::from(round)),
         };
         let users = executor.driver.options().users.clone();
@@ -164,7 +173,7 @@ fn measure(
             if driven.measures.name == words.others {
                 asked = driven.measures.counts.asked as u32;
             }
-            executor.keep(index, driven);
+            executor.keep(pass.server, driven);
         }
     }
     Ok(asked)

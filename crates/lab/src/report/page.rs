@@ -61,6 +61,7 @@ pub(super) fn page(view: &View) -> Markup {
         summary: &sentence::sentence(view).unwrap_or_default(),
         warnings: &summary::warnings(view),
         footer: "Made by `flash report`. Latency counts from the intended start of a request to its last byte.",
+        ..Page::default()
     };
     page.draw(&body)
 }

@@ -95,7 +95,7 @@ pub fn run(options: &Options) -> Result<()> {
     println!(
         "{}: {}, seed {}; {} files ({}) written now",
         options.folder.display(),
-        plan.words(),
+        plan.summary(),
         options.seed,
         missing.len(),
         size(missing_bytes as f64),

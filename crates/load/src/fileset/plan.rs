@@ -26,7 +26,7 @@ pub(super) struct Plan {
     files: Catalogue,
     /// The path that the log has for each file; empty for other sets.
     originals: Vec<Box<str>>,
-    words: String,
+    summary: String,
 }
 
 impl Plan {
@@ -51,13 +51,13 @@ impl Plan {
                 "cannot make {directories} directories: 1 to {DIRECTORIES_MAX} are possible"
             )));
         }
-        let words = format!(
+        let summary = format!(
             "{directories} directories, {} files, {}",
             directories * u64::from(FILES_PER_DIRECTORY),
             size((directories * DIRECTORY_BYTES) as f64)
         );
         let files = Catalogue::specweb99(directories as u32, Some(seed));
-        Ok(Self { head: manifest_head("specweb99", seed), files, originals: Vec::new(), words })
+        Ok(Self { head: manifest_head("specweb99", seed), files, originals: Vec::new(), summary })
     }
 
     fn pareto(set_bytes: u64, seed: u64) -> Result<Self> {
@@ -75,9 +75,9 @@ impl Plan {
         let files: Vec<_> =
             TRACE_LIKE.lengths_bytes(count as u32).into_iter().enumerate().map(listed).collect();
         let bytes: u64 = files.iter().filter_map(|file| file.file_bytes).sum();
-        let words = format!("{} files with a heavy tail, {}", files.len(), size(bytes as f64));
+        let summary = format!("{} files with a heavy tail, {}", files.len(), size(bytes as f64));
         let files = Catalogue::listed(files);
-        Ok(Self { head: manifest_head("pareto", seed), files, originals: Vec::new(), words })
+        Ok(Self { head: manifest_head("pareto", seed), files, originals: Vec::new(), summary })
     }
 
     fn log(file: &Path, dataset_bytes: Option<u64>, seed: u64) -> Result<Self> {
@@ -94,26 +94,23 @@ impl Plan {
         };
         let files: Vec<_> = log.files().iter().enumerate().map(listed).collect();
         let bytes = files.iter().filter_map(|file| file.file_bytes).fold(0, u64::saturating_add);
-        let words = format!("{} files, {}, for {} requests", files.len(), size(bytes as f64), log.len());
+        let summary = format!("{} files, {}, for {} requests", files.len(), size(bytes as f64), log.len());
         Ok(Self {
             head: manifest_head("log", seed),
             files: Catalogue::listed(files),
             originals: log.files().iter().map(|file| file.path.clone()).collect(),
-            words,
+            summary,
         })
     }
 
-    /// How many files there are.
     pub(super) fn len(&self) -> u32 {
         self.files.len()
     }
 
-    /// How large the set is, in words.
-    pub(super) fn words(&self) -> &str {
-        &self.words
+    pub(super) fn summary(&self) -> &str {
+        &self.summary
     }
 
-    /// The length of a file.
     pub(super) fn file_bytes(&self, path_id: u32) -> u64 {
         self.files.file_bytes(path_id).unwrap_or(0)
     }
@@ -125,7 +122,6 @@ impl Plan {
         String::from_utf8_lossy(&path).trim_start_matches('/').to_owned()
     }
 
-    /// The first line of the manifest.
     pub(super) fn head(&self) -> &str {
         &self.head
     }

@@ -9,10 +9,8 @@ use std::sync::{Mutex, PoisonError, mpsc};
 use super::{Keep, Phase, RECORDS_MAX, Stop};
 use crate::record::Record;
 
-/// Records of a chunk.
 const CHUNK: usize = 1024;
 
-/// Some records of a stream.
 pub(crate) type Chunk = (usize, Vec<Record>);
 
 /// The state that all threads of a run share.
@@ -24,7 +22,6 @@ pub(crate) struct Shared {
     pub(crate) stop: Stop,
     /// Requests that were started, in steps of [`CHUNK`].
     pub(crate) asked: AtomicU64,
-    /// The run ends early.
     pub(crate) ending: AtomicBool,
     pub(crate) ended_early: Mutex<Option<String>>,
     pub(crate) local_limit: Mutex<Option<String>>,

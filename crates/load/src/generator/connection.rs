@@ -13,7 +13,6 @@ use super::response::{Head, Response};
 use crate::record::Outcome;
 use crate::workload::Catalogue;
 
-/// The result of one receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// There may be more to receive at once.
@@ -38,7 +37,6 @@ pub(crate) struct Connection {
     pub(crate) hang_up: bool,
     /// The generator knows that there is something to receive.
     pub(crate) listed: bool,
-    /// Requests that were sent on it.
     pub(crate) asked: u32,
     /// For a slow reader: when it may continue, and the step that it has read by then.
     pub(crate) pace_ns: u64,
@@ -53,7 +51,6 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// A connection that is being made.
     pub(crate) fn new(fd: OwnedFd) -> Self {
         Self {
             fd,

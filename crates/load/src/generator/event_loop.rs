@@ -52,13 +52,11 @@ pub(crate) struct Generator<'a> {
     looked_ns: u64,
     in_vain: bool,
     idle_ns: u64,
-    /// When something was last done.
     done_ns: u64,
     /// Looks at the open connections so far.
     open_looks: u64,
 }
 
-/// The results of a generator.
 pub(crate) struct Ended {
     pub(crate) streams: Vec<StreamRan>,
     pub(crate) duration_ns: u64,
@@ -80,7 +78,14 @@ impl<'a> Generator<'a> {
         let flows =
             streams.into_iter().enumerate().map(|(number, stream)| Flow::new(number as u8, stream)).collect();
         Ok(Self {
-            io: Io { epoll: Epoll::new(EVENTS_MAX)?, timers: Timers::new(), outbox, shared, thread },
+            io: Io {
+                epoll: Epoll::new(EVENTS_MAX)?,
+                timers: Timers::new(),
+                outbox,
+                shared,
+                thread,
+                now_ns: 0,
+            },
             flows,
             events: Vec::with_capacity(EVENTS_MAX),
             ready: VecDeque::new(),
@@ -109,7 +114,7 @@ impl<'a> Generator<'a> {
             flow.close();
         }
         let end_ns = self.drain(duration_ns)?;
-        let streams = self.flows.iter_mut().map(|flow| flow.finish_all(&mut self.io, end_ns)).collect();
+        let streams = self.flows.iter_mut().map(|flow| flow.finish_all(&mut self.io)).collect();
         self.io.outbox.flush();
         Ok(Ended { streams, duration_ns, drain_ns: end_ns - duration_ns, busy_ns })
     }
@@ -126,7 +131,7 @@ impl<'a> Generator<'a> {
             let woken = self.wake_due(now_ns);
             let mut started = 0;
             for flow in &mut self.flows {
-                started += flow.start_due(&mut self.io, now_ns);
+                started += flow.start_due(&mut self.io);
             }
             // A request due before the end starts even if the end has passed, unless that takes too long.
             if started == 0 && (now_ns >= phase.duration_ns || self.flows.iter().all(Flow::is_over)) {
@@ -158,7 +163,7 @@ impl<'a> Generator<'a> {
             }
             let woken = self.wake_due(now_ns);
             for flow in &mut self.flows {
-                flow.start_due(&mut self.io, now_ns);
+                flow.start_due(&mut self.io);
             }
             self.receive_some(end_ns, false, woken)?;
         }
@@ -166,7 +171,7 @@ impl<'a> Generator<'a> {
 
     /// Reads the clock, and counts the time since the last look as idle if that was in vain.
     fn look(&mut self) -> u64 {
-        let now_ns = self.io.now_ns();
+        let now_ns = self.io.look();
         if self.in_vain {
             self.idle_ns += now_ns - self.looked_ns;
         }
@@ -192,7 +197,7 @@ impl<'a> Generator<'a> {
         let mut woken = false;
         while let Some(timer) = self.io.timers.take_due(now_ns) {
             woken = true;
-            if self.flows[Pool::number_of(timer.token)].wake(timer, &mut self.io, now_ns) {
+            if self.flows[Pool::number_of(timer.token)].wake(timer, &mut self.io) {
                 self.ready.push_back(timer.token);
             }
         }
@@ -228,20 +233,20 @@ impl<'a> Generator<'a> {
     /// Takes the events that are there, or sleeps for them if it may and nothing is near. Gives
     /// whether there were any, and whether the time was counted as idle here.
     fn take_events(&mut self, end_ns: u64, may_sleep: bool) -> io::Result<(bool, bool)> {
-        let before_ns = self.io.now_ns();
+        let before_ns = self.io.look();
         let sleep_ns = if may_sleep { self.sleep_ns(before_ns, end_ns) } else { 0 };
         self.events.clear();
         self.events.extend(self.io.epoll.wait_ns(sleep_ns)?);
         if self.events.is_empty() && sleep_ns == 0 {
             return Ok((false, false));
         }
-        let now_ns = self.io.now_ns();
+        let now_ns = self.io.look();
         let slept = sleep_ns > 0 && now_ns - before_ns > CALL_NS;
         if slept {
             self.idle_ns += now_ns - before_ns;
         }
         for &event in &self.events {
-            if self.flows[Pool::number_of(event.token)].note(event, &mut self.io, now_ns) {
+            if self.flows[Pool::number_of(event.token)].note(event, &mut self.io) {
                 self.ready.push_back(event.token);
             }
         }

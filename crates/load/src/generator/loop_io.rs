@@ -16,12 +16,15 @@ pub(crate) struct Io<'a> {
     pub(crate) shared: &'a Shared,
     /// The generator's number.
     pub(crate) thread: u8,
+    /// When it last looked at the clock, nanoseconds since the start of the phase.
+    pub(crate) now_ns: u64,
 }
 
 impl Io<'_> {
-    /// Nanoseconds since the start of the phase.
+    /// Looks at the clock.
     #[inline]
-    pub(crate) fn now_ns(&self) -> u64 {
-        clock::monotonic_ns().saturating_sub(self.shared.start_ns)
+    pub(crate) fn look(&mut self) -> u64 {
+        self.now_ns = clock::monotonic_ns().saturating_sub(self.shared.start_ns);
+        self.now_ns
     }
 }

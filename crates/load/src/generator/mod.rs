@@ -237,8 +237,8 @@ pub fn run(threads: Vec<Vec<Stream>>, phase: &Phase, stop: &Stop, keep: Option<&
         }
     }
     let busy_share = busy_ns as f64 / duration_ns.max(1) as f64;
-    let said = |text: Mutex<_>| text.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let (ended_early, local_limit) = (said(shared.ended_early), said(shared.local_limit));
+    let reason = |text: Mutex<_>| text.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let (ended_early, local_limit) = (reason(shared.ended_early), reason(shared.local_limit));
     Ok(Ran { streams, duration_ns, drain_ns, busy_share, threads: count, ended_early, local_limit })
 }
 

@@ -5,14 +5,13 @@
 use crate::record::{NEVER_NS, Outcome, Record};
 
 /// The client of a request in an open loop: none.
-pub(crate) const NOBODY: u32 = u32::MAX;
+pub(crate) const NO_CLIENT: u32 = u32::MAX;
 
 /// A request and what is known of it. Times are nanoseconds since the start of the phase.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
-    /// Complete when the request is.
     pub(crate) record: Record,
-    /// Who asked in a closed loop, else [`NOBODY`].
+    /// Who asked in a closed loop, else [`NO_CLIENT`].
     pub(crate) client: u32,
     /// When the user began the present try.
     pub(crate) tried_ns: u64,

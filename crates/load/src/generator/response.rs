@@ -7,12 +7,10 @@ use std::mem::MaybeUninit;
 
 use super::chunked::{Chunked, Garbage, HEAD_BYTES_MAX};
 
-/// The most fields of a head.
 const FIELDS_MAX: usize = 100;
 /// The most interim responses before the final one.
 const INTERIM_MAX: u8 = 16;
 
-/// One response on its way in.
 #[derive(Debug, Default)]
 pub(crate) struct Response {
     /// The received part of an incomplete head.
@@ -27,7 +25,6 @@ pub(crate) struct Response {
 /// The values that matter from a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// The status code.
     pub(crate) status: u16,
     /// Whether another request may follow on the connection.
     pub(crate) keep_alive: bool,
@@ -170,8 +167,8 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(Head, Body, usize)>, Garbage> {
     let (mut length_bytes, mut chunked) = (None, false);
     for field in parsed.headers.iter() {
         if field.name.eq_ignore_ascii_case("content-length") {
-            let said = digits(field.value).ok_or(Garbage)?;
-            if length_bytes.replace(said).is_some_and(|before| before != said) {
+            let length = digits(field.value).ok_or(Garbage)?;
+            if length_bytes.replace(length).is_some_and(|before| before != length) {
                 return Err(Garbage);
             }
         } else if field.name.eq_ignore_ascii_case("transfer-encoding") {

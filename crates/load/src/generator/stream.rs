@@ -15,7 +15,7 @@ use super::client::Client;
 use super::connection::Step;
 use super::loop_io::Io;
 use super::pool::Pool;
-use super::request::{NOBODY, Request, Wire};
+use super::request::{NO_CLIENT, Request, Wire};
 use super::slow_reader::{piece_bytes, time_ns};
 use super::timers::{Timer, Wake};
 use super::{Pace, Setup, Stream, StreamRan, WAITING_MAX};
@@ -27,7 +27,6 @@ const ARRIVALS_PER_TURN: usize = 32;
 /// From the start of one client to that of the next: all at once would overflow the server's backlog.
 const CLIENT_START_GAP_NS: u64 = 20_000;
 
-/// A stream at work.
 pub(crate) struct Flow {
     number: u8,
     setup: Setup,
@@ -124,29 +123,28 @@ impl Flow {
     }
 
     /// Starts arrivals that are due, up to a bound; gives how many.
-    pub(crate) fn start_due(&mut self, io: &mut Io<'_>, now_ns: u64) -> usize {
+    pub(crate) fn start_due(&mut self, io: &mut Io<'_>) -> usize {
         while self
             .waiting
             .front()
-            .is_some_and(|request| self.deadline_ns(request).is_some_and(|due_ns| due_ns <= now_ns))
+            .is_some_and(|request| self.deadline_ns(request).is_some_and(|due_ns| due_ns <= io.now_ns))
         {
             if let Some(request) = self.waiting.pop_front() {
                 // The user's attempt to connect ends with it, and a reload sends a SYN of its own.
                 if let Some(token) = self.pool.oldest_attempt() {
                     self.discard(token);
                 }
-                self.give_up(request, io, now_ns);
+                self.give_up(request, io);
             }
         }
         if !self.is_open_loop() || self.closed {
             return 0;
         }
-        let due_max_ns = now_ns.min(io.shared.phase.duration_ns.saturating_sub(1));
-        let mut now_ns = now_ns;
+        let due_max_ns = io.now_ns.min(io.shared.phase.duration_ns.saturating_sub(1));
         for started in 0..ARRIVALS_PER_TURN {
             if started > 0 {
                 // The requests before it took time to send: one that many were due with is late by that much.
-                now_ns = io.now_ns();
+                io.look();
             }
             if self.demand.next_due_ns().is_none_or(|due_ns| due_ns > due_max_ns) {
                 return started;
@@ -154,16 +152,15 @@ impl Flow {
             let Some(ask) = self.demand.take() else {
                 return started;
             };
-            self.arrive(ask, io, now_ns);
+            self.arrive(ask, io);
         }
         ARRIVALS_PER_TURN
     }
 
-    /// Starts a request of an open loop.
-    fn arrive(&mut self, ask: Ask, io: &mut Io<'_>, now_ns: u64) {
+    fn arrive(&mut self, ask: Ask, io: &mut Io<'_>) {
         self.outstanding += 1;
-        self.waiting.push_back(Request::new(ask.path_id, NOBODY, ask.intended_ns, now_ns, io.thread));
-        self.advance(io, now_ns);
+        self.waiting.push_back(Request::new(ask.path_id, NO_CLIENT, ask.intended_ns, io.now_ns, io.thread));
+        self.advance(io);
         if self.waiting.len() > self.pool.connecting
             && let Some(request) = self.waiting.back_mut()
         {
@@ -179,18 +176,18 @@ impl Flow {
     }
 
     /// A user comes back, unless the phase is over.
-    fn come_back(&mut self, due_ns: u64, io: &mut Io<'_>, now_ns: u64) {
+    fn come_back(&mut self, due_ns: u64, io: &mut Io<'_>) {
         self.thinking -= 1;
         if self.closed || due_ns >= io.shared.phase.duration_ns {
             return;
         }
         if let Some(path_id) = self.demand.next_path() {
-            self.arrive(Ask { path_id, intended_ns: due_ns }, io, now_ns);
+            self.arrive(Ask { path_id, intended_ns: due_ns }, io);
         }
     }
 
     /// Takes an event; gives whether [`Flow::turn`] is to be called for its token.
-    pub(crate) fn note(&mut self, ready: Ready, io: &mut Io<'_>, now_ns: u64) -> bool {
+    pub(crate) fn note(&mut self, ready: Ready, io: &mut Io<'_>) -> bool {
         let token = ready.token;
         let Some(connection) = self.pool.connection(token) else {
             return false;
@@ -201,11 +198,11 @@ impl Flow {
                 return false;
             }
             let result = connection.connected();
-            self.finish_connecting(token, result, io, now_ns);
-            self.advance(io, now_ns);
+            self.finish_connecting(token, result, io);
+            self.advance(io);
         } else if ready.writable && connection.flush().is_err() {
-            self.end(token, Outcome::Reset, io, now_ns);
-            self.advance(io, now_ns);
+            self.end(token, Outcome::Reset, io);
+            self.advance(io);
         }
         (ready.readable || ready.broken) && self.list(token)
     }
@@ -229,28 +226,28 @@ impl Flow {
         let mut length = buffer.len();
         if let Some(rate) = rate {
             length = length.min(piece_bytes(rate));
-            if connection.request.is_some() && io.now_ns() < connection.pace_ns {
+            if connection.request.is_some() && io.look() < connection.pace_ns {
                 self.set_pace_timer(token, io);
                 return false;
             }
         }
         let had_bytes = connection.request.map_or(0, |request| request.record.body_bytes);
         let step = connection.receive(&mut buffer[..length], &self.setup.catalogue, self.setup.verify);
-        let now_ns = io.now_ns();
+        io.look();
         let begun = connection.answer_has_begun();
         let mut ahead = false;
         if let Some(request) = &mut connection.request {
             if begun && request.record.first_byte_ns == NEVER_NS {
-                request.record.first_byte_ns = now_ns;
-                connection.pace_ns = now_ns;
+                request.record.first_byte_ns = io.now_ns;
+                connection.pace_ns = io.now_ns;
             }
             if let Some(rate) = rate {
                 let came_bytes = request.record.body_bytes - had_bytes;
                 // Late by less than a piece it catches up, so that sleeping badly costs it nothing.
                 let from_ns =
-                    connection.pace_ns.max(now_ns.saturating_sub(time_ns(piece_bytes(rate) as u64, rate)));
+                    connection.pace_ns.max(io.now_ns.saturating_sub(time_ns(piece_bytes(rate) as u64, rate)));
                 connection.pace_ns = from_ns + time_ns(came_bytes, rate);
-                ahead = connection.pace_ns > now_ns;
+                ahead = connection.pace_ns > io.now_ns;
             }
         }
         match step {
@@ -261,19 +258,19 @@ impl Flow {
                 connection.held = Some(step);
                 self.set_pace_timer(token, io);
             }
-            Step::Answered { outcome, reusable } => self.answered(token, outcome, reusable, io, now_ns),
-            Step::Ended(outcome) => self.end(token, outcome, io, now_ns),
+            Step::Answered { outcome, reusable } => self.answered(token, outcome, reusable, io),
+            Step::Ended(outcome) => self.end(token, outcome, io),
         }
-        self.advance(io, now_ns);
+        self.advance(io);
         false
     }
 
     /// A timer has expired; returns whether [`Flow::turn`] is to be called for its token.
-    pub(crate) fn wake(&mut self, timer: Timer, io: &mut Io<'_>, now_ns: u64) -> bool {
+    pub(crate) fn wake(&mut self, timer: Timer, io: &mut Io<'_>) -> bool {
         let token = timer.token;
         match timer.wake {
             Wake::Client => self.ready.push_back((token as u32, timer.due_ns)),
-            Wake::User => self.come_back(timer.due_ns, io, now_ns),
+            Wake::User => self.come_back(timer.due_ns, io),
             Wake::Abort => {
                 let Some(connection) = self.pool.connection(token) else {
                     return false;
@@ -281,9 +278,9 @@ impl Flow {
                 connection.abort_timer = false;
                 let request = connection.request;
                 match request.and_then(|request| Some((request, self.deadline_ns(&request)?))) {
-                    Some((request, due_ns)) if due_ns <= now_ns => {
+                    Some((request, due_ns)) if due_ns <= io.now_ns => {
                         self.discard(token);
-                        self.give_up(request, io, now_ns);
+                        self.give_up(request, io);
                     }
                     Some(_) => self.set_abort_timer(token, io),
                     None => {}
@@ -294,16 +291,16 @@ impl Flow {
                     return false;
                 };
                 connection.pace_timer = false;
-                if connection.pace_ns > now_ns {
+                if connection.pace_ns > io.now_ns {
                     self.set_pace_timer(token, io);
                 } else if let Some(Step::Answered { outcome, reusable }) = connection.held.take() {
-                    self.answered(token, outcome, reusable, io, now_ns);
+                    self.answered(token, outcome, reusable, io);
                 } else {
                     return self.list(token);
                 }
             }
         }
-        self.advance(io, now_ns);
+        self.advance(io);
         false
     }
 
@@ -312,14 +309,13 @@ impl Flow {
         matches!(timer.wake, Wake::Client | Wake::User) || self.pool.connection(timer.token).is_some()
     }
 
-    /// Starts no more requests.
     pub(crate) fn close(&mut self) {
         self.closed = true;
         self.ready.clear();
     }
 
     /// Gives up on every request that is not answered, and tells what came of all.
-    pub(crate) fn finish_all(&mut self, io: &mut Io<'_>, now_ns: u64) -> StreamRan {
+    pub(crate) fn finish_all(&mut self, io: &mut Io<'_>) -> StreamRan {
         self.close();
         let waiting: Vec<_> = self.waiting.drain(..).collect();
         let mut left = waiting;
@@ -328,7 +324,7 @@ impl Flow {
             self.discard(token);
         }
         for request in left {
-            self.finish(request, Outcome::Unanswered, io, now_ns);
+            self.finish(request, Outcome::Unanswered, io);
         }
         StreamRan {
             records: Vec::new(),
@@ -340,48 +336,48 @@ impl Flow {
     }
 
     /// Finds connections for the requests that wait.
-    fn advance(&mut self, io: &mut Io<'_>, now_ns: u64) {
+    fn advance(&mut self, io: &mut Io<'_>) {
         if self.is_open_loop() {
             while !self.waiting.is_empty() {
                 let Some(token) = self.pool.take_idle() else { break };
                 if let Some(request) = self.waiting.pop_front() {
-                    self.send(token, request, io, now_ns);
+                    self.send(token, request, io);
                 }
             }
             while self.pool.connecting < self.waiting.len() && self.pool.open < self.setup.connections_max {
                 if let Err(why) = self.pool.open(&io.epoll) {
-                    self.fail_first_waiting(&why, io, now_ns);
+                    self.fail_first_waiting(&why, io);
                 }
             }
             return;
         }
         loop {
             while let Some((client, since_ns)) = self.ready.pop_front() {
-                self.ask_next(client, since_ns, io, now_ns);
+                self.ask_next(client, since_ns, io);
             }
             let Some(request) = self.waiting.pop_front() else {
                 break;
             };
-            self.send_for_client(request, io, now_ns);
+            self.send_for_client(request, io);
         }
     }
 
     /// A client asks for its next file, if there is one.
-    fn ask_next(&mut self, client: u32, since_ns: u64, io: &Io<'_>, now_ns: u64) {
+    fn ask_next(&mut self, client: u32, since_ns: u64, io: &Io<'_>) {
         match if self.closed { None } else { self.demand.next_path() } {
             Some(path_id) => {
                 self.outstanding += 1;
-                self.waiting.push_back(Request::new(path_id, client, since_ns, now_ns, io.thread));
+                self.waiting.push_back(Request::new(path_id, client, since_ns, io.now_ns, io.thread));
             }
             None => self.clients_left -= 1,
         }
     }
 
     /// Sends a client's request on its connection, or makes one for it.
-    fn send_for_client(&mut self, request: Request, io: &mut Io<'_>, now_ns: u64) {
+    fn send_for_client(&mut self, request: Request, io: &mut Io<'_>) {
         let token = self.pool.token(request.client);
         if self.pool.connection(token).is_some_and(|connection| connection.is_idle()) {
-            return self.send(token, request, io, now_ns);
+            return self.send(token, request, io);
         }
         self.discard(token);
         match self.pool.open_at(request.client, &io.epoll) {
@@ -391,32 +387,32 @@ impl Flow {
                 }
                 self.set_abort_timer(token, io);
             }
-            Err(why) => self.fail_to_connect(request, &why, io, now_ns),
+            Err(why) => self.fail_to_connect(request, &why, io),
         }
     }
 
-    fn send(&mut self, token: u64, mut request: Request, io: &mut Io<'_>, now_ns: u64) {
+    fn send(&mut self, token: u64, mut request: Request, io: &mut Io<'_>) {
         let Some(connection) = self.pool.connection(token) else {
             return self.waiting.push_front(request);
         };
         let record = &mut request.record;
-        record.connected_ns = now_ns;
+        record.connected_ns = io.now_ns;
         record.flags = record.flags & !REUSED | if connection.asked > 0 { REUSED } else { 0 };
         let bytes = self.wire.get(|into| self.setup.catalogue.write_path(record.path_id, into));
         connection.pace_ns = 0;
         if connection.ask(request, bytes).is_err() {
-            self.end(token, Outcome::Reset, io, now_ns);
+            self.end(token, Outcome::Reset, io);
         } else {
             self.set_abort_timer(token, io);
         }
     }
 
-    fn finish_connecting(&mut self, token: u64, result: io::Result<()>, io: &mut Io<'_>, now_ns: u64) {
+    fn finish_connecting(&mut self, token: u64, result: io::Result<()>, io: &mut Io<'_>) {
         let why = match result {
             Ok(()) => {
                 let request = self.pool.establish(token).and_then(|connection| connection.request.take());
                 match request {
-                    Some(request) => self.send(token, request, io, now_ns),
+                    Some(request) => self.send(token, request, io),
                     None => self.pool.put_idle(token),
                 }
                 return;
@@ -426,8 +422,8 @@ impl Flow {
         let request = self.pool.connection(token).and_then(|connection| connection.request.take());
         self.discard(token);
         match request {
-            Some(request) => self.fail_to_connect(request, &why, io, now_ns),
-            None => self.fail_first_waiting(&why, io, now_ns),
+            Some(request) => self.fail_to_connect(request, &why, io),
+            None => self.fail_first_waiting(&why, io),
         }
     }
 

@@ -9,7 +9,6 @@ use std::collections::BinaryHeap;
 /// With fewer entries than this, dead ones are not worth a search.
 const CROWD_MIN: usize = 1 << 16;
 
-/// The purpose of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Wake {
     /// A client asks for its next file; the token's lower half is its number.
@@ -32,7 +31,6 @@ pub(crate) struct Timer {
     pub(crate) wake: Wake,
 }
 
-/// All entries of a generator.
 #[derive(Debug)]
 pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<Timer>>,
@@ -48,12 +46,10 @@ impl Timers {
         self.heap.push(Reverse(timer));
     }
 
-    /// When the next one is due.
     pub(crate) fn next_due_ns(&self) -> Option<u64> {
         self.heap.peek().map(|timer| timer.0.due_ns)
     }
 
-    /// Takes one that is due.
     pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<Timer> {
         if self.next_due_ns()? > now_ns {
             return None;

@@ -24,12 +24,12 @@ const LATE_SHARE_OF_MAX: f64 = 0.5;
 /// A closed loop busier than this asks as fast as the generator can, not as the server.
 pub const BUSY_SHARE_MAX: f64 = 0.95;
 
-/// Whether lateness, its mean and its 99th percentile in milliseconds, makes these latencies the generator's own.
-pub(super) fn is_too_late((mean_ms, p99_ms): (f64, f64), latency: &Latency, is_overload: bool) -> bool {
+/// Whether its lateness makes these latencies the generator's own.
+pub(super) fn is_too_late(generator: &Generator, latency: &Latency, is_overload: bool) -> bool {
     if is_overload {
-        return mean_ms > latency.mean_ms * LATE_SHARE_OF_MEAN;
+        return generator.late_mean_ms > latency.mean_ms * LATE_SHARE_OF_MEAN;
     }
-    p99_ms > (latency.p50_ms * LATE_SHARE_OF_P50).clamp(LATE_LEAST_MS, LATE_P99_MOST_MS)
+    generator.late_p99_ms > (latency.p50_ms * LATE_SHARE_OF_P50).clamp(LATE_LEAST_MS, LATE_P99_MOST_MS)
 }
 
 /// The lateness of all rounds, and a judgement of it.
@@ -43,12 +43,20 @@ pub(super) fn judge(
         .summary(records(rounds).map(|record| record.begun_ns.saturating_sub(record.intended_ns)))
         .unwrap_or_default();
     let facts = || rounds.iter().map(|(_, facts)| facts);
-    let busy_share = facts().map(|facts| facts.busy_share).fold(0.0, f64::max);
+    let mut generator = Generator {
+        threads: facts().map(|facts| facts.threads).max().unwrap_or(0),
+        late_mean_ms: late.mean_ms,
+        late_p50_ms: late.p50_ms,
+        late_p99_ms: late.p99_ms,
+        late_max_ms: late.max_ms,
+        busy_share: facts().map(|facts| facts.busy_share).fold(0.0, f64::max),
+        limit: None,
+    };
     let closed = facts().any(|facts| facts.asked_per_s.is_none());
     let local = counts.failed.get(Outcome::LocalLimit.name()).copied().unwrap_or(0);
     let mut reasons = Vec::new();
     let is_overload = facts().any(|facts| facts.overload.is_some());
-    let is_late = is_too_late((late.mean_ms, late.p99_ms), latency, is_overload);
+    let is_late = is_too_late(&generator, latency, is_overload);
     if is_late && is_overload {
         reasons.push(format!(
             "it sent requests late by {:.3} ms on average, beside a mean latency of {:.3} ms: give it a core of its own, \
@@ -68,11 +76,11 @@ pub(super) fn judge(
             late.max_ms, latency.max_ms
         ));
     }
-    if closed && busy_share > BUSY_SHARE_MAX {
+    if closed && generator.busy_share > BUSY_SHARE_MAX {
         reasons.push(format!(
             "it was busy {:.1} % of the time, so the server may be able to do more: give it more threads or \
              faster cores",
-            busy_share * 100.0
+            generator.busy_share * 100.0
         ));
     }
     if local > 0 {
@@ -81,15 +89,8 @@ pub(super) fn judge(
              its range of ports (net.ipv4.ip_local_port_range), or use fewer connections"
         ));
     }
-    Generator {
-        threads: facts().map(|facts| facts.threads).max().unwrap_or(0),
-        late_mean_ms: late.mean_ms,
-        late_p50_ms: late.p50_ms,
-        late_p99_ms: late.p99_ms,
-        late_max_ms: late.max_ms,
-        busy_share,
-        limit: (!reasons.is_empty()).then(|| reasons.join("; ")),
-    }
+    generator.limit = (!reasons.is_empty()).then(|| reasons.join("; "));
+    generator
 }
 
 #[cfg(test)]

@@ -99,7 +99,7 @@ pub fn pooled(rounds: &[Round<'_>]) -> Measures {
     let sum = |of: &dyn Fn(&PhaseFacts) -> u64| rounds.iter().map(|(_, facts)| of(facts)).sum::<u64>();
     let duration_s = seconds(sum(&|facts| facts.duration_ns));
     let counts = counts(rounds);
-    let in_time = answered_in_time(rounds);
+    let in_time_bytes = answered_in_time(rounds).map(|r| r.body_bytes).fold(0, u64::saturating_add);
     let answers = Ranked::new(
         records(rounds).filter(|r| r.outcome == Outcome::Answered).map(|r| (r.latency_ns(), r.body_bytes)),
     );
@@ -115,8 +115,8 @@ pub fn pooled(rounds: &[Round<'_>]) -> Measures {
         asked_per_s: asked_per_s(rounds),
         duration_s,
         drain_s: seconds(rounds.iter().map(|(_, facts)| facts.drain_ns).max().unwrap_or(0)),
-        answered_per_s: per(in_time.answers as f64, duration_s),
-        megabits_per_s: per(in_time.body_bytes as f64 * 8.0 / 1e6, duration_s),
+        answered_per_s: per(answered_in_time(rounds).count() as f64, duration_s),
+        megabits_per_s: per(in_time_bytes as f64 * 8.0 / 1e6, duration_s),
         latency,
         connect: times.summary(records(rounds).filter_map(connect_ns)),
         first_byte: times.summary(records(rounds).filter_map(first_byte_ns)),
@@ -138,7 +138,6 @@ pub fn pooled(rounds: &[Round<'_>]) -> Measures {
     }
 }
 
-/// The records of all rounds.
 fn records<'a>(rounds: &'a [Round<'_>]) -> impl Iterator<Item = &'a Record> {
     rounds.iter().flat_map(|(records, _)| records.iter())
 }
@@ -224,23 +223,11 @@ fn counts(rounds: &[Round<'_>]) -> Counts {
 }
 
 /// Proper answers that came while requests were started.
-#[derive(Default)]
-struct InTime {
-    answers: u64,
-    body_bytes: u64,
-}
-
-fn answered_in_time(rounds: &[Round<'_>]) -> InTime {
-    let mut in_time = InTime::default();
-    for (records, facts) in rounds {
-        for record in *records {
-            if record.outcome == Outcome::Answered && record.last_byte_ns <= facts.duration_ns {
-                in_time.answers += 1;
-                in_time.body_bytes = in_time.body_bytes.saturating_add(record.body_bytes);
-            }
-        }
-    }
-    in_time
+fn answered_in_time<'a>(rounds: &'a [Round<'_>]) -> impl Iterator<Item = &'a Record> {
+    rounds.iter().flat_map(|(records, facts)| {
+        let duration_ns = facts.duration_ns;
+        records.iter().filter(move |r| r.outcome == Outcome::Answered && r.last_byte_ns <= duration_ns)
+    })
 }
 
 /// The mean over the time of all rounds; none when one of them was a closed loop.

@@ -23,16 +23,13 @@ const POINTS_MAX: u64 = 600;
 
 /// The figures of these rounds, whose files are in `catalogue`.
 pub(super) fn overload(rounds: &[Round<'_>], catalogue: &Catalogue) -> Overload {
-    let mut complete_ns: Vec<u64> =
-        records(rounds).filter(|record| is_complete(record)).map(Record::latency_ns).collect();
-    complete_ns.sort_unstable();
-    let mut in_time_ns: Vec<u64> = Vec::new();
-    for (records, _) in rounds {
+    let complete = |record: &&Record| is_complete(record);
+    let complete_ns = sorted_ns(records(rounds).filter(complete));
+    let in_time = rounds.iter().flat_map(|(records, _)| {
         let last_ns = records.iter().map(|record| record.intended_ns).max().unwrap_or(0);
-        let in_time = records.iter().filter(|record| is_complete(record) && record.last_byte_ns <= last_ns);
-        in_time_ns.extend(in_time.map(Record::latency_ns));
-    }
-    in_time_ns.sort_unstable();
+        records.iter().filter(complete).filter(move |record| record.last_byte_ns <= last_ns)
+    });
+    let in_time_ns = sorted_ns(in_time);
     let sizes = Sizes::new(rounds, catalogue);
     let step_ns =
         timeline::step_ns(rounds.iter().map(|(_, facts)| facts.duration_ns).max().unwrap_or(0), POINTS_MAX);
@@ -54,6 +51,13 @@ pub(super) fn overload(rounds: &[Round<'_>], catalogue: &Catalogue) -> Overload 
 
 fn is_complete(record: &Record) -> bool {
     record.outcome == Outcome::Answered
+}
+
+/// The latencies of these requests, in growing order.
+fn sorted_ns<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<u64> {
+    let mut latencies_ns: Vec<u64> = records.map(Record::latency_ns).collect();
+    latencies_ns.sort_unstable();
+    latencies_ns
 }
 
 fn variance_s2(times_ns: &[u64]) -> Option<f64> {
@@ -145,9 +149,8 @@ impl<'a> Sizes<'a> {
     fn band(&self, begin: usize, end: usize) -> Option<SizeBand> {
         let of_band = self.requests.get(begin..end)?;
         let (first, last) = (of_band.first()?, of_band.last()?);
-        let completed = of_band.iter().filter(|(_, record)| is_complete(record));
-        let mut latencies_ns: Vec<u64> = completed.map(|(_, record)| record.latency_ns()).collect();
-        latencies_ns.sort_unstable();
+        let completed = of_band.iter().map(|(_, record)| *record).filter(|record| is_complete(record));
+        let latencies_ns = sorted_ns(completed);
         let count = self.requests.len() as f64;
         Some(SizeBand {
             from_share: begin as f64 / count,

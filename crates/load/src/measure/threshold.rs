@@ -13,7 +13,6 @@ use flash_kit::{Error, Result};
 /// A measure and what it must be.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Threshold {
-    /// As it was written.
     text: String,
     measure: &'static Named,
     operator: Operator,
@@ -32,7 +31,6 @@ pub struct Verdict {
     pub actual: String,
 }
 
-/// A measure that can be required.
 #[derive(Debug)]
 struct Named {
     name: &'static str,

@@ -8,35 +8,12 @@ use super::times::{ms, percentile_ns};
 use crate::measure::{Timeline, TimelinePoint};
 use crate::record::{Outcome, Record};
 
-/// Steps of a run of a minute or more: the shortest that makes no more points than
-/// [`POINTS_MAX`].
-const STEPS_NS: [u64; 12] = [
-    SECOND_NS,
-    2 * SECOND_NS,
-    5 * SECOND_NS,
-    10 * SECOND_NS,
-    20 * SECOND_NS,
-    60 * SECOND_NS,
-    120 * SECOND_NS,
-    300 * SECOND_NS,
-    600 * SECOND_NS,
-    1200 * SECOND_NS,
-    3600 * SECOND_NS,
-    7200 * SECOND_NS,
-];
-/// Steps of a shorter run: the longest that makes no fewer points than [`POINTS_MIN`].
-const SHORT_STEPS_NS: [u64; 9] = [
-    500_000_000,
-    200_000_000,
-    100_000_000,
-    50_000_000,
-    20_000_000,
-    10_000_000,
-    5_000_000,
-    2_000_000,
-    1_000_000,
-];
+/// Steps of a run of a minute or more, seconds: the shortest that makes no more points than [`POINTS_MAX`].
+const STEPS_S: [u64; 12] = [1, 2, 5, 10, 20, 60, 120, 300, 600, 1200, 3600, 7200];
+/// Steps of a shorter run, milliseconds: the longest that makes no fewer points than [`POINTS_MIN`].
+const SHORT_STEPS_MS: [u64; 9] = [500, 200, 100, 50, 20, 10, 5, 2, 1];
 const SECOND_NS: u64 = 1_000_000_000;
+const MS_NS: u64 = 1_000_000;
 const POINTS_MIN: u64 = 60;
 /// The most points of a timeline.
 pub(super) const POINTS_MAX: u64 = 240;
@@ -55,13 +32,12 @@ pub(super) fn timeline(rounds: &[Round<'_>]) -> Timeline {
 /// [`POINTS_MIN`] where it can.
 pub(super) fn step_ns(duration_ns: u64, points_max: u64) -> u64 {
     if duration_ns >= POINTS_MIN * SECOND_NS {
-        let fits = |step_ns: &&u64| duration_ns <= *step_ns * points_max;
+        let mut steps_ns = STEPS_S.iter().map(|step_s| step_s * SECOND_NS);
         let longer = duration_ns.div_ceil(points_max);
-        STEPS_NS.iter().find(fits).copied().unwrap_or(longer)
+        steps_ns.find(|step_ns| duration_ns <= step_ns * points_max).unwrap_or(longer)
     } else {
-        let fits = |step_ns: &&u64| duration_ns >= *step_ns * POINTS_MIN;
-        let shortest = SHORT_STEPS_NS[SHORT_STEPS_NS.len() - 1];
-        SHORT_STEPS_NS.iter().find(fits).copied().unwrap_or(shortest)
+        let mut steps_ns = SHORT_STEPS_MS.iter().map(|step_ms| step_ms * MS_NS);
+        steps_ns.find(|step_ns| duration_ns >= step_ns * POINTS_MIN).unwrap_or(MS_NS)
     }
 }
 

@@ -31,8 +31,9 @@ pub enum Doubt {
         /// Their share of the requests.
         share: f64,
     },
-    /// The generator was the limit, not the server.
-    Generator(GeneratorLimit),
+    /// The generator was the limit, not the server, with what it had too little of: time in a closed loop, punctuality in an
+    /// open one, or connections.
+    Generator(String),
     /// Files that were meant to be in memory were not.
     NotInMemory {
         /// The share of their bytes that was.
@@ -40,31 +41,6 @@ pub enum Doubt {
     },
     /// The phase ended before its time, with the reason.
     EndedEarly(String),
-}
-
-/// The resource that the generator had too little of.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum GeneratorLimit {
-    /// Time: in a closed loop its busiest thread asked as fast as it could.
-    Busy {
-        /// The share of the time in which it had something to do.
-        share: f64,
-    },
-    /// Punctuality: in an open loop it sent one request in a hundred later than this.
-    Late {
-        /// The 99th percentile of its lateness.
-        p99_ms: f64,
-    },
-    /// Punctuality under overload: its mean lateness was too large a share of the mean latency.
-    LateOnAverage {
-        /// Its mean lateness.
-        mean_ms: f64,
-    },
-    /// Connections that this machine would not open.
-    Connections {
-        /// How many.
-        count: u64,
-    },
 }
 
 /// The kind of a [`Doubt`], in the order in which causes are reported.
@@ -83,8 +59,8 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// The word that a verdict gives as its reason.
-    pub fn words(self) -> &'static str {
+    /// Its name, which a verdict gives as its reason.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Overloaded => "overloaded",
             Self::Failures => "failures",
@@ -115,18 +91,7 @@ impl fmt::Display for Doubt {
                 write!(f, "overloaded: it answered {} of the offered load in time", percent(*achieved_share))
             }
             Self::Failures { share } => write!(f, "failures: {} of the requests", percent(*share)),
-            Self::Generator(GeneratorLimit::Busy { share }) => {
-                write!(f, "generator: it was busy {} of the time", percent(*share))
-            }
-            Self::Generator(GeneratorLimit::Late { p99_ms }) => {
-                write!(f, "generator: it sent one request in 100 late by {} or more", time(*p99_ms))
-            }
-            Self::Generator(GeneratorLimit::LateOnAverage { mean_ms }) => {
-                write!(f, "generator: it sent requests late by {} on average", time(*mean_ms))
-            }
-            Self::Generator(GeneratorLimit::Connections { count }) => {
-                write!(f, "generator: this machine did not allow {count} connections")
-            }
+            Self::Generator(limit) => write!(f, "generator: {limit}"),
             Self::NotInMemory { in_memory_share } => {
                 write!(f, "hot files not in memory: only {} of them was", percent(*in_memory_share))
             }
@@ -157,20 +122,18 @@ pub fn doubts(measures: &Measures) -> Vec<Doubt> {
     if share > FAILED_SHARE_MAX && !is_subject {
         doubts.push(Doubt::Failures { share });
     }
-    let latency = &measures.latency;
+    let is_late = || super::generator::is_too_late(generator, &measures.latency, is_subject);
     let limit = match measures.asked_per_s {
-        _ if local > 0 => Some(GeneratorLimit::Connections { count: local }),
-        Some(_) => super::generator::is_too_late(
-            (generator.late_mean_ms, generator.late_p99_ms),
-            latency,
-            is_subject,
-        )
-        .then_some(match is_subject {
-            true => GeneratorLimit::LateOnAverage { mean_ms: generator.late_mean_ms },
-            false => GeneratorLimit::Late { p99_ms: generator.late_p99_ms },
-        }),
+        _ if local > 0 => Some(format!("this machine did not allow {local} connections")),
+        Some(_) if !is_late() => None,
+        Some(_) if is_subject => {
+            Some(format!("it sent requests late by {} on average", time(generator.late_mean_ms)))
+        }
+        Some(_) => {
+            Some(format!("it sent one request in 100 late by {} or more", time(generator.late_p99_ms)))
+        }
         None => (generator.busy_share > BUSY_SHARE_MAX)
-            .then_some(GeneratorLimit::Busy { share: generator.busy_share }),
+            .then(|| format!("it was busy {} of the time", percent(generator.busy_share))),
     };
     doubts.extend(limit.map(Doubt::Generator));
     if let Some(in_memory_share) = measures.in_memory_share.filter(|share| *share < IN_MEMORY_SHARE_MIN) {
@@ -200,9 +163,9 @@ pub fn summary<'a>(causes: impl IntoIterator<Item = &'a BTreeSet<Cause>>, rounds
     for cause in causes.into_iter().flatten() {
         *counts.entry(*cause).or_insert(0) += 1;
     }
-    let words: Vec<String> =
-        counts.iter().map(|(cause, count): (_, &u64)| format!("{} in {count}", cause.words())).collect();
-    (!words.is_empty()).then(|| format!("{} of {rounds} rounds", words.join(", ")))
+    let parts: Vec<String> =
+        counts.iter().map(|(cause, count): (_, &u64)| format!("{} in {count}", cause.name())).collect();
+    (!parts.is_empty()).then(|| format!("{} of {rounds} rounds", parts.join(", ")))
 }
 
 #[cfg(test)]
@@ -217,7 +180,7 @@ mod tests {
         measures(&records, &PhaseFacts { asked_per_s, duration_ns: 1_000_000_000, ..PhaseFacts::default() })
     }
 
-    fn words(measures: &Measures) -> Vec<String> {
+    fn texts(measures: &Measures) -> Vec<String> {
         doubts(measures).iter().map(ToString::to_string).collect()
     }
 
@@ -242,9 +205,9 @@ mod tests {
         failing.counts.failed.insert("reset".to_owned(), 1);
         assert_eq!(doubts(&failing), []);
         failing.counts.failed.insert("status 503".to_owned(), 1);
-        assert_eq!(words(&failing), ["failures: 0.20 % of the requests"]);
+        assert_eq!(texts(&failing), ["failures: 0.20 % of the requests"]);
         failing.counts.failed = [("local limit".to_owned(), 1)].into();
-        assert_eq!(words(&failing), ["generator: this machine did not allow 1 connections"]);
+        assert_eq!(texts(&failing), ["generator: this machine did not allow 1 connections"]);
     }
 
     #[test]
@@ -277,7 +240,7 @@ mod tests {
         assert_eq!((cold(None), cold(Some(1.0))), (vec![], vec![]));
         assert_eq!(cold(Some(0.5)), [Doubt::NotInMemory { in_memory_share: 0.5 }]);
         let early = Measures { ended_early: Some("a signal".to_owned()), ..phase(None) };
-        assert_eq!(words(&early), ["ended early: a signal"]);
+        assert_eq!(texts(&early), ["ended early: a signal"]);
     }
 
     #[test]

@@ -18,7 +18,6 @@ use flash_kit::{Error, Result};
 const MAGIC: [u8; 8] = *b"flashrec";
 /// The form of the file; a change that old readers would misread raises it.
 const VERSION: u32 = 1;
-/// Bytes before the first record.
 const HEADER_BYTES: usize = 32;
 /// Bytes of a record.
 pub const RECORD_BYTES: usize = 58;
@@ -182,7 +181,6 @@ pub struct Reader {
     path: PathBuf,
     file: BufReader<File>,
     started: SystemTime,
-    /// Records read so far.
     read: u64,
     cut_bytes: usize,
     over: bool,
@@ -196,14 +194,13 @@ impl Reader {
     pub fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(|why| Error::file("open", path, &why))?;
         let mut file = BufReader::with_capacity(RECORD_BYTES * RECORDS_PER_WRITE, file);
-        let mut header = [0; HEADER_BYTES];
-        let length = read_some(&mut file, &mut header).map_err(|why| Error::file("read", path, &why))?;
+        let header = read_some(&mut file, HEADER_BYTES).map_err(|why| Error::file("read", path, &why))?;
         let wrong = |what: String| Err(Error::run(format!("{}: {what}", path.display())));
-        if !header[..length].starts_with(&MAGIC) {
+        if !header.starts_with(&MAGIC) {
             return wrong("no file of records of flash: it does not begin with 'flashrec'".to_owned());
         }
-        if length < HEADER_BYTES {
-            return wrong(format!("cut short in its header: {length} of {HEADER_BYTES} bytes"));
+        if header.len() < HEADER_BYTES {
+            return wrong(format!("cut short in its header: {} of {HEADER_BYTES} bytes", header.len()));
         }
         let word = |at: usize| header[at..].first_chunk().copied().map_or(0, u32::from_le_bytes);
         let form = (word(8), word(12) as usize, word(16) as usize);
@@ -230,14 +227,13 @@ impl Reader {
     }
 
     fn next_record(&mut self) -> Result<Option<Record>> {
-        let mut bytes = [0; RECORD_BYTES];
-        let length =
-            read_some(&mut self.file, &mut bytes).map_err(|why| Error::file("read", &self.path, &why))?;
-        if length < RECORD_BYTES {
-            self.cut_bytes = length;
+        let bytes =
+            read_some(&mut self.file, RECORD_BYTES).map_err(|why| Error::file("read", &self.path, &why))?;
+        let Ok(bytes) = bytes.as_slice().try_into() else {
+            self.cut_bytes = bytes.len();
             return Ok(None);
-        }
-        let record = decode(&bytes).ok_or_else(|| {
+        };
+        let record = decode(bytes).ok_or_else(|| {
             Error::run(format!(
                 "{}: record {} has outcome {}, which there is not: the file is damaged",
                 self.path.display(),
@@ -264,18 +260,11 @@ impl Iterator for Reader {
     }
 }
 
-/// Fills `bytes`, or as much as there is; gives how much that was.
-fn read_some(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
-    let mut length = 0;
-    while length < bytes.len() {
-        match file.read(&mut bytes[length..]) {
-            Ok(0) => break,
-            Ok(count) => length += count,
-            Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
-            Err(why) => return Err(why),
-        }
-    }
-    Ok(length)
+/// The next `count` bytes, or as many as there are.
+fn read_some(file: &mut impl Read, count: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(count);
+    file.take(count as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// All records of a file, at most `records_max` (64 bytes of memory each).

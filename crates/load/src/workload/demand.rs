@@ -68,7 +68,6 @@ const GAPS: u32 = 0;
 const CHOICES: u32 = 1;
 /// The returns of users: see [`super::Sessions`].
 pub(super) const RETURNS: u32 = 2;
-/// Which requests are dynamic.
 const DYNAMIC: u32 = 3;
 
 /// Where the files of a workload come from.
@@ -89,14 +88,22 @@ pub(super) struct Chance {
     pub(super) first: u32,
 }
 
-/// The request sequence of thread `thread` of `threads`. Poisson sequences are independent of each other; fixed ones and
+/// One of the threads of a load.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OneThread {
+    /// From 0.
+    pub(super) number: u32,
+    pub(super) of: u32,
+}
+
+/// The request sequence of a thread. Poisson sequences are independent of each other; fixed ones and
 /// logs deal the requests out in turn. A looped log that is not replayed by its own times begins
 /// anywhere: levels that all began alike would find in memory what the one before asked for.
 pub(super) fn stream(
     source: &Source,
     arrivals: &Arrivals,
     seed: u64,
-    (thread, threads): (u32, u32),
+    OneThread { number: thread, of: threads }: OneThread,
 ) -> Stream {
     let first = match source {
         Source::Log { replay, is_loop: true } if !arrivals.has_log_times() => {
@@ -129,7 +136,6 @@ pub(super) fn stream(
 }
 
 /// The request sequence of one thread.
-#[derive(Debug)]
 pub(super) struct Stream {
     files: Files,
     dynamic: Option<(Chance, Xoshiro256PlusPlus)>,
@@ -144,10 +150,14 @@ impl Stream {
     }
 }
 
-#[derive(Debug)]
 enum Files {
-    Drawn { choice: Choice, random: Xoshiro256PlusPlus },
+    Drawn {
+        choice: Choice,
+        random: Xoshiro256PlusPlus,
+    },
     Log(Row),
+    /// Each by a call.
+    Chosen(Box<dyn FnMut() -> u32 + Send>),
 }
 
 #[derive(Debug)]
@@ -161,13 +171,13 @@ enum Starts {
 impl Demand for Stream {
     fn next_due_ns(&self) -> Option<u64> {
         match (&self.starts, &self.files) {
-            (Starts::Phased(phased), Files::Drawn { .. }) => phased.due_ns,
             (Starts::Phased(phased), Files::Log(row)) => row.index().and(phased.due_ns),
+            (Starts::Phased(phased), _) => phased.due_ns,
             (Starts::Log { speed }, Files::Log(row)) => {
                 Some((row.at_ns()? as f64 / speed) as u64).filter(|_| *speed > 0.0)
             }
             (Starts::LogPhased(warp), Files::Log(row)) => warp.at_ns(row.at_ns()?),
-            (Starts::Log { .. } | Starts::LogPhased(_), Files::Drawn { .. }) | (Starts::Closed, _) => None,
+            (Starts::Log { .. } | Starts::LogPhased(_) | Starts::Closed, _) => None,
         }
     }
 
@@ -184,6 +194,7 @@ impl Demand for Stream {
         let path_id = match &mut self.files {
             Files::Drawn { choice, random } => choice.draw(random),
             Files::Log(row) => row.take()?,
+            Files::Chosen(choose) => choose(),
         };
         let is_dynamic = |(chance, random): &mut (Chance, Xoshiro256PlusPlus)| {
             random.random_bool(chance.share).then_some(chance.first)
@@ -196,29 +207,8 @@ impl Demand for Stream {
 pub fn poisson(seed: u64, rate: PhaseRate, choose: impl FnMut() -> u32 + Send + 'static) -> Box<dyn Demand> {
     let seed = StreamId { phase: 0, round: 0, stream: GAPS }.seed(seed);
     let gaps = Gaps::Exponential { random: Xoshiro256PlusPlus::seed_from_u64(seed) };
-    Box::new(Chosen { starts: Phased::new(&[rate], gaps, 1), choose })
-}
-
-/// The request sequence of one thread whose files the caller chooses.
-struct Chosen<F> {
-    starts: Phased,
-    choose: F,
-}
-
-impl<F: FnMut() -> u32 + Send> Demand for Chosen<F> {
-    fn next_due_ns(&self) -> Option<u64> {
-        self.starts.due_ns
-    }
-
-    fn take(&mut self) -> Option<Ask> {
-        let intended_ns = self.starts.due_ns?;
-        self.starts.go_on();
-        Some(Ask { path_id: (self.choose)(), intended_ns })
-    }
-
-    fn next_path(&mut self) -> Option<u32> {
-        Some((self.choose)())
-    }
+    let starts = Starts::Phased(Phased::new(&[rate], gaps, 1));
+    Box::new(Stream { files: Files::Chosen(Box::new(choose)), dynamic: None, starts })
 }
 
 /// Every nth request of a log.

@@ -5,6 +5,10 @@ use crate::workload::access_log::AccessLog;
 
 const S: u64 = 1_000_000_000;
 
+fn one_thread(number: u32, of: u32) -> OneThread {
+    OneThread { number, of }
+}
+
 fn phase(duration_s: f64, rate_per_s: f64) -> PhaseRate {
     PhaseRate { duration_ns: (duration_s * 1e9) as u64, rate_per_s }
 }
@@ -14,7 +18,7 @@ fn drawn() -> Source {
 }
 
 fn rows(source: &Source, arrivals: &Arrivals, seed: u64, threads: u32) -> Vec<Stream> {
-    (0..threads).map(|thread| stream(source, arrivals, seed, (thread, threads))).collect()
+    (0..threads).map(|thread| stream(source, arrivals, seed, one_thread(thread, threads))).collect()
 }
 
 fn take_all(mut row: Stream) -> Vec<Ask> {
@@ -90,7 +94,7 @@ fn a_seed_repeats_and_another_does_not() {
     assert_ne!(one[0], one[1], "threads have rows of their own");
     let ids = |asks: &[Ask]| asks.iter().take(100).map(|ask| ask.path_id).collect::<Vec<_>>();
     let faster = Arrivals::Poisson { phases: vec![phase(1.0, 5000.0)] };
-    let faster = take_all(stream(&drawn(), &faster, 1, (0, 2)));
+    let faster = take_all(stream(&drawn(), &faster, 1, one_thread(0, 2)));
     assert_eq!(ids(&one[0]), ids(&faster), "the choices do not depend on the rate");
 }
 
@@ -189,7 +193,8 @@ fn a_looped_log_goes_on_after_its_last_second() {
 #[test]
 fn the_files_of_a_log_at_other_times() {
     let phases = vec![phase(10.0, 1.0)];
-    let once = take_all(stream(&log(false), &Arrivals::Fixed { phases: phases.clone() }, 1, (0, 1)));
+    let once =
+        take_all(stream(&log(false), &Arrivals::Fixed { phases: phases.clone() }, 1, one_thread(0, 1)));
     assert_eq!(pairs(&once), [(0, 0), (1000, 1), (2000, 0), (3000, 2)], "ends with the log");
     // A looped one begins anywhere, another seed elsewhere, and keeps its order on any number of threads.
     let mut begins = [false; 4];
@@ -209,12 +214,12 @@ fn the_files_of_a_log_at_other_times() {
 
 #[test]
 fn closed_loops_ask_for_paths_alone() {
-    let mut row = stream(&log(false), &Arrivals::Closed, 1, (1, 2));
+    let mut row = stream(&log(false), &Arrivals::Closed, 1, one_thread(1, 2));
     assert_eq!((row.next_due_ns(), row.take()), (None, None));
     assert_eq!([row.next_path(), row.next_path(), row.next_path()], [Some(1), Some(2), None]);
-    let mut row = stream(&drawn(), &Arrivals::Closed, 1, (0, 1));
+    let mut row = stream(&drawn(), &Arrivals::Closed, 1, one_thread(0, 1));
     assert!((0..100).all(|_| row.next_path().is_some_and(|id| id < 10)));
-    let mut row = stream(&drawn(), &Arrivals::Log { speed: 1.0 }, 1, (0, 1));
+    let mut row = stream(&drawn(), &Arrivals::Log { speed: 1.0 }, 1, one_thread(0, 1));
     assert_eq!((row.next_due_ns(), row.take()), (None, None), "only logs have times of their own");
 }
 
@@ -222,15 +227,15 @@ fn closed_loops_ask_for_paths_alone() {
 fn dynamic_requests_are_for_the_same_files_at_the_same_times() {
     let arrivals = Arrivals::Fixed { phases: vec![phase(10.0, 1000.0)] };
     let chance = Chance { share: 0.3, first: 10 };
-    let all = take_all(stream(&drawn(), &arrivals, 1, (0, 1)));
-    let mixed = take_all(stream(&drawn(), &arrivals, 1, (0, 1)).with_dynamic(chance, 1, 0));
+    let all = take_all(stream(&drawn(), &arrivals, 1, one_thread(0, 1)));
+    let mixed = take_all(stream(&drawn(), &arrivals, 1, one_thread(0, 1)).with_dynamic(chance, 1, 0));
     let as_static = |ask: &Ask| Ask { path_id: ask.path_id % 10, ..*ask };
     assert_eq!(mixed.iter().map(as_static).collect::<Vec<_>>(), all);
     let dynamic = mixed.iter().filter(|ask| ask.path_id >= 10).count() as f64;
     assert!((dynamic - 3000.0).abs() < 5.0 * 2100_f64.sqrt(), "{dynamic}");
-    let other = take_all(stream(&drawn(), &arrivals, 1, (0, 1)).with_dynamic(chance, 2, 0));
+    let other = take_all(stream(&drawn(), &arrivals, 1, one_thread(0, 1)).with_dynamic(chance, 2, 0));
     assert_ne!(mixed, other, "another seed");
     let whole = Chance { share: 1.0, ..chance };
-    let dynamic = take_all(stream(&drawn(), &arrivals, 1, (0, 1)).with_dynamic(whole, 1, 0));
+    let dynamic = take_all(stream(&drawn(), &arrivals, 1, one_thread(0, 1)).with_dynamic(whole, 1, 0));
     assert!(dynamic.iter().all(|ask| (10..20).contains(&ask.path_id)));
 }

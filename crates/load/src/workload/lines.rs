@@ -15,7 +15,6 @@ pub(crate) struct Lines<R> {
     number: u64,
 }
 
-/// A line as it was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Line<'a> {
     /// From 1.

@@ -25,12 +25,10 @@ pub fn manifest_head(kind: &str, seed: u64) -> String {
     format!("{HEAD}{kind}, seed {seed}: {columns}")
 }
 
-/// A list as it was read.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct List {
     /// The set that `flash fileset` made, when it made the list.
-    pub(crate) made: Option<Made>,
-    /// In the order of the list.
+    pub(crate) generated: Option<Generated>,
     pub(crate) files: Vec<Listed>,
     /// The path that a log has for each file; empty, or as many as there are files.
     pub(crate) originals: Vec<Option<Box<str>>>,
@@ -49,10 +47,8 @@ pub(crate) enum Kind {
 
 /// The values in the head of a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Made {
-    /// Which set it is.
+pub(crate) struct Generated {
     pub(crate) kind: Kind,
-    /// The seed of its contents.
     pub(crate) seed: u64,
 }
 
@@ -78,7 +74,7 @@ impl List {
             }
             if bytes.starts_with(b"#") {
                 if line.number == 1 {
-                    list.made = Made::parse(bytes);
+                    list.generated = Generated::parse(bytes);
                 }
                 continue;
             }
@@ -101,7 +97,7 @@ impl List {
     }
 }
 
-impl Made {
+impl Generated {
     fn parse(head: &[u8]) -> Option<Self> {
         let (kind, rest) = std::str::from_utf8(head).ok()?.strip_prefix(HEAD)?.split_once(", seed ")?;
         let (seed, _) = rest.split_once(':')?;
@@ -173,18 +169,18 @@ mod tests {
         let list = parse("# mine\n/a 10\n\nb/c\r\n  d\t0 /wc98/7 \n").unwrap();
         assert_eq!(list.files, [listed("/a", Some(10)), listed("/b/c", None), listed("/d", Some(0))]);
         assert_eq!(list.originals, [None, None, Some("/wc98/7".into())]);
-        assert_eq!(list.made, None);
+        assert_eq!(list.generated, None);
         assert_eq!(parse("/a 1\n/b 2").unwrap().originals, []);
     }
 
     #[test]
     fn the_head_of_a_manifest_says_its_seed() {
         let text = manifest_head("specweb99", 77) + "\ndir00000/class0_1 102\n";
-        assert_eq!(parse(&text).unwrap().made, Some(Made { kind: Kind::Specweb99, seed: 77 }));
+        assert_eq!(parse(&text).unwrap().generated, Some(Generated { kind: Kind::Specweb99, seed: 77 }));
         let text = manifest_head("log", u64::MAX) + "\nt/000/000000 5 /x\n";
-        assert_eq!(parse(&text).unwrap().made, Some(Made { kind: Kind::Other, seed: u64::MAX }));
+        assert_eq!(parse(&text).unwrap().generated, Some(Generated { kind: Kind::Other, seed: u64::MAX }));
         for head in ["# flash fileset specweb99, seed x: path", "# flash fileset", "#"] {
-            assert_eq!(parse(&format!("{head}\n/a\n")).unwrap().made, None);
+            assert_eq!(parse(&format!("{head}\n/a\n")).unwrap().generated, None);
         }
     }
 

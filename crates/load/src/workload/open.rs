@@ -9,9 +9,9 @@ use super::Demand;
 use super::access_log::{AccessLog, Replay};
 use super::catalogue::{Catalogue, Listed};
 use super::choice::Choice;
-use super::demand::{Arrivals, Chance, Source, stream};
+use super::demand::{Arrivals, Chance, OneThread, Source, stream};
 use super::dynamic::Dynamic;
-use super::list::{Kind, List, Made, escaped};
+use super::list::{Generated, Kind, List, escaped};
 use super::sessions::{Sessions, partly_open};
 use super::spec::Spec;
 use crate::files::layout::{DIRECTORIES_MAX, FILES_PER_DIRECTORY};
@@ -103,7 +103,7 @@ impl Workload {
         let set = set.filter(|set| set.directories.is_some()).ok_or_else(needs)?;
         let directories = set.directories.unwrap_or_default();
         let source = Source::Drawn(Choice::specweb99(directories).ok_or_else(needs)?);
-        let description = format!("SPECweb99, {}", set.words);
+        let description = format!("SPECweb99, {}", set.summary);
         let requests_per_connection = Some(SPECWEB99_REQUESTS_PER_CONNECTION);
         Ok(Self { requests_per_connection, ..Self::new(set.catalogue, source, description) })
     }
@@ -123,7 +123,7 @@ impl Workload {
         };
         let set = set.ok_or_else(needs)?;
         let source = Source::Drawn(choice(set.catalogue.len()).ok_or_else(needs)?);
-        let description = format!("{how}, {}", set.words);
+        let description = format!("{how}, {}", set.summary);
         Ok(Self::new(set.catalogue, source, description))
     }
 
@@ -163,7 +163,7 @@ impl Workload {
             replay.len(),
             replay.duration_ns() / 1_000_000_000,
             catalogue.len(),
-            bytes_words(&catalogue),
+            size_text(&catalogue),
             if options.log_loop { ", looped" } else { "" },
         );
         let source = Source::Log { replay: Arc::new(replay), is_loop: options.log_loop };
@@ -182,12 +182,12 @@ impl Workload {
         &self.catalogue
     }
 
-    /// A description in words.
+    /// A description.
     pub fn describe(&self) -> String {
         self.description.clone()
     }
 
-    /// Warnings about lines that were left out or odd, in words.
+    /// Warnings about lines that were left out or odd.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -238,7 +238,7 @@ impl Workload {
     /// number of threads.
     pub fn demands(&self, arrivals: &Arrivals, seed: u64, threads: u32) -> Vec<Box<dyn Demand>> {
         let row = |thread| -> Box<dyn Demand> {
-            let stream = stream(&self.source, arrivals, seed, (thread, threads));
+            let stream = stream(&self.source, arrivals, seed, OneThread { number: thread, of: threads });
             match self.dynamic {
                 Some(chance) => Box::new(stream.with_dynamic(chance, seed, thread)),
                 None => Box::new(stream),
@@ -273,7 +273,7 @@ impl Workload {
     }
 }
 
-fn bytes_words(catalogue: &Catalogue) -> String {
+fn size_text(catalogue: &Catalogue) -> String {
     catalogue.dataset_bytes().map(|bytes| format!(", {}", size(bytes as f64))).unwrap_or_default()
 }
 
@@ -286,7 +286,7 @@ struct Set {
     is_pareto: bool,
     /// The list that they are from, with the names that a log has for them.
     list: Option<(PathBuf, Vec<Option<Box<str>>>)>,
-    words: String,
+    summary: String,
 }
 
 impl Set {
@@ -298,8 +298,8 @@ impl Set {
             (Some(path), None) | (None, Some(path)) => (path, List::read(path)?),
             (None, None) => return Self::of_directories(options.directories, None, options.content_seed),
         };
-        let seed = content_seed(options.content_seed, list.made, path)?;
-        if list.made.is_some_and(|made| made.kind == Kind::Specweb99) {
+        let seed = content_seed(options.content_seed, list.generated, path)?;
+        if list.generated.is_some_and(|made| made.kind == Kind::Specweb99) {
             let listed = list.files.len() as u32 / FILES_PER_DIRECTORY;
             return Self::of_directories(options.directories, Some(listed), seed);
         }
@@ -310,12 +310,12 @@ impl Set {
             )));
         }
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let is_pareto = list.made.is_some_and(|made| made.kind == Kind::Pareto);
-        let words = format!("{} files of {name}", list.files.len());
+        let is_pareto = list.generated.is_some_and(|made| made.kind == Kind::Pareto);
+        let summary = format!("{} files of {name}", list.files.len());
         let catalogue = Catalogue::listed(list.files).with_contents(seed, 0);
-        let words = words + &bytes_words(&catalogue);
+        let summary = summary + &size_text(&catalogue);
         let list = Some((path.clone(), list.originals));
-        Ok(Some(Self { catalogue, directories: None, is_pareto, list, words }))
+        Ok(Some(Self { catalogue, directories: None, is_pareto, list, summary }))
     }
 
     /// The layout of the requested directories, or of those that exist.
@@ -328,9 +328,9 @@ impl Set {
             )));
         }
         let catalogue = Catalogue::specweb99(directories, seed);
-        let words =
-            format!("{directories} directories of {FILES_PER_DIRECTORY} files{}", bytes_words(&catalogue));
-        Ok(Some(Self { catalogue, directories: Some(directories), is_pareto: false, list: None, words }))
+        let summary =
+            format!("{directories} directories of {FILES_PER_DIRECTORY} files{}", size_text(&catalogue));
+        Ok(Some(Self { catalogue, directories: Some(directories), is_pareto: false, list: None, summary }))
     }
 
     /// Gives the requests of a log the numbers of this set's files.
@@ -351,7 +351,7 @@ impl Set {
 }
 
 /// The seed of the contents of a list's files, when they have one.
-fn content_seed(asked: Option<u64>, made: Option<Made>, path: &Path) -> Result<Option<u64>> {
+fn content_seed(asked: Option<u64>, made: Option<Generated>, path: &Path) -> Result<Option<u64>> {
     match (asked, made) {
         (Some(seed), Some(made)) if seed != made.seed => Err(Error::usage(format!(
             "the contents are to have seed {seed}, but {} says {}",

@@ -13,9 +13,7 @@ use flash_units::parse_duration_s;
 const PHASES_MAX: usize = 10_000;
 /// The longest phase, and the longest plan: 30 days.
 const DURATION_MAX_S: f64 = 30.0 * 86_400.0;
-/// The highest rate.
 const RATE_MAX_PER_S: f64 = 1e7;
-/// The highest level of the capacity.
 const LEVEL_MAX: f64 = 1000.0;
 
 const FORMS: &str = "write DURATION@LEVEL of the capacity, as in 25s@1.2,25s@0.2, or DURATION@RATE/s, as in \
@@ -173,7 +171,6 @@ fn phase(text: &str) -> std::result::Result<Phase, String> {
 
 impl fmt::Display for PhasePlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// Phases that are written out.
         const SHOWN: usize = 10;
         for (index, phase) in self.0.iter().take(SHOWN).enumerate() {
             let separator = if index == 0 { "" } else { "," };

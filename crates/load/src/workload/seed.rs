@@ -5,6 +5,8 @@
 //! Two sequences with one seed would ask for the same files at the same times: the second would find in memory what the
 //! first has just brought there. So a sequence is named by numbers, and every number goes through a whole round of mixing.
 
+use crate::files::content::mix;
+
 /// The name of a random sequence within a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StreamId {
@@ -23,15 +25,6 @@ impl StreamId {
             .into_iter()
             .fold(mix(run), |seed, number| mix(seed ^ u64::from(number)))
     }
-}
-
-/// One step of SplitMix64 (Steele, Lea and Flood, *Fast Splittable Pseudorandom Number Generators*, 2014): a bijection,
-/// so sequences that differ in one number have different seeds.
-fn mix(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
 }
 
 #[cfg(test)]

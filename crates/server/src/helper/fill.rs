@@ -1,7 +1,7 @@
 //! Fills the store: reads a block of a file past the page cache and writes it to the place that the keeper allocates. Without
 //! a keeper, or without space, it fills nothing, and the caller serves the file another way.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -12,7 +12,8 @@ use flash_prompt::table::{BlockKey, Place};
 use flash_prompt::{AsFd, OwnedFd, channel, clock};
 use flash_waiting::past_cache::Reader;
 use flash_waiting::{file, store_file};
-use flash_worker::store_protocol::{ANSWER_BYTES_MAX, Answer, Request, decode_answer, encode_request};
+use flash_worker::codec::{self, decode};
+use flash_worker::store_protocol::{ANSWER_BYTES_MAX, Answer, Request};
 use flash_worker::{Fills, convert};
 
 /// The means to fill the store. Threads may share it.
@@ -137,7 +138,7 @@ impl Filler {
         loop {
             let mut bytes = [0; ANSWER_BYTES_MAX];
             match channel::recv(&self.channel, &mut bytes, &mut Vec::new()) {
-                Ok(length) => match decode_answer(&bytes[..length]).ok_or(NoKeeper)? {
+                Ok(length) => match decode(&bytes[..length]).ok_or(NoKeeper)? {
                     Answer::Joined => waits_left = JOINED_WAITS_MAX,
                     answer => return Ok(Some(answer)),
                 },
@@ -159,7 +160,7 @@ impl Filler {
             let mut bytes = [0; ANSWER_BYTES_MAX];
             match channel::take(&self.channel, &mut bytes) {
                 Ok(length) => {
-                    self.is_late = decode_answer(&bytes[..length]).ok_or(NoKeeper)? != Answer::GivenUp;
+                    self.is_late = decode::<Answer>(&bytes[..length]).ok_or(NoKeeper)? != Answer::GivenUp;
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(_) => return Err(NoKeeper),
@@ -169,8 +170,7 @@ impl Filler {
     }
 
     fn send(&self, request: &Request) -> Result<(), NoKeeper> {
-        let sent = channel::send(&self.channel, &[IoSlice::new(&encode_request(request))], &[]);
-        sent.map_err(|_| NoKeeper)
+        codec::send(&self.channel, request, &[]).map_err(|_| NoKeeper)
     }
 }
 

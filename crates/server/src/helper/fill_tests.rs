@@ -3,8 +3,6 @@
 use std::fs::File;
 use std::time::Duration;
 
-use flash_worker::store_protocol::{decode_request, encode_answer};
-
 use super::*;
 
 /// The keeper's end of a channel.
@@ -14,11 +12,11 @@ impl Keeper {
     fn receive(&self) -> Request {
         let mut bytes = [0; 100];
         let length = channel::recv(&self.0, &mut bytes, &mut Vec::new()).expect("received");
-        decode_request(&bytes[..length]).expect("a request")
+        decode(&bytes[..length]).expect("a request")
     }
 
     fn answer(&self, answer: &Answer) {
-        channel::send(&self.0, &[IoSlice::new(&encode_answer(answer))], &[]).expect("sent");
+        codec::send(&self.0, answer, &[]).expect("sent");
     }
 
     fn has_nothing(&self) -> bool {

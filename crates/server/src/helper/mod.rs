@@ -28,7 +28,7 @@ pub(crate) use work::DiskWork;
 use crate::config::Settings;
 use crate::sandbox::{self, Role};
 use flash_worker::control::{Order, receive_order};
-use flash_worker::protocol::{MESSAGE_BYTES_MAX, decode_task, encode_outcome};
+use flash_worker::protocol::{MESSAGE_BYTES_MAX, decode_task, send_outcome};
 
 /// Minimum age of a helper before it ends because it lacks a root: a root that hangs or fails must not start a
 /// process for every request of its site.
@@ -98,12 +98,9 @@ fn serve(work: &DiskWork, channel: &OwnedFd, room_after: Option<Duration>) -> io
             // Without an answer, which the worker takes as one: after an answer it might get a job while it ends.
             return Err(ErrorKind::StaleNetworkFileHandle.into());
         }
-        let message = encode_outcome(id, &outcome);
-        let parts = [io::IoSlice::new(&message.bytes)];
-        if channel::send(channel, &parts, &message.descriptors).is_err() {
+        if send_outcome(channel, id, &outcome).is_err() {
             // Too many descriptors are in transit (`ETOOMANYREFS`), or the worker is gone.
-            let message = encode_outcome(id, &Outcome::Lost);
-            match channel::send(channel, &[io::IoSlice::new(&message.bytes)], &[]) {
+            match send_outcome(channel, id, &Outcome::Lost) {
                 // The worker ended while the task was done.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
                 sent => sent?,

@@ -1,12 +1,13 @@
 //! Tests of the keeper's process in a thread: this test is the supervisor, the workers and the helpers.
 
+use std::io::IoSlice;
 use std::os::fd::AsFd;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use flash_prompt::table::{TableReader, file_bytes};
+use flash_worker::codec::encode;
 use flash_worker::control::{CHANNEL_BYTES, receive_notice, send_order};
-use flash_worker::store_protocol::{ToWorker, decode_answer, decode_to_worker, encode_request};
 
 use super::*;
 use crate::config::{Overrides, SandboxMode, Sources};
@@ -84,12 +85,12 @@ impl Peer {
     }
 
     fn ask(&self, request: &Request) -> protocol::Answer {
-        self.send(&encode_request(request));
+        self.send(&encode(request));
         self.answer()
     }
 
     fn answer(&self) -> protocol::Answer {
-        decode_answer(&self.receive()).expect("an answer")
+        decode(&self.receive()).expect("an answer")
     }
 }
 
@@ -106,7 +107,7 @@ fn a_bad_message_ends_only_its_senders_channel_and_frees_nothing_that_it_can_wri
     let keeper = Running::start(LOAD_BYTES * 3 / 2);
     let [bad, good] = [keeper.link(Order::Filler), keeper.link(Order::Filler)];
     assert!(matches!(bad.ask(&want(1)), protocol::Answer::Fill(_)));
-    for message in [&b"\xff"[..], &[0; STORE_MESSAGE_BYTES_MAX + 1], &encode_request(&Request::Filled)] {
+    for message in [&b"\xff"[..], &[0; STORE_MESSAGE_BYTES_MAX + 1], &encode(&Request::Filled)] {
         bad.send(message);
     }
     assert!(keeper.report().contains("a helper sent its keeper an invalid message"));
@@ -127,7 +128,7 @@ fn a_bad_message_ends_only_its_senders_channel_and_frees_nothing_that_it_can_wri
     assert!(keeper.report().contains("a worker sent its keeper an invalid message"));
     for too_large in [0, LOAD_BYTES as u32 + 1] {
         let helper = keeper.link(Order::Filler);
-        helper.send(&encode_request(&Request::Want(key(3), too_large)));
+        helper.send(&encode(&Request::Want(key(3), too_large)));
         assert!(keeper.report().contains("a helper"), "{too_large}");
     }
     keeper.end();
@@ -156,11 +157,11 @@ fn a_worker_learns_first_that_it_is_known() {
     assert!(matches!(helper.ask(&want(1)), protocol::Answer::Fill(_)));
     assert_eq!(helper.ask(&Request::Filled), protocol::Answer::There);
     let worker = keeper.link(Order::Keeper);
-    assert_eq!(decode_to_worker(&worker.receive()), Some(ToWorker::Known));
-    helper.send(&encode_request(&want(2)));
-    assert_eq!(decode_to_worker(&worker.receive()), Some(ToWorker::Leaving(vec![0])));
+    assert_eq!(decode(&worker.receive()), Some(ToWorker::Known));
+    helper.send(&encode(&want(2)));
+    assert_eq!(decode(&worker.receive()), Some(ToWorker::Leaving(vec![0])));
     assert_eq!(helper.answer(), protocol::Answer::Refused, "until the worker releases it");
-    worker.send(&protocol::encode_notices(&[Notice::Released(0)]));
+    worker.send(&encode(&FromWorker::Notices(vec![Notice::Released(0)])));
     while helper.ask(&want(2)) == protocol::Answer::Refused {}
     keeper.end();
 }
@@ -177,14 +178,12 @@ fn descriptors_that_come_with_messages_are_closed() {
     // The other end notices when the last copy of a descriptor is closed.
     let (ours, theirs) = channel::pair(STORE_MESSAGE_BYTES_MAX).expect("a pair");
     channel::set_receive_timeout(&ours, Duration::from_secs(60)).expect("set");
-    let release = protocol::encode_notices(&[Notice::Released(0)]);
+    let release = encode(&FromWorker::Notices(vec![Notice::Released(0)]));
     for _ in 0..MESSAGES {
         let descriptors = [theirs.as_fd(); channel::DESCRIPTORS_MAX];
-        for (peer, message) in [
-            (&helper, &encode_request(&Request::Failed)[..]),
-            (&worker, &release[..]),
-            (&ignored, &b"\xff"[..]),
-        ] {
+        for (peer, message) in
+            [(&helper, &encode(&Request::Failed)[..]), (&worker, &release[..]), (&ignored, &b"\xff"[..])]
+        {
             channel::send(&peer.0, &[IoSlice::new(message)], &descriptors).expect("sent");
         }
     }

@@ -9,7 +9,7 @@ mod size;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{self, IoSlice};
+use std::io;
 use std::os::unix::fs::FileExt;
 
 use flash_engine::limits::LOAD_BYTES;
@@ -20,10 +20,10 @@ use flash_prompt::{OwnedFd, channel, clock};
 use flash_waiting::pressure::PressureFiles;
 use flash_waiting::sandbox::calls::CallList;
 use flash_waiting::store_file;
+use flash_worker::codec::{self, decode};
 use flash_worker::control::{Notice as ToSupervisor, Order, receive_order};
 use flash_worker::store_protocol::{
-    self as protocol, FromWorker, Named, Notice, Request, STORE_MESSAGE_BYTES_MAX, decode_from_worker,
-    decode_request,
+    self as protocol, FromWorker, Named, Notice, Request, STORE_MESSAGE_BYTES_MAX, ToWorker,
 };
 
 use crate::config::{CacheMemory, Settings};
@@ -80,13 +80,14 @@ impl WorkerLink {
     /// Errors: as of [`channel::send`].
     fn send_waiting(&mut self) -> io::Result<()> {
         if !self.is_greeted {
-            channel::send(&self.channel, &[IoSlice::new(&protocol::encode_known())], &[])?;
+            codec::send(&self.channel, &ToWorker::Known, &[])?;
             self.is_greeted = true;
         }
         while !self.leaving.is_empty() {
-            let batch = &self.leaving[..self.leaving.len().min(protocol::LEAVING_MAX)];
-            channel::send(&self.channel, &[IoSlice::new(&protocol::encode_leaving(batch))], &[])?;
-            self.leaving.drain(..batch.len());
+            let batch = self.leaving[..self.leaving.len().min(protocol::LEAVING_MAX)].to_vec();
+            let count = batch.len();
+            codec::send(&self.channel, &ToWorker::Leaving(batch), &[])?;
+            self.leaving.drain(..count);
         }
         Ok(())
     }
@@ -289,7 +290,7 @@ impl Process {
     }
 
     fn handle_worker(&mut self, worker: WorkerId, message: &[u8]) -> bool {
-        let notices = match decode_from_worker(message) {
+        let notices = match decode(message) {
             Some(FromWorker::Notices(notices)) => notices,
             Some(FromWorker::Names(names)) => {
                 // A block that is not in the store needs no name.
@@ -312,7 +313,7 @@ impl Process {
     }
 
     fn handle_filler(&mut self, helper: HelperId, message: &[u8]) -> bool {
-        match decode_request(message) {
+        match decode(message) {
             Some(Request::Want(key, length_bytes)) if is_block(&key, length_bytes) => {
                 self.keeper.handle_want(helper, key, length_bytes, clock::monotonic_ms());
             }
@@ -350,7 +351,7 @@ impl Process {
         self.next_stats_ms = now_ms + size::LOOK_MS;
         let stats = StoreStats::of(&totals);
         if stats != self.reported
-            && let Ok(json) = serde_json::to_vec(&stats)
+            && let Ok(json) = serde_json::to_string(&stats)
         {
             // A lost report is sent again when the figures change.
             self.control.send(&ToSupervisor::Stats(0, json));
@@ -452,8 +453,7 @@ impl Process {
 
     fn answer(&mut self, number: u32, answer: &protocol::Answer) {
         let Some(link) = self.links.get(&number) else { return };
-        let answer = protocol::encode_answer(answer);
-        if channel::send(link.channel(), &[IoSlice::new(&answer)], &[]).is_err() {
+        if codec::send(link.channel(), answer, &[]).is_err() {
             // The helper does not read its answers: it is gone, or is not one of Flash's.
             self.lose(number);
         }

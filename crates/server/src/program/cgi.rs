@@ -15,13 +15,13 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use flash_engine::fastcgi::{Pairs, RESPONDER, kind, push_record};
+use flash_engine::fastcgi::{Pairs, RESPONDER, UNKNOWN_ROLE, kind, push_end, push_record};
 use flash_prompt::OwnedFd;
 use flash_waiting::program;
 use flash_waiting::signal::{self, Signal, Signals};
 
 use super::exchange::Exchange;
-use super::records::{Records, push_answer, push_end};
+use super::records::{Records, push_answer};
 use super::running::Running;
 use super::script::{NoScript, Script, Variable};
 use crate::config::RoutePaths;
@@ -40,8 +40,6 @@ const REQUEST_TIME: Duration = Duration::from_secs(10);
 const ANSWER_TIME: Duration = Duration::from_secs(10);
 /// Time of all programs to end: they are killed after 2 s. The supervisor waits a little longer.
 const END_TIME: Duration = Duration::from_millis(2_500);
-/// `protocolStatus` of a request that is not for a responder (section 5.5).
-const UNKNOWN_ROLE: u8 = 3;
 
 /// The programs of a route.
 #[derive(Debug)]

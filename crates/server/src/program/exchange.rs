@@ -11,13 +11,13 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{ChildStdin, ChildStdout, ExitStatus};
 use std::time::{Duration, Instant};
 
-use flash_engine::fastcgi::{COMPLETE, kind, push_record};
+use flash_engine::fastcgi::{kind, push_record};
 use flash_engine::limits::ANSWER_HEAD_BYTES_MAX;
 use flash_http::{AnswerHead, AnswerTo, Speech, parse_answer};
 use flash_prompt::channel;
 use flash_prompt::epoll::{Epoll, Watch};
 
-use super::records::{Records, push_answer, push_end};
+use super::records::{Records, push_answer, push_answer_end};
 use super::running::Running;
 
 /// Size of the pieces in which output passes.
@@ -329,7 +329,7 @@ impl<'s> Exchange<'s> {
                 self.fail(&format!("{how} within its answer"));
             }
             Head::PassedOn => {
-                push_end(&mut self.to_worker, self.id, COMPLETE);
+                push_answer_end(&mut self.to_worker, self.id);
                 self.output = Output::Over(Ending::Whole);
             }
         }

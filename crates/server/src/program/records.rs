@@ -2,26 +2,32 @@
 
 use std::io::{self, Read};
 
-use flash_engine::fastcgi::{COMPLETE, CONTENT_BYTES_MAX, HEADER_BYTES, Header, kind, push_record};
+use flash_engine::fastcgi::{
+    COMPLETE, Header, OtherVersion, RecordReader, RecordStep, kind, push_end, push_record,
+};
 
-/// Bytes of the longest record.
-const RECORD_BYTES_MAX: usize = HEADER_BYTES + CONTENT_BYTES_MAX + u8::MAX as usize;
+/// Bytes that are read at once.
+const PIECE_BYTES: usize = 64 * 1024;
 
-/// Received bytes that are not taken yet: at most one record and the beginning of the next.
+/// Received bytes that are not taken yet, and the record that they are divided into.
 #[derive(Debug, Default)]
 pub(super) struct Records {
     bytes: Vec<u8>,
+    taken_bytes: usize,
+    reader: RecordReader,
+    /// The content of the record, as far as it has come.
+    content: Vec<u8>,
 }
 
 impl Records {
-    /// Reads more. False at the end of the input.
+    /// Reads more, after [`Records::next`] has found no record. False at the end of the input.
     ///
     /// Errors: those of the socket, `WouldBlock` among them.
     pub(super) fn fill(&mut self, mut socket: impl Read) -> io::Result<bool> {
-        let kept_bytes = self.bytes.len();
-        self.bytes.resize(kept_bytes + RECORD_BYTES_MAX, 0);
-        let read = socket.read(&mut self.bytes[kept_bytes..]);
-        self.bytes.truncate(kept_bytes + read.as_ref().map_or(0, |count| *count));
+        self.taken_bytes = 0;
+        self.bytes.resize(PIECE_BYTES, 0);
+        let read = socket.read(&mut self.bytes);
+        self.bytes.truncate(read.as_ref().map_or(0, |count| *count));
         read.map(|count| count > 0)
     }
 
@@ -29,16 +35,15 @@ impl Records {
     ///
     /// Errors: `InvalidData` for a record of another version.
     pub(super) fn next(&mut self) -> io::Result<Option<(Header, Vec<u8>)>> {
-        let Some(header) = self.bytes.first_chunk() else { return Ok(None) };
-        let header = Header::parse(*header).ok_or(io::ErrorKind::InvalidData)?;
-        let content = HEADER_BYTES..HEADER_BYTES + header.content_bytes;
-        let Some(found) = self.bytes.get(content.clone()) else { return Ok(None) };
-        if self.bytes.len() < content.end + header.padding_bytes {
-            return Ok(None);
+        let invalid = |OtherVersion| io::Error::from(io::ErrorKind::InvalidData);
+        while let Some(step) = self.reader.next(&self.bytes, &mut self.taken_bytes).map_err(invalid)? {
+            match step {
+                RecordStep::Begin(_) => self.content.clear(),
+                RecordStep::Content(_, content) => self.content.extend_from_slice(&self.bytes[content]),
+                RecordStep::End(header) => return Ok(Some((header, std::mem::take(&mut self.content)))),
+            }
         }
-        let found = found.to_vec();
-        self.bytes.drain(..content.end + header.padding_bytes);
-        Ok(Some((header, found)))
+        Ok(None)
     }
 }
 
@@ -46,17 +51,19 @@ impl Records {
 pub(super) fn push_answer(out: &mut Vec<u8>, id: u16, status: &str) {
     let text = format!("Status: {status}\r\nContent-Type: text/plain\r\n\r\n{status}\n");
     push_record(out, kind::STDOUT, id, text.as_bytes());
-    push_end(out, id, COMPLETE);
+    push_answer_end(out, id);
 }
 
-/// Appends the end of a request (section 5.5).
-pub(super) fn push_end(out: &mut Vec<u8>, id: u16, status: u8) {
+/// Appends the end of an answer, and of its request.
+pub(super) fn push_answer_end(out: &mut Vec<u8>, id: u16) {
     push_record(out, kind::STDOUT, id, &[]);
-    push_record(out, kind::END_REQUEST, id, &[0, 0, 0, 0, status, 0, 0, 0]);
+    push_end(out, id, COMPLETE);
 }
 
 #[cfg(test)]
 mod tests {
+    use flash_engine::fastcgi::CONTENT_BYTES_MAX;
+
     use super::*;
 
     #[test]
@@ -68,15 +75,16 @@ mod tests {
         for piece_bytes in [1, 7, 1_000, sent.len()] {
             let mut records = Records::default();
             let mut lengths = Vec::new();
-            for piece in sent.chunks(piece_bytes) {
-                assert!(records.fill(piece).expect("bytes"));
-                while let Some((header, content)) = records.next().expect("records") {
-                    assert_eq!((header.kind, header.id, header.content_bytes), (5, 1, content.len()));
-                    lengths.push(content.len());
+            for mut piece in sent.chunks(piece_bytes) {
+                while !piece.is_empty() {
+                    assert!(records.fill(&mut piece).expect("bytes"));
+                    while let Some((header, content)) = records.next().expect("records") {
+                        assert_eq!((header.kind, header.id, header.content_bytes), (5, 1, content.len()));
+                        lengths.push(content.len());
+                    }
                 }
             }
             assert_eq!(lengths, [CONTENT_BYTES_MAX, 0, 2], "{piece_bytes}");
-            assert!(records.bytes.is_empty());
             assert!(!records.fill(&b""[..]).expect("the end"));
         }
         let mut other = Records::default();

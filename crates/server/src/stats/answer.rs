@@ -1,5 +1,6 @@
 //! The answer of a supervisor on its control socket.
 
+use flash_worker::stats::{Figures, Gauge, figures};
 use serde::{Deserialize, Serialize};
 
 use super::{Counters, NetworkStats, ServerStalls, States};
@@ -51,42 +52,39 @@ pub struct ServerStats {
     pub workers: Vec<WorkerStats>,
 }
 
-/// The store of file blocks in memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StoreStats {
-    /// Its current maximum memory, in bytes.
-    pub bytes_max: u64,
-    /// Its memory in use, in bytes.
-    pub held_bytes: u64,
-    /// Bytes of evicted blocks that transfers still send.
-    pub pinned_bytes: u64,
-    /// Blocks in the store.
-    pub blocks: u64,
-    /// Blocks brought in. The counts are of all keepers since the server began.
-    pub loads: u64,
-    /// Blocks that a helper wanted to bring in and that were present or being loaded.
-    pub joined: u64,
-    /// Blocks that got no space.
-    pub refused: u64,
-    /// Blocks evicted.
-    pub evictions: u64,
+figures! {
+    /// The store of file blocks in memory. The counts are of all keepers since the server began.
+    StoreStats {
+        /// Its current maximum memory, in bytes.
+        bytes_max: Gauge,
+        /// Its memory in use, in bytes.
+        held_bytes: Gauge,
+        /// Bytes of evicted blocks that transfers still send.
+        pinned_bytes: Gauge,
+        /// Blocks in the store.
+        blocks: Gauge,
+        /// Blocks brought in.
+        loads: u64,
+        /// Blocks that a helper wanted to bring in and that were present or being loaded.
+        joined: u64,
+        /// Blocks that got no space.
+        refused: u64,
+        /// Blocks evicted.
+        evictions: u64,
+    }
 }
 
 impl StoreStats {
     pub(crate) fn of(totals: &flash_keeper::Totals) -> Self {
-        let flash_keeper::Totals { bytes_max, held_bytes, pinned_bytes, blocks, .. } = *totals;
-        let flash_keeper::Totals { loads, joined, refused, evictions, .. } = *totals;
-        Self { bytes_max, held_bytes, pinned_bytes, blocks, loads, joined, refused, evictions }
-    }
-
-    /// The figures of a keeper that follows others, whose counts continue.
-    pub(crate) fn after(self, earlier: &Self) -> Self {
         Self {
-            loads: earlier.loads + self.loads,
-            joined: earlier.joined + self.joined,
-            refused: earlier.refused + self.refused,
-            evictions: earlier.evictions + self.evictions,
-            ..self
+            bytes_max: Gauge(totals.bytes_max),
+            held_bytes: Gauge(totals.held_bytes),
+            pinned_bytes: Gauge(totals.pinned_bytes),
+            blocks: Gauge(totals.blocks),
+            loads: totals.loads,
+            joined: totals.joined,
+            refused: totals.refused,
+            evictions: totals.evictions,
         }
     }
 }
@@ -172,20 +170,8 @@ impl ServerStats {
             // Its earlier counts are no news.
             new.ended = then.counters.iter().fold(new.ended, |ended, known| ended.after(known));
         }
-        if let (Some(now), Some(then)) = (&mut new.store, &before.store) {
-            // A new keeper counts from 0.
-            for (now, then) in [
-                (&mut now.loads, then.loads),
-                (&mut now.joined, then.joined),
-                (&mut now.refused, then.refused),
-                (&mut now.evictions, then.evictions),
-            ] {
-                *now = now.checked_sub(then).unwrap_or(*now);
-            }
-        }
-        if let (Some(now), Some(then)) = (&mut new.network.namespace, &before.network.namespace) {
-            *now = now.after(then);
-        }
+        new.store = self.store.since(&before.store);
+        new.network.namespace = self.network.namespace.since(&before.network.namespace);
         new.sum_up();
         // At least a millisecond: it is a divisor.
         (new, self.uptime_ms.saturating_sub(before.uptime_ms).max(1) as f64 / 1000.0)

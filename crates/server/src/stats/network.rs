@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 
 use flash_prompt::OwnedFd;
 use flash_waiting::listening;
+use flash_worker::stats::figures;
 use serde::{Deserialize, Serialize};
 
 /// Maximum connections of an address that are counted.
@@ -79,11 +80,12 @@ impl ListenerStats {
 /// Defines [`NamespaceCounts`]: each field with its meaning, and the file, line and name of the kernel.
 macro_rules! namespace_counts {
     ($($(#[doc = $meaning:literal])* $field:ident: $line:literal $name:literal,)*) => {
-        /// Counts of TCP in the network namespace, of all its programs, since it was made: segments and connections of
-        /// other servers, and of clients, are among them (proc(5), `/proc/net/netstat` and `/proc/net/snmp`).
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-        pub struct NamespaceCounts {
-            $($(#[doc = $meaning])* pub $field: u64,)*
+        figures! {
+            /// Counts of TCP in the network namespace, of all its programs, since it was made: segments and connections of
+            /// other servers, and of clients, are among them (proc(5), `/proc/net/netstat` and `/proc/net/snmp`).
+            NamespaceCounts {
+                $($(#[doc = $meaning])* $field: u64,)*
+            }
         }
 
         impl NamespaceCounts {
@@ -92,12 +94,6 @@ macro_rules! namespace_counts {
                 let counts = by_name(text);
                 let count = |line, name| counts.get(&(line, name)).copied().unwrap_or(0);
                 Self { $($field: count($line, $name),)* }
-            }
-
-            /// The changes since `then`.
-            #[must_use]
-            pub(super) fn after(&self, then: &Self) -> Self {
-                Self { $($field: self.$field.saturating_sub(then.$field),)* }
             }
         }
     };
@@ -219,12 +215,5 @@ mod tests {
                 assert!(counts.contains_key(&(line, name)), "{line} {name}");
             }
         }
-    }
-
-    #[test]
-    fn changes_are_differences() {
-        let then = NamespaceCounts { segments_sent: 10, timeouts: 7, ..Default::default() };
-        let now = NamespaceCounts { segments_sent: 15, ..Default::default() };
-        assert_eq!(now.after(&then), NamespaceCounts { segments_sent: 5, ..Default::default() });
     }
 }

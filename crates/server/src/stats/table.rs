@@ -249,10 +249,10 @@ fn store(out: &mut String, stats: &ServerStats, amounts: Amounts) {
     let _ = writeln!(
         out,
         "\nstore        {:>12} of {} in {} blocks; {} pinned",
-        size(store.held_bytes as f64),
-        size(store.bytes_max as f64),
-        grouped(store.blocks),
-        size(store.pinned_bytes as f64),
+        size(store.held_bytes.0 as f64),
+        size(store.bytes_max.0 as f64),
+        grouped(store.blocks.0),
+        size(store.pinned_bytes.0 as f64),
     );
     // Keeper and workers start at different times: only counts of the same seconds can be divided.
     let of_1000 = amounts.seconds.filter(|_| sum.requests > 0).map_or(String::new(), |_| {

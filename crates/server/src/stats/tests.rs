@@ -211,9 +211,9 @@ fn the_documents_show_parts_of_the_table() {
     counters.stored_bytes = 765;
     let mut stats = server(60_000, vec![worker(8, 60_000, Some(counters))]);
     stats.store = Some(StoreStats {
-        bytes_max: 64 << 20,
-        held_bytes: 65_745_715,
-        blocks: 1_162,
+        bytes_max: Gauge(64 << 20),
+        held_bytes: Gauge(65_745_715),
+        blocks: Gauge(1_162),
         loads: 1_178,
         joined: 1,
         evictions: 16,

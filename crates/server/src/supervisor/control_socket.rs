@@ -84,7 +84,7 @@ struct Gathering {
     states: States,
     network: NetworkStats,
     /// The reports as JSON, by the tokens of the workers.
-    received: Vec<(u64, Vec<u8>)>,
+    received: Vec<(u64, String)>,
     /// The workers that have not reported yet.
     missing: Vec<u64>,
 }
@@ -167,7 +167,7 @@ impl ControlSocket {
     }
 
     /// Stores a worker's report.
-    pub(super) fn take(&mut self, worker: u64, question: u64, json: Vec<u8>) {
+    pub(super) fn take(&mut self, worker: u64, question: u64, json: String) {
         let Some(gathering) = self.gathering.as_mut().filter(|g| g.question == question) else { return };
         if !gathering.missing.contains(&worker) {
             return;
@@ -377,7 +377,7 @@ impl Gathering {
     /// The report of this worker.
     fn of<T: serde::de::DeserializeOwned>(&self, worker: &Process) -> Option<T> {
         let (_, json) = self.received.iter().find(|(number, _)| *number == worker.token())?;
-        serde_json::from_slice(json).ok()
+        serde_json::from_str(json).ok()
     }
 
     fn stats(self, now_ms: u64, subject: &Subject<'_>) -> ServerStats {
@@ -399,7 +399,7 @@ impl Gathering {
             ended: subject.ended.clone(),
             states: self.states,
             network,
-            store: subject.store,
+            store: subject.store.clone(),
             workers: workers.collect(),
             ..ServerStats::default()
         };

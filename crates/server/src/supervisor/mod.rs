@@ -129,9 +129,9 @@ enum Event {
     /// A message for the operator.
     Message(String),
     /// A worker answers a question for statistics, as JSON.
-    Report { worker: u64, question: u64, json: Vec<u8> },
+    Report { worker: u64, question: u64, json: String },
     /// A worker has ended, with its last statistics as JSON.
-    WorkerEnded(Vec<u8>),
+    WorkerEnded(String),
     /// The configuration cannot start.
     Failed,
 }
@@ -204,7 +204,7 @@ impl<'m> Supervisor<'m> {
                 generations: &self.generations,
                 started_ms: self.started_ms,
                 ended: &self.ended,
-                store: self.resources.store.as_ref().and_then(|store| store.stats),
+                store: self.resources.store.as_ref().and_then(|store| store.stats.clone()),
             };
             self.control.settle(clock::monotonic_ms(), &self.resources.poller, &subject);
         }
@@ -246,7 +246,7 @@ impl<'m> Supervisor<'m> {
                 Event::Message(text) => self.messages.report(&text),
                 Event::Report { worker, question, json } => self.control.take(worker, question, json),
                 Event::WorkerEnded(json) => {
-                    let counters = serde_json::from_slice::<Counters>(&json).ok();
+                    let counters = serde_json::from_str::<Counters>(&json).ok();
                     counters.iter().for_each(|counters| self.ended.merge(&counters.ended()));
                 }
                 Event::Failed if self.is_serving() => self.keep_old_configuration(),

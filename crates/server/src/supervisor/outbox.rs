@@ -9,7 +9,7 @@ use flash_prompt::OwnedFd;
 use flash_prompt::epoll::{Epoll, Watch};
 use flash_prompt::{channel, net};
 
-use flash_worker::control::{Order, encode_order, send_order};
+use flash_worker::control::{Order, send_order};
 
 /// Maximum queued orders for a role, besides those at its start.
 const WAITING_MAX: usize = 1024;
@@ -109,7 +109,7 @@ impl Outbox {
 
     fn send_waiting(&mut self) -> io::Result<()> {
         while let (Some(order), Some(channel)) = (self.waiting.front(), &self.channel) {
-            match encode_order(order).send(channel) {
+            match send_order(channel, order) {
                 Ok(()) => drop(self.waiting.pop_front()),
                 Err(e) if has_no_room(&e) => return Ok(()),
                 Err(e) if matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {

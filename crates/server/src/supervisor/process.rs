@@ -31,7 +31,7 @@ pub(super) struct Process {
     pub(super) started_ms: u64,
     pulse: Pulse,
     /// The last statistics that it has reported, as JSON.
-    pub(super) statistics: Option<Vec<u8>>,
+    pub(super) statistics: Option<String>,
     is_reaped: bool,
 }
 

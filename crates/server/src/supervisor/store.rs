@@ -14,6 +14,7 @@ use flash_prompt::table::{self, TableWriter};
 use flash_waiting::guarded::Place;
 use flash_waiting::{file, store_file};
 use flash_worker::control::{Notice, Order};
+use flash_worker::stats::Figures;
 use flash_worker::store_protocol::STORE_MESSAGE_BYTES_MAX;
 
 use super::Event;
@@ -211,16 +212,17 @@ impl Store {
         true
     }
 
-    fn note_stats(&mut self, json: &[u8]) {
-        let stats = serde_json::from_slice(json).ok();
-        self.stats = stats.map(|stats: StoreStats| stats.after(&self.ended)).or(self.stats);
+    fn note_stats(&mut self, json: &str) {
+        let Ok(mut stats) = serde_json::from_str::<StoreStats>(json) else { return };
+        stats.add(&self.ended);
+        self.stats = Some(stats);
     }
 
     fn handle_end(&mut self, mut ended: Ended, fillers: impl Iterator<Item = u64>, events: &mut Vec<Event>) {
         let reports = ended.process.receive_last().into_iter();
         events.extend(reports.map(|text| Event::Message(format!("the store: {text}"))));
         ended.process.statistics.iter().for_each(|json| self.note_stats(json));
-        self.ended = self.stats.unwrap_or_default();
+        self.ended = self.stats.as_ref().map(Figures::ended).unwrap_or_default();
         self.awaited.get_or_insert_default().extend(fillers);
         if !self.is_stopping {
             self.processes.replace(&ended);

@@ -31,11 +31,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use rustix::fd::AsFd;
 use rustix::fs::{fstat, ftruncate};
+use serde::{Deserialize, Serialize};
 
 use super::shared::{Access, SharedMemory};
 
 /// A block of a file in one state.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct BlockKey {
     /// Device, as in [`Stat`](super::file::Stat).
     pub device: u64,
@@ -52,7 +53,7 @@ pub struct BlockKey {
 }
 
 /// A range of the memory file of contents.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Place {
     /// Offset of the first byte.
     pub offset: u64,

@@ -1,15 +1,16 @@
 //! The end of a trace: the model, from all that is known.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 use super::Analysis;
 use super::pollers::REPLACED_NS;
 use super::pools::{Key, Pool, THREADS_MIN};
 use super::requests::Threads;
-use super::thread::{ReasonSum, Thread, Total};
+use super::thread::{Ended, Thread};
 use crate::calls;
 use crate::model::{
-    self, CallTotal, Ending, Name, PoolTotal, Reason, ReasonTotal, TargetTotal, Timeline, Trace, VERSION,
+    self, CallTotal, Ending, Name, PoolTotal, ReasonTotal, TargetTotal, Timeline, Trace, VERSION, per,
 };
 use crate::world::World;
 
@@ -49,7 +50,7 @@ impl Analysis {
             let place = |start_ns: u64| places.get(&(*tid, start_ns.saturating_sub(self.start_ns))).copied();
             Some(Timeline {
                 tid: *tid,
-                pid: thread.pid,
+                pid: thread.data.pid,
                 resolution_ns: timeline.resolution_ns(),
                 segments: timeline.segments(self.start_ns, place),
             })
@@ -87,8 +88,9 @@ impl Analysis {
             if open.began_before && reason.may_be_idle() {
                 continue;
             }
-            thread.count(&open, end_ns, 0, Some(reason));
-            self.blocked(tid, &open, (end_ns, 0), true);
+            let ended = Ended { at_ns: end_ns, result: 0 };
+            thread.count(&open, ended, Some(reason));
+            self.blocked(tid, &open, ended, true);
         }
     }
 
@@ -111,10 +113,17 @@ impl Analysis {
 
     fn threads_as_data(&self, requests_seen: u64) -> Vec<model::Thread> {
         let one = |(tid, thread): (&u32, &Thread)| {
-            let by_requests = self.requests.serves_several(*tid, thread.pid);
-            let has_requests = requests_seen.saturating_mul(REQUEST_EVENTS_MAX) >= thread.ready;
-            let serves_several = thread.is_loop() && (by_requests || !has_requests && thread.has_alternated);
-            model::Thread { serves_several, ..as_data(*tid, thread) }
+            let mut data = thread.data.clone();
+            let most = thread.waits_by.iter().max_by_key(|(call, count)| (**count, **call));
+            data.wait_call = most.map(|(call, _)| calls::name(*call));
+            data.is_loop = thread.is_loop();
+            if !data.is_loop {
+                data.forget_held_up();
+            }
+            let by_requests = self.requests.serves_several(*tid, data.pid);
+            let has_requests = requests_seen.saturating_mul(REQUEST_EVENTS_MAX) >= data.ready;
+            data.serves_several = data.is_loop && (by_requests || !has_requests && thread.has_alternated);
+            data
         };
         self.threads.iter().map(one).collect()
     }
@@ -132,38 +141,36 @@ impl Analysis {
         };
         let chosen = self.pools.pools.iter().filter(|(_, pool)| pool.members.len() >= THREADS_MIN);
         let mut totals: Vec<PoolTotal> = chosen.map(total).collect();
-        totals.sort_by_key(|total| (std::cmp::Reverse(total.queued_ns), total.pid));
+        totals.sort_by_key(|total| (Reverse(total.queued_ns), total.pid));
         totals
     }
 
     fn targets(&mut self) -> (Vec<TargetTotal>, u64) {
-        let mut sums: HashMap<(u32, bool, Name, model::Target), HashMap<Reason, ReasonSum>> = HashMap::new();
+        let mut sums: HashMap<(u32, bool, Name, model::Target), Vec<ReasonTotal>> = HashMap::new();
         for ((tid, call, target), reasons) in self.kept.targets.drain() {
             let Some(thread) = self.threads.get(&tid) else { continue };
-            let all = sums.entry((thread.pid, thread.is_loop(), call, target)).or_default();
-            add(all, &reasons);
+            let all = sums.entry((thread.data.pid, thread.is_loop(), call, target)).or_default();
+            ReasonTotal::merge(all, &reasons);
         }
-        let total = |((pid, in_loop, call, target), reasons): ((u32, bool, Name, model::Target), _)| {
-            let reasons = sorted(&reasons);
-            TargetTotal {
-                pid,
-                in_loop,
-                call,
-                target,
-                blocked: reasons.iter().map(|reason| reason.count).sum(),
-                blocked_ns: reasons.iter().map(|reason| reason.blocked_ns).sum(),
-                longest_ns: reasons.iter().map(|reason| reason.longest_ns).max().unwrap_or(0),
-                reasons,
-            }
-        };
+        let total =
+            |((pid, in_loop, call, target), mut reasons): ((u32, bool, Name, model::Target), Vec<_>)| {
+                ReasonTotal::sort(&mut reasons);
+                TargetTotal {
+                    pid,
+                    in_loop,
+                    call,
+                    target,
+                    blocked: reasons.iter().map(|reason| reason.count).sum(),
+                    blocked_ns: reasons.iter().map(|reason| reason.blocked_ns).sum(),
+                    longest_ns: reasons.iter().map(|reason| reason.longest_ns).max().unwrap_or(0),
+                    reasons,
+                }
+            };
         let mut totals: Vec<TargetTotal> = sums.into_iter().map(total).collect();
         totals.sort_by(|a, b| {
-            (b.blocked_ns, &a.target.name, a.pid, &a.call).cmp(&(
-                a.blocked_ns,
-                &b.target.name,
-                b.pid,
-                &b.call,
-            ))
+            let key =
+                |of: &TargetTotal| (Reverse(of.blocked_ns), of.target.name.clone(), of.pid, of.call.clone());
+            key(a).cmp(&key(b))
         });
         let dropped = totals.len().saturating_sub(TARGETS_MAX) as u64;
         totals.truncate(TARGETS_MAX);
@@ -171,57 +178,31 @@ impl Analysis {
     }
 
     fn calls(&self) -> Vec<CallTotal> {
-        let mut sums: BTreeMap<(u32, bool, u64), Total> = BTreeMap::new();
+        let mut sums: BTreeMap<(u32, bool, u64), CallTotal> = BTreeMap::new();
         let mut loop_ns: HashMap<u32, u64> = HashMap::new();
         for thread in self.threads.values() {
-            if thread.is_loop() {
-                *loop_ns.entry(thread.pid).or_default() += thread.time.total_ns();
+            let (pid, in_loop) = (thread.data.pid, thread.is_loop());
+            if in_loop {
+                *loop_ns.entry(pid).or_default() += thread.data.time.total_ns();
             }
             for (call, total) in &thread.totals {
-                let sum = sums.entry((thread.pid, thread.is_loop(), *call)).or_default();
-                sum.is_wait |= total.is_wait;
-                sum.count += total.count;
-                sum.errors += total.errors;
-                sum.duration_ns += total.duration_ns;
-                sum.on_cpu_ns += total.on_cpu_ns;
-                sum.blocked_ns += total.blocked_ns;
-                sum.runnable_ns += total.runnable_ns;
-                sum.blocked += total.blocked;
-                sum.longest_ns = sum.longest_ns.max(total.longest_ns);
-                add(&mut sum.reasons, &total.reasons);
+                sums.entry((pid, in_loop, *call)).or_default().add(total);
             }
         }
-        let total = |((pid, in_loop, call), sum): ((u32, bool, u64), Total)| {
-            let of_ns = loop_ns.get(&pid).copied().filter(|ns| *ns > 0 && in_loop && !sum.is_wait);
-            CallTotal {
-                pid,
-                in_loop,
-                call: calls::name(call),
-                is_wait: sum.is_wait,
-                count: sum.count,
-                errors: sum.errors,
-                duration_ns: sum.duration_ns,
-                on_cpu_ns: sum.on_cpu_ns,
-                blocked_ns: sum.blocked_ns,
-                runnable_ns: sum.runnable_ns,
-                blocked: sum.blocked,
-                longest_ns: sum.longest_ns,
-                loop_share: of_ns.map_or(0.0, |of_ns| sum.blocked_ns as f64 / of_ns as f64),
-                reasons: sorted(&sum.reasons),
+        let complete = |((pid, in_loop, call), mut sum): ((u32, bool, u64), CallTotal)| {
+            (sum.pid, sum.in_loop, sum.call) = (pid, in_loop, calls::name(call));
+            if in_loop && !sum.is_wait {
+                sum.loop_share = per(sum.blocked_ns, loop_ns.get(&pid).copied().unwrap_or(0));
             }
+            ReasonTotal::sort(&mut sum.reasons);
+            sum
         };
-        let mut totals: Vec<CallTotal> = sums.into_iter().map(total).collect();
+        let mut totals: Vec<CallTotal> = sums.into_iter().map(complete).collect();
         // A wait for events is no blocking, however long.
-        let order = |total: &CallTotal| {
-            (
-                total.pid,
-                !total.in_loop,
-                total.is_wait,
-                u64::MAX - total.blocked_ns,
-                u64::MAX - total.duration_ns,
-            )
-        };
-        totals.sort_by_key(order);
+        totals.sort_by_key(|total| {
+            let longest_first = Reverse((total.blocked_ns, total.duration_ns));
+            (total.pid, !total.in_loop, total.is_wait, longest_first)
+        });
         totals
     }
 }
@@ -248,49 +229,5 @@ fn of_shared_poller(batch: &mut model::Batch) {
     if batch.unpolled_ns <= REPLACED_NS {
         batch.arrived = 0;
         batch.waiters.clear();
-    }
-}
-
-fn add(sums: &mut HashMap<Reason, ReasonSum>, others: &HashMap<Reason, ReasonSum>) {
-    for (reason, other) in others {
-        let sum = sums.entry(*reason).or_default();
-        sum.count += other.count;
-        sum.stalls += other.stalls;
-        sum.blocked_ns += other.blocked_ns;
-        sum.longest_ns = sum.longest_ns.max(other.longest_ns);
-    }
-}
-
-fn sorted(reasons: &HashMap<Reason, ReasonSum>) -> Vec<ReasonTotal> {
-    let total = |(reason, sum): (&Reason, &ReasonSum)| ReasonTotal {
-        reason: *reason,
-        count: sum.count,
-        stalls: sum.stalls,
-        blocked_ns: sum.blocked_ns,
-        longest_ns: sum.longest_ns,
-    };
-    let mut totals: Vec<ReasonTotal> = reasons.iter().map(total).collect();
-    totals.sort_by_key(|total| (std::cmp::Reverse(total.blocked_ns), total.reason));
-    totals
-}
-
-fn as_data(tid: u32, thread: &Thread) -> model::Thread {
-    let is_loop = thread.is_loop();
-    let of_loop = |value: u64| if is_loop { value } else { 0 };
-    let most = thread.waits_by.iter().max_by_key(|(call, count)| (**count, **call));
-    model::Thread {
-        tid,
-        pid: thread.pid,
-        name: thread.name.clone(),
-        is_loop,
-        wait_call: most.map(|(call, _)| calls::name(*call)),
-        waits: thread.waits,
-        ready: thread.ready,
-        ready_max: thread.ready_max,
-        time: thread.time,
-        held_up: of_loop(thread.held_up),
-        held_up_ns: of_loop(thread.held_up_ns),
-        held_up_longest_ns: of_loop(thread.held_up_longest_ns),
-        serves_several: false,
     }
 }

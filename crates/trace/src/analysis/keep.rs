@@ -4,8 +4,7 @@
 
 use std::collections::HashMap;
 
-use super::thread::ReasonSum;
-use crate::model::{BlockedCall, Name, Reason, Target};
+use crate::model::{BlockedCall, Name, ReasonTotal, Target};
 
 /// Blocked calls of event loops, and of other threads, that are kept, at most.
 const OF_LOOPS_MAX: usize = 8_192;
@@ -16,12 +15,11 @@ const TARGETS_MAX: usize = 16_384;
 /// A thread, what it called, and what for.
 pub(super) type TargetKey = (u32, Name, Target);
 
-/// Complete blocked calls.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     loops: Vec<(BlockedCall, Option<u32>)>,
     others: Vec<(BlockedCall, Option<u32>)>,
-    pub(super) targets: HashMap<TargetKey, HashMap<Reason, ReasonSum>>,
+    pub(super) targets: HashMap<TargetKey, Vec<ReasonTotal>>,
     pub(super) dropped: u64,
     pub(super) targets_dropped: u64,
 }
@@ -34,8 +32,8 @@ impl Kept {
             let target = Target { is_uncertain: false, ..target.clone() };
             let key = (call.tid, call.call.clone(), target);
             if self.targets.len() < TARGETS_MAX || self.targets.contains_key(&key) {
-                let sum = self.targets.entry(key).or_default().entry(call.reason).or_default();
-                sum.add(call.blocked_ns, call.duration_ns);
+                let one = ReasonTotal::of(call.reason, call.blocked_ns, call.duration_ns);
+                ReasonTotal::merge(self.targets.entry(key).or_default(), &[one]);
             } else {
                 self.targets_dropped += 1;
             }
@@ -92,7 +90,7 @@ mod tests {
         assert_eq!(kept.dropped, calls - OF_LOOPS_MAX as u64);
         assert!(all.iter().all(|(call, _)| call.blocked_ns >= calls - OF_LOOPS_MAX as u64));
         assert!(all.windows(2).all(|two| two[0].0.start_ns <= two[1].0.start_ns));
-        let sums: Vec<_> = kept.targets.values().flat_map(HashMap::values).collect();
+        let sums: Vec<_> = kept.targets.values().flatten().collect();
         assert_eq!(sums[0].count, calls, "sums are of all");
     }
 

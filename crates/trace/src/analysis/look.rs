@@ -44,7 +44,7 @@ impl Analysis {
     /// The thread is blocked as far as is known, so that its arguments are still there.
     fn look_at_blocked(&mut self, tid: u32, world: &mut impl World) {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
-        let (pid, received) = (thread.pid, thread.received);
+        let (pid, received) = (thread.data.pid, thread.received);
         let Some(open) = thread.open.as_mut().filter(|open| !open.is_wait && open.looked.is_none()) else {
             return;
         };
@@ -82,7 +82,7 @@ impl Analysis {
     fn look_at_alternating(&mut self, tid: u32, fds: [i32; 2], world: &mut impl World) {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         thread.lookups += 1;
-        let pid = thread.pid;
+        let pid = thread.data.pid;
         thread.has_alternated |= fds.iter().all(|fd| {
             world.descriptor(pid, *fd).is_some_and(|target| {
                 target.kind == TargetKind::Socket && !target.name.starts_with("listening")
@@ -133,10 +133,11 @@ impl Analysis {
         let in_loop = thread.is_loop();
         if let Some(batch) = &call.batch {
             let blocked_ns = call.blocked_ns;
-            thread.held_up += u64::from(batch.held_up());
-            thread.held_up_ns += batch.held_up_ns(blocked_ns);
+            let data = &mut thread.data;
+            data.held_up += u64::from(batch.held_up());
+            data.held_up_ns += batch.held_up_ns(blocked_ns);
             if batch.held_up() > 0 {
-                thread.held_up_longest_ns = thread.held_up_longest_ns.max(blocked_ns);
+                data.held_up_longest_ns = data.held_up_longest_ns.max(blocked_ns);
             }
         }
         // Which of several threads is a loop may show only later.

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::calls::{self, Call, Effect, NO_CALL, PAGE_FAULT};
 use super::event::{Event, What};
-use super::model::{Batch, BlockedCall, Missing, Process, Reason, TargetKind};
+use super::model::{Batch, BlockedCall, CallTotal, Missing, Process, Reason, ReasonTotal, TargetKind};
 use super::world::World;
 use descriptors::{Descriptors, Slot};
 use keep::Kept;
@@ -30,8 +30,9 @@ use pollers::Pollers;
 use pools::Pools;
 use requests::{Requests, Threads};
 use stacks::Stacks;
-use thread::{Blocked, Mode, Open, Received, Thread, is_error};
+use thread::{Blocked, Ended, Mode, Open, Received, Thread, is_error};
 use timeline::Timeline;
+use waits::Turned;
 
 /// Threads that are followed, at most, those that have ended included.
 const THREADS_MAX: usize = 16_384;
@@ -131,11 +132,11 @@ impl Analysis {
     /// The threads that have not ended as far as events tell: process and thread.
     pub(crate) fn running(&self) -> Vec<(u32, u32)> {
         let running = self.threads.iter().filter(|(_, thread)| !thread.has_ended);
-        running.map(|(tid, thread)| (thread.pid, *tid)).collect()
+        running.map(|(tid, thread)| (thread.data.pid, *tid)).collect()
     }
 
     /// Whether any of the threads still runs.
-    pub(crate) fn is_anybody_left(&self) -> bool {
+    pub(crate) fn has_running_threads(&self) -> bool {
         self.threads.values().any(|thread| !thread.has_ended)
     }
 
@@ -154,7 +155,7 @@ impl Analysis {
                 }
                 return None;
             }
-            self.threads.insert(tid, Thread::new(pid, name, may_be_cut));
+            self.threads.insert(tid, Thread::new(pid, tid, name, may_be_cut));
             if pid != tid {
                 self.processes_of_threads.insert(pid);
             }
@@ -253,12 +254,12 @@ impl Analysis {
         self.requests.sending.remove(&tid);
         if let Some(at) = call.fd.filter(|_| call.effect != Effect::OpensSocket) {
             let fd = args[usize::from(at)] as i32;
-            let pid = self.threads.get(&tid).map_or(0, |thread| thread.pid);
+            let pid = self.threads.get(&tid).map_or(0, |thread| thread.data.pid);
             if call.sends && !self.descriptors.is_file(pid, fd) {
                 self.requests.sending.insert(tid);
                 self.change(tid, |thread| thread.sends = true);
             }
-            self.turn(tid, call, (fd, fd), now_ns);
+            self.turn(tid, call, Turned { ready: fd, works_for: fd }, now_ns);
         }
     }
 
@@ -280,41 +281,43 @@ impl Analysis {
             }
             return;
         };
+        let ended = Ended { at_ns: now_ns, result };
         if open.began_before {
-            return self.ended_from_before(tid, &open, now_ns, result);
+            return self.ended_from_before(tid, &open, ended);
         }
         let reason = open.has_blocked().then(|| self.stacks.reason(open.stack, number));
-        thread.count(&open, now_ns, result, reason);
-        let (pid, call) = (thread.pid, calls::call(number));
+        thread.count(&open, ended, reason);
+        let call = calls::call(number);
         if open.is_wait {
-            return self.waited(tid, &open, result, now_ns);
+            return self.waited(tid, &open, ended);
         }
         if open.has_blocked() {
-            self.blocked(tid, &open, (now_ns, result), false);
+            self.blocked(tid, &open, ended, false);
         }
-        self.follow((pid, tid), now_ns, &open, call, result);
+        self.follow(tid, &open, call, ended);
         let argument = |at: u8| open.args[usize::from(at)];
         if let (Effect::OpensSocket, Some(at), Ok(accepted @ 0..)) =
             (call.effect, call.fd, i32::try_from(result))
         {
             // The ready descriptor is the listening socket; the one who waited is the new connection.
-            self.turn(tid, call, (argument(at) as i32, accepted), now_ns);
+            self.turn(tid, call, Turned { ready: argument(at) as i32, works_for: accepted }, now_ns);
         }
         if let (Some(at), Some(fd)) = (call.filled, call.fd) {
-            self.received((tid, now_ns), argument(fd) as i32, argument(at), result);
+            let length = usize::try_from(result).unwrap_or(0);
+            self.received(tid, Received { fd: argument(fd) as i32, address: argument(at), length }, now_ns);
         }
     }
 
     /// A call that had begun before the trace has ended. It is counted only if it has blocked on what nobody
     /// waits for idly.
-    fn ended_from_before(&mut self, tid: u32, open: &Open, now_ns: u64, result: i64) {
+    fn ended_from_before(&mut self, tid: u32, open: &Open, ended: Ended) {
         self.missing.calls_cut += 1;
         let reason = self.stacks.reason(open.stack, open.call);
         if open.is_wait {
-            self.waited(tid, open, result, now_ns);
+            self.waited(tid, open, ended);
         } else if !reason.may_be_idle() {
-            self.change(tid, |thread| thread.count(open, now_ns, result, Some(reason)));
-            self.blocked(tid, open, (now_ns, result), true);
+            self.change(tid, |thread| thread.count(open, ended, Some(reason)));
+            self.blocked(tid, open, ended, true);
         }
     }
 
@@ -332,7 +335,7 @@ impl Analysis {
         }
         thread.mode = Mode::Waits;
         let is_loop = thread.is_loop();
-        let (pid, last) = (thread.pid, thread.last_call);
+        let (pid, last) = (thread.data.pid, thread.last_call);
         let outside = || self.stacks.outside_call(stack, last);
         let open = thread
             .open
@@ -366,26 +369,30 @@ impl Analysis {
         {
             self.blocked_now.remove(&tid);
             let reason = self.stacks.reason(open.stack, open.call);
-            // The time after a call was counted with the call.
+            let ended = Ended { at_ns: now_ns, result: 0 };
             if matches!(open.call, PAGE_FAULT | NO_CALL) {
-                thread.count(&open, now_ns, 0, Some(reason));
+                thread.count(&open, ended, Some(reason));
             } else {
-                let total = thread.totals.entry(open.call).or_default();
-                total.blocked += 1;
-                total.blocked_ns += open.blocked_ns;
-                total.duration_ns += open.blocked_ns;
-                total.longest_ns = total.longest_ns.max(open.blocked_ns);
-                total.reasons.entry(reason).or_default().add(open.blocked_ns, open.blocked_ns);
+                // The time after a call was counted with the call.
+                let blocked_ns = open.blocked_ns;
+                thread.totals.entry(open.call).or_default().add(&CallTotal {
+                    blocked: 1,
+                    blocked_ns,
+                    duration_ns: blocked_ns,
+                    longest_ns: blocked_ns,
+                    reasons: vec![ReasonTotal::of(reason, blocked_ns, blocked_ns)],
+                    ..CallTotal::default()
+                });
             }
-            self.blocked(tid, &open, (now_ns, 0), false);
+            self.blocked(tid, &open, ended, false);
         }
     }
 
     fn fork(&mut self, pid: u32, tid: u32, child_pid: u32, child_tid: u32) {
-        let name = self.threads.get(&tid).map(|thread| thread.name.clone()).unwrap_or_default();
+        let name = self.threads.get(&tid).map(|thread| thread.data.name.clone()).unwrap_or_default();
         if self.threads.get(&child_tid).is_some_and(|thread| thread.has_ended) {
             // The number is used again.
-            self.change(child_tid, |thread| (thread.pid, thread.has_ended) = (child_pid, false));
+            self.change(child_tid, |thread| (thread.data.pid, thread.has_ended) = (child_pid, false));
         }
         self.thread(child_pid, child_tid, &name, false);
         if child_pid != pid {
@@ -411,7 +418,7 @@ impl Analysis {
     }
 
     fn named(&mut self, pid: u32, tid: u32, name: String, executed: bool) {
-        self.change(tid, |thread| thread.name = name);
+        self.change(tid, |thread| thread.data.name = name);
         if executed {
             self.descriptors.forget(pid);
             // Another thread than the first one executes it: that one has ended, and this has its number now.
@@ -423,14 +430,15 @@ impl Analysis {
     }
 
     /// A call has blocked, and ended.
-    fn blocked(&mut self, tid: u32, open: &Open, (end_ns, result): (u64, i64), is_cut: bool) {
+    fn blocked(&mut self, tid: u32, open: &Open, ended: Ended, is_cut: bool) {
+        let Ended { at_ns: end_ns, result } = ended;
         let reason = self.stacks.reason(open.stack, open.call);
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         let id = self.next_id;
         self.next_id += 1;
         let start_ns = open.start_ns;
         let mut call = BlockedCall {
-            pid: thread.pid,
+            pid: thread.data.pid,
             tid,
             call: calls::name(open.call),
             start_ns: start_ns.saturating_sub(self.start_ns),
@@ -467,18 +475,17 @@ impl Analysis {
     }
 
     /// Bytes were received that may be a request.
-    fn received(&mut self, (tid, now_ns): (u32, u64), fd: i32, address: u64, result: i64) {
+    fn received(&mut self, tid: u32, received: Received, now_ns: u64) {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
-        let Ok(length) = usize::try_from(result) else { return };
-        if length == 0 || self.descriptors.is_file(thread.pid, fd) {
-            return;
+        if received.length > 0 && !self.descriptors.is_file(thread.data.pid, received.fd) {
+            thread.received = Some(received);
+            thread.has_received(received.fd, now_ns);
         }
-        thread.received = Some(Received { fd, address, length });
-        thread.has_received(fd, now_ns);
     }
 
     /// Keeps the table of descriptors as the process has it.
-    fn follow(&mut self, (pid, tid): (u32, u32), now_ns: u64, open: &Open, call: Call, result: i64) {
+    fn follow(&mut self, tid: u32, open: &Open, call: Call, Ended { at_ns: now_ns, result }: Ended) {
+        let pid = self.threads.get(&tid).map_or(0, |thread| thread.data.pid);
         let anonymous = |kind| Slot { kind, name: None };
         let result_fd = i32::try_from(result).ok().filter(|fd| *fd >= 0);
         match (call.effect, result_fd) {

@@ -15,14 +15,20 @@ pub(super) const REPLACED_NS: u64 = 20_000_000;
 /// A process and its descriptor that events are waited for at; of poll(2) and select(2) the thread instead.
 pub(super) type Key = (u32, u64);
 
+/// A moment, and how long the threads of a group have worked until then.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Moment {
+    pub(super) at_ns: u64,
+    pub(super) worked_ns: u64,
+}
+
 /// The threads that wait at one descriptor.
 #[derive(Debug, Default)]
 struct Group {
     threads: HashSet<u32>,
     waiting: HashSet<u32>,
-    /// When the last wait ended, and how long all threads of the group had worked by then.
-    last_end_ns: u64,
-    last_worked_ns: u64,
+    /// When the last wait ended.
+    last_end: Moment,
     /// How long ready work was held up while a thread of the group was blocked and no other one waited.
     held_up_ns: u64,
 }
@@ -39,26 +45,27 @@ impl Pollers {
         self.groups.get(&key).into_iter().flat_map(|group| &group.threads).copied()
     }
 
-    /// A thread begins to wait: for how long no thread of its group had waited or worked. `worked_ns` is how long all of
-    /// them have worked until now.
-    pub(super) fn begins(&mut self, key: Key, tid: u32, (now_ns, worked_ns): (u64, u64)) -> u64 {
+    /// A thread begins to wait: for how long no thread of its group had waited or worked.
+    pub(super) fn begins(&mut self, key: Key, tid: u32, now: Moment) -> u64 {
         if self.groups.len() >= GROUPS_MAX && !self.groups.contains_key(&key) {
             return 0;
         }
         let group = self.groups.entry(key).or_default();
-        let worked_ns = worked_ns.saturating_sub(group.last_worked_ns);
-        let gap_ns = if group.waiting.is_empty() { now_ns.saturating_sub(group.last_end_ns) } else { 0 };
+        let last = group.last_end;
+        let worked_ns = now.worked_ns.saturating_sub(last.worked_ns);
+        let gap_ns = if group.waiting.is_empty() { now.at_ns.saturating_sub(last.at_ns) } else { 0 };
         group.threads.insert(tid);
         group.waiting.insert(tid);
-        if group.last_end_ns == 0 { 0 } else { gap_ns.saturating_sub(worked_ns) }
+        if last.at_ns == 0 { 0 } else { gap_ns.saturating_sub(worked_ns) }
     }
 
     /// Its wait has ended, or is not known any more.
-    pub(super) fn ends(&mut self, key: Key, tid: u32, (now_ns, worked_ns): (u64, u64)) {
+    pub(super) fn ends(&mut self, key: Key, tid: u32, now: Moment) {
         if let Some(group) = self.groups.get_mut(&key) {
             group.waiting.remove(&tid);
-            group.last_worked_ns = group.last_worked_ns.max(worked_ns);
-            group.last_end_ns = group.last_end_ns.max(now_ns);
+            let last = &mut group.last_end;
+            last.worked_ns = last.worked_ns.max(now.worked_ns);
+            last.at_ns = last.at_ns.max(now.at_ns);
         }
     }
 
@@ -84,17 +91,21 @@ impl Pollers {
 mod tests {
     use super::*;
 
+    fn at(at_ns: u64, worked_ns: u64) -> Moment {
+        Moment { at_ns, worked_ns }
+    }
+
     #[test]
     fn nobody_waited_only_if_no_thread_of_the_group_did() {
         let (mut pollers, key) = (Pollers::default(), (1, 5));
-        assert_eq!(pollers.begins(key, 10, (100, 0)), 0, "the first wait follows nothing");
+        assert_eq!(pollers.begins(key, 10, at(100, 0)), 0, "the first wait follows nothing");
         assert!(!pollers.is_shared(Some(key)));
-        assert_eq!(pollers.begins(key, 11, (150, 0)), 0, "another thread waits");
+        assert_eq!(pollers.begins(key, 11, at(150, 0)), 0, "another thread waits");
         assert!(pollers.is_shared(Some(key)));
-        pollers.ends(key, 10, (200, 0));
-        assert_eq!(pollers.begins(key, 10, (900, 0)), 0, "the second one still waits");
-        pollers.ends(key, 10, (1000, 50));
-        pollers.ends(key, 11, (1100, 60));
-        assert_eq!(pollers.begins(key, 10, (1500, 160)), 300, "for 100 of 400 a thread worked");
+        pollers.ends(key, 10, at(200, 0));
+        assert_eq!(pollers.begins(key, 10, at(900, 0)), 0, "the second one still waits");
+        pollers.ends(key, 10, at(1000, 50));
+        pollers.ends(key, 11, at(1100, 60));
+        assert_eq!(pollers.begins(key, 10, at(1500, 160)), 300, "for 100 of 400 a thread worked");
     }
 }

@@ -29,7 +29,6 @@ const HELD_UP_PART: u64 = 10;
 /// Times are recorded from a microsecond to an hour, with three digits.
 const TIME_NS: (u64, u64, u8) = (1_000, 3_600_000_000_000, 3);
 
-/// The requests seen so far.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     connections: HashMap<(SocketAddr, SocketAddr), Connection>,
@@ -68,7 +67,6 @@ enum Owner {
 struct Connection {
     /// The number of the first byte of its last request.
     sequence: u32,
-    /// The thread that served it last.
     tid: Option<u32>,
     /// The descriptor by which it was answered last.
     fd: Option<i32>,
@@ -90,12 +88,15 @@ struct Awaited {
     exhausted: Exhausted,
 }
 
-/// A connection, and who served it by which descriptor.
+/// A connection, the thread that served a request on it and by which descriptor.
 #[derive(Clone, Copy, Debug)]
 struct Served {
     key: (SocketAddr, SocketAddr),
     tid: Option<u32>,
     fd: Option<i32>,
+    /// When the answer began, or nothing more was seen.
+    end_ns: u64,
+    is_answered: bool,
 }
 
 #[derive(Debug, Default)]
@@ -134,7 +135,7 @@ impl Threads<'_> {
 
     fn owner(self, tid: u32) -> Owner {
         match self.all.get(&tid) {
-            Some(thread) if self.is_shared(tid) => Owner::Process(thread.pid),
+            Some(thread) if self.is_shared(tid) => Owner::Process(thread.data.pid),
             _ => Owner::Thread(tid),
         }
     }
@@ -156,14 +157,14 @@ impl Threads<'_> {
     fn server(self, tid: u32) -> u32 {
         let Some(thread) = self.all.get(&tid).filter(|_| !self.is_loop(tid)) else { return tid };
         let is_beside = |other: &&u32| {
-            self.is_loop(**other) && self.all.get(*other).is_some_and(|beside| beside.pid == thread.pid)
+            self.is_loop(**other)
+                && self.all.get(*other).is_some_and(|beside| beside.data.pid == thread.data.pid)
         };
         only(self.loops.iter().filter(is_beside)).unwrap_or(tid)
     }
 }
 
 impl Requests {
-    /// A segment has passed.
     pub(super) fn passed(&mut self, segment: &Segment, now_ns: u64, threads: Threads<'_>) {
         match &segment.begins {
             Begins::Request(line) => self.asked(segment, line, now_ns, threads),
@@ -230,12 +231,13 @@ impl Requests {
         connection.tid = sender.or(connection.tid).or_else(sole);
         let tid = connection.tid;
         connection.fd = only(self.sending.iter()).and_then(|tid| threads.sends_to(tid)).or(connection.fd);
-        let served = Served { key: (segment.server, segment.client), tid, fd: connection.fd };
+        let key = (segment.server, segment.client);
+        let served = Served { key, tid, fd: connection.fd, end_ns: now_ns, is_answered: true };
         self.answerers.extend(sender);
         if let Some(tid) = sender {
             self.turned(served.key, threads.owner(tid));
         }
-        self.done(served, awaited, (now_ns, true), threads);
+        self.done(served, awaited, threads);
     }
 
     /// Someone answers on a connection: one who has answered on another one since the last time serves several at once.
@@ -264,9 +266,8 @@ impl Requests {
     /// Nothing more is heard of a request.
     fn done(
         &mut self,
-        Served { key: (server, client), tid, fd }: Served,
+        Served { key: (server, client), tid, fd, end_ns, is_answered }: Served,
         awaited: Awaited,
-        (end_ns, is_answered): (u64, bool),
         threads: Threads<'_>,
     ) {
         self.unattributed += u64::from(tid.is_none());
@@ -289,7 +290,7 @@ impl Requests {
         let (before, now) = (awaited.exhausted, self.exhausted);
         let has_queued = now.ns - before.ns > STALL_NS && now.ends - before.ends >= now.threads;
         self.behind_pools += u64::from(has_queued);
-        let sums = self.sums.entry(of_loop.map_or(0, |(_, thread)| thread.pid)).or_default();
+        let sums = self.sums.entry(of_loop.map_or(0, |(_, thread)| thread.data.pid)).or_default();
         let is_held_up = held_up_ns > STALL_NS && held_up_ns >= waited_ns / HELD_UP_PART;
         if is_answered {
             sums.add(waited_ns, held_up_ns, is_held_up);
@@ -328,8 +329,9 @@ impl Requests {
         let sole = sole_server(&self.answerers, threads);
         for (key, connection) in std::mem::take(&mut self.connections) {
             if let Some(awaited) = connection.awaited {
-                let served = Served { key, tid: connection.tid.or(sole), fd: connection.fd };
-                self.done(served, awaited, (end_ns, false), threads);
+                let tid = connection.tid.or(sole);
+                let served = Served { key, tid, fd: connection.fd, end_ns, is_answered: false };
+                self.done(served, awaited, threads);
             }
         }
         self.cut();
@@ -352,7 +354,7 @@ impl Requests {
 /// events that counts.
 fn sole_server(answerers: &HashSet<u32>, threads: Threads<'_>) -> Option<u32> {
     let sole = only(answerers.iter())?;
-    let ready = |tid: &u32| threads.all.get(tid).map_or(0, |thread| thread.ready) as f64;
+    let ready = |tid: &u32| threads.all.get(tid).map_or(0, |thread| thread.data.ready) as f64;
     let mut others = threads.loops.iter().filter(|tid| **tid != sole);
     others.all(|tid| ready(tid) < ready(&sole) * READY_SHARE_MIN).then_some(sole)
 }

@@ -404,12 +404,12 @@ fn processes_and_threads_are_followed() {
     story.exit(2, "clone", 0).call(5, "getpid", 0, 7);
     story.at(9, What::End);
     story.look(10);
-    assert!(story.analysis.is_anybody_left());
+    assert!(story.analysis.has_running_threads());
     for tid in [7, 9] {
         story.tid = tid;
         story.at(20, What::End);
     }
-    assert!(!story.analysis.is_anybody_left());
+    assert!(!story.analysis.has_running_threads());
     let trace = story.end(30);
     let tids: Vec<_> = trace.threads.iter().map(|thread| (thread.pid, thread.tid)).collect();
     assert_eq!(tids, [(7, 7), (7, 8), (9, 9)]);

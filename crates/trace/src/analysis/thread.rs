@@ -5,9 +5,9 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::pollers::Key;
-use super::timeline::{Kind, Timeline, share};
+use super::timeline::{Kind, Timeline};
 use crate::calls::{self, Call};
-use crate::model::{Reason, Shares, State, Target};
+use crate::model::{self, CallTotal, Reason, ReasonTotal, State, Target};
 
 /// A thread with this many waits for events is an event loop.
 const LOOP_WAITS_MIN: u64 = 2;
@@ -21,7 +21,6 @@ const TURNED_MAX: usize = 4_096;
 /// How often it is looked up what two of them are, at most.
 const LOOKUPS_MAX: u32 = 64;
 
-/// A call that blocked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Blocked {
     pub(super) start_ns: u64,
@@ -30,7 +29,6 @@ pub(super) struct Blocked {
     pub(super) works_for: Option<i32>,
 }
 
-/// Where a thread is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Mode {
     /// Not known: at the beginning, and after events were lost.
@@ -41,7 +39,6 @@ pub(super) enum Mode {
     Runnable,
 }
 
-/// A call that has begun.
 #[derive(Clone, Debug)]
 pub(super) struct Open {
     pub(super) call: u64,
@@ -62,6 +59,13 @@ pub(super) struct Open {
     /// The wait that goes on now.
     pub(super) stack_now: Option<u32>,
     pub(super) looked: Option<Looked>,
+}
+
+/// The end of a call: when, and its result.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ended {
+    pub(super) at_ns: u64,
+    pub(super) result: i64,
 }
 
 /// The target and the request of a call, found while it was still blocked, and when.
@@ -98,30 +102,6 @@ impl Open {
     }
 }
 
-/// Sums of calls of one kind.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Total {
-    pub(super) is_wait: bool,
-    pub(super) count: u64,
-    pub(super) errors: u64,
-    pub(super) duration_ns: u64,
-    pub(super) on_cpu_ns: u64,
-    pub(super) blocked_ns: u64,
-    pub(super) runnable_ns: u64,
-    pub(super) blocked: u64,
-    pub(super) longest_ns: u64,
-    pub(super) reasons: HashMap<Reason, ReasonSum>,
-}
-
-/// Sums of blocked calls of one reason.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ReasonSum {
-    pub(super) count: u64,
-    pub(super) stalls: u64,
-    pub(super) blocked_ns: u64,
-    pub(super) longest_ns: u64,
-}
-
 /// Bytes that were received, where they stand as long as the buffer is not used again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Received {
@@ -137,7 +117,6 @@ pub(super) struct ReadyBatch {
     pub(super) turned_to: HashSet<i32>,
     /// Descriptors that are newer than the wait: they were not ready in it, whatever had their numbers.
     pub(super) opened: HashSet<i32>,
-    /// The calls that blocked in it.
     pub(super) blocked: Vec<u64>,
     /// The longest blocked call of the batch before: the descriptors of this wait had become ready during it.
     pub(super) carried: Option<u64>,
@@ -153,11 +132,10 @@ impl ReadyBatch {
     }
 }
 
-/// A thread.
 #[derive(Debug, Default)]
 pub(super) struct Thread {
-    pub(super) pid: u32,
-    pub(super) name: String,
+    /// The thread as the trace will have it, as far as it is known; held-up descriptors also if it is no event loop.
+    pub(super) data: model::Thread,
     pub(super) core: u32,
     pub(super) mode: Mode,
     /// Until then its time is accounted for.
@@ -170,13 +148,11 @@ pub(super) struct Thread {
     pub(super) last_call: Option<u64>,
     /// Where in the kernel it is about to leave its core.
     pub(super) stack: Option<u32>,
-    pub(super) time: Shares,
     /// The part of the blocked time spent on locks and conditions of the program: the thread can be idle there.
     futex_ns: u64,
-    /// It is in a call that may send.
     pub(super) sends: bool,
     pub(super) timeline: Option<Timeline>,
-    pub(super) totals: HashMap<u64, Total>,
+    pub(super) totals: HashMap<u64, CallTotal>,
     pub(super) batch: Option<ReadyBatch>,
     /// The bytes that it received last, since the last wait for events.
     pub(super) received: Option<Received>,
@@ -199,25 +175,20 @@ pub(super) struct Thread {
     pub(super) has_alternated: bool,
     wait_rank: u8,
     watched_max: u64,
-    pub(super) waits: u64,
     pub(super) waits_by: HashMap<u64, u64>,
-    pub(super) ready: u64,
-    pub(super) ready_max: u32,
-    pub(super) held_up: u64,
-    pub(super) held_up_ns: u64,
-    pub(super) held_up_longest_ns: u64,
     pub(super) has_ended: bool,
 }
 
 impl Thread {
-    pub(super) fn new(pid: u32, name: &str, may_be_cut: bool) -> Self {
-        Self { pid, name: name.to_owned(), may_be_cut, ..Self::default() }
+    pub(super) fn new(pid: u32, tid: u32, name: &str, may_be_cut: bool) -> Self {
+        let data = model::Thread { pid, tid, name: name.to_owned(), ..model::Thread::default() };
+        Self { data, may_be_cut, ..Self::default() }
     }
 
     /// It waits for events again and again.
     pub(super) fn is_loop(&self) -> bool {
         let is_own = self.wait_rank >= calls::RANK_LOOP;
-        self.waits >= LOOP_WAITS_MIN && (is_own || self.watched_max > 1)
+        self.data.waits >= LOOP_WAITS_MIN && (is_own || self.watched_max > 1)
     }
 
     /// Whether this call is what it waits for its events by.
@@ -274,7 +245,7 @@ impl Thread {
                 }
             }
         };
-        *share(&mut self.time, state) += passed_ns;
+        *self.data.time.share(state) += passed_ns;
         if why == Some(Reason::Futex) {
             self.futex_ns += passed_ns;
         }
@@ -294,14 +265,14 @@ impl Thread {
     pub(super) fn blocked_until_ns(&self, now_ns: u64) -> u64 {
         let is_blocked = self.is_known && self.mode == Mode::Waits;
         let now = self.open.as_ref().filter(|open| is_blocked && !open.is_wait);
-        self.time.blocked_ns - self.futex_ns + now.map_or(0, |_| now_ns.saturating_sub(self.since_ns))
+        self.data.time.blocked_ns - self.futex_ns + now.map_or(0, |_| now_ns.saturating_sub(self.since_ns))
     }
 
     /// How long it has run, or could have with a core of its own, until `now_ns`.
     pub(super) fn worked_ns(&self, now_ns: u64) -> u64 {
         let is_now = self.is_known && matches!(self.mode, Mode::On | Mode::Runnable);
         let now_ns = if is_now { now_ns.saturating_sub(self.since_ns) } else { 0 };
-        self.time.user_ns + self.time.call_ns + self.time.runnable_ns + now_ns
+        self.data.time.on_core_ns() + self.data.time.runnable_ns + now_ns
     }
 
     /// Keeps a call that blocked, for a while.
@@ -312,7 +283,6 @@ impl Thread {
         self.recent.push_back(blocked);
     }
 
-    /// It has received bytes.
     pub(super) fn has_received(&mut self, fd: i32, now_ns: u64) {
         if self.received_at.len() < TURNED_MAX || self.received_at.contains_key(&fd) {
             self.received_at.insert(fd, now_ns);
@@ -352,31 +322,22 @@ impl Thread {
     }
 
     /// Adds a call that has ended to the sums; `reason` of one that has blocked.
-    pub(super) fn count(&mut self, open: &Open, end_ns: u64, result: i64, reason: Option<Reason>) {
-        let duration_ns = end_ns.saturating_sub(open.start_ns);
-        let total = self.totals.entry(open.call).or_default();
-        total.is_wait = open.is_wait;
-        total.count += 1;
-        total.errors += u64::from(is_error(result));
-        total.duration_ns += duration_ns;
-        total.on_cpu_ns += open.on_cpu_ns;
-        total.blocked_ns += open.blocked_ns;
-        total.runnable_ns += open.runnable_ns;
-        total.blocked += u64::from(open.switches > 0);
-        total.longest_ns = total.longest_ns.max(duration_ns);
-        if let Some(reason) = reason {
-            let sum = total.reasons.entry(reason).or_default();
-            sum.add(open.blocked_ns, duration_ns);
-        }
-    }
-}
-
-impl ReasonSum {
-    pub(super) fn add(&mut self, blocked_ns: u64, duration_ns: u64) {
-        self.count += 1;
-        self.stalls += u64::from(blocked_ns > crate::model::STALL_NS);
-        self.blocked_ns += blocked_ns;
-        self.longest_ns = self.longest_ns.max(duration_ns);
+    pub(super) fn count(&mut self, open: &Open, ended: Ended, reason: Option<Reason>) {
+        let duration_ns = ended.at_ns.saturating_sub(open.start_ns);
+        let reason = reason.map(|reason| ReasonTotal::of(reason, open.blocked_ns, duration_ns));
+        self.totals.entry(open.call).or_default().add(&CallTotal {
+            is_wait: open.is_wait,
+            count: 1,
+            errors: u64::from(is_error(ended.result)),
+            duration_ns,
+            on_cpu_ns: open.on_cpu_ns,
+            blocked_ns: open.blocked_ns,
+            runnable_ns: open.runnable_ns,
+            blocked: u64::from(open.switches > 0),
+            longest_ns: duration_ns,
+            reasons: reason.into_iter().collect(),
+            ..CallTotal::default()
+        });
     }
 }
 

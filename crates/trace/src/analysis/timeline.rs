@@ -12,7 +12,6 @@ const RESOLUTION_LEAST_NS: u64 = 1_000;
 /// Up to this resolution, what was blocked for long is never put together with anything.
 const RESOLUTION_OF_STALLS_NS: u64 = 64_000_000;
 
-/// The state of a stretch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kind {
     pub(super) state: State,
@@ -29,7 +28,6 @@ struct Piece {
     start_ns: u64,
     end_ns: u64,
     kind: Kind,
-    /// The sums of merged stretches.
     shares: Option<Shares>,
 }
 
@@ -39,11 +37,7 @@ impl Piece {
     }
 
     fn shares(&self) -> Shares {
-        self.shares.unwrap_or_else(|| {
-            let mut shares = Shares::default();
-            *share(&mut shares, self.kind.state) = self.length_ns();
-            shares
-        })
+        self.shares.unwrap_or_else(|| Shares::of(self.kind.state, self.length_ns()))
     }
 
     fn is_stall(&self) -> bool {
@@ -52,14 +46,7 @@ impl Piece {
 
     /// Takes in what follows it.
     fn absorb(&mut self, next: &Piece) {
-        let (own, others) = (self.shares(), next.shares());
-        let sum = Shares {
-            waiting_ns: own.waiting_ns + others.waiting_ns,
-            user_ns: own.user_ns + others.user_ns,
-            call_ns: own.call_ns + others.call_ns,
-            blocked_ns: own.blocked_ns + others.blocked_ns,
-            runnable_ns: own.runnable_ns + others.runnable_ns,
-        };
+        let sum = self.shares() + next.shares();
         let state = most(&sum);
         if state != self.kind.state || next.kind.state == state && next.length_ns() > self.length_ns() {
             let same = if next.kind.state == state { next.kind } else { self.kind };
@@ -73,17 +60,6 @@ impl Piece {
         }
         self.shares = Some(sum);
         self.end_ns = next.end_ns;
-    }
-}
-
-/// The place of a state in shares of time.
-pub(super) fn share(shares: &mut Shares, state: State) -> &mut u64 {
-    match state {
-        State::Waiting => &mut shares.waiting_ns,
-        State::User => &mut shares.user_ns,
-        State::Call => &mut shares.call_ns,
-        State::Blocked => &mut shares.blocked_ns,
-        State::Runnable => &mut shares.runnable_ns,
     }
 }
 

@@ -2,56 +2,61 @@
 //!
 //! The analysis calls it when a thread begins or ends a wait for events, and when it turns to a descriptor.
 
-use super::pollers::{self, REPLACED_NS};
-use super::thread::{Open, ReadyBatch};
+use super::pollers::{self, Moment, REPLACED_NS};
+use super::thread::{Ended, Open, ReadyBatch};
 use super::{Analysis, NO_DESCRIPTOR, WAITERS_MAX};
 use crate::calls::{self, Call, Turns};
 use crate::model::Waiter;
+
+/// The descriptor that was ready, and the one that the loop works for then: the same, or a connection that it has accepted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turned {
+    pub(super) ready: i32,
+    pub(super) works_for: i32,
+}
 
 impl Analysis {
     /// A thread begins to wait for events; `at` is the descriptor that it waits at, if there is one.
     pub(super) fn polls(&mut self, tid: u32, at: Option<u64>, now_ns: u64) {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
-        let key = (thread.pid, at.unwrap_or(NO_DESCRIPTOR | u64::from(tid)));
+        let key = (thread.data.pid, at.unwrap_or(NO_DESCRIPTOR | u64::from(tid)));
         thread.polls_at = Some(key);
-        let worked_ns = self.worked_ns(key, now_ns);
-        let unpolled_ns = self.pollers.begins(key, tid, (now_ns, worked_ns));
+        let now = self.moment(key, now_ns);
+        let unpolled_ns = self.pollers.begins(key, tid, now);
         self.change(tid, |thread| thread.unpolled_ns = unpolled_ns);
     }
 
-    /// How long the threads of a group have worked, or could have: a thread that runs or waits for a core will wait for
-    /// events in place of a blocked one.
-    fn worked_ns(&self, key: pollers::Key, now_ns: u64) -> u64 {
+    /// How long the threads of a group have worked until now, or could have: a thread that runs or waits for a core will wait
+    /// for events in place of a blocked one.
+    fn moment(&self, key: pollers::Key, at_ns: u64) -> Moment {
         let threads = self.pollers.threads(key).filter_map(|tid| self.threads.get(&tid));
-        if self.pollers.is_shared(Some(key)) {
-            threads.map(|thread| thread.worked_ns(now_ns)).sum()
-        } else {
-            0
-        }
+        let is_shared = self.pollers.is_shared(Some(key));
+        let worked_ns = if is_shared { threads.map(|thread| thread.worked_ns(at_ns)).sum() } else { 0 };
+        Moment { at_ns, worked_ns }
     }
 
     /// Where a thread is, is not known any more, or it has ended.
     pub(super) fn polls_no_more(&mut self, tid: u32, now_ns: u64) {
         self.pools.ends(tid, now_ns);
         if let Some(key) = self.threads.get(&tid).and_then(|thread| thread.polls_at) {
-            let worked_ns = self.worked_ns(key, now_ns);
-            self.pollers.ends(key, tid, (now_ns, worked_ns));
+            let now = self.moment(key, now_ns);
+            self.pollers.ends(key, tid, now);
         }
     }
 
     /// A wait for events has ended.
-    pub(super) fn waited(&mut self, tid: u32, open: &Open, result: i64, now_ns: u64) {
+    pub(super) fn waited(&mut self, tid: u32, open: &Open, Ended { at_ns: now_ns, result }: Ended) {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         let (polls_at, unpolled_ns) = (thread.polls_at, thread.unpolled_ns);
-        thread.waits += 1;
+        thread.data.waits += 1;
         *thread.waits_by.entry(open.call).or_default() += 1;
         let ready = match calls::call(open.call).wait_flag {
             None => u32::try_from(result).unwrap_or(0),
             // io_uring_enter(2) tells what it submitted; at least one completion was there.
             Some(_) => 1,
         };
-        thread.ready += u64::from(ready);
-        thread.ready_max = thread.ready_max.max(ready);
+        thread.data.ready += u64::from(ready);
+        thread.data.ready_max = thread.data.ready_max.max(ready);
         // The next call is for one of these, and a buffer may have been reused by then.
         thread.received = None;
         let before = thread.batch.take();
@@ -81,8 +86,8 @@ impl Analysis {
             self.close(before);
         }
         if let Some(key) = polls_at {
-            let worked_ns = self.worked_ns(key, now_ns);
-            self.pollers.ends(key, tid, (now_ns, worked_ns));
+            let now = self.moment(key, now_ns);
+            self.pollers.ends(key, tid, now);
         }
         self.change(tid, |thread| thread.batch = Some(batch));
     }
@@ -98,11 +103,12 @@ impl Analysis {
 
     /// The loop turns to a descriptor that was ready, for another or the same one: that has waited behind
     /// whatever blocked before.
-    pub(super) fn turn(&mut self, tid: u32, call: Call, (ready, fd): (i32, i32), now_ns: u64) {
+    pub(super) fn turn(&mut self, tid: u32, call: Call, turned: Turned, now_ns: u64) {
+        let Turned { ready, works_for: fd } = turned;
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         match call.turns {
             Turns::No => return,
-            Turns::IfNoFile if self.descriptors.is_file(thread.pid, ready) => return,
+            Turns::IfNoFile if self.descriptors.is_file(thread.data.pid, ready) => return,
             Turns::IfNoFile | Turns::Yes => {}
         }
         // From now on it works for another one than it received from last.

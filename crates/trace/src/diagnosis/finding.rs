@@ -34,139 +34,123 @@ impl Verdict {
     }
 }
 
-/// The diagnosis of a server.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Diagnosis {
+pub(crate) struct Diagnosis {
     /// 2.
-    pub version: u32,
-    /// In one word.
-    pub verdict: Verdict,
+    pub(crate) version: u32,
+    pub(crate) verdict: Verdict,
     /// Why the verdict is unknown; empty if it is known.
-    pub unknown: Vec<String>,
+    pub(crate) unknown: Vec<String>,
     /// The limits of the figures.
-    pub warnings: Vec<String>,
-    /// How long was watched.
-    pub duration_ns: u64,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) duration_ns: u64,
     /// Processes with event loops, those that lost most time first.
-    pub loops: Vec<LoopFinding>,
+    pub(crate) loops: Vec<LoopFinding>,
     /// All threads that are no event loops, together.
-    pub others: OthersFinding,
+    pub(crate) others: OthersFinding,
     /// Pools of threads that were exhausted for some time, the worst first.
-    pub pools: Vec<PoolFinding>,
+    pub(crate) pools: Vec<PoolFinding>,
     /// The cost of the kernel trace to the server.
-    pub cost: Cost,
+    pub(crate) cost: Cost,
 }
 
-/// The event loops of one process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct LoopFinding {
-    /// The process.
-    pub pid: u32,
-    /// Its name and id.
-    pub name: String,
+pub(crate) struct LoopFinding {
+    pub(crate) pid: u32,
+    pub(crate) name: String,
     /// How many of its threads are event loops.
-    pub threads: u32,
+    pub(crate) threads: u32,
     /// It handled a share of the events that counts; if not, it is no part of the verdict.
-    pub is_judged: bool,
+    pub(crate) is_judged: bool,
     /// Enough requests of other connections waited behind its calls; where no request was seen, connections did.
-    pub delays_others: bool,
+    pub(crate) delays_others: bool,
     /// The call by which it waits for events.
-    pub wait_call: String,
+    pub(crate) wait_call: String,
     /// Waits for events that ended, and descriptors that they returned as ready.
-    pub waits: u64,
+    pub(crate) waits: u64,
     /// See `waits`.
-    pub ready: u64,
-    /// The most that one wait returned.
-    pub ready_max: u32,
-    /// Where its time went.
-    pub time: Shares,
+    pub(crate) ready: u64,
+    pub(crate) ready_max: u32,
+    pub(crate) time: Shares,
     /// The share of its time in which it stood still in calls, 0 to 1.
-    pub blocked_share: f64,
-    /// How many of its calls blocked.
-    pub blocked: u64,
+    pub(crate) blocked_share: f64,
+    pub(crate) blocked: u64,
     /// And how many of them for over 1 ms.
-    pub stalls: u64,
+    pub(crate) stalls: u64,
     /// The part of `stalls` that waited for the disk.
-    pub disk_stalls: u64,
+    pub(crate) disk_stalls: u64,
     /// The part of the blocked time spent waiting for the disk.
-    pub disk_ns: u64,
+    pub(crate) disk_ns: u64,
     /// The longest of those calls, from begin to end.
-    pub longest_ns: u64,
+    pub(crate) longest_ns: u64,
     /// The calls that blocked, those that cost most first.
-    pub calls: Vec<CallTotal>,
+    pub(crate) calls: Vec<CallTotal>,
     /// Their files and sockets, the longest first.
-    pub targets: Vec<TargetTotal>,
+    pub(crate) targets: Vec<TargetTotal>,
     /// How many there are.
-    pub targets_in_all: usize,
-    /// The longest blocked calls.
-    pub longest: Vec<BlockedCall>,
+    pub(crate) targets_in_all: usize,
+    pub(crate) longest: Vec<BlockedCall>,
     /// How often a ready descriptor was held up by them (`Thread::held_up`).
-    pub held_up: u64,
+    pub(crate) held_up: u64,
     /// For how long, together.
-    pub held_up_ns: u64,
+    pub(crate) held_up_ns: u64,
     /// The longest time that one waited behind one call.
-    pub held_up_longest_ns: u64,
+    pub(crate) held_up_longest_ns: u64,
     /// The connections that paid most, as far as they are known.
-    pub payers: Vec<Payer>,
+    pub(crate) payers: Vec<Payer>,
     /// The requests that were delayed; all 0 if none was seen.
-    pub requests: RequestTotal,
+    pub(crate) requests: RequestTotal,
     /// The worst-affected requests, by how long they were held up.
-    pub paid: Vec<Paid>,
+    pub(crate) paid: Vec<Paid>,
 }
 
-/// A request that was held up.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Paid {
-    /// The request.
-    pub request: Request,
-    /// The calls that it waited for.
-    pub behind: Behind,
+pub(crate) struct Paid {
+    pub(crate) request: Request,
+    pub(crate) behind: Behind,
 }
 
 /// The blocked calls of its loop that a request waited for, as far as they are in the list.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Behind {
-    /// How many.
-    pub calls: u64,
+pub(crate) struct Behind {
+    pub(crate) calls: u64,
     /// The one that kept it waiting for longest, and what that was for.
-    pub longest: String,
+    pub(crate) longest: String,
     /// For how long that did.
-    pub longest_ns: u64,
+    pub(crate) longest_ns: u64,
 }
 
 /// A connection that waited behind blocked calls of the loop that served it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Payer {
-    /// The peer.
-    pub name: String,
+pub(crate) struct Payer {
+    pub(crate) name: String,
     /// Behind how many calls it waited.
-    pub times: u64,
+    pub(crate) times: u64,
     /// How long together, at most: one that became ready in mid-call counts the whole call.
-    pub waited_ns: u64,
+    pub(crate) waited_ns: u64,
     /// The call that it waited for longest, and what that was for.
-    pub behind: String,
+    pub(crate) behind: String,
 }
 
 /// The threads that are no event loops.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct OthersFinding {
-    /// How many.
-    pub threads: usize,
+pub(crate) struct OthersFinding {
+    pub(crate) threads: usize,
     /// How many of them waited for the disk, as far as the list of blocked calls goes.
-    pub disk_threads: usize,
+    pub(crate) disk_threads: usize,
     /// The most of them that waited for the disk at one moment, likewise.
-    pub disk_threads_at_once: usize,
+    pub(crate) disk_threads_at_once: usize,
     /// How many of their calls waited for the disk.
-    pub disk_blocked: u64,
+    pub(crate) disk_blocked: u64,
     /// How long, together.
-    pub disk_ns: u64,
+    pub(crate) disk_ns: u64,
     /// The longest of those calls.
-    pub longest_ns: u64,
+    pub(crate) longest_ns: u64,
     /// These calls, those of all processes together (`pid` 0), those that waited longest first; only the
     /// part for the disk is counted above.
-    pub calls: Vec<CallTotal>,
+    pub(crate) calls: Vec<CallTotal>,
     /// Their files, the longest first.
-    pub targets: Vec<TargetTotal>,
+    pub(crate) targets: Vec<TargetTotal>,
     /// The longest blocked calls for the disk.
-    pub longest: Vec<BlockedCall>,
+    pub(crate) longest: Vec<BlockedCall>,
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// The reason why a call blocked, from the kernel's stack when it left the core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reason {
+pub(crate) enum Reason {
     /// Contents of a file, read from the disk.
     DiskRead,
     /// A name, an inode, an extent, a directory: what the file system needs before it gets to contents.
@@ -44,7 +44,7 @@ pub enum Reason {
 
 impl Reason {
     /// In words, to stand after "waited for".
-    pub fn words(self) -> &'static str {
+    pub(crate) fn text(self) -> &'static str {
         match self {
             Self::DiskRead => "a read from the disk",
             Self::Metadata => "file system metadata",
@@ -66,7 +66,7 @@ impl Reason {
     }
 
     /// Whether threads wait for it that have nothing to do.
-    pub fn may_be_idle(self) -> bool {
+    pub(crate) fn may_be_idle(self) -> bool {
         matches!(
             self,
             Self::Network
@@ -85,7 +85,7 @@ impl Reason {
     }
 
     /// Whether it is the disk, what stands before it, or who serves files in its place.
-    pub fn is_disk(self) -> bool {
+    pub(crate) fn is_disk(self) -> bool {
         matches!(
             self,
             Self::DiskRead

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use flash_engine::Bucket;
 
 /// A figure or a group of figures.
-pub(super) trait Figures {
+pub trait Figures {
     /// Adds the figure of another worker.
     fn add(&mut self, other: &Self);
     /// The increase since `before`. A gauge keeps its present value.
@@ -140,6 +140,7 @@ impl Figures for Cutoffs {
 
 /// Defines a group of figures: a struct whose fields are figures or groups. A field missing in the JSON of an
 /// older server counts as 0.
+#[macro_export]
 macro_rules! figures {
     ($(#[$of:meta])* $name:ident { $($(#[$meta:meta])* $field:ident: $type:ty,)* }) => {
         $(#[$of])*
@@ -149,22 +150,22 @@ macro_rules! figures {
             $($(#[$meta])* pub $field: $type,)*
         }
 
-        impl $crate::stats::figures::Figures for $name {
+        impl $crate::stats::Figures for $name {
             fn add(&mut self, other: &Self) {
-                $($crate::stats::figures::Figures::add(&mut self.$field, &other.$field);)*
+                $($crate::stats::Figures::add(&mut self.$field, &other.$field);)*
             }
 
             fn since(&self, before: &Self) -> Self {
-                Self { $($field: $crate::stats::figures::Figures::since(&self.$field, &before.$field),)* }
+                Self { $($field: $crate::stats::Figures::since(&self.$field, &before.$field),)* }
             }
 
             fn ended(&self) -> Self {
-                Self { $($field: $crate::stats::figures::Figures::ended(&self.$field),)* }
+                Self { $($field: $crate::stats::Figures::ended(&self.$field),)* }
             }
         }
     };
 }
-pub(super) use figures;
+pub use figures;
 
 /// A histogram of the engine, with a JSON form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -15,5 +15,5 @@ pub use counters::{
     Band, Bands, Caches, Connections, Counters, Egress, Helpers, Job, Jobs, Known, Names, Queue, RefusedBy,
     Responses, Schedule, Upstreams,
 };
-pub use figures::{Cutoffs, Gauge, Histogram, Shared};
+pub use figures::{Cutoffs, Figures, Gauge, Histogram, Shared, figures};
 pub use stalls::{STALLS_MAX, Stall, Stalls, kept_path};

@@ -39,9 +39,9 @@ pub struct Stalls {
 impl Stalls {
     /// As JSON, for the supervisor.
     #[must_use]
-    pub fn to_json(&self) -> Vec<u8> {
+    pub fn to_json(&self) -> String {
         // A struct of numbers and texts always has a JSON form, so this cannot fail.
-        serde_json::to_vec(self).unwrap_or_default()
+        serde_json::to_string(self).unwrap_or_default()
     }
 }
 

@@ -1,17 +1,87 @@
-//! Reads request bodies, because the next request follows them on the connection. Called by [`h1`](super).
+//! Reads request bodies in the framing of HTTP/1: for a server that answers the request, or only because the next request
+//! follows them on the connection. Called by [`h1`](super) and [`relay`](super::relay).
 
 use flash_http::RequestBuf;
-use flash_http::request::Request;
+use flash_http::body::Chunked;
+use flash_http::request::{Body, Request};
 
 use super::send::Answering;
-use super::{Flow, H1, Phase, record};
-use crate::exchange::Turn;
-use crate::exchange::{Exchange, RequestBody, State};
-use crate::handler::{REQUEST_LATE, Refusal, malformed};
+use super::{Flow, H1, Phase};
+use crate::exchange::{Exchange, Record, State, Turn};
+use crate::handler::{REQUEST_LATE, Refusal, TOO_LARGE, malformed};
+use crate::limits::REQUEST_BODY_BYTES_MAX;
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
-use crate::transport::Received;
+use crate::transport::{Gone, Received};
 use crate::wire::conn::{Conn, Verdict};
+
+/// The rest of a request body.
+#[derive(Debug)]
+pub(super) enum BodyReader {
+    /// This many bytes remain.
+    Length(u64),
+    Chunked(Chunked),
+    /// After an upgrade the client sends whatever it likes.
+    Raw,
+}
+
+/// Received bytes, without their framing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Decoded {
+    /// How many of the bytes belonged to the body; the rest is the next request.
+    pub(super) consumed: usize,
+    /// How many bytes of data are now at the front.
+    pub(super) data_bytes: usize,
+    pub(super) is_last: bool,
+}
+
+impl BodyReader {
+    /// The body that a request head announces.
+    pub(super) fn new(body: Body) -> Self {
+        match body {
+            Body::None => Self::Length(0),
+            Body::Length(bytes) => Self::Length(bytes),
+            Body::Chunked => Self::Chunked(Chunked::new()),
+        }
+    }
+
+    /// Whether nothing follows.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self, Self::Length(0))
+    }
+
+    /// Takes received bytes. The data among them is moved to the front.
+    ///
+    /// # Errors
+    /// The body is malformed.
+    pub(super) fn decode(&mut self, bytes: &mut [u8]) -> Result<Decoded, Refusal> {
+        let all = bytes.len();
+        let (consumed, data_bytes) = match self {
+            Self::Raw => (all, all),
+            Self::Length(left) => {
+                let taken = all.min(usize::try_from(*left).unwrap_or(usize::MAX));
+                *left -= taken as u64;
+                (taken, taken)
+            }
+            Self::Chunked(chunks) => {
+                let progress = chunks.decode(bytes).map_err(|bad| (bad.status(), bad.reason()))?;
+                if progress.done {
+                    *self = Self::Length(0);
+                }
+                (progress.consumed, progress.data_bytes)
+            }
+        };
+        Ok(Decoded { consumed, data_bytes, is_last: self.is_over() })
+    }
+}
+
+/// A body that has no meaning for its request.
+#[derive(Debug)]
+pub(super) struct Discarded {
+    reader: BodyReader,
+    /// How many of its bytes were read, framing included.
+    read_bytes: u64,
+}
 
 impl H1 {
     /// Starts to read a request body, because the next request follows it.
@@ -20,26 +90,35 @@ impl H1 {
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
         request: &Request<'_>,
-        body: RequestBody,
     ) -> Flow {
-        if request.expect_continue {
-            let interim = b"HTTP/1.1 100 Continue\r\n\r\n";
-            let sent = conn.transport.send(turn.desk.machine, interim, &[]);
-            turn.desk.core.counters.sends.add(sent.unwrap_or(0) as u64);
-            match sent {
-                Ok(sent) if sent == interim.len() => {}
-                // The interim response is optional; the client continues without it after a while (RFC 9110,
-                // section 10.1.1).
-                Ok(0) => {}
-                _ => return Flow::Over(Verdict::Close),
-            }
+        if request.expect_continue && send_continue(conn, turn).is_err() {
+            return Flow::Over(Verdict::Close);
         }
-        let state = State::Reading(RequestBuf::new(request), body);
-        let record = record(turn, request);
+        let record = Record::new(turn.desk.core, request);
+        let state = State::Reading(RequestBuf::new(request));
         let key = turn.exchanges.insert(Exchange { opener: conn.opener, record, state });
-        self.phase = Phase::Pending(key);
+        let discarded = Discarded { reader: BodyReader::new(request.body), read_bytes: 0 };
+        self.phase = Phase::Reading(key, Box::new(discarded));
         conn.deadline_ms = turn.desk.core.clock.ms() + turn.desk.core.rules.timeouts.head_ms;
         Flow::Again
+    }
+
+    /// Reads more of a request body.
+    pub(super) fn read_on<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        buffer: &mut [u8],
+        (key, mut discarded): (ExchangeKey, Box<Discarded>),
+    ) -> Flow {
+        match discard(conn, turn, buffer, &mut discarded) {
+            Ok(None) => self.go_on(conn, turn, key),
+            Ok(Some(verdict)) => {
+                self.phase = Phase::Reading(key, discarded);
+                Flow::Over(verdict)
+            }
+            Err(refusal) => self.refuse_body(conn, turn, key, refusal),
+        }
     }
 
     /// Answers 408, because the request body did not arrive in time.
@@ -49,57 +128,88 @@ impl H1 {
         turn: &mut Turn<'_, M>,
         key: ExchangeKey,
     ) -> Flow {
-        let exchange = turn.exchanges.lend(key);
-        match exchange.state {
-            State::Reading(request, _) => {
-                let answering = Answering::kept(key, exchange.record, request, turn).closing();
-                self.reply(conn, turn, answering, malformed(REQUEST_LATE))
-            }
-            state => {
-                turn.exchanges.put_back(key, Exchange { state, ..exchange });
-                Flow::Over(Verdict::Blocked)
-            }
-        }
+        self.refuse_body(conn, turn, key, REQUEST_LATE)
+    }
+
+    fn refuse_body<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        key: ExchangeKey,
+        refusal: Refusal,
+    ) -> Flow {
+        self.lent = Some(key);
+        let Exchange { record, state, .. } = turn.exchanges.lend(key);
+        let State::Reading(request) = state else {
+            unreachable!("the Reading phase has an exchange in the Reading state")
+        };
+        let answering = Answering::kept(key, record, request, turn).closing();
+        self.reply(conn, turn, answering, malformed(refusal))
     }
 }
 
-/// The result of reading a body.
-pub(super) enum Reading {
-    Done,
-    Over(Verdict),
-    Refused(Refusal),
-}
-
-/// Reads more of a request body.
-pub(super) fn read_body<M: Machine>(
+/// Reads and discards more of a body. Returns None at its end.
+fn discard<M: Machine>(
     conn: &mut Conn<M::Socket>,
     turn: &mut Turn<'_, M>,
     buffer: &mut [u8],
-    body: &mut RequestBody,
-) -> Reading {
-    let mut filled = conn.input.len();
-    buffer[..filled].copy_from_slice(&conn.take_input(turn.inputs));
+    discarded: &mut Discarded,
+) -> Result<Option<Verdict>, Refusal> {
     loop {
-        match body.skip(&buffer[..filled]) {
-            Ok(Some(consumed)) => {
-                if !conn.keep_input(turn.inputs, &buffer[consumed..filled]) {
-                    conn.transport.stop_receiving();
-                }
-                return Reading::Done;
-            }
-            Ok(None) => {}
-            Err(refusal) => return Reading::Refused(refusal),
-        }
         if turn.budget.bytes == 0 {
-            return Reading::Over(Verdict::Yield);
+            return Ok(Some(Verdict::Yield));
         }
-        match conn.transport.receive(turn.desk.machine, buffer) {
-            Received::Bytes(n) => {
-                filled = n;
-                turn.budget.bytes = turn.budget.bytes.saturating_sub(n);
-            }
-            Received::Nothing => return Reading::Over(Verdict::Blocked),
-            Received::End | Received::Failed => return Reading::Over(Verdict::Close),
+        let filled = match receive(conn, turn, buffer) {
+            Received::Bytes(bytes) => bytes,
+            Received::Nothing => return Ok(Some(Verdict::Blocked)),
+            Received::End | Received::Failed => return Ok(Some(Verdict::Close)),
+        };
+        let Decoded { consumed, is_last, .. } = discarded.reader.decode(&mut buffer[..filled])?;
+        discarded.read_bytes += consumed as u64;
+        if discarded.read_bytes > REQUEST_BODY_BYTES_MAX {
+            return Err(TOO_LARGE);
+        }
+        if is_last {
+            keep(conn, turn, &buffer[consumed..filled]);
+            return Ok(None);
         }
     }
+}
+
+/// Takes the input that the connection holds, or receives more.
+pub(super) fn receive<M: Machine>(
+    conn: &mut Conn<M::Socket>,
+    turn: &mut Turn<'_, M>,
+    buffer: &mut [u8],
+) -> Received {
+    let held = conn.input.len();
+    let received = if held > 0 {
+        buffer[..held].copy_from_slice(&conn.take_input(turn.inputs));
+        Received::Bytes(held)
+    } else {
+        conn.transport.receive(turn.desk.machine, buffer)
+    };
+    if let Received::Bytes(bytes) = received {
+        turn.budget.bytes = turn.budget.bytes.saturating_sub(bytes);
+    }
+    received
+}
+
+/// Keeps the bytes behind the body: the next request.
+pub(super) fn keep<M: Machine>(conn: &mut Conn<M::Socket>, turn: &mut Turn<'_, M>, rest: &[u8]) {
+    if !conn.keep_input(turn.inputs, rest) {
+        conn.transport.stop_receiving();
+    }
+}
+
+/// Tells a client that waits for it to send its body (RFC 9110, section 10.1.1).
+pub(super) fn send_continue<M: Machine>(
+    conn: &mut Conn<M::Socket>,
+    turn: &mut Turn<'_, M>,
+) -> Result<(), Gone> {
+    let interim = b"HTTP/1.1 100 Continue\r\n\r\n";
+    let sent = conn.transport.send(turn.desk.machine, interim, &[])?;
+    turn.desk.core.counters.sends.add(sent as u64);
+    // The interim response is optional; the client continues without it after a while.
+    if sent == interim.len() || sent == 0 { Ok(()) } else { Err(Gone) }
 }

@@ -1,6 +1,7 @@
 //! Writes heads of HTTP/1 responses: status line, fields, and the fields of the connection. Called by
-//! [`send`](super::send).
+//! [`send`](super::send) and [`relay`](super::relay).
 
+use flash_http::answer::{Answer, AnswerBody};
 use flash_http::request::{Request, Version as HttpVersion};
 use flash_http::response::{HeadWriter, Status};
 
@@ -41,4 +42,30 @@ pub(in crate::wire) fn write(
         head.field("Connection", b"keep-alive");
     }
     head.finish(persistence == Persistence::Closes, align_bytes);
+}
+
+/// Appends the head of an upstream's answer. The connection ends after it if `is_last`, or if the client wants that; then
+/// returns true.
+pub(super) fn write_relayed(
+    out: &mut Vec<u8>,
+    date: &[u8; 29],
+    (request, is_last): (&Request<'_>, bool),
+    answer: &Answer,
+) -> bool {
+    let persistence = persistence(request, is_last);
+    let closes = persistence == Persistence::Closes;
+    let has_no_end = matches!(answer.body, AnswerBody::Chunked | AnswerBody::UntilEnd);
+    let mut head = HeadWriter::start(out, answer.status, date);
+    if let Some(bytes) = answer.length_bytes.filter(|_| !has_no_end && answer.status.0 >= 200) {
+        head.length(bytes);
+    }
+    if has_no_end && request.version == HttpVersion::Http11 {
+        head.field("Transfer-Encoding", b"chunked");
+    }
+    head.raw(&answer.fields);
+    if persistence == Persistence::SaidToPersist {
+        head.field("Connection", b"keep-alive");
+    }
+    head.finish(closes && answer.body != AnswerBody::Upgraded, 1);
+    closes
 }

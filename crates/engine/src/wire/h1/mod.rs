@@ -2,20 +2,14 @@
 //! [`body`](body) reads request bodies, [`known`](known) has the shortcut for repeated requests,
 //! and [`send`](send) turns responses into bytes.
 
-mod answer;
 mod body;
 pub(super) mod head;
 mod known;
-mod open;
-mod pump;
 mod relay;
-mod script;
 mod send;
-mod upload;
 
 use flash_http::request::{Head, HeadLimits, Request, first_line, head_end, parse_head};
 
-use crate::access_log::{LogFields, LogText};
 use crate::caches::HeadHash;
 use crate::exchange::{
     Admission, CLIENT_LEFT, Exchange, Opening, Parked, Progress, Record, State, Wake, admit, begin, proceed,
@@ -28,8 +22,9 @@ use crate::machine::Machine;
 use crate::slab::ExchangeKey;
 use crate::transport::{Readiness, Received};
 use crate::wire::conn::{Conn, Uplink, Verdict};
-use body::{Reading, read_body};
+use body::Discarded;
 use known::Shortcut;
+use relay::RelayFrames;
 use send::{Answering, Outgoing};
 
 pub(super) const HEAD_LIMITS: HeadLimits =
@@ -56,12 +51,14 @@ enum Phase {
     Idle,
     /// In the head of a request.
     Head,
-    /// An exchange reads the request body, or waits for a job before its answer can begin.
+    /// The request body of an exchange is read, to find the next request.
+    Reading(ExchangeKey, Box<Discarded>),
+    /// An exchange waits for a job before its answer can begin.
     Pending(ExchangeKey),
     /// An exchange's answer is being sent.
     Sending(ExchangeKey, Box<Outgoing>),
     /// An upstream answers an exchange.
-    Relaying(ExchangeKey),
+    Relaying(ExchangeKey, Box<RelayFrames>),
     /// The last answer was sent; input is discarded until the client closes.
     Linger {
         /// Bytes that can still be discarded.
@@ -112,9 +109,10 @@ impl H1 {
                     self.phase = Phase::Head;
                     self.read_heads(conn, turn, buffer)
                 }
-                Phase::Pending(key) => self.go_on(conn, turn, buffer, key),
+                Phase::Reading(key, body) => self.read_on(conn, turn, buffer, (key, body)),
+                Phase::Pending(key) => self.go_on(conn, turn, key),
                 Phase::Sending(key, outgoing) => self.send_on(conn, turn, key, outgoing),
-                Phase::Relaying(key) => self.relay_on(conn, turn, buffer, key),
+                Phase::Relaying(key, frames) => self.relay_on(conn, turn, buffer, (key, frames)),
                 Phase::Linger { left_bytes } => self.linger(conn, turn, buffer, left_bytes),
             };
             match flow {
@@ -277,11 +275,11 @@ impl H1 {
     ) -> Flow {
         turn.desk.core.counters.requests += 1;
         if let Some(routed) = route(turn.desk.core, request) {
-            return self.begin_relay(conn, turn, (request, head), &routed);
+            return self.begin_relay(conn, turn, (request, head), routed);
         }
         match admit(request) {
             Admission::Ready => {}
-            Admission::Reads(body) => return self.begin_body(conn, turn, request, body),
+            Admission::Reads => return self.begin_body(conn, turn, request),
             Admission::Refused(response) => {
                 let answering = Answering::fresh(request, turn);
                 return self.reply(conn, turn, answering, response);
@@ -294,7 +292,7 @@ impl H1 {
                 self.reply(conn, turn, answering, response)
             }
             Step::Wait(wait) => {
-                let record = record(turn, request);
+                let record = Record::new(turn.desk.core, request);
                 let opened =
                     turn.exchanges.open_waiting(&mut turn.desk, (conn.opener, record), request, *wait);
                 match opened {
@@ -321,26 +319,12 @@ impl H1 {
         &mut self,
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
-        buffer: &mut [u8],
         key: ExchangeKey,
     ) -> Flow {
         self.lent = Some(key);
         let Exchange { opener, record, state } = turn.exchanges.lend(key);
         let (parked, wake) = match state {
-            State::Reading(request, mut body) => match read_body(conn, turn, buffer, &mut body) {
-                Reading::Done => (Parked::new(request), Wake::LookAgain),
-                Reading::Over(verdict) => {
-                    let state = State::Reading(request, body);
-                    turn.exchanges.put_back(key, Exchange { opener, record, state });
-                    self.phase = Phase::Pending(key);
-                    return Flow::Over(verdict);
-                }
-                Reading::Refused(refusal) => {
-                    let answering = Answering::kept(key, record, request, turn).closing();
-                    let page = malformed(refusal);
-                    return self.reply(conn, turn, answering, page);
-                }
-            },
+            State::Reading(request) => (Parked::new(request), Wake::LookAgain),
             State::Woken(parked, wake) => (parked, wake),
             state => {
                 turn.exchanges.put_back(key, Exchange { opener, record, state });
@@ -413,6 +397,7 @@ impl H1 {
         buffer: &mut [u8],
     ) -> Verdict {
         let judges = turn.desk.core.rules.least_rate_bytes_per_s > 0;
+        let now_ms = turn.desk.core.clock.ms();
         let flow = match &self.phase {
             // Not everything has reached the client, so its rate is checked as during an answer.
             Phase::Idle if judges && !conn.transport.is_acknowledged(turn.desk.machine) => {
@@ -425,16 +410,16 @@ impl H1 {
                 conn.take_input(turn.inputs);
                 self.refuse_bytes(conn, turn, b"-", REQUEST_LATE)
             }
-            Phase::Pending(key) => {
+            Phase::Reading(key, _) => {
                 let key = *key;
                 self.give_body_up(conn, turn, key)
             }
-            Phase::Relaying(key) if conn.pace.is_none() || !Self::is_pace_due(turn, *key) => {
-                let key = *key;
-                self.relay_late(conn, turn, key)
+            Phase::Pending(_) => Flow::Over(Verdict::Blocked),
+            Phase::Relaying(_, frames) if conn.pace.is_none() || frames.pace_due_ms > now_ms => {
+                self.relay_late(conn, turn)
             }
-            Phase::Sending(..) | Phase::Relaying(_) if judges => return self.judge_pace(conn, turn, buffer),
-            Phase::Sending(..) | Phase::Relaying(_) => {
+            Phase::Sending(..) | Phase::Relaying(..) if judges => return self.judge_pace(conn, turn, buffer),
+            Phase::Sending(..) | Phase::Relaying(..) => {
                 conn.deadline_ms = u64::MAX;
                 self.pace_checked(conn, turn);
                 Flow::Over(Verdict::Blocked)
@@ -461,7 +446,7 @@ impl H1 {
         conn.transport.suspect(Readiness { writable: true, ..Default::default() });
         let before = conn.pace;
         let verdict = self.turn(conn, turn, buffer);
-        if verdict != Verdict::Blocked || !matches!(self.phase, Phase::Sending(..) | Phase::Relaying(_)) {
+        if verdict != Verdict::Blocked || !matches!(self.phase, Phase::Sending(..) | Phase::Relaying(..)) {
             return verdict;
         }
         // Until now the server waited for the client, also if from now on the client waits for the uplink.
@@ -480,9 +465,10 @@ impl H1 {
     }
 
     /// Continues after a check of the client's rate.
-    fn pace_checked<M: Machine>(&self, conn: &mut Conn<M::Socket>, turn: &mut Turn<'_, M>) {
-        if let Phase::Relaying(key) = self.phase {
-            Self::note_pace_due(conn, turn, key);
+    fn pace_checked<M: Machine>(&mut self, conn: &mut Conn<M::Socket>, turn: &Turn<'_, M>) {
+        if let Phase::Relaying(key, frames) = &mut self.phase {
+            frames.pace_due_ms = conn.deadline_ms;
+            conn.deadline_ms = conn.deadline_ms.min(turn.exchanges.due_ms(*key));
         }
     }
 
@@ -490,33 +476,20 @@ impl H1 {
     pub(crate) fn drop_after_panic<M: Machine>(&mut self, conn: &Conn<M::Socket>, turn: &mut Turn<'_, M>) {
         if let Some(key) = self.lent.take() {
             self.phase = Phase::Idle;
-            let now_ms = turn.desk.core.clock.ms();
-            turn.links.leave_all(turn.desk.machine, conn.opener.connection, now_ms);
-            turn.exchanges.abort(&mut turn.desk, key, &conn.peer, None);
+            turn.abort(key, &conn.peer, None);
         }
     }
 
     /// Drops the exchange of a connection that is being dropped.
     pub(crate) fn drop_exchange<M: Machine>(&mut self, conn: &Conn<M::Socket>, turn: &mut Turn<'_, M>) {
         match std::mem::replace(&mut self.phase, Phase::Idle) {
-            Phase::Pending(key) => {
-                turn.exchanges.abort(&mut turn.desk, key, &conn.peer, Some((CLIENT_LEFT, 0)));
+            Phase::Reading(key, _) | Phase::Pending(key) | Phase::Relaying(key, _) => {
+                turn.abort(key, &conn.peer, Some((CLIENT_LEFT, 0)));
             }
             Phase::Sending(key, outgoing) => {
-                let sent = Some((outgoing.status, outgoing.body_bytes()));
-                turn.exchanges.abort(&mut turn.desk, key, &conn.peer, sent);
-            }
-            Phase::Relaying(key) => {
-                let sent = Self::leave_relay(turn, key);
-                turn.exchanges.abort(&mut turn.desk, key, &conn.peer, Some(sent));
+                turn.abort(key, &conn.peer, Some((outgoing.status, outgoing.body_bytes())));
             }
             Phase::Idle | Phase::Head | Phase::Linger { .. } => {}
         }
     }
-}
-
-/// The log fields of a request, kept while it waits.
-fn record<M: Machine>(turn: &Turn<'_, M>, request: &Request<'_>) -> Record {
-    let core = &turn.desk.core;
-    Record { log: LogText::new(core.rules.log_format, LogFields::of(request)), started_ms: core.clock.ms() }
 }

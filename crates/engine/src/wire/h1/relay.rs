@@ -1,27 +1,183 @@
-//! Requests that an upstream answers: their begin, their deadlines and their end. Called by [`h1`](super);
-//! [`pump`](super::pump) moves their bytes.
+//! Requests that an upstream answers, on a connection of HTTP/1: [`H1Client`] takes bodies out of their framing and frames
+//! answers; [`relay`](crate::exchange::relay) decides everything else. Called by [`h1`](super).
 
-use flash_http::max_forwards;
-use flash_http::request::{Body, Request};
-use flash_http::response::Status;
+use flash_http::answer::{Answer, AnswerBody};
+use flash_http::forward::Inbound;
+use flash_http::request::{Request, Version};
 
-use super::open::{is_gathered, open};
-use super::pump::{blame, leave_link, pump};
-use super::script::seek_script;
+use super::body::{BodyReader, keep, receive, send_continue};
+use super::head::write_relayed;
 use super::send::Answering;
-use super::upload::Pumped;
-use super::{Flow, H1, Phase, record};
-use crate::desk::Core;
-use crate::exchange::{Awaits, BodyWay, CLIENT_LEFT, Exchange, Parked, Record, Relay, State, Wake};
-use crate::exchange::{Blamed, Turn};
-use crate::handler::{
-    NO_ANSWER, REQUEST_LATE, Response, Routed, SPOOL_FAILED, UPSTREAM_BUSY, error_page, has_body,
+use super::{Flow, H1, Phase};
+use crate::exchange::relay::{
+    Advance, Awaits, BodyPart, RelayClient, RelayOpening, advance, expire, leave, open,
 };
+use crate::exchange::{Blamed, CLIENT_LEFT, Exchange, Parked, Record, Relay, State, Turn, Wake};
+use crate::handler::{Response, Routed, error_page, has_body};
+use crate::limits::PASSED_ON_BYTES;
 use crate::machine::Machine;
-use crate::rules::UpstreamProtocol;
-use crate::slab::{ExchangeKey, HeldKey};
-use crate::upstream::{LinkPlace, TalkFailure};
-use crate::wire::conn::{Conn, Verdict};
+use crate::slab::ExchangeKey;
+use crate::transport::{Gone, Received};
+use crate::wire::conn::{Conn, Uplink, Verdict};
+
+/// The framing of a relayed request and its answer.
+#[derive(Debug)]
+pub(super) struct RelayFrames {
+    body: BodyReader,
+    /// Framed bytes of the answer, and how many of them were sent.
+    unsent: Vec<u8>,
+    unsent_at: usize,
+    /// Whether the body of the answer is framed in chunks, and whether one was, whose line end is part of the next frame.
+    is_chunked: bool,
+    has_chunk: bool,
+    /// Whether it is the last answer of the connection.
+    closes: bool,
+    /// When the rate of the client is checked next, while it is waited for.
+    pub(super) pace_due_ms: u64,
+}
+
+/// The client of a relayed request.
+struct H1Client<'c, S> {
+    conn: &'c mut Conn<S>,
+    frames: &'c mut RelayFrames,
+}
+
+/// A relayed request whose turn it is.
+struct LentRelay {
+    key: ExchangeKey,
+    record: Record,
+    relay: Box<Relay>,
+    frames: Box<RelayFrames>,
+}
+
+impl RelayFrames {
+    fn new(request: &Request<'_>) -> Self {
+        Self {
+            body: BodyReader::new(request.body),
+            unsent: Vec::new(),
+            unsent_at: 0,
+            is_chunked: false,
+            has_chunk: false,
+            closes: false,
+            pace_due_ms: u64::MAX,
+        }
+    }
+
+    fn unsent(&self) -> &[u8] {
+        &self.unsent[self.unsent_at..]
+    }
+
+    /// Frames the beginning of a piece of the body.
+    fn begin_piece(&mut self, data_bytes: usize) {
+        if !self.is_chunked || data_bytes == 0 {
+            return;
+        }
+        let line_end = if std::mem::replace(&mut self.has_chunk, true) { "\r\n" } else { "" };
+        self.unsent.extend_from_slice(format!("{line_end}{data_bytes:x}\r\n").as_bytes());
+    }
+
+    /// Notes that the client has accepted this many of the unsent bytes.
+    fn sent(&mut self, bytes: usize) {
+        self.unsent_at += bytes;
+        if self.unsent_at == self.unsent.len() {
+            self.unsent = Vec::new();
+            self.unsent_at = 0;
+        }
+    }
+}
+
+impl<M: Machine> RelayClient<M> for H1Client<'_, M::Socket> {
+    fn receive(&mut self, turn: &mut Turn<'_, M>, buffer: &mut [u8]) -> BodyPart {
+        let filled = match receive(self.conn, turn, buffer) {
+            Received::Bytes(bytes) => bytes,
+            Received::Nothing => return BodyPart::Nothing,
+            // Without a hang-up, there was no room for what came before.
+            Received::End => return BodyPart::End { is_stopped: !self.conn.transport.is_hung_up() },
+            Received::Failed => return BodyPart::Gone,
+        };
+        match self.frames.body.decode(&mut buffer[..filled]) {
+            Ok(decoded) => {
+                keep(self.conn, turn, &buffer[decoded.consumed..filled]);
+                BodyPart::Data { bytes: decoded.data_bytes, is_last: decoded.is_last }
+            }
+            Err(refusal) => BodyPart::Refused(refusal),
+        }
+    }
+
+    fn invite(&mut self, turn: &mut Turn<'_, M>) -> Result<(), Gone> {
+        if self.conn.input.is_empty() { send_continue(self.conn, turn) } else { Ok(()) }
+    }
+
+    fn is_hung_up(&self) -> bool {
+        self.conn.transport.is_hung_up()
+    }
+
+    fn is_writable(&self) -> bool {
+        self.conn.transport.is_writable() && !matches!(self.conn.uplink, Uplink::Waiting(_))
+    }
+
+    fn begin(&mut self, turn: &mut Turn<'_, M>, request: &Request<'_>, answer: &Answer) {
+        let frames = &mut *self.frames;
+        if answer.body == AnswerBody::Upgraded {
+            frames.body = BodyReader::Raw;
+        }
+        let has_no_end = matches!(answer.body, AnswerBody::Chunked | AnswerBody::UntilEnd);
+        frames.is_chunked = has_no_end && request.version == Version::Http11;
+        let ends_with_close = has_no_end && !frames.is_chunked;
+        let is_last = turn.draining || ends_with_close || !frames.body.is_over();
+        let date = &turn.desk.core.clock.date;
+        frames.closes = write_relayed(&mut frames.unsent, date, (request, is_last), answer);
+    }
+
+    fn frame(&mut self, data: &[u8]) {
+        self.frames.begin_piece(data.len());
+        self.frames.unsent.extend_from_slice(data);
+    }
+
+    /// Sends a long piece from where it is.
+    fn pass(&mut self, turn: &mut Turn<'_, M>, data: &[u8]) -> Result<(), Gone> {
+        let frames = &mut *self.frames;
+        frames.begin_piece(data.len());
+        let mut kept = data;
+        if data.len() > PASSED_ON_BYTES
+            && self.conn.transport.is_writable()
+            && turn.desk.core.is_unscheduled()
+        {
+            let first = frames.unsent().len();
+            let sent = self.conn.transport.send(turn.desk.machine, frames.unsent(), data)?;
+            turn.desk.core.counters.sends.add(sent as u64);
+            frames.sent(sent.min(first));
+            kept = &data[sent.saturating_sub(first)..];
+        }
+        frames.unsent.extend_from_slice(kept);
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        if self.frames.is_chunked {
+            let line_end: &[u8] = if self.frames.has_chunk { b"\r\n" } else { b"" };
+            self.frames.unsent.extend_from_slice(&[line_end, b"0\r\n\r\n"].concat());
+        }
+    }
+
+    fn unsent_bytes(&self) -> usize {
+        self.frames.unsent().len()
+    }
+
+    fn send(&mut self, turn: &mut Turn<'_, M>, rank_bytes: u64) -> Result<usize, Gone> {
+        let Some(allowed) = self.conn.ask_uplink(&mut turn.desk, rank_bytes) else { return Ok(0) };
+        self.conn.follow_schedule(&mut turn.desk, rank_bytes);
+        let unsent = self.frames.unsent();
+        let piece = &unsent[..unsent.len().min(allowed)];
+        let sent = self.conn.transport.send(turn.desk.machine, piece, &[])?;
+        let core = &mut *turn.desk.core;
+        core.counters.sends.add(sent as u64);
+        core.schedule.count_sent(self.conn.transport.band(), sent);
+        core.egress.spend(sent);
+        self.frames.sent(sent);
+        Ok(sent)
+    }
+}
 
 impl H1 {
     /// Begins a request that an upstream answers. `head` are its bytes.
@@ -30,37 +186,26 @@ impl H1 {
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
         (request, head): (&Request<'_>, &[u8]),
-        routed: &Routed,
+        routed: Routed,
     ) -> Flow {
-        if answers_itself(turn.desk.core, request, (routed, head)) {
+        let inbound = Inbound::of_head(request, head, "http");
+        let opening = RelayOpening { inbound, routed, opener: conn.opener, peer: conn.peer };
+        if opening.ends_here(turn.desk.core) {
             let answering = Answering::fresh(request, turn);
             let answering = if has_body(request) { answering.closing() } else { answering };
             return self.reply(conn, turn, answering, Response::methods());
         }
-        let opened = is_gathered(turn.desk.core, request, routed).and_then(|gathers| {
-            Ok((open(&mut turn.desk, conn, (request, head), (routed, gathers))?, gathers))
-        });
-        let (mut relay, gathers) = match opened {
-            Ok(opened) => opened,
+        match open(turn, &opening, |machine| conn.local_address(machine)) {
+            Ok(key) => {
+                conn.await_server();
+                self.phase = Phase::Relaying(key, Box::new(RelayFrames::new(request)));
+                Flow::Again
+            }
             Err(refusal) => {
                 let answering = Answering::fresh(request, turn);
-                return self.reply(conn, turn, answering, error_page(request, refusal));
+                self.reply(conn, turn, answering, error_page(request, refusal))
             }
-        };
-        let record = record(turn, request);
-        let key = turn.exchanges.insert_with(|key| {
-            if gathers {
-                let needs_head = request.body == Body::Chunked;
-                relay.body = BodyWay::Gathered(key, needs_head.then(|| head.into()));
-            }
-            Exchange { opener: conn.opener, record, state: State::Relaying(Box::new(relay)) }
-        });
-        if gathers {
-            turn.desk.core.spool.begin(HeldKey::Request(key), conn.opener.sharer());
         }
-        conn.await_server();
-        self.phase = Phase::Relaying(key);
-        Flow::Again
     }
 
     /// Continues a request that an upstream answers.
@@ -69,41 +214,12 @@ impl H1 {
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
         buffer: &mut [u8],
-        key: ExchangeKey,
+        (key, frames): (ExchangeKey, Box<RelayFrames>),
     ) -> Flow {
-        let (record, mut relay) = self.lend_relay(turn, key);
-        let pumped = match seek_script(conn, turn, &mut relay, key) {
-            Ok(()) => pump(conn, turn, buffer, (&mut relay, key)),
-            Err(pumped) => pumped,
-        };
-        self.after_pump(conn, turn, (key, record, relay), pumped)
-    }
-
-    fn lend_relay<M: Machine>(&mut self, turn: &mut Turn<'_, M>, key: ExchangeKey) -> (Record, Box<Relay>) {
-        self.lent = Some(key);
-        let Exchange { record, state, .. } = turn.exchanges.lend(key);
-        let State::Relaying(mut relay) = state else {
-            unreachable!("the Relaying phase has an exchange in the Relaying state")
-        };
-        relay.pace.pause(turn.desk.core.clock.ms());
-        *turn.blamed = Blamed::Line(relay.request.request().line.to_vec());
-        (record, relay)
-    }
-
-    /// Whether the rate of a client that reads the answer is to be checked now. Otherwise its server or its body is late.
-    pub(super) fn is_pace_due<M: Machine>(turn: &Turn<'_, M>, key: ExchangeKey) -> bool {
-        let relay = turn.exchanges.get(key).map(|exchange| &exchange.state);
-        matches!(relay, Some(State::Relaying(relay)) if relay.pace_due_ms <= turn.desk.core.clock.ms())
-    }
-
-    /// Notes when the rate of a client is checked next. Its server can be late before that.
-    pub(super) fn note_pace_due<S, M: Machine>(conn: &mut Conn<S>, turn: &mut Turn<'_, M>, key: ExchangeKey) {
-        let Some(Exchange { state: State::Relaying(relay), .. }) = turn.exchanges.get_mut(key) else {
-            return;
-        };
-        relay.pace_due_ms = conn.deadline_ms;
-        let answer_ms = turn.links.rules(relay.upstream).answer_ms;
-        conn.deadline_ms = conn.deadline_ms.min(relay.late_ms(answer_ms));
+        let mut lent = self.lend_relay(turn, (key, frames));
+        let mut client = H1Client { conn: &mut *conn, frames: &mut lent.frames };
+        let advanced = advance(&mut client, turn, buffer, &mut lent.relay);
+        self.advanced(conn, turn, lent, advanced)
     }
 
     /// Handles the deadline of a relayed request.
@@ -111,107 +227,105 @@ impl H1 {
         &mut self,
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
-        key: ExchangeKey,
     ) -> Flow {
-        self.phase = Phase::Idle;
-        let (record, mut relay) = self.lend_relay(turn, key);
-        let refusal = match (relay.awaits, relay.place) {
-            _ if relay.talk.wants_body() && relay.pace.is_late() => REQUEST_LATE,
-            // The gateway, which would know of the server, does not answer.
-            (Awaits::Link, LinkPlace::Has(_)) => NO_ANSWER,
-            (Awaits::Link, _) => UPSTREAM_BUSY,
-            (Awaits::Body, _) => REQUEST_LATE,
-            (Awaits::Helper, _) => SPOOL_FAILED,
-            (_, place) => {
-                if let (LinkPlace::Has(link), false) = (place, relay.talk.is_upgraded()) {
-                    blame(turn, &relay, link, TalkFailure("The server said nothing for too long"));
-                }
-                NO_ANSWER
-            }
+        let Phase::Relaying(key, frames) = std::mem::replace(&mut self.phase, Phase::Idle) else {
+            unreachable!("a relay is late in the Relaying phase only")
         };
-        // Nothing of it is of use any more.
-        relay.is_heard = false;
-        let pumped = if relay.reply.is_some() { Pumped::Cut } else { Pumped::Refused(refusal) };
-        self.after_pump(conn, turn, (key, record, relay), pumped)
+        let mut lent = self.lend_relay(turn, (key, frames));
+        let advanced = expire(turn, &mut lent.relay);
+        self.advanced(conn, turn, lent, advanced)
     }
 
-    fn after_pump<M: Machine>(
+    fn lend_relay<M: Machine>(
+        &mut self,
+        turn: &mut Turn<'_, M>,
+        (key, frames): (ExchangeKey, Box<RelayFrames>),
+    ) -> LentRelay {
+        self.lent = Some(key);
+        let Exchange { record, state, .. } = turn.exchanges.lend(key);
+        let State::Relaying(relay) = state else {
+            unreachable!("the Relaying phase has an exchange in the Relaying state")
+        };
+        *turn.blamed = Blamed::Line(relay.request.request().line.to_vec());
+        LentRelay { key, record, relay, frames }
+    }
+
+    fn advanced<M: Machine>(
         &mut self,
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
-        (key, record, mut relay): (ExchangeKey, Record, Box<Relay>),
-        pumped: Pumped,
+        lent: LentRelay,
+        advanced: Advance,
     ) -> Flow {
-        let verdict = match pumped {
-            Pumped::Blocked => Some(Verdict::Blocked),
-            Pumped::Yield => Some(Verdict::Yield),
+        let LentRelay { key, record, mut relay, mut frames } = lent;
+        let verdict = match advanced {
+            Advance::Blocked => {
+                await_relay(conn, turn, &relay, &mut frames);
+                Some(Verdict::Blocked)
+            }
+            Advance::Yield => Some(Verdict::Yield),
             _ => None,
         };
         if let Some(verdict) = verdict {
             let state = State::Relaying(relay);
             turn.exchanges.put_back(key, Exchange { opener: conn.opener, record, state });
-            self.phase = Phase::Relaying(key);
+            self.phase = Phase::Relaying(key, frames);
             return Flow::Over(verdict);
         }
-        leave_link(turn, &mut relay);
-        turn.desk.core.spool.end_all(key, &mut turn.desk.core.jobs);
+        leave(turn, &mut relay);
         conn.pace = None;
-        match pumped {
-            Pumped::Refused(refusal) => {
+        match advanced {
+            Advance::Refused(refusal) => {
                 let page = error_page(&relay.request.request(), refusal);
-                let is_last = relay.talk.wants_body();
                 let answering = Answering::kept(key, record, relay.request, turn);
-                let answering = if is_last { answering.closing() } else { answering };
+                let answering = if frames.body.is_over() { answering } else { answering.closing() };
                 self.reply(conn, turn, answering, page)
             }
-            Pumped::HandBack(request) => {
+            Advance::HandBack(request) => {
                 let state = State::Woken(Parked::new(*request), Wake::LookAgain);
                 turn.exchanges.put_back(key, Exchange { opener: conn.opener, record, state });
                 self.phase = Phase::Pending(key);
                 Flow::Again
             }
-            pumped => {
+            advanced => {
                 turn.exchanges.end_lent(key);
                 conn.leave_uplink(&mut turn.desk.core.egress);
+                let is_whole = matches!(advanced, Advance::Done);
                 let Some(reply) = relay.reply else {
                     record.note_end(&mut turn.desk, &conn.peer, (CLIENT_LEFT, 0, false));
                     return Flow::Over(Verdict::Close);
                 };
-                let is_whole = matches!(pumped, Pumped::Done);
                 if is_whole && reply.left_bytes.is_none() {
                     turn.desk.core.schedule.note_answer(reply.body_bytes);
                 }
                 record.note_end(&mut turn.desk, &conn.peer, (reply.status, reply.body_bytes, is_whole));
                 if !is_whole {
                     // A client that takes the end of the connection for that of the body gets a reset instead.
-                    let ends_with_close = !reply.is_chunked && reply.left_bytes.is_none();
+                    let ends_with_close = !frames.is_chunked && reply.left_bytes.is_none();
                     return Flow::Over(if ends_with_close { Verdict::Reset } else { Verdict::Close });
                 }
-                self.after_answer(conn, turn, reply.status, reply.closes)
+                self.after_answer(conn, turn, reply.status, frames.closes)
             }
         }
-    }
-
-    /// Leaves the link of a request whose connection is being dropped. Returns what the client got of the answer.
-    pub(super) fn leave_relay<M: Machine>(turn: &mut Turn<'_, M>, key: ExchangeKey) -> (Status, u64) {
-        let mut exchange = turn.exchanges.lend(key);
-        let mut sent = (CLIENT_LEFT, 0);
-        if let State::Relaying(relay) = &mut exchange.state {
-            leave_link(turn, relay);
-            turn.desk.core.spool.end_all(key, &mut turn.desk.core.jobs);
-            if let Some(reply) = &relay.reply {
-                sent = (reply.status, reply.body_bytes);
-            }
-        }
-        turn.exchanges.put_back(key, exchange);
-        sent
     }
 }
 
-/// Whether a request must not be forwarded any further (RFC 9110, section 7.6.2). An application of FastCGI is a part of
-/// this server.
-fn answers_itself<F>(core: &Core<F>, request: &Request<'_>, (routed, head): (&Routed, &[u8])) -> bool {
-    let upstream = routed.rules(core).upstream;
-    core.rules.upstreams[usize::from(upstream.0)].protocol == UpstreamProtocol::Http
-        && max_forwards(request, head) == Some(0)
+/// Decides until when a relayed request waits, and whether the rate at which its client reads is checked meanwhile.
+fn await_relay<M: Machine>(
+    conn: &mut Conn<M::Socket>,
+    turn: &mut Turn<'_, M>,
+    relay: &Relay,
+    frames: &mut RelayFrames,
+) {
+    // Otherwise the client waits for its turn at the uplink.
+    if relay.awaits == Awaits::Room && !conn.transport.is_writable() {
+        if conn.pace.is_none() {
+            let _ = conn.await_room(turn.desk.machine, turn.desk.core.clock.ms());
+            frames.pace_due_ms = conn.deadline_ms;
+        }
+        conn.deadline_ms = frames.pace_due_ms.min(relay.due_ms);
+    } else {
+        conn.await_server();
+        conn.deadline_ms = relay.due_ms;
+    }
 }

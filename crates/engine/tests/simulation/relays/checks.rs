@@ -7,6 +7,7 @@ use flash_engine::{ServerId, UpstreamId};
 
 use super::Relays;
 use super::application::Application;
+use super::lanes::Lane;
 use super::ledger::require;
 use super::visitor::Visitor;
 
@@ -74,7 +75,9 @@ impl Relays {
         require(counters.links.links == links, "leaks", || {
             format!("the engine has {} connections to servers, the servers {links}", counters.links.links)
         });
-        let clients = self.visitors.iter().map(|visitor| &visitor.client).chain([&self.hot]);
+        let of_connection = |visitor: &&Visitor| visitor.lane.as_ref().is_none_or(Lane::is_first);
+        let clients = self.visitors.iter().filter(of_connection).map(|visitor| &visitor.client);
+        let clients = clients.chain([&self.hot]);
         let clients = clients.filter(|client| !client.is_closed()).count();
         let sockets = self.world.machine.sockets_open.get();
         require(sockets == clients + self.applications.len(), "leaks", || {

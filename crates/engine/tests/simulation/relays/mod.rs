@@ -1,6 +1,7 @@
 //! Worlds with routes to applications, part of some seeds: clients that upload, read slowly, stall and leave;
 //! applications that answer in pieces, misbehave, close and are silent; a gateway that refuses, is late or never answers,
-//! and whose probes fail and succeed at random.
+//! and whose probes fail and succeed at random. Some clients have several requests on their way at once, on streams of one
+//! connection.
 //!
 //! Properties, each with the prefix `relay`:
 //!
@@ -38,6 +39,7 @@ mod checks;
 mod disk;
 mod framing;
 mod judge;
+mod lanes;
 mod ledger;
 mod plan;
 mod script;
@@ -61,6 +63,9 @@ use visitor::Visitor;
 
 /// The address that many clients share.
 const CROWD: [u8; 4] = [192, 0, 2, 1];
+
+/// Most requests that a client of several streams sends at once.
+const STREAMS_MAX: u64 = 4;
 
 /// One seed in this many has such a world.
 pub(crate) const ONE_IN: u64 = 2;
@@ -175,6 +180,9 @@ impl Relays {
         if self.visitors.len() >= self.plan.visitors || !self.rng.chance(self.plan.comes) {
             return;
         }
+        if self.rng.chance(self.plan.streams) {
+            return self.come_with_streams();
+        }
         let is_of_crowd = self.rng.chance(self.plan.crowd);
         self.world.only_address = is_of_crowd.then_some(CROWD.into());
         let client = self.world.connect();
@@ -188,6 +196,23 @@ impl Relays {
             self.ledger.asks.push(asked);
         }
         self.visitors.push(visitor);
+    }
+
+    /// A client of several streams comes. All of them have the address of the crowd, because their requests are on their way
+    /// at once.
+    fn come_with_streams(&mut self) {
+        self.world.only_address = Some(CROWD.into());
+        let client = self.world.connect_streams();
+        self.world.only_address = None;
+        for lane in lanes::lanes(self.rng.between(1, STREAMS_MAX) as u16) {
+            let ask = self.ledger.asks.len();
+            let (asked, bytes) = self.plan.ask_on_stream(&mut self.rng, ask);
+            let mut visitor = Visitor::new(client.clone(), self.judge.now_ms);
+            (visitor.is_of_crowd, visitor.lane) = (true, Some(lane));
+            visitor.push(ask, &bytes);
+            self.ledger.asks.push(asked);
+            self.visitors.push(visitor);
+        }
     }
 
     /// Everyone acts, then time passes.

@@ -40,6 +40,9 @@ const JOBS_OF_BODY: u64 = 28;
 /// The same of the look-up of a script.
 const JOBS_OF_SCRIPT: u64 = 2;
 
+/// Longest body of a request on a stream: all requests of a connection find room in its input.
+const STREAM_BODY_BYTES_MAX: u64 = 8_000;
+
 /// Scripts of an upstream.
 const SCRIPTS: usize = 4;
 
@@ -69,6 +72,8 @@ pub(super) struct Plan {
     odd_clients: u64,
     /// Percentage of clients that share one address.
     pub(super) crowd: u64,
+    /// Percentage of clients that send their requests on streams.
+    pub(super) streams: u64,
     /// Percentage of requests with a body.
     bodies: u64,
     body_bytes_max: usize,
@@ -109,6 +114,7 @@ impl Plan {
             })
         });
         let scripts = scripts.collect();
+        let crowd = rng.pick(&[0, 50, 90]);
         Self {
             upstreams,
             manners,
@@ -119,7 +125,8 @@ impl Plan {
             visitors: rng.between(3, 20) as usize,
             comes: rng.pick(&[15, 40, 90]),
             odd_clients: rng.pick(&[0, 30, 60]),
-            crowd: rng.pick(&[0, 50, 90]),
+            crowd,
+            streams: if crowd > 0 { rng.pick(&[0, 20, 60]) } else { 0 },
             bodies: rng.pick(&[20, 50, 80]),
             body_bytes_max: rng.pick(&[1_000, 60_000, 150_000, 400_000, 400_000]),
             streams_bodies: (0..count).map(|_| rng.chance(40)).collect(),
@@ -258,6 +265,35 @@ impl Plan {
         }
         let mut bytes = format!("{head}\r\n").into_bytes();
         bytes.extend_from_slice(&body);
+        (asked, bytes)
+    }
+
+    /// A request with this number for a stream, whose frame says where the body ends.
+    pub(super) fn ask_on_stream(&self, rng: &mut Rng, number: usize) -> (Asked, Vec<u8>) {
+        let upstream = rng.place(self.upstreams.len());
+        let has_body = rng.chance(self.bodies);
+        let method = if has_body { rng.pick(&["PUT", "POST"]) } else { rng.pick(&["GET", "GET", "HEAD"]) };
+        let mut asked = self.asked(upstream, method);
+        let path = self.path(rng, &mut asked, number);
+        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: h\r\n");
+        let mut body = Vec::new();
+        if has_body {
+            body = body_of(
+                number,
+                rng.between(1, STREAM_BODY_BYTES_MAX.min(self.body_bytes_max as u64)) as usize,
+            );
+            asked.body_bytes = body.len();
+            if rng.chance(60) {
+                head.push_str(&format!("Content-Length: {}\r\n", body.len()));
+            } else {
+                head.push_str("Transfer-Encoding: chunked\r\n");
+                let is_gathered = !self.streams_bodies[upstream] && self.spool_slots > 0;
+                if self.upstreams[upstream].protocol == UpstreamProtocol::FastCgi && !is_gathered {
+                    asked.refusal = Some(411);
+                }
+            }
+        }
+        let bytes = [head.as_bytes(), b"\r\n", &body].concat();
         (asked, bytes)
     }
 

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use super::framing::{Dechunker, byte_of};
 use super::judge::Judge;
+use super::lanes::{Lane, LaneEnd};
 use super::ledger::{GATHERED_BYTES, Ledger, require};
 use crate::machine::Client;
 use crate::machine::response::{Response, parse_head};
@@ -38,6 +39,8 @@ pub(super) struct Pending {
 /// A client.
 pub(super) struct Visitor {
     pub(super) client: Client,
+    /// Its stream, if it shares the connection with others.
+    pub(super) lane: Option<Lane>,
     /// It has the address of the crowd.
     pub(super) is_of_crowd: bool,
     pub(super) pending: VecDeque<Pending>,
@@ -74,6 +77,7 @@ impl Visitor {
     pub(super) fn new(client: Client, now_ms: u64) -> Self {
         Self {
             client,
+            lane: None,
             is_of_crowd: false,
             pending: VecDeque::new(),
             unsent: VecDeque::new(),
@@ -133,7 +137,10 @@ impl Visitor {
         }
         let waited = self.waits().is_some();
         let piece: Vec<u8> = self.unsent.drain(..count).collect();
-        self.client.send(piece);
+        match &self.lane {
+            Some(lane) => self.client.send(lane.frame(&piece)),
+            None => self.client.send(piece),
+        }
         self.sent_bytes += count;
         self.sent_ms = now_ms;
         if !waited {
@@ -163,14 +170,19 @@ impl Visitor {
         if self.is_over {
             return;
         }
-        let bytes = self.client.take_bytes();
+        let (bytes, end) = match &self.lane {
+            Some(lane) => lane.take(&self.client),
+            None => (self.client.take_bytes(), None),
+        };
         if !bytes.is_empty() {
             self.heard_ms = judge.now_ms;
         }
         self.inbox.extend_from_slice(&bytes);
         while self.read_head(ledger, judge) || self.read_body(ledger, judge) {}
-        if self.client.is_ended() {
-            self.hear_end(ledger, judge);
+        if end == Some(LaneEnd::Whole) && self.pending.is_empty() {
+            self.is_over = true;
+        } else if end.is_some() || self.client.is_ended() {
+            self.hear_end(ledger, judge, end == Some(LaneEnd::Aborted));
         }
     }
 
@@ -258,13 +270,17 @@ impl Visitor {
         self.note_front(ledger, judge.looked_ms);
     }
 
-    /// The server has closed the connection.
-    fn hear_end(&mut self, ledger: &mut Ledger, judge: &Judge) {
-        let was_reset = self.client.wire().was_reset;
+    /// The server has closed the connection, or ended the stream.
+    fn hear_end(&mut self, ledger: &mut Ledger, judge: &Judge, was_aborted: bool) {
+        let was_reset = self.client.wire().was_reset || was_aborted;
         if let Some(Answer { rest: Rest::UntilClose, .. }) = &self.answer
             && !was_reset
         {
             self.complete(ledger, judge);
+        }
+        if self.lane.is_some() && self.pending.is_empty() {
+            self.is_over = true;
+            return;
         }
         // A helper can fail to read what was gathered.
         let has_lost = |ask: usize| ledger.troubles[ledger.asks[ask].upstream].disk_ms >= self.front_ms;
@@ -291,7 +307,7 @@ impl Visitor {
             )
         });
         self.is_over = true;
-        if !self.client.is_closed() {
+        if !self.client.is_closed() && self.lane.is_none() {
             self.client.reset();
         }
     }

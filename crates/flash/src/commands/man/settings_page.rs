@@ -4,15 +4,16 @@
 
 use std::io;
 
-use clap_mangen::roff::{Roff, bold, roman};
+use clap_mangen::roff::Roff;
 use flash_server::config::options::OPTIONS;
 use flash_server::config::route_options::ROUTE_OPTIONS;
 use flash_server::config::{DefaultValue, Spec, Table};
 
-use super::{MANUAL, SOURCE, date, inlines};
+use super::{MANUAL, SOURCE, date, inlines, term};
 
 /// The name of the page's file.
 pub(super) const FILE_NAME: &str = "flash.toml.5";
+
 /// The page.
 pub(super) fn page() -> io::Result<Vec<u8>> {
     let mut roff = Roff::new();
@@ -70,12 +71,6 @@ fn section(roff: &mut Roff, heading: &str, paragraphs: &[&str]) {
         }
         roff.text(inlines(paragraph));
     }
-}
-
-fn term(roff: &mut Roff, name: &str, meaning: &str) {
-    roff.control("TP", []);
-    roff.text([bold(name)]);
-    roff.text(if meaning.contains('`') { inlines(meaning) } else { vec![roman(meaning)] });
 }
 
 /// The help, the value and the default of an option.

@@ -11,19 +11,13 @@ use crate::record::Outcome;
 
 impl Flow {
     /// A connection could not be made: one request fails for it, so that trying comes to an end.
-    pub(super) fn fail_first_waiting(&mut self, why: &io::Error, io: &mut Io<'_>, now_ns: u64) {
+    pub(super) fn fail_first_waiting(&mut self, why: &io::Error, io: &mut Io<'_>) {
         if let Some(request) = self.waiting.pop_front() {
-            self.fail_to_connect(request, why, io, now_ns);
+            self.fail_to_connect(request, why, io);
         }
     }
 
-    pub(super) fn fail_to_connect(
-        &mut self,
-        request: Request,
-        why: &io::Error,
-        io: &mut Io<'_>,
-        now_ns: u64,
-    ) {
+    pub(super) fn fail_to_connect(&mut self, request: Request, why: &io::Error, io: &mut Io<'_>) {
         use io::ErrorKind as Kind;
         let by_server = matches!(
             why.kind(),
@@ -41,18 +35,11 @@ impl Flow {
             });
         }
         let outcome = if by_server { Outcome::Refused } else { Outcome::LocalLimit };
-        self.finish(request, outcome, io, now_ns);
+        self.finish(request, outcome, io);
     }
 
     /// An answer is complete: its connection is free for the next request, or closed.
-    pub(super) fn answered(
-        &mut self,
-        token: u64,
-        outcome: Outcome,
-        reusable: bool,
-        io: &mut Io<'_>,
-        now_ns: u64,
-    ) {
+    pub(super) fn answered(&mut self, token: u64, outcome: Outcome, reusable: bool, io: &mut Io<'_>) {
         let Some(connection) = self.pool.connection(token) else {
             return;
         };
@@ -65,12 +52,12 @@ impl Flow {
             self.pool.put_idle(token);
         }
         if let Some(request) = request {
-            self.finish(request, outcome, io, now_ns);
+            self.finish(request, outcome, io);
         }
     }
 
     /// A connection that ended by itself, with the request that was on it.
-    pub(super) fn end(&mut self, token: u64, outcome: Outcome, io: &mut Io<'_>, now_ns: u64) {
+    pub(super) fn end(&mut self, token: u64, outcome: Outcome, io: &mut Io<'_>) {
         let Some(connection) = self.pool.connection(token) else {
             return;
         };
@@ -85,50 +72,50 @@ impl Flow {
             request.start_over();
             self.waiting.push_front(request);
         } else {
-            self.finish(request, outcome, io, now_ns);
+            self.finish(request, outcome, io);
         }
     }
 
     /// A user has waited long enough, and tries again if it may.
-    pub(super) fn give_up(&mut self, mut request: Request, io: &mut Io<'_>, now_ns: u64) {
+    pub(super) fn give_up(&mut self, mut request: Request, io: &mut Io<'_>) {
         let tries = request.record.tries;
         if tries > self.setup.retries_max || tries == u8::MAX {
-            return self.finish(request, Outcome::Aborted, io, now_ns);
+            return self.finish(request, Outcome::Aborted, io);
         }
         self.retried += 1;
         request.start_over();
         request.record.tries += 1;
-        request.tried_ns = now_ns;
+        request.tried_ns = io.now_ns;
         self.waiting.push_back(request);
-        self.advance(io, now_ns);
+        self.advance(io);
     }
 
     /// Passes the record on and lets the client go on.
-    pub(super) fn finish(&mut self, request: Request, outcome: Outcome, io: &mut Io<'_>, now_ns: u64) {
+    pub(super) fn finish(&mut self, request: Request, outcome: Outcome, io: &mut Io<'_>) {
         let mut record = request.record;
         record.outcome = outcome;
-        record.last_byte_ns = now_ns;
+        record.last_byte_ns = io.now_ns;
         self.outstanding -= 1;
         io.outbox.put(self.number, record, io.shared);
         let Pace::Closed { think_ns, .. } = self.pace else {
-            return self.think_of_next(outcome, io, now_ns);
+            return self.think_of_next(outcome, io);
         };
         let Some(client) = self.clients.get_mut(request.client as usize) else {
             return;
         };
         let wait_ns = client.finish(&record, think_ns);
         if wait_ns == 0 {
-            self.ready.push_back((request.client, now_ns));
+            self.ready.push_back((request.client, io.now_ns));
         } else {
-            self.wake_client(request.client, now_ns + wait_ns, io);
+            self.wake_client(request.client, io.now_ns + wait_ns, io);
         }
     }
 
     /// A user of an open loop comes back or leaves; one without an answer leaves.
-    fn think_of_next(&mut self, outcome: Outcome, io: &mut Io<'_>, now_ns: u64) {
+    fn think_of_next(&mut self, outcome: Outcome, io: &mut Io<'_>) {
         if outcome == Outcome::Answered
             && !self.closed
-            && let Some(due_ns) = self.demand.returns_ns(now_ns)
+            && let Some(due_ns) = self.demand.returns_ns(io.now_ns)
         {
             self.thinking += 1;
             io.timers.set(Timer { due_ns, token: self.pool.token(0), wake: Wake::User });

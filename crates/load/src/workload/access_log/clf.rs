@@ -46,27 +46,31 @@ const MONTHS: [&[u8]; 12] =
 
 /// Unix seconds of `10/Oct/2000:13:55:36 -0700`; none before 1970 or after 2106.
 fn unix_seconds(time: &[u8]) -> Option<u32> {
-    let is_form = time.len() == TIME_BYTES
-        && [(2, b'/'), (6, b'/'), (11, b':'), (14, b':'), (17, b':'), (20, b' ')]
-            .iter()
-            .all(|&(at, byte)| time[at] == byte);
-    if !is_form {
-        return None;
-    }
-    let field = |from, to, least, most| bounded(&time[from..to], least, most);
+    has_form(time, b"../.../....:..:..:.. .....").then_some(())?;
     let month = MONTHS.iter().position(|&name| name == &time[3..6])? as i64 + 1;
-    let year = field(7, 11, 1970, 2200)?;
-    let day = field(0, 2, 1, days_of(month, year))?;
-    // Second 60 is a leap second, which Unix time has not.
-    let [hour, minute, second] = [field(12, 14, 0, 23)?, field(15, 17, 0, 59)?, field(18, 20, 0, 60)?];
-    let zone_s = (field(22, 24, 0, 23)? * 60 + field(24, 26, 0, 59)?) * 60;
+    let local_s = seconds_since_1970([&time[7..11], &time[..2]], month, &time[12..20])?;
+    let zone_s = (bounded(&time[22..24], 0, 23)? * 60 + bounded(&time[24..26], 0, 59)?) * 60;
     let zone_s = match time[21] {
         b'+' => zone_s,
         b'-' => -zone_s,
         _ => return None,
     };
-    let local_s = days_since_1970(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second;
     u32::try_from(local_s - zone_s).ok()
+}
+
+/// Whether a text has the bytes of a form where that has no point.
+pub(super) fn has_form(text: &[u8], form: &[u8]) -> bool {
+    text.len() == form.len() && text.iter().zip(form).all(|(byte, form)| *form == b'.' || byte == form)
+}
+
+/// The seconds from the first of 1970 to a year and day, of a month, and a time such as `13:55:36`.
+pub(super) fn seconds_since_1970([year, day]: [&[u8]; 2], month: i64, clock: &[u8]) -> Option<i64> {
+    let year = bounded(year, 1970, 2200)?;
+    let day = bounded(day, 1, days_of(month, year))?;
+    let (hour, minute) = (bounded(&clock[..2], 0, 23)?, bounded(&clock[3..5], 0, 59)?);
+    // Second 60 is a leap second, which Unix time has not.
+    let second = bounded(&clock[6..8], 0, 60)?;
+    Some(days_since_1970(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second)
 }
 
 /// A whole number of digits alone, from `least` to `most`.
@@ -74,7 +78,7 @@ pub(super) fn bounded(digits: &[u8], least: u64, most: u64) -> Option<i64> {
     number(digits).filter(|value| (least..=most).contains(value)).map(|value| value as i64)
 }
 
-pub(super) fn days_of(month: i64, year: i64) -> u64 {
+fn days_of(month: i64, year: i64) -> u64 {
     match month {
         2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
         2 => 28,
@@ -85,7 +89,7 @@ pub(super) fn days_of(month: i64, year: i64) -> u64 {
 
 /// Days from the first of 1970, in the Gregorian calendar: years begin with March, so that the leap
 /// day is the last of its year.
-pub(super) fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
+fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let before_year = year * 365 + year / 4 - year / 100 + year / 400;
     // 719,468 days lie between the first of March of year 0 and 1970.

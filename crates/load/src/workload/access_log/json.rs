@@ -8,7 +8,7 @@
 use serde::Deserialize;
 
 use super::Entry;
-use super::clf::{answered, bounded, days_of, days_since_1970};
+use super::clf::{answered, bounded, has_form, seconds_since_1970};
 
 #[derive(Deserialize)]
 struct Line {
@@ -30,21 +30,9 @@ pub(super) fn parse(line: &[u8]) -> Result<Entry, &'static str> {
 
 /// Unix seconds of `2000-10-10T20:55:36Z`; none before 1970 or after 2106.
 fn unix_seconds(time: &[u8]) -> Option<u32> {
-    const FORM: &[u8] = b"....-..-..T..:..:..Z";
-    let is_form = time.len() == FORM.len()
-        && time
-            .iter()
-            .zip(FORM)
-            .all(|(byte, form)| if *form == b'.' { byte.is_ascii_digit() } else { byte == form });
-    if !is_form {
-        return None;
-    }
-    let year = bounded(&time[..4], 1970, 2200)?;
+    has_form(time, b"....-..-..T..:..:..Z").then_some(())?;
     let month = bounded(&time[5..7], 1, 12)?;
-    let day = bounded(&time[8..10], 1, days_of(month, year))?;
-    let [hour, minute, second] =
-        [bounded(&time[11..13], 0, 23)?, bounded(&time[14..16], 0, 59)?, bounded(&time[17..19], 0, 60)?];
-    u32::try_from(days_since_1970(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second).ok()
+    u32::try_from(seconds_since_1970([&time[..4], &time[8..10]], month, &time[11..19])?).ok()
 }
 
 #[cfg(test)]

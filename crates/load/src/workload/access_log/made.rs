@@ -19,7 +19,6 @@ use rand_distr::{Distribution, LogNormal, StandardNormal};
 use crate::workload::choice::Choice;
 use flash_kit::{Error, Result};
 
-/// The longest file.
 const FILE_BYTES_MAX: f64 = 4e6;
 /// The most files and requests; their times have to fit into one day.
 const FILES_MAX: usize = 1_000_000;
@@ -28,7 +27,6 @@ const REQUESTS_MAX: usize = 8_000_000;
 const SIGMA: f64 = 1.4;
 /// By how many such deviations popularity strays from length.
 const STRAY: f64 = 2.0;
-/// Requests in a second of the log.
 const REQUESTS_PER_S: usize = 100;
 
 /// The properties of a made-up log.

@@ -28,7 +28,6 @@ pub(crate) use replay::Replay;
 /// The most requests of a log; they take 12 bytes each while it is read and sorted, then 4.
 const REQUESTS_MAX: usize = 64 << 20;
 
-/// A request in a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     /// Unix seconds.
@@ -36,7 +35,6 @@ struct Entry {
     what: What,
 }
 
-/// The kind of a request in a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum What {
     /// To be replayed.
@@ -64,7 +62,6 @@ fn what_of(status: u16, file_bytes: u64, path: impl FnOnce() -> Option<Box<str>>
     path().map_or(What::NoPath, |path| What::Get { path, file_bytes })
 }
 
-/// A request of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Timed {
     /// Unix seconds.
@@ -105,7 +102,7 @@ impl AccessLog {
         self.requests.is_empty()
     }
 
-    /// Warnings about lines that were left out or odd, in words.
+    /// Warnings about lines that were left out or odd.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }

@@ -14,7 +14,6 @@ use crate::workload::lines::{Line, Lines, excerpt};
 use crate::workload::list::FILES_MAX;
 use flash_kit::{Error, Result};
 
-/// Malformed lines that are shown.
 const SHOWN: usize = 5;
 
 /// Reads at most this many lines or records of a log.
@@ -156,7 +155,7 @@ impl Reading {
         Ok(log)
     }
 
-    /// Warnings about lines that were not used, in words.
+    /// Warnings about lines that were not used.
     fn warnings(&self, name: &str) -> Vec<String> {
         let (unit, units) = (self.unit, self.units);
         let mut warnings = Vec::new();

@@ -18,7 +18,6 @@ pub(crate) struct Replay {
 #[derive(Clone, Copy, Debug)]
 struct Second {
     at_s: u32,
-    /// The index of its first request.
     first: u32,
 }
 
@@ -36,12 +35,10 @@ impl Replay {
         Self { path_ids: log.requests.iter().map(|request| request.path_id).collect(), seconds }
     }
 
-    /// How many requests there are.
     pub(crate) fn len(&self) -> u64 {
         self.path_ids.len() as u64
     }
 
-    /// The file of a request.
     pub(crate) fn path_id(&self, index: u64) -> Option<u32> {
         self.path_ids.get(usize::try_from(index).ok()?).copied()
     }

@@ -9,12 +9,10 @@
 
 use super::{Entry, What, what_of};
 
-/// Bytes of a record.
 pub(crate) const RECORD_BYTES: usize = 20;
 
 /// Methods by their numbers; 8 stands for any other.
 const METHODS: u8 = 9;
-/// GET's number.
 const GET: u8 = 0;
 /// Types of files by their numbers.
 const TYPES: u8 = 13;

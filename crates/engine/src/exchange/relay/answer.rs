@@ -1,0 +1,146 @@
+//! The answer of an upstream on its way to the client. The [spool](crate::spool) takes the bytes that the client does not
+//! take at once, so that a slow reader keeps no server busy. Called by [`pump`](super::pump).
+
+use flash_http::RequestBuf;
+use flash_http::answer::{Answer, HandBack};
+use flash_http::target::{decode_path, encode_path};
+
+use super::{Advance, Relay, RelayClient, RelayReply};
+use crate::exchange::Turn;
+use crate::handler::leads_to_script;
+use crate::limits::RECEIVE_BYTES;
+use crate::machine::Machine;
+use crate::slab::HeldKey;
+use crate::spool::{SpoolFull, Supply};
+use crate::transport::Gone;
+use crate::upstream::TalkFailure;
+
+const SCRIPT: TalkFailure = TalkFailure("The answer names a script instead of a file");
+const OUTSIDE: TalkFailure = TalkFailure("The answer names a file outside the site's root");
+
+/// The same request for a file that the upstream names.
+pub(super) fn hand_over<M: Machine>(
+    turn: &Turn<'_, M>,
+    relay: &Relay,
+    hand_back: &HandBack,
+) -> Result<RequestBuf, TalkFailure> {
+    let site = &turn.desk.core.rules.sites[usize::from(relay.site.0)];
+    let path = match hand_back {
+        HandBack::Path(path) => path.clone(),
+        HandBack::File(file) => {
+            let root = site.root.as_os_str().as_encoded_bytes();
+            let root = root.strip_suffix(b"/").unwrap_or(root);
+            let beneath = file.strip_prefix(root).filter(|rest| rest.starts_with(b"/"));
+            let beneath = beneath.ok_or(OUTSIDE)?;
+            encode_path(beneath).into_bytes()
+        }
+    };
+    let decoded = decode_path(&path, site.encoded_slash).map_err(|_| OUTSIDE)?;
+    if leads_to_script(site, &decoded) {
+        return Err(SCRIPT);
+    }
+    // If the body was not read, its rest follows on the connection.
+    let persists = !relay.talk.wants_body();
+    Ok(relay.request.for_path(&path, persists))
+}
+
+/// Begins the answer to the client.
+pub(super) fn begin_reply<M: Machine>(
+    client: &mut impl RelayClient<M>,
+    turn: &mut Turn<'_, M>,
+    relay: &mut Relay,
+    answer: &Answer,
+) {
+    client.begin(turn, &relay.request.request(), answer);
+    turn.desk.core.counters.heads_made += 1;
+    let reply = RelayReply::new(answer, relay.streams_answers);
+    // One of unknown length is counted at its end.
+    if let Some(bytes) = reply.left_bytes {
+        turn.desk.core.schedule.note_answer(bytes);
+    }
+    relay.reply = Some(reply);
+}
+
+/// Whether the spool has room for a piece of the answer that the client does not take yet. A helper then makes room.
+pub(super) fn has_room<M: Machine>(turn: &mut Turn<'_, M>, relay: &Relay) -> bool {
+    let Some(reply) = relay.reply.as_ref().filter(|reply| reply.gathers) else { return false };
+    let (core, body) = (&mut *turn.desk.core, HeldKey::Answer(relay.key));
+    if reply.gathered_bytes == 0 {
+        return core.spool.has_memory(relay.opener.sharer());
+    }
+    if core.spool.wants_write(body) {
+        // Without room in the file, the answer waits in memory, and then at its server.
+        let _ = core.spool.write(body, &mut core.jobs, core.clock.ms());
+    }
+    core.spool.has_room(body)
+}
+
+/// Takes a piece of the body: for the spool, if the client does not have everything before it.
+pub(super) fn take_answer<M: Machine>(
+    client: &mut impl RelayClient<M>,
+    turn: &mut Turn<'_, M>,
+    relay: &mut Relay,
+    (data, is_behind): (&[u8], bool),
+) -> Result<(), Gone> {
+    let Some(reply) = &mut relay.reply else { return Ok(()) };
+    if !is_behind {
+        reply.framed(data.len());
+        return client.pass(turn, data);
+    }
+    let (spool, body) = (&mut turn.desk.core.spool, HeldKey::Answer(relay.key));
+    if reply.gathered_bytes == 0 && !data.is_empty() {
+        reply.gathered_at = 0;
+        spool.begin(body, relay.opener.sharer());
+    }
+    reply.gathered_bytes += data.len() as u64;
+    spool.add(body, data);
+    Ok(())
+}
+
+/// Takes the next piece from the spool, once the piece before it was sent. Returns whether there is one.
+fn take_gathered<M: Machine>(
+    client: &mut impl RelayClient<M>,
+    turn: &mut Turn<'_, M>,
+    relay: &mut Relay,
+) -> Result<bool, Advance> {
+    let is_complete = relay.talk.is_over();
+    let Some(reply) = relay.reply.as_mut().filter(|reply| reply.gathered_bytes > 0) else { return Ok(false) };
+    let (core, body) = (&mut *turn.desk.core, HeldKey::Answer(relay.key));
+    let handed_over_bytes = core.handed_over.bytes();
+    let Supply::Bytes(bytes) = core.spool.part(body, reply.gathered_at) else {
+        let pace = (handed_over_bytes, core.clock.ms());
+        let read = core.spool.read(body, reply.gathered_at, &mut core.jobs, pace);
+        return read.map(|()| false).map_err(|SpoolFull| Advance::Cut);
+    };
+    let taken = bytes.len().min(RECEIVE_BYTES).min(turn.budget.bytes);
+    turn.budget.bytes -= taken;
+    reply.framed(taken);
+    client.frame(&bytes[..taken]);
+    reply.gathered_at += taken as u64;
+    reply.gathered_bytes -= taken as u64;
+    if reply.gathered_bytes == 0 {
+        core.spool.end(body, &mut core.jobs);
+    } else {
+        core.spool.forget(body, reply.gathered_at, &mut core.jobs);
+    }
+    if is_complete {
+        reply.end(client);
+    }
+    Ok(taken > 0)
+}
+
+/// Sends what the client has not got yet.
+pub(super) fn pass_on<M: Machine>(
+    client: &mut impl RelayClient<M>,
+    turn: &mut Turn<'_, M>,
+    relay: &mut Relay,
+) -> Result<bool, Advance> {
+    let is_empty = client.unsent_bytes() == 0;
+    if !client.is_writable() || is_empty && !take_gathered(client, turn, relay)? {
+        return Ok(false);
+    }
+    let Some(reply) = &relay.reply else { return Ok(false) };
+    let rank_bytes = reply.rank_bytes(client.unsent_bytes() as u64, relay.talk.is_over());
+    let sent = client.send(turn, rank_bytes).map_err(|Gone| Advance::Cut)?;
+    Ok(sent > 0)
+}

@@ -1,0 +1,349 @@
+//! A request that an upstream answers: its talk with a server, its link, and the answer on its way to the client.
+//!
+//! A wire opens the relay of a request ([`open()`]) and gives it a turn ([`advance`]) whenever the client, the server or a
+//! helper can continue. It passes itself as the [`RelayClient`]: it takes the request body out of its framing, and frames the
+//! answer. Everything else is decided here, for all wires: the link, which body is held back, deadlines, and where an
+//! answer waits that its client reads slowly.
+
+mod answer;
+mod open;
+mod pace;
+mod pump;
+mod script;
+mod upload;
+
+use std::sync::Arc;
+
+use flash_http::RequestBuf;
+use flash_http::answer::{Answer, AnswerBody};
+use flash_http::request::{Method, Request};
+use flash_http::response::Status;
+
+pub(crate) use open::{RelayOpening, open};
+pub(crate) use pump::{advance, expire, leave};
+
+use super::{Opener, Turn};
+use crate::caches::NameEntry;
+use crate::handler::Refusal;
+use crate::limits::TRIES_MAX;
+use crate::machine::{JobId, Machine};
+use crate::rules::{SiteId, UpstreamId};
+use crate::slab::ExchangeKey;
+use crate::transport::Gone;
+use crate::upstream::{FailedServers, LinkPlace, Seeker, Talk, TalkFailure};
+use pace::BodyPace;
+
+/// The client of a relayed request, as its wire shows it.
+pub(crate) trait RelayClient<M: Machine> {
+    /// Receives a part of the request body. Its data, without framing, is then at the front of `buffer`.
+    fn receive(&mut self, turn: &mut Turn<'_, M>, buffer: &mut [u8]) -> BodyPart;
+
+    /// Tells a client that waits for it to send the body (RFC 9110, section 10.1.1).
+    fn invite(&mut self, turn: &mut Turn<'_, M>) -> Result<(), Gone>;
+
+    /// Whether the client has closed its sending side.
+    fn is_hung_up(&self) -> bool;
+
+    /// Whether the client takes bytes of the answer now.
+    fn is_writable(&self) -> bool;
+
+    /// Frames the head of the answer.
+    fn begin(&mut self, turn: &mut Turn<'_, M>, request: &Request<'_>, answer: &Answer);
+
+    /// Frames data of the answer.
+    fn frame(&mut self, data: &[u8]);
+
+    /// Frames data of the answer, and can send it at once instead of copying it.
+    fn pass(&mut self, turn: &mut Turn<'_, M>, data: &[u8]) -> Result<(), Gone>;
+
+    /// Frames the end of the answer.
+    fn end(&mut self);
+
+    /// How many framed bytes were not sent yet.
+    fn unsent_bytes(&self) -> usize;
+
+    /// Sends framed bytes, and returns how many. The answer has this rank among those that wait for an uplink.
+    fn send(&mut self, turn: &mut Turn<'_, M>, rank_bytes: u64) -> Result<usize, Gone>;
+}
+
+/// The result of receiving a request body.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum BodyPart {
+    /// This many bytes of data, and whether they are the last.
+    Data { bytes: usize, is_last: bool },
+    /// There are none now.
+    Nothing,
+    /// The client sends no more. Or the server had no room for what it has sent (`is_stopped`).
+    End { is_stopped: bool },
+    /// The connection failed.
+    Gone,
+    /// The body is malformed.
+    Refused(Refusal),
+}
+
+/// How a turn of a relay ended.
+#[derive(Debug)]
+pub(crate) enum Advance {
+    /// It waits, at most until [`Relay::due_ms`].
+    Blocked,
+    /// It has used up its turn.
+    Yield,
+    /// All of the answer was sent.
+    Done,
+    /// The client gets no more of the answer, and must notice that it is not complete.
+    Cut,
+    Refused(Refusal),
+    /// The upstream wants this request to be answered with a file.
+    HandBack(Box<RequestBuf>),
+}
+
+/// Why a step could not be made.
+enum Stop {
+    Advance(Advance),
+    /// The server, or what it said, is at fault.
+    Failed(TalkFailure),
+}
+
+impl From<TalkFailure> for Stop {
+    fn from(failure: TalkFailure) -> Self {
+        Stop::Failed(failure)
+    }
+}
+
+impl From<Gone> for Stop {
+    fn from(_: Gone) -> Self {
+        Stop::Advance(Advance::Cut)
+    }
+}
+
+impl From<Advance> for Stop {
+    fn from(advance: Advance) -> Self {
+        Stop::Advance(advance)
+    }
+}
+
+/// A request that an upstream answers.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    /// The exchange that it is the state of, and whose.
+    key: ExchangeKey,
+    opener: Opener,
+    pub(crate) request: RequestBuf,
+    site: SiteId,
+    upstream: UpstreamId,
+    /// Whether its route passes answers on as they come.
+    streams_answers: bool,
+    talk: Talk,
+    pub(crate) script: ScriptSearch,
+    body: BodyWay,
+    /// Why a helper could not do its part; the answer is this page.
+    pub(crate) refused: Option<Refusal>,
+    place: LinkPlace,
+    /// The servers that have failed this request, and how often one has.
+    failed: FailedServers,
+    tries: u8,
+    /// Whether a link that was used before ended with this request on its way, so that it needs a new one.
+    needs_new: bool,
+    /// The answer, once its head is known.
+    pub(crate) reply: Option<RelayReply>,
+    /// Whether the client was told to send the body.
+    is_invited: bool,
+    /// Whether the client sends the body fast enough.
+    pace: BodyPace,
+    /// Whether the server still takes the request. One that does not can still answer.
+    is_heard: bool,
+    /// Who is waited for, and since when.
+    pub(crate) awaits: Awaits,
+    since_ms: u64,
+    /// Since when the server is waited for while the client reads what came before; None if nothing more is received.
+    hears_since_ms: Option<u64>,
+    /// When the wait ends, in milliseconds of the monotonic clock; `u64::MAX` for never. Whether a client reads fast enough
+    /// is its wire's question.
+    pub(crate) due_ms: u64,
+}
+
+/// How far the search for the script of a request has come, which must be a file before a server is asked to run it.
+#[derive(Debug)]
+pub(crate) enum ScriptSearch {
+    /// It was found, or the server has files of its own.
+    Over,
+    /// This path must be looked up.
+    Wanted(Box<[u8]>),
+    /// A helper looks it up.
+    AtHelper(JobId),
+    /// A helper has found this.
+    Found(Arc<NameEntry>),
+}
+
+impl ScriptSearch {
+    /// The job that looks it up.
+    pub(crate) fn job(&self) -> Option<JobId> {
+        if let ScriptSearch::AtHelper(job) = self { Some(*job) } else { None }
+    }
+}
+
+/// The way of a request body from the client to the server.
+#[derive(Debug)]
+pub(crate) enum BodyWay {
+    /// The server gets it while the client sends it; or there is none.
+    Streamed,
+    /// The [spool](crate::spool) takes it, and the request is sent to a server afterwards.
+    Gathered,
+    /// The spool has all of it.
+    Held,
+}
+
+/// Who a relayed request waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaits {
+    /// A link to a server.
+    Link,
+    /// A helper, which writes or reads a part of a body.
+    Helper,
+    /// The client, which sends the body.
+    Body,
+    /// The server.
+    Server,
+    /// The client, which reads the answer.
+    Room,
+}
+
+/// An answer on its way to the client.
+#[derive(Debug)]
+pub(crate) struct RelayReply {
+    pub(crate) status: Status,
+    /// Whether the spool takes what the client does not take at once.
+    gathers: bool,
+    /// The part of the body that the spool has: where it begins in the spool, and its length.
+    gathered_at: u64,
+    gathered_bytes: u64,
+    /// Bytes of the body that were passed on.
+    pub(crate) body_bytes: u64,
+    /// Bytes of the body that remain to be passed on, if it is known.
+    pub(crate) left_bytes: Option<u64>,
+    /// Whether the end was framed.
+    is_ended: bool,
+}
+
+impl Relay {
+    /// Its need for a link.
+    fn seeker(&self) -> Seeker {
+        let Self { key: holder, upstream, failed, needs_new, .. } = *self;
+        Seeker { upstream, holder, sharer: self.opener.sharer(), failed, needs_new }
+    }
+
+    /// Prepares another attempt after this server has failed. False if there is none: the answer has begun, a
+    /// part of the body is gone, or the server may have read the request, which could end the next server too. A server that
+    /// closes a link after an earlier request (`is_stale`) most likely has not: a request that does no harm twice (RFC 9110,
+    /// section 9.2.2; RFC 9112, section 9.3.1) gets one new link.
+    fn try_again(&mut self, failed: u16, is_stale: bool, now_ms: u64) -> bool {
+        let may_repeat = !self.talk.has_begun() || (is_stale && self.is_idempotent());
+        if self.tries >= TRIES_MAX || !may_repeat || self.reply.is_some() || !self.talk.begin_again() {
+            return false;
+        }
+        self.tries += 1;
+        self.needs_new |= is_stale;
+        self.failed.insert(failed);
+        self.since_ms = now_ms;
+        self.is_heard = true;
+        self.place = LinkPlace::None;
+        true
+    }
+
+    /// Prepares another attempt after one of `servers` has accepted no connection. False if there is
+    /// none: each server has failed the request.
+    fn try_other(&mut self, failed: u16, servers: usize, now_ms: u64) -> bool {
+        self.failed.insert(failed);
+        self.failed.len() < servers && self.try_again(failed, false, now_ms)
+    }
+
+    fn is_idempotent(&self) -> bool {
+        let request = self.request.request();
+        match request.method {
+            Method::Get | Method::Head | Method::Options => true,
+            Method::Known => [&b"PUT "[..], b"DELETE "].iter().any(|method| request.line.starts_with(method)),
+            Method::Unknown => false,
+        }
+    }
+
+    /// Notes that the server has sent or taken something.
+    fn note_heard(&mut self, now_ms: u64) {
+        self.hears_since_ms = self.hears_since_ms.map(|_| now_ms);
+    }
+
+    /// When the server has been silent for too long while the client reads what came before, or the client has sent too
+    /// little of the body meanwhile.
+    fn late_ms(&self, answer_ms: u64) -> u64 {
+        let silent_ms = self.hears_since_ms.map_or(u64::MAX, |since_ms| since_ms.saturating_add(answer_ms));
+        silent_ms.min(self.pace.due_ms())
+    }
+
+    /// Whether nothing but the client holds up the body.
+    fn is_ready_for_body(&self) -> bool {
+        let takes_body = self.talk.wants_body() && !self.talk.is_upgraded() && !self.talk.is_over();
+        takes_body && self.is_heard && self.talk.is_all_sent()
+    }
+
+    /// Notes who is waited for. The time of a wait begins anew when someone else is waited for, and when there
+    /// was progress.
+    fn await_from(&mut self, awaits: Awaits, has_progressed: bool, now_ms: u64) {
+        if has_progressed || awaits != self.awaits {
+            self.since_ms = now_ms;
+        }
+        self.awaits = awaits;
+    }
+
+    /// Waits until this time at most.
+    fn block(&mut self, due_ms: u64) -> Advance {
+        self.due_ms = due_ms;
+        Advance::Blocked
+    }
+
+    /// Whether the client does not have all of what the server has sent.
+    fn is_behind<M: Machine>(&self, client: &impl RelayClient<M>) -> bool {
+        self.reply.as_ref().is_some_and(|reply| reply.gathered_bytes > 0 || client.unsent_bytes() > 0)
+    }
+}
+
+impl RelayReply {
+    fn new(answer: &Answer, streams: bool) -> Self {
+        let left_bytes = match answer.body {
+            AnswerBody::Length(bytes) => Some(bytes),
+            AnswerBody::None => Some(0),
+            AnswerBody::Chunked | AnswerBody::UntilEnd | AnswerBody::Upgraded => None,
+        };
+        Self {
+            status: answer.status,
+            gathers: !streams && answer.body != AnswerBody::Upgraded && !answer.is_stream,
+            gathered_at: 0,
+            gathered_bytes: 0,
+            body_bytes: 0,
+            left_bytes,
+            is_ended: false,
+        }
+    }
+
+    /// Notes that data of the body is framed.
+    fn framed(&mut self, data_bytes: usize) {
+        self.body_bytes += data_bytes as u64;
+        self.left_bytes = self.left_bytes.map(|left| left.saturating_sub(data_bytes as u64));
+    }
+
+    /// Frames the end of the body, once nothing of it is in the spool.
+    fn end<M: Machine>(&mut self, client: &mut impl RelayClient<M>) {
+        if self.gathered_bytes == 0 && !std::mem::replace(&mut self.is_ended, true) {
+            client.end();
+        }
+    }
+
+    /// How urgent its next bytes are, of which the client has not got this many: the bytes that it has left, the fewest
+    /// first. While the server has not said how many there are, those that were sent count instead, as in
+    /// least-attained-service scheduling: short answers go first, and a long one loses its urgency.
+    fn rank_bytes(&self, unsent: u64, is_complete: bool) -> u64 {
+        match self.left_bytes {
+            Some(left) => left.saturating_add(unsent),
+            None if is_complete => self.gathered_bytes + unsent,
+            None => self.body_bytes.saturating_sub(unsent),
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! Moves the bytes of a request that an upstream answers, in both directions, until nothing more can be moved. The spool
+//! takes what the client does not take, and the server is free once it has answered. Where the spool has no room, and in
+//! the other direction, at most one piece is held, so a slow reader slows its sender down. Called by the wires.
+
+use super::answer::{begin_reply, hand_over, has_room, pass_on, take_answer};
+use super::script::seek_script;
+use super::upload::{gather, give_held, take_body};
+use super::{Advance, Awaits, BodyWay, Relay, RelayClient, Stop};
+use crate::exchange::Turn;
+use crate::handler::{BAD_ANSWER, EXHAUSTED, NO_ANSWER, NO_LINK, REQUEST_LATE, SPOOL_FAILED, UPSTREAM_BUSY};
+use crate::limits::GATEWAY_LATE_MS;
+use crate::machine::Machine;
+use crate::slab::{HeldKey, Key};
+use crate::transport::{Gone, Readiness, Received};
+use crate::upstream::{LinkPlace, NoLink, Sought, TalkFailure};
+
+/// Gives a relay a turn: moves bytes until nothing more can be moved, or the turn is over.
+pub(crate) fn advance<M: Machine>(
+    client: &mut impl RelayClient<M>,
+    turn: &mut Turn<'_, M>,
+    buffer: &mut [u8],
+    relay: &mut Relay,
+) -> Advance {
+    relay.pace.pause(turn.desk.core.clock.ms());
+    let ready = seek_script(turn, relay).and_then(|()| gather(client, turn, buffer, relay));
+    match ready.and_then(|()| pump(client, turn, buffer, relay)) {
+        Ok(()) => Advance::Done,
+        Err(advance) => advance,
+    }
+}
+
+/// Returns once all of the answer was sent.
+fn pump<M: Machine>(
+    client: &mut impl RelayClient<M>,
+    turn: &mut Turn<'_, M>,
+    buffer: &mut [u8],
+    relay: &mut Relay,
+) -> Result<(), Advance> {
+    let mut has_progressed = false;
+    while !relay.talk.is_over() {
+        let (link, was_used) = find_link(client, turn, relay)?;
+        match step(client, turn, buffer, relay, link) {
+            Ok(true) => has_progressed = true,
+            Ok(false) => return Err(settle(client, turn, relay, link, has_progressed)),
+            Err(Stop::Advance(advance)) => return Err(advance),
+            Err(Stop::Failed(failure)) => {
+                fail(turn, relay, (link, was_used), failure)?;
+                continue;
+            }
+        }
+        if turn.budget.bytes == 0 && !relay.talk.is_over() {
+            // The next turn does not know of this progress.
+            relay.since_ms = turn.desk.core.clock.ms();
+            relay.note_heard(relay.since_ms);
+            return Err(Advance::Yield);
+        }
+    }
+    // The server is free, whatever the client has read until now.
+    leave_link(turn, relay);
+    turn.desk.core.spool.end(HeldKey::Request(relay.key), &mut turn.desk.core.jobs);
+    relay.hears_since_ms = None;
+    send_rest(client, turn, relay)
+}
+
+/// Sends the rest of an answer that the server has completed.
+fn send_rest<M: Machine>(
+    client: &mut impl RelayClient<M>,
+    turn: &mut Turn<'_, M>,
+    relay: &mut Relay,
+) -> Result<(), Advance> {
+    let mut has_progressed = false;
+    while !relay.reply.as_ref().is_none_or(|reply| reply.is_ended) || client.unsent_bytes() > 0 {
+        if turn.budget.bytes == 0 {
+            return Err(Advance::Yield);
+        }
+        if !pass_on(client, turn, relay)? {
+            return Err(await_client(client, turn, relay, false, has_progressed));
+        }
+        has_progressed = true;
+    }
+    Ok(())
+}
+
+/// The link of a request, and whether an earlier request has used it.
+fn find_link<M: Machine>(
+    client: &impl RelayClient<M>,
+    turn: &mut Turn<'_, M>,
+    relay: &mut Relay,
+) -> Result<(Key, bool), Advance> {
+    let now_ms = turn.desk.core.clock.ms();
+    loop {
+        let seeker = relay.seeker();
+        match turn.links.seek(turn.desk.machine, seeker, &mut relay.place, now_ms) {
+            Sought::Linked { link, was_used } => return Ok((link, was_used)),
+            Sought::Full => return Err(Advance::Refused(UPSTREAM_BUSY)),
+            Sought::Failed(server, why) => {
+                let servers = turn.links.rules(relay.upstream).servers.len();
+                if !relay.try_other(server.server, servers, now_ms) {
+                    let refusal = match why {
+                        NoLink::Refused => NO_LINK,
+                        NoLink::Late => NO_ANSWER,
+                        NoLink::OwnFault => EXHAUSTED,
+                    };
+                    return Err(Advance::Refused(refusal));
+                }
+            }
+            Sought::Waits if client.is_hung_up() && !relay.talk.wants_body() => return Err(Advance::Cut),
+            Sought::Waits => {
+                relay.await_from(Awaits::Link, false, now_ms);
+                let connect_ms = turn.links.rules(relay.upstream).connect_ms;
+                // The gateway has the same deadline for each server, and reports it unless it is in trouble itself.
+                let is_asked = matches!(relay.place, LinkPlace::Has(_));
+                let late_ms = if is_asked { GATEWAY_LATE_MS } else { 0 };
+                return Err(relay.block(relay.since_ms + connect_ms + late_ms));
+            }
+        }
+    }
+}
+
+/// Moves one piece in each direction. Returns whether anything was moved.
+fn step<M: Machine>(
+    client: &mut impl RelayClient<M>,
+    turn: &mut Turn<'_, M>,
+    buffer: &mut [u8],
+    relay: &mut Relay,
+    link: Key,
+) -> Result<bool, Stop> {
+    let has_taken = take_body(client, turn, buffer, relay, link)? | give_held(turn, relay)?;
+    let has_said = say(turn, relay, link);
+    let has_heard = hear(client, turn, buffer, relay, link)?;
+    if has_taken | has_said | has_heard {
+        relay.note_heard(turn.desk.core.clock.ms());
+    }
+    let has_passed = pass_on(client, turn, relay)?;
+    Ok(has_taken | has_said | has_heard | has_passed)
+}
+
+/// Sends the request to the server.
+fn say<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay, link: Key) -> bool {
+    let Some(transport) = turn.links.transport(link) else { return false };
+    if !relay.is_heard || relay.talk.is_all_sent() || !transport.is_writable() {
+        return false;
+    }
+    let (first, second) = relay.talk.unsent();
+    match transport.send(turn.desk.machine, first, second) {
+        Ok(sent) => {
+            relay.talk.sent(sent);
+            sent > 0
+        }
+        // Its answer can be there already.
+        Err(Gone) => {
+            relay.is_heard = false;
+            transport.suspect(Readiness { readable: true, ..Readiness::default() });
+            true
+        }
+    }
+}
+
+/// Whether a piece of the answer can be received: once the client has the piece before it, or while the spool can take
+/// what the client does not take.
+fn may_hear<M: Machine>(client: &impl RelayClient<M>, turn: &mut Turn<'_, M>, relay: &Relay) -> bool {
+    if !relay.is_behind(client) {
+        return true;
+    }
+    let is_read = client.unsent_bytes() == 0 && turn.desk.core.spool.is_reading(HeldKey::Answer(relay.key));
+    let is_taken = client.is_writable() && !is_read;
+    !is_taken && has_room(turn, relay)
+}
+
+/// Receives a piece of the answer.
+fn hear<M: Machine>(
+    client: &mut impl RelayClient<M>,
+    turn: &mut Turn<'_, M>,
+    buffer: &mut [u8],
+    relay: &mut Relay,
+    link: Key,
+) -> Result<bool, Stop> {
+    let is_behind = relay.is_behind(client);
+    if relay.talk.is_over() || !may_hear(client, turn, relay) {
+        return Ok(false);
+    }
+    let Some(transport) = turn.links.transport(link) else { return Ok(false) };
+    let filled = match transport.receive(turn.desk.machine, buffer) {
+        Received::Bytes(bytes) => bytes,
+        Received::Nothing => return Ok(false),
+        Received::End => {
+            relay.talk.hear_end()?;
+            relay.reply.iter_mut().for_each(|reply| reply.end(client));
+            return Ok(true);
+        }
+        Received::Failed => return Err(TalkFailure("The server reset the connection").into()),
+    };
+    turn.budget.bytes = turn.budget.bytes.saturating_sub(filled);
+    let heard = relay.talk.hear(&mut buffer[..filled])?;
+    if let Some(answer) = heard.head {
+        if let Some(server) = turn.links.server_of(link) {
+            turn.links.note_success(server);
+        }
+        if let Some(hand_back) = &answer.hand_back {
+            let request = hand_over(turn, relay, hand_back)?;
+            return Err(Advance::HandBack(Box::new(request)).into());
+        }
+        begin_reply(client, turn, relay, &answer);
+    }
+    take_answer(client, turn, relay, (&buffer[..heard.data_bytes], is_behind))?;
+    if relay.talk.is_over() {
+        relay.reply.iter_mut().for_each(|reply| reply.end(client));
+    }
+    Ok(true)
+}
+
+/// Decides whom the request waits for, and until when.
+fn settle<M: Machine>(
+    client: &impl RelayClient<M>,
+    turn: &mut Turn<'_, M>,
+    relay: &mut Relay,
+    link: Key,
+    has_progressed: bool,
+) -> Advance {
+    let now_ms = turn.desk.core.clock.ms();
+    if relay.is_behind(client) {
+        let hears = has_room(turn, relay);
+        return await_client(client, turn, relay, hears, has_progressed);
+    }
+    let heard_ms = relay.hears_since_ms.take();
+    // A client that closes its sending side while the server is slow has left: one that does only that is very rare.
+    if client.is_hung_up() && !relay.talk.wants_body() && !relay.talk.is_upgraded() {
+        return Advance::Cut;
+    }
+    let server_is_slow = turn.links.transport(link).is_some_and(|transport| !transport.is_writable());
+    let is_heard_out = relay.talk.is_all_sent() || !server_is_slow;
+    let awaits_body = relay.talk.wants_body() && relay.is_heard && !relay.talk.is_upgraded() && is_heard_out;
+    if matches!(relay.body, BodyWay::Held) && turn.desk.core.spool.is_busy(HeldKey::Request(relay.key)) {
+        relay.await_from(Awaits::Helper, has_progressed, now_ms);
+        return relay.block(u64::MAX);
+    }
+    let limit_ms = if awaits_body {
+        relay.await_from(Awaits::Body, has_progressed, now_ms);
+        relay.pace.wait(now_ms);
+        turn.desk.core.rules.timeouts.head_ms
+    } else {
+        relay.await_from(Awaits::Server, has_progressed, now_ms);
+        // Its silence began while the client read.
+        relay.since_ms = heard_ms.unwrap_or(relay.since_ms);
+        turn.links.rules(relay.upstream).answer_ms
+    };
+    relay.block((relay.since_ms + limit_ms).min(relay.pace.due_ms()))
+}
+
+/// Waits for a client that does not have all of what the server has sent, and decides until when its server is waited for,
+/// if that is heard meanwhile.
+fn await_client<M: Machine>(
+    client: &impl RelayClient<M>,
+    turn: &mut Turn<'_, M>,
+    relay: &mut Relay,
+    hears: bool,
+    has_progressed: bool,
+) -> Advance {
+    let now_ms = turn.desk.core.clock.ms();
+    relay.hears_since_ms = hears.then(|| relay.hears_since_ms.unwrap_or(now_ms));
+    let is_read = client.unsent_bytes() == 0 && turn.desk.core.spool.is_reading(HeldKey::Answer(relay.key));
+    relay.await_from(if is_read { Awaits::Helper } else { Awaits::Room }, has_progressed, now_ms);
+    let answer_ms = turn.links.rules(relay.upstream).answer_ms;
+    if relay.is_ready_for_body() {
+        relay.pace.wait(now_ms);
+    }
+    relay.block(relay.late_ms(answer_ms))
+}
+
+/// Ends the wait of a relay whose time is up.
+pub(crate) fn expire<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) -> Advance {
+    relay.pace.pause(turn.desk.core.clock.ms());
+    let refusal = match (relay.awaits, relay.place) {
+        _ if relay.talk.wants_body() && relay.pace.is_late() => REQUEST_LATE,
+        // The gateway, which would know of the server, does not answer.
+        (Awaits::Link, LinkPlace::Has(_)) => NO_ANSWER,
+        (Awaits::Link, _) => UPSTREAM_BUSY,
+        (Awaits::Body, _) => REQUEST_LATE,
+        (Awaits::Helper, _) => SPOOL_FAILED,
+        (_, place) => {
+            if let (LinkPlace::Has(link), false) = (place, relay.talk.is_upgraded()) {
+                blame(turn, relay, link, TalkFailure("The server said nothing for too long"));
+            }
+            NO_ANSWER
+        }
+    };
+    // Nothing of it is of use any more.
+    relay.is_heard = false;
+    if relay.reply.is_some() { Advance::Cut } else { Advance::Refused(refusal) }
+}
+
+/// Handles a failure of the server. Returns if the request is tried again.
+fn fail<M: Machine>(
+    turn: &mut Turn<'_, M>,
+    relay: &mut Relay,
+    (link, was_used): (Key, bool),
+    failure: TalkFailure,
+) -> Result<(), Advance> {
+    if relay.talk.is_upgraded() {
+        return Err(Advance::Cut);
+    }
+    // A server closes an idle connection when it likes, also while the next request is on its way.
+    let is_stale = was_used && relay.talk.has_heard_nothing();
+    if !is_stale {
+        blame(turn, relay, link, failure);
+    }
+    let server = turn.links.server_of(link);
+    let now_ms = turn.desk.core.clock.ms();
+    relay.is_heard = false;
+    report_said(turn, relay, link);
+    relay.place = LinkPlace::None;
+    turn.links.discard(turn.desk.machine, link, now_ms);
+    if server.is_some_and(|server| relay.try_again(server.server, is_stale, now_ms)) {
+        return Ok(());
+    }
+    Err(if relay.reply.is_some() { Advance::Cut } else { Advance::Refused(BAD_ANSWER) })
+}
+
+/// Counts a failure of the server of a link, and reports it.
+fn blame<M: Machine>(turn: &mut Turn<'_, M>, relay: &Relay, link: Key, failure: TalkFailure) {
+    let Some(server) = turn.links.server_of(link) else { return };
+    let now_ms = turn.desk.core.clock.ms();
+    turn.links.note_failure(server, now_ms);
+    let request = relay.request.request();
+    if let Some(report) = turn.links.complaint(server, failure.0, Some(request.line), now_ms) {
+        turn.desk.machine.report(&report);
+    }
+}
+
+/// Reports the standard error of a FastCGI application.
+fn report_said<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay, link: Key) {
+    let said = std::mem::take(&mut relay.talk.said);
+    let Some(server) = turn.links.server_of(link).filter(|_| !said.is_empty()) else { return };
+    if let Some(report) = turn.links.report_said(server, &said, turn.desk.core.clock.ms()) {
+        turn.desk.machine.report(&report);
+    }
+}
+
+/// Leaves the link, for the next request if it is in order.
+fn leave_link<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) {
+    let now_ms = turn.desk.core.clock.ms();
+    if let LinkPlace::Has(link) = relay.place {
+        report_said(turn, relay, link);
+    }
+    match std::mem::replace(&mut relay.place, LinkPlace::None) {
+        LinkPlace::Has(link) if relay.is_heard && relay.talk.leaves_link_usable() => {
+            turn.links.release(turn.desk.machine, link, now_ms);
+        }
+        place => turn.links.leave(turn.desk.machine, relay.upstream, place, now_ms),
+    }
+}
+
+/// Leaves everything that a relay holds: its link, and the bodies in the spool.
+pub(crate) fn leave<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) {
+    leave_link(turn, relay);
+    turn.desk.core.spool.end_all(relay.key, &mut turn.desk.core.jobs);
+}

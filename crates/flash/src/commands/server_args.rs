@@ -1,0 +1,134 @@
+//! The servers that `flash compare` and `flash interfere` measure, and the place of those that they start.
+//!
+//! Both flatten [`ServerArgs`]. Must not measure anything.
+
+use std::path::PathBuf;
+
+use flash_kit::{Error, Result};
+use flash_lab::testbed::{Peer, Peers, Wishes, read_peers, ready_made, ready_made_names};
+use flash_units::parse_memory_bytes;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ServerArgs {
+    /// File that describes how to start servers
+    #[arg(long = "servers", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    file: Option<PathBuf>,
+
+    /// Memory limit of a started server, including its page cache [default: none]
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory_bytes, help_heading = "Testbed")]
+    memory: Option<u64>,
+
+    /// Disk reads per second allowed to a started server [default: unlimited]
+    #[arg(long, value_name = "N", help_heading = "Testbed")]
+    reads: Option<u32>,
+
+    /// Core of a started server [default: one that the load generator does not use]
+    #[arg(long, value_name = "N", help_heading = "Testbed")]
+    server_core: Option<usize>,
+}
+
+/// The servers to measure, and what those that are started may use.
+pub(super) struct Servers {
+    pub(super) servers: Vec<Peer>,
+    pub(super) wishes: Wishes,
+}
+
+impl ServerArgs {
+    /// The servers of these names; all of the file's if none is named. `cores` are those of the load generator: without
+    /// any it gets some here, apart from that of a started server.
+    pub(super) fn choose(self, names: &[String], cores: &mut Vec<usize>) -> Result<Servers> {
+        let file = self.file.as_deref().map(read_peers).transpose()?.unwrap_or_default();
+        let servers = chosen(names, &file)?;
+        let mut wishes = file.wishes;
+        wishes.memory_bytes = self.memory.or(wishes.memory_bytes);
+        wishes.reads_per_s = self.reads.or(wishes.reads_per_s);
+        wishes.core = self.server_core.or(wishes.core);
+        if cores.is_empty() {
+            cores.extend(wishes.load_core);
+        }
+        let mut servers = Servers { servers, wishes };
+        if servers.is_any_started() {
+            keep_apart(&mut servers.wishes.core, cores);
+        }
+        Ok(servers)
+    }
+}
+
+impl Servers {
+    /// Whether one of them is started here.
+    pub(super) fn is_any_started(&self) -> bool {
+        self.servers.iter().any(|server| server.url().is_none())
+    }
+
+    /// Refuses started servers without a folder to serve.
+    pub(super) fn need(&self, root: Option<PathBuf>) -> Result<Option<PathBuf>> {
+        match root {
+            None if self.is_any_started() => {
+                Err(Error::usage("started servers need files to serve: give --files DIR"))
+            }
+            root => Ok(root),
+        }
+    }
+}
+
+/// Gives a started server and the load generator separate cores, if there are several and the user chose none.
+pub(super) fn keep_apart(server: &mut Option<usize>, generator: &mut Vec<usize>) {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    if cores == 1 {
+        return;
+    }
+    let server = server.get_or_insert_with(|| (0..cores).find(|core| !generator.contains(core)).unwrap_or(0));
+    if generator.is_empty() {
+        generator.extend((0..cores).filter(|core| core != server));
+    }
+}
+
+/// The servers named on the command line, or all servers of the file if none is named.
+fn chosen(names: &[String], file: &Peers) -> Result<Vec<Peer>> {
+    if names.is_empty() && file.servers.is_empty() {
+        return Err(Error::usage(
+            "no servers: give NAME=URL, the name of a built-in server, or --servers FILE",
+        ));
+    }
+    if names.is_empty() {
+        return Ok(file.servers.clone());
+    }
+    names.iter().map(|name| server(name, file)).collect()
+}
+
+fn server(word: &str, file: &Peers) -> Result<Peer> {
+    if word.contains("://") && !word.split_once("://").is_some_and(|(before, _)| before.contains('=')) {
+        return Ok(Peer::elsewhere("server", word, None));
+    }
+    if let Some((name, url)) = word.split_once('=') {
+        return Ok(Peer::elsewhere(name, url, None));
+    }
+    let of_file = file.servers.iter().find(|peer| peer.name == word).cloned();
+    of_file.or_else(|| ready_made(word)).ok_or_else(|| {
+        let there: Vec<&str> =
+            file.servers.iter().map(|peer| peer.name.as_str()).chain(ready_made_names()).collect();
+        Error::usage(format!("no server '{word}': write NAME=URL, or one of {}", there.join(", ")))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_and_the_generator_are_kept_apart() {
+        let apart = |mut server, mut generator| {
+            keep_apart(&mut server, &mut generator);
+            (server, generator)
+        };
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        if cores == 1 {
+            assert_eq!(apart(None, vec![]), (None, vec![]));
+            return;
+        }
+        assert_eq!(apart(None, vec![]), (Some(0), (1..cores).collect()));
+        assert_eq!(apart(None, vec![0]), (Some(1), vec![0]));
+        let (server, generator) = apart(Some(1), vec![]);
+        assert!(server == Some(1) && !generator.contains(&1) && generator.len() == cores - 1);
+    }
+}
