@@ -14,7 +14,7 @@ use crate::codec::{decode, send};
 /// Size of the longest message in bytes.
 pub const MESSAGE_BYTES_MAX: usize = HAND_OVER_BYTES_MAX as usize + 16 * 1024;
 
-/// Sends a task to a helper. `aside` is the file of a [`Task::Close`]. Errors: any of [`channel::send`].
+/// Sends a task to a helper. `aside` is the file of a [`Task::Close`]. Errors: any of [`flash_prompt::channel::send`].
 pub fn send_task<F: AsFd>(
     channel: impl AsFd,
     id: JobId,
@@ -47,7 +47,7 @@ pub fn decode_task(bytes: &[u8], descriptors: &mut Vec<OwnedFd>) -> Option<(JobI
     is_in_bounds.then_some((id, task))
 }
 
-/// Sends the outcome of a job. Errors: any of [`channel::send`].
+/// Sends the outcome of a job. Errors: any of [`flash_prompt::channel::send`].
 pub fn send_outcome(channel: impl AsFd, id: JobId, outcome: &Outcome<OwnedFd>) -> io::Result<()> {
     let descriptors: Vec<_> = outcome.files().map(AsFd::as_fd).collect();
     send(channel, &(id, outcome), &descriptors)

@@ -11,7 +11,7 @@ pub const ANSWER_BYTES_MAX: usize = 1 + 10 + 5;
 pub const NOTICES_MAX: usize = LIST_BYTES_MAX / NOTICE_BYTES;
 /// Maximum number of leaving slots in one message.
 pub const LEAVING_MAX: usize = LIST_BYTES_MAX / 5;
-/// Maximum bytes of the names in one message, each with [`NAMED_BYTES_MAX`] besides its texts.
+/// Maximum bytes of the names in one message, each with `NAMED_BYTES_MAX` besides its texts.
 pub const NAMES_BYTES_MAX: usize = LIST_BYTES_MAX;
 /// Maximum bytes of a name besides its texts: slot, block, and the lengths of the texts.
 const NAMED_BYTES_MAX: usize = 5 + 5 + 2 + 2;
