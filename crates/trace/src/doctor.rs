@@ -51,7 +51,7 @@ struct Head {
 
 /// Watches, writes what is to be kept, and prints the verdict.
 ///
-/// Errors: those of [`record`]; usage, for a file that is no trace; run, for one that can't be read or written.
+/// Errors: those of `record`; usage, for a file that is no trace; run, for one that can't be read or written.
 pub fn run(options: &Options) -> Result<Verdict> {
     output::check_places(&[options.trace.as_deref(), options.html.as_deref()])?;
     let trace = match &options.source {

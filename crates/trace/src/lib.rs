@@ -66,7 +66,7 @@ pub struct Options {
 
 /// Records, prints a table, writes the files.
 ///
-/// Errors: those of [`record`]; run, for a file that can't be written.
+/// Errors: those of `record`; run, for a file that can't be written.
 pub fn run(options: &Options) -> Result<ExitEnding> {
     output::check_places(&[options.json.as_deref(), options.html.as_deref()])?;
     let trace = record(&options.record)?;
