@@ -28,6 +28,7 @@ mod log;
 mod own_jobs;
 mod panics;
 mod priority;
+pub mod names;
 pub mod protocol;
 mod reach;
 mod refusals;

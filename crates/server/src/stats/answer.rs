@@ -71,11 +71,16 @@ figures! {
         refused: u64,
         /// Blocks evicted.
         evictions: u64,
+        /// Names that all workers share, each form of a file counted.
+        names: Gauge,
+        /// Names that made room for others.
+        names_evicted: u64,
     }
 }
 
 impl StoreStats {
-    pub(crate) fn of(totals: &flash_keeper::Totals) -> Self {
+    /// The figures of a keeper, with the number of its names and of those that made room.
+    pub(crate) fn of(totals: &flash_keeper::Totals, (names, names_evicted): (u64, u64)) -> Self {
         Self {
             bytes_max: Gauge(totals.bytes_max),
             held_bytes: Gauge(totals.held_bytes),
@@ -85,6 +90,8 @@ impl StoreStats {
             joined: totals.joined,
             refused: totals.refused,
             evictions: totals.evictions,
+            names: Gauge(names),
+            names_evicted,
         }
     }
 }

@@ -20,6 +20,7 @@ pub mod file;
 mod levels;
 pub mod mapping;
 pub mod mechanism;
+pub mod names;
 pub mod net;
 pub mod sendfile;
 mod shared;
@@ -27,6 +28,8 @@ pub mod sharers;
 #[cfg(test)]
 #[path = "../../../../tests/skip.rs"]
 mod skipping;
+mod siphash;
+mod slots;
 pub mod store_memory;
 pub mod table;
 pub mod timer;

@@ -196,6 +196,8 @@ figures! {
         known: Known,
         /// Path look-ups in the name cache.
         names: Names,
+        /// Names taken over from those that all workers share.
+        names_shared: u64,
         /// One-block files in the store, with their response heads.
         contents: Names,
         /// Blocks of larger files in the store.
@@ -373,6 +375,7 @@ impl Counters {
                     hits: engine.name_hits,
                     entries: gauge(engine.names),
                 },
+                names_shared: engine.names_shared,
                 contents: Names {
                     lookups: engine.content_hits + engine.content_misses,
                     hits: engine.content_hits,
