@@ -65,8 +65,8 @@ pub use engine::Engine;
 pub use histogram::{BUCKETS, Bucket, Histogram};
 pub use machine::{
     Bands, Block, BlockBytes, Blocks, FileId, FileKind, FilePart, FileSent, FileStat, Files, Finding,
-    Gateway, Helpers, JobId, KnownName, Log, LookUpError, Machine, Moment, NameFacts, NameOfFile, Names, Net,
-    Opened, Outcome, Part, Resident, Task, UplinkShare, Want,
+    Gateway, Helpers, JobId, KnownName, Log, LookUpError, Machine, Moment, NameFacts, NameOfFile, Net,
+    Opened, Outcome, Part, Resident, SharedNames, Task, UplinkShare, Want,
 };
 pub use rules::{
     BodyRules, Optimizations, Route, RoutePaths, Rules, ServerId, ServerRules, SiteId, SiteRules, Timeouts,

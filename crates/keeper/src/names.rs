@@ -10,7 +10,7 @@ const ABSENT_PART: u32 = 16;
 /// How many slots are looked at for one that makes room.
 const STEPS_MAX: u32 = 1024;
 
-/// What a name leads to, as far as it matters here.
+/// The two kinds of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameClass {
     /// Something.
@@ -113,12 +113,7 @@ impl NameSlots {
     }
 
     /// The next slot whose name makes room for one of this class.
-    fn victim(
-        &mut self,
-        class: NameClass,
-        is_stored: bool,
-        has_stored: impl Fn(u32) -> bool,
-    ) -> Option<u32> {
+    fn victim(&mut self, class: NameClass, is_stored: bool, has_stored: impl Fn(u32) -> bool) -> Option<u32> {
         let slots = self.slots.len() as u32;
         let first = self.hand;
         for _ in 0..STEPS_MAX.min(slots) {

@@ -12,8 +12,8 @@ use flash_prompt::store_memory::StoreMemory;
 use flash_prompt::table::TableReader;
 use flash_waiting::sandbox::calls::{CallList, More};
 use flash_waiting::sandbox::paths::Rights;
-use flash_worker::names::SharedNames;
 use flash_worker::control::{InForce, Notice, Order, receive_order, send_notice};
+use flash_worker::names::SharedNames;
 use flash_worker::{
     Accepts, Fills, Given, GivenStore, HelperRules, OwnJobs, Plan, Reach, Root, Worker, keep_panics_quiet,
 };

@@ -53,7 +53,7 @@ impl SharedNames {
         Some(self.table.name(site, path))
     }
 
-    /// What is known of a decoded path.
+    /// The facts about a decoded path.
     #[must_use]
     pub fn find(&self, site: SiteId, path: &[u8]) -> Option<KnownName> {
         let hash = self.hash(site, path)?;

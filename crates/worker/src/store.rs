@@ -211,12 +211,12 @@ impl Store {
         Some(block)
     }
 
-    /// What is known of a name.
+    /// The facts about a name.
     pub(super) fn known_name(&self, site: SiteId, path: &[u8]) -> Option<KnownName> {
         self.shared_names.find(site, path)
     }
 
-    /// Tells the keeper that what is known of a name is wrong. If it does not hear that, other workers find out
+    /// Tells the keeper that the facts about a name are wrong. If it does not hear that, other workers find out
     /// themselves.
     pub(super) fn doubt_name(&mut self, site: SiteId, path: &[u8]) {
         if self.wrong.len() < WRONG_MAX {

@@ -26,6 +26,7 @@ const LIST_BYTES_MAX: usize = STORE_MESSAGE_BYTES_MAX - 1 - 2;
 
 /// A message from a process that fills the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::large_enum_variant, reason = "each value is made once and sent at once")]
 pub enum Request {
     /// It wants this block, of this length in bytes.
     Want(BlockKey, u32),
@@ -39,7 +40,7 @@ pub enum Request {
     Learned {
         /// The name.
         name: NameHash,
-        /// What it leads to.
+        /// Its target.
         facts: NameFacts,
         /// When the look-up began, in milliseconds of the monotonic clock.
         found_ms: u64,
@@ -88,7 +89,7 @@ pub enum FromWorker {
     Notices(#[serde(with = "notices")] Vec<Notice>),
     /// The names under which it knows blocks.
     Names(Vec<Named>),
-    /// What is known of these names is wrong.
+    /// The facts about these names are wrong.
     Wrong(Vec<NameHash>),
 }
 

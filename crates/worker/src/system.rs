@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use flash_engine::{
-    Band, Bands, FilePart, FileSent, FileStat, Files, Gateway, JobId, Key, KnownName, Log, LookUpError, Machine, Net,
-    Opened, Resident, ServerId, SiteId, Task, UplinkShare, Want,
+    Band, Bands, FilePart, FileSent, FileStat, Files, Gateway, JobId, Key, KnownName, Log, LookUpError,
+    Machine, Net, Opened, Resident, ServerId, SiteId, Task, UplinkShare, Want,
 };
 use flash_prompt::OwnedFd;
 use flash_prompt::net::InFlightCap;
@@ -345,7 +345,7 @@ impl Files for LinuxSystem {
     }
 }
 
-impl flash_engine::Names for LinuxSystem {
+impl flash_engine::SharedNames for LinuxSystem {
     fn known_name(&mut self, site: SiteId, path: &[u8]) -> Option<KnownName> {
         self.store.as_ref()?.known_name(site, path)
     }

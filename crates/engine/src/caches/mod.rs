@@ -30,9 +30,9 @@ pub(crate) use open_files::OpenFiles;
 pub(crate) use version::{Version, VersionOrigin, Versions};
 
 use crate::machine::{FileStat, Finding, Moment, Opened};
-use doubts::Doubts;
 use crate::rules::{Rules, SiteId};
 use crate::slab::VersionId;
+use doubts::Doubts;
 
 /// The caches of a worker.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub(crate) struct Caches<F> {
     tags_by_change: bool,
 }
 
-/// What another process has found for a name, and when.
+/// Another process's finding for a name, and its age.
 #[derive(Debug)]
 pub(crate) struct Told<F> {
     pub(crate) finding: Finding<F>,

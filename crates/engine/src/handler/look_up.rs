@@ -98,7 +98,7 @@ fn known<M: Machine>(desk: &mut Desk<'_, M>, asked: &Asked<'_, '_>) -> Option<Ar
     shared.or(own)
 }
 
-/// What is known of a path was found to be wrong.
+/// Reports that the known facts about a path are wrong.
 pub(super) fn doubt<M: Machine>(desk: &mut Desk<'_, M>, site: SiteId, path: &[u8]) {
     if desk.core.rules.shares_names() {
         desk.core.caches.doubt(site, path, desk.core.clock.ms());

@@ -1,12 +1,13 @@
-//! What a name leads to, as all workers know it: facts without an open file, from which an answer can be made.
+//! Facts about a name that all workers share: they have no open file, and an answer can be made from them.
 
 use serde::{Deserialize, Serialize};
 
 use super::{FileKind, FileStat, Finding, Opened};
 use crate::rules::{SiteId, SiteRules};
 
-/// What a name leads to.
+/// The target of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::large_enum_variant, reason = "nearly every name is that of a file")]
 pub enum NameFacts {
     /// A regular file.
     File {
@@ -63,7 +64,11 @@ impl NameFacts {
                 if let Some(place) = index {
                     file_path.extend_from_slice(site.index.get(usize::from(place))?.as_bytes());
                 }
-                Finding::File { plain: closed(plain), coded: coded.map(|stat| stat.map(closed)), path: file_path }
+                Finding::File {
+                    plain: closed(plain),
+                    coded: coded.map(|stat| stat.map(closed)),
+                    path: file_path,
+                }
             }
             Self::Script => Finding::Script,
             Self::Redirect => Finding::Redirect,
@@ -77,24 +82,28 @@ impl NameFacts {
     /// ([`FileStat::is_racy`]).
     pub fn is_racy(&self, wall_ns: i128) -> bool {
         let Self::File { plain, coded, .. } = self else { return false };
-        coded.iter().flatten().chain([plain]).any(|stat| stat.kind == FileKind::Regular && stat.is_racy(wall_ns))
+        coded
+            .iter()
+            .flatten()
+            .chain([plain])
+            .any(|stat| stat.kind == FileKind::Regular && stat.is_racy(wall_ns))
     }
 }
 
 /// A name as the machine knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownName {
-    /// What it leads to.
+    /// Its target.
     pub facts: NameFacts,
     /// When that was last known to be true, in milliseconds of the monotonic clock.
     pub confirmed_ms: u64,
 }
 
 /// The names that all workers share. Helpers find them; nothing here waits.
-pub trait Names {
-    /// What is known of a decoded path, however old.
+pub trait SharedNames {
+    /// The facts about a decoded path, however old.
     fn known_name(&mut self, site: SiteId, path: &[u8]) -> Option<KnownName>;
 
-    /// The worker has found that what is known of a path is wrong.
+    /// The worker has found that the facts about a path are wrong.
     fn doubt_name(&mut self, site: SiteId, path: &[u8]);
 }

@@ -201,7 +201,7 @@ fn a_late_find_does_not_bring_an_old_version_back() {
     first.get("/f");
     world.run();
     let id = world.job();
-    // What the helper tells all workers is late too.
+    // The helper's message to the keeper is late too.
     world.store().borrow_mut().names.is_heard = false;
     let found = world.perform(id);
     world.machine.files.tick();

@@ -94,9 +94,8 @@ fn an_index_and_the_siblings_of_a_file_are_shared_too() {
     world.machine.files.add_directory("d");
     world.machine.files.add_cold("d/index.html", "an index");
     world.machine.files.add_cold("d/index.html.gz", "compressed");
-    let gzip = |world: &mut World| {
-        world.ask("GET /d/ HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n").1
-    };
+    let gzip =
+        |world: &mut World| world.ask("GET /d/ HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n").1;
     for _ in 0..2 {
         assert_eq!(gzip(&mut world).text(), "compressed");
         assert_eq!(world.get("/d/").field("Content-Type"), Some("text/html; charset=utf-8"));

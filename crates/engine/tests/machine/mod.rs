@@ -23,8 +23,8 @@ use std::sync::Arc;
 
 use flash_engine::limits::{LOAD_BYTES, READ_BYTES_MAX};
 use flash_engine::{
-    Band, Block, FilePart, FileSent, FileStat, Gateway, JobId, Key, KnownName, Log, LookUpError, Moment, Net, Opened,
-    Resident, ServerId, SiteId, Task, Want,
+    Band, Block, FilePart, FileSent, FileStat, Gateway, JobId, Key, KnownName, Log, LookUpError, Moment, Net,
+    Opened, Resident, ServerId, SiteId, Task, Want,
 };
 
 pub(crate) use client::Client;
@@ -266,10 +266,13 @@ impl flash_engine::Files for Machine {
     }
 }
 
-impl flash_engine::Names for Machine {
+impl flash_engine::SharedNames for Machine {
     fn known_name(&mut self, site: SiteId, path: &[u8]) -> Option<KnownName> {
         let known = self.store.as_ref()?.host().borrow().names.get(site, path);
-        self.trace.note("known name", &[u64::from(site.0), digest(path), known.map_or(0, |name| name.confirmed_ms)]);
+        self.trace.note(
+            "known name",
+            &[u64::from(site.0), digest(path), known.map_or(0, |name| name.confirmed_ms)],
+        );
         known
     }
 

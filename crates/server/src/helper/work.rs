@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use flash_engine::limits::{LOAD_BYTES, SMALL_FILE_BYTES_MAX};
 use flash_engine::{
-    FileKind, FileStat, Finding, LookUpError, NameFacts, NameOfFile, Outcome, SiteId, SiteRules, Task, Want, find,
+    FileKind, FileStat, Finding, LookUpError, NameFacts, NameOfFile, Outcome, SiteId, SiteRules, Task, Want,
+    find,
 };
 use flash_http::types::TypeTable;
 use flash_prompt::file::is_path_only;

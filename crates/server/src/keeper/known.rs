@@ -58,12 +58,13 @@ impl KnownNames {
         // The name itself leads readers to its parts, so it comes last.
         for entry in entries.iter().rev() {
             let own = there[usize::from(entry.part)];
-            let Some(slot) = own.or_else(|| self.take(entry, &is_stored)) else {
-                // Without one of its parts a name is not known.
-                return self.forget(name);
-            };
+            let Some(slot) = own.or_else(|| self.take(entry, &is_stored)) else { break };
             self.slots.change(slot, class(entry));
             self.table.put(slot, entry);
+        }
+        // Without one of its parts, which can have made room for another, a name is not known.
+        if self.parts(name).into_iter().flatten().count() < entries.len() {
+            self.forget(name);
         }
     }
 
@@ -124,7 +125,8 @@ mod tests {
     }
 
     fn table(slots_max: u32) -> (OwnedFd, KnownNames) {
-        let file = store_file::create(c"flash-test", file_bytes(slots_max).expect("a length")).expect("a file");
+        let file =
+            store_file::create(c"flash-test", file_bytes(slots_max).expect("a length")).expect("a file");
         NamesWriter::create(&file, slots_max).expect("created");
         let known = KnownNames::open(&file).expect("opened");
         (file, known)
@@ -166,7 +168,11 @@ mod tests {
             assert_eq!(known.len(), entries);
         }
         known.learn(name, &NameFacts::Denied, 49, |_| false);
-        assert_eq!(shared.find(SITE, b"/a").map(|name| name.facts), Some(NameFacts::Redirect), "that is newer");
+        assert_eq!(
+            shared.find(SITE, b"/a").map(|name| name.facts),
+            Some(NameFacts::Redirect),
+            "that is newer"
+        );
         // The next keeper has the same names.
         drop(known);
         let mut known = KnownNames::open(&memory).expect("opened");
@@ -199,6 +205,7 @@ mod tests {
         known.learn(hash(b"/4"), &file(4, [Some(5), None, None]), 50, |_| true);
         assert!(shared.find(SITE, b"/4").is_some());
         let left = [b"/1", b"/2", b"/3"].iter().filter(|path| shared.find(SITE, **path).is_some()).count();
-        assert_eq!((left, known.evictions), (2, 1));
+        assert_eq!(left, 2, "one of them makes room");
+        assert!(known.evictions > 0);
     }
 }

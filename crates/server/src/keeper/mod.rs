@@ -332,9 +332,8 @@ impl Process {
             Some(Request::Failed) => self.keeper.handle_filled(helper, false),
             Some(Request::Learned { name, facts, found_ms }) => {
                 // A file without content needs no block.
-                let is_stored = |state: &FileState| {
-                    state.size_bytes == 0 || self.keeper.has(&first_block(state))
-                };
+                let is_stored =
+                    |state: &FileState| state.size_bytes == 0 || self.keeper.has(&first_block(state));
                 self.known.learn(name, &facts, found_ms, is_stored);
             }
             Some(Request::NoMemory) => {

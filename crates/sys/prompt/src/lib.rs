@@ -25,10 +25,10 @@ pub mod net;
 pub mod sendfile;
 mod shared;
 pub mod sharers;
+mod siphash;
 #[cfg(test)]
 #[path = "../../../../tests/skip.rs"]
 mod skipping;
-mod siphash;
 mod slots;
 pub mod store_memory;
 pub mod table;

@@ -33,14 +33,14 @@ pub struct FileState {
     pub changed_ns: i64,
 }
 
-/// What is known of a name, or of a precompressed form of its file.
+/// The facts about a name, or about a precompressed form of its file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NameEntry {
     /// The hash of the name.
     pub hash: NameHash,
     /// 0 for the name itself, and for a form the number of its coding, counted from 1.
     pub part: u8,
-    /// What the name leads to: a number of its finder, which this module does not interpret.
+    /// The kind of its target: a number of its finder, which this module does not interpret.
     pub kind: u8,
     /// Which forms the file has, one bit for each coding.
     pub forms: u8,
@@ -151,7 +151,7 @@ impl NamesReader {
         NameHash(siphash(self.table.hash_key(), &[&first, &second, path]))
     }
 
-    /// What is known of a name or one of its parts.
+    /// The facts about a name or one of its parts.
     #[inline]
     #[must_use]
     pub fn find(&self, hash: NameHash, part: u8) -> Option<NameEntry> {

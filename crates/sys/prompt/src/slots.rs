@@ -40,9 +40,9 @@ const STEPS_MAX: u32 = 64;
 
 pub(crate) const PAGE_BYTES: u64 = 4096;
 
-/// What the slots of a table hold: `N` words.
+/// The content of a table's slots: `N` words.
 pub(crate) trait Record<const N: usize> {
-    /// What the table is, for errors.
+    /// The name of the table, for errors.
     const WHAT: &'static str;
     /// The number at its start.
     const MAGIC: u64;
@@ -138,8 +138,7 @@ impl<R: Record<N>, const N: usize> Table<R, N> {
     ///
     /// Errors: `InvalidData` with the reason; any of `SharedMemory::map`.
     fn map(file: impl AsFd, access: Access) -> io::Result<Self> {
-        let wrong =
-            |what: String| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {what}", R::WHAT));
+        let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {what}", R::WHAT));
         let too_short = |bytes| wrong(format!("the file has {bytes} bytes, too few for a header"));
         let size_bytes = u64::try_from(fstat(&file)?.st_size).unwrap_or(0);
         if size_bytes < PAGE_BYTES {
@@ -181,7 +180,6 @@ impl<R: Record<N>, const N: usize> Table<R, N> {
     pub(crate) fn hash_key(&self) -> &[u64; 2] {
         &self.hash_key
     }
-
 
     /// How many slots from the first on were ever used. Never None, because a mapped table has its header.
     fn slots_used(&self) -> Option<&AtomicU32> {

@@ -21,8 +21,8 @@ use flash_keeper::{Action, Answer, Entry, HelperId, Keeper, Place, Totals, Worke
 
 use super::files::{FileHandle, Inode};
 use memory::{Memory, overlap, pages};
-use names::KnownNames;
 pub(crate) use names::Done;
+use names::KnownNames;
 pub(crate) use worker::WorkerStore;
 
 /// A block of a file in one state.

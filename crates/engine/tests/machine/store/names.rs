@@ -17,7 +17,7 @@ type Name = (SiteId, Vec<u8>);
 /// A message to the keeper.
 #[derive(Clone, Debug)]
 enum Message {
-    Learned(Name, KnownName),
+    Learned(Name, Box<KnownName>),
     Wrong(Name),
 }
 
@@ -45,7 +45,7 @@ impl KnownNames {
         }
     }
 
-    /// What a reader finds.
+    /// The facts that a reader finds.
     pub(crate) fn get(&self, site: SiteId, path: &[u8]) -> Option<KnownName> {
         Some(self.table[self.index.get(&(site, path.to_vec()))?].1)
     }
@@ -77,7 +77,7 @@ impl KnownNames {
         let Some(facts) = NameFacts::of(finding, path, rules) else { return };
         if !facts.is_racy(now.wall_ns) {
             let known = KnownName { facts, confirmed_ms: now.monotonic_ms };
-            self.messages.push_back(Message::Learned((site, path.to_vec()), known));
+            self.messages.push_back(Message::Learned((site, path.to_vec()), Box::new(known)));
         }
     }
 
@@ -100,12 +100,16 @@ impl KnownNames {
         let heard = if self.is_heard { std::mem::take(&mut self.messages) } else { VecDeque::new() };
         for message in heard {
             match message {
-                Message::Learned(name, known) => self.learn(name, known, &is_stored),
+                Message::Learned(name, known) => self.learn(name, *known, &is_stored),
                 Message::Wrong(name) => self.forget(&name),
             }
         }
         assert!(self.table.len() <= self.slots_max as usize, "property: bounds: {} names", self.table.len());
-        assert_eq!(self.slots.len(), self.table.len() as u64, "property: names: the slots and the table differ");
+        assert_eq!(
+            self.slots.len(),
+            self.table.len() as u64,
+            "property: names: the slots and the table differ"
+        );
     }
 
     fn forget(&mut self, name: &Name) {
