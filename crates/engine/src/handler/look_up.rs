@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use flash_http::target::is_hidden;
 
-use super::Asked;
+use super::FileRequest;
 use super::error_page::{BUSY, EXHAUSTED, NOT_FOUND, READ_FAILED, Refusal};
 use crate::caches::{LookedUp, NameEntry, OpenFiles, Resolved, Told, Version, find};
 use crate::desk::Desk;
@@ -49,7 +49,7 @@ enum Check {
 /// Finds the entry for a path. `reopen` means that its file must be opened again.
 pub(super) fn look_up<M: Machine>(
     desk: &mut Desk<'_, M>,
-    asked: &Asked<'_, '_>,
+    asked: &FileRequest<'_>,
     reopen: bool,
 ) -> LookUp<M::File> {
     let now_ms = desk.core.clock.ms();
@@ -61,26 +61,26 @@ pub(super) fn look_up<M: Machine>(
         if let Some(look_up) = confirm(desk, asked, entry) {
             return look_up;
         }
-        doubt(desk, asked.site, asked.path);
+        doubt(desk, asked.site, &asked.path);
     }
-    if is_hidden(asked.path) {
+    if is_hidden(&asked.path) {
         return LookUp::Refused(NOT_FOUND);
     }
     desk.core.counters.name_misses += 1;
     match find_cached(desk, asked, Want::Content, None) {
         Ok(finding) => {
-            let name = LookedUp { site: asked.site, path: asked.path, as_of_ms: now_ms, is_own: true };
+            let name = LookedUp { site: asked.site, path: &asked.path, as_of_ms: now_ms, is_own: true };
             LookUp::Opened(desk.core.caches.learn(name, finding, desk.core.clock.now))
         }
-        Err(LookUpError::WouldWait) => LookUp::Wait(Box::new(wanted_find(asked.site, asked.path)), None),
+        Err(LookUpError::WouldWait) => LookUp::Wait(Box::new(wanted_find(asked.site, &asked.path)), None),
         Err(error) => LookUp::Refused(refusal_of(error)),
     }
 }
 
 /// The newest entry for a path that the worker knows or that all workers share, however old.
-fn known<M: Machine>(desk: &mut Desk<'_, M>, asked: &Asked<'_, '_>) -> Option<Arc<NameEntry>> {
+fn known<M: Machine>(desk: &mut Desk<'_, M>, asked: &FileRequest<'_>) -> Option<Arc<NameEntry>> {
     let (now, freshness_ms) = (desk.core.clock.now, desk.core.rules.freshness_ms);
-    let own = desk.core.caches.names.get(asked.site, asked.path).map(Arc::clone);
+    let own = desk.core.caches.names.get(asked.site, &asked.path).map(Arc::clone);
     // A listing is made again once it is not fresh, whatever its name leads to.
     let suffices = |own: &NameEntry| {
         own.is_fresh(now.monotonic_ms, freshness_ms) || matches!(own.resolved, Resolved::Listing(_))
@@ -88,12 +88,12 @@ fn known<M: Machine>(desk: &mut Desk<'_, M>, asked: &Asked<'_, '_>) -> Option<Ar
     if !desk.core.rules.shares_names() || own.as_deref().is_some_and(suffices) {
         return own;
     }
-    let told = desk.machine.known_name(asked.site, asked.path).and_then(|name| {
-        let site = &desk.core.rules.sites[usize::from(asked.site.0)];
-        Some(Told { finding: name.facts.finding(asked.path, site)?, confirmed_ms: name.confirmed_ms })
+    let told = desk.machine.known_name(asked.site, &asked.path).and_then(|name| {
+        let site = desk.core.rules.site(asked.site);
+        Some(Told { finding: name.facts.finding(&asked.path, site)?, confirmed_ms: name.confirmed_ms })
     });
     let Some(told) = told else { return own };
-    let shared = desk.core.caches.take_told(asked.site, asked.path, told, now);
+    let shared = desk.core.caches.take_told(asked.site, &asked.path, told, now);
     desk.core.counters.names_shared += u64::from(shared.is_some());
     shared.or(own)
 }
@@ -120,7 +120,7 @@ fn refusal_of(error: LookUpError) -> Refusal {
 /// the request waits for the helper. Returns None if the entry is wrong.
 fn confirm<M: Machine>(
     desk: &mut Desk<'_, M>,
-    asked: &Asked<'_, '_>,
+    asked: &FileRequest<'_>,
     entry: Arc<NameEntry>,
 ) -> Option<LookUp<M::File>> {
     let now_ms = desk.core.clock.ms();
@@ -136,7 +136,7 @@ fn confirm<M: Machine>(
         Check::False => return None,
         Check::WouldWait => {
             let witness = ask_open_files(desk, &entry);
-            let wanted = || wanted_find(asked.site, asked.path);
+            let wanted = || wanted_find(asked.site, &asked.path);
             if too_old || witness == Witness::Contradicts {
                 return Some(LookUp::Wait(Box::new(wanted()), None));
             }
@@ -182,7 +182,7 @@ fn ask_open_files<M: Machine>(desk: &mut Desk<'_, M>, entry: &NameEntry) -> Witn
     witness
 }
 
-fn check<M: Machine>(desk: &mut Desk<'_, M>, asked: &Asked<'_, '_>, entry: &NameEntry) -> Check {
+fn check<M: Machine>(desk: &mut Desk<'_, M>, asked: &FileRequest<'_>, entry: &NameEntry) -> Check {
     if matches!(entry.resolved, Resolved::Listing(_)) {
         return Check::False;
     }
@@ -198,17 +198,17 @@ fn check<M: Machine>(desk: &mut Desk<'_, M>, asked: &Asked<'_, '_>, entry: &Name
 /// recently are not looked up again.
 fn find_cached<M: Machine>(
     desk: &mut Desk<'_, M>,
-    asked: &Asked<'_, '_>,
+    asked: &FileRequest<'_>,
     want: Want,
     known: Option<&NameEntry>,
 ) -> Result<Finding<M::File>, LookUpError> {
     let now_ms = desk.core.clock.ms();
     let absent =
         known.filter(|entry| now_ms < entry.siblings_ms.get() + SIBLINGS_MS).and_then(absent_siblings);
-    let rules = &desk.core.rules.sites[usize::from(asked.site.0)];
+    let rules = desk.core.rules.site(asked.site);
     // Siblings are looked up after their file, in the order of `Coding::ALL`.
     let mut sibling: Option<usize> = None;
-    let finding = find(asked.path, rules, &desk.core.rules.types, want, |path, want| {
+    let finding = find(&asked.path, rules, &desk.core.rules.types, want, |path, want| {
         if let Some(place) = &mut sibling {
             *place += 1;
             if absent.is_some_and(|absent| absent.get(*place - 1) == Some(&true)) {
