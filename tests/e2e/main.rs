@@ -44,3 +44,4 @@ mod stalls;
 mod stats;
 mod store;
 mod vhosts;
+mod watching;

@@ -107,6 +107,10 @@ pub const NAME_ENTRY_BYTES: usize = 256;
 pub const VERSIONS_MAX: usize = NAMES_BYTES as usize / VERSION_BYTES;
 /// Estimated size of a version of a file.
 pub const VERSION_BYTES: usize = 768;
+/// A name whose changes are told is compared with those that all workers share no more often than this.
+pub const WATCHED_MS: u64 = 50;
+/// The same for other names, so that a change is told soon after a site or a name is watched.
+pub const UNWATCHED_MS: u64 = 250;
 /// Maximum number of names that a worker has looked up itself and whose older findings by others it does not take over.
 pub const DOUBTS_MAX: usize = 16 * 1024;
 /// Expected number of names, for which the cache is sized at its start.

@@ -14,7 +14,9 @@ mod keeper;
 mod names;
 pub mod policy;
 pub mod space;
+mod watching;
 
 pub use action::{Action, Answer, Entry, HelperId, Place, Totals, WorkerId};
 pub use keeper::Keeper;
 pub use names::{NameClass, NameSlot, NameSlots};
+pub use watching::{Finding, WatchAction, WatcherId, Watching};

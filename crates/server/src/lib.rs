@@ -46,6 +46,7 @@ mod start;
 pub mod stats;
 mod supervisor;
 mod threads;
+mod watcher;
 
 /// Runs a server until a signal stops it. It reports all errors on standard error.
 #[must_use]

@@ -12,7 +12,7 @@ use flash_waiting::{process, signal};
 
 use crate::config::{Service, Settings};
 use crate::sandbox::{self, Role};
-use crate::{architecture, backend, gateway, helper, keeper, log_writer, program};
+use crate::{architecture, backend, gateway, helper, keeper, log_writer, program, watcher};
 use flash_worker::control::{Order, receive_order};
 
 /// The exit code of a helper that needed a root that it does not have, or that is gone.
@@ -67,6 +67,7 @@ fn run_role(role: Role) -> io::Result<()> {
         Role::Helper => helper::run(&channel, &settings),
         Role::Keeper => keeper::run(channel, &settings),
         Role::Gateway => gateway::run(channel, &settings),
+        Role::Watcher => watcher::run(channel, &settings),
         Role::Log => log.map_or(Ok(()), |out| log_writer::run(channel, &settings, out)),
     }
 }

@@ -31,6 +31,7 @@ pub(crate) enum Role {
     Helper,
     Keeper,
     Gateway,
+    Watcher,
     Log,
 }
 
@@ -91,13 +92,14 @@ impl Role {
             Role::Helper => "helper",
             Role::Keeper => "keeper",
             Role::Gateway => "gateway",
+            Role::Watcher => "watcher",
             Role::Log => "log",
         }
     }
 
     /// The role of this name.
     pub(crate) fn named(name: &str) -> Option<Role> {
-        [Role::Worker, Role::Helper, Role::Keeper, Role::Gateway, Role::Log]
+        [Role::Worker, Role::Helper, Role::Keeper, Role::Gateway, Role::Watcher, Role::Log]
             .into_iter()
             .find(|role| role.name() == name)
     }
@@ -107,7 +109,7 @@ impl Role {
     /// a worker maps the whole store, whose memory its death would not free. So a helper has more than any worker.
     pub(crate) fn oom_score_shift(self) -> i32 {
         match self {
-            Role::Worker | Role::Keeper | Role::Gateway | Role::Log => 100,
+            Role::Worker | Role::Keeper | Role::Gateway | Role::Watcher | Role::Log => 100,
             Role::Helper => 1_100,
         }
     }
@@ -123,7 +125,7 @@ impl Role {
             Role::Helper => Some(DESCRIPTORS + settings.sites.len() as u64),
             // They need only channels and connections.
             Role::Keeper | Role::Gateway => None,
-            Role::Log => Some(DESCRIPTORS),
+            Role::Log | Role::Watcher => Some(DESCRIPTORS + settings.sites.len() as u64),
         }
     }
 
@@ -147,7 +149,7 @@ impl Role {
                 let slots = u64::from(store_slots_max(settings.cache_memory.bytes_max()));
                 MEMORY_APART_BYTES + slots * KEEPER_BYTES_OF_BLOCK
             }
-            Role::Gateway | Role::Log => MEMORY_APART_BYTES,
+            Role::Gateway | Role::Watcher | Role::Log => MEMORY_APART_BYTES,
         }
     }
 
@@ -156,7 +158,9 @@ impl Role {
             // Helpers of a backend test no residency.
             Role::Helper if matches!(settings.service, Service::Backend(_)) => Keep::Nothing,
             Role::Worker | Role::Helper if settings.cap_fowner => Keep::Fowner,
-            Role::Worker | Role::Helper | Role::Keeper | Role::Gateway | Role::Log => Keep::Nothing,
+            Role::Worker | Role::Helper | Role::Keeper | Role::Gateway | Role::Watcher | Role::Log => {
+                Keep::Nothing
+            }
         }
     }
 }

@@ -60,6 +60,8 @@ pub enum Order<Fd = OwnedFd> {
     NamesTable(Fd),
     /// For a worker: the channel to the keeper. For the keeper: the channel to a worker.
     Keeper(Fd),
+    /// For the keeper: its end of the channel to a watcher, which gets the other as [`Order::Keeper`].
+    Watcher(Fd),
     /// For a process that fills the store: a channel to the keeper. For the keeper: its end of such a
     /// channel.
     Filler(Fd),
@@ -151,6 +153,7 @@ impl<Fd> Order<Fd> {
             Order::StoreTable(own) => Order::StoreTable(fd(own)?),
             Order::NamesTable(own) => Order::NamesTable(fd(own)?),
             Order::Keeper(own) => Order::Keeper(fd(own)?),
+            Order::Watcher(own) => Order::Watcher(fd(own)?),
             Order::Filler(own) => Order::Filler(fd(own)?),
             Order::Gateway(own) => Order::Gateway(fd(own)?),
             Order::Program(upstream, own) => Order::Program(*upstream, fd(own)?),

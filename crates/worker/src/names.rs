@@ -35,22 +35,35 @@ impl SharedNames {
         sites: impl Iterator<Item = (&'s SiteRules, Option<impl AsFd>)>,
         types: &TypeTable,
     ) -> Self {
-        let site = |(rules, root): (&SiteRules, Option<_>)| {
-            // This does not wait, whatever the file system.
-            let root = file::identity(root?).ok()?;
-            let mut identity = [root.device, root.inode].map(u64::to_le_bytes).concat();
-            identity.extend_from_slice(&rules.identity(types));
-            Some(table.site(&identity))
-        };
+        let site = |(rules, root): (&SiteRules, Option<_>)| Self::site_hash(&table, rules, root?, types);
         let sites = sites.map(site).collect();
         Self { table, sites }
+    }
+
+    /// The hash of a site.
+    pub fn site_hash(
+        table: &NamesReader,
+        rules: &SiteRules,
+        root: impl AsFd,
+        types: &TypeTable,
+    ) -> Option<NameHash> {
+        // This does not wait, whatever the file system.
+        let root = file::identity(root).ok()?;
+        let mut identity = [root.device, root.inode].map(u64::to_le_bytes).concat();
+        identity.extend_from_slice(&rules.identity(types));
+        Some(table.site(&identity))
+    }
+
+    /// The hash of a site of this process; None for one that shares no names.
+    #[must_use]
+    pub fn site(&self, site: SiteId) -> Option<NameHash> {
+        *self.sites.get(usize::from(site.0))?
     }
 
     /// The hash of a decoded path; None for a site that shares no names.
     #[must_use]
     pub fn hash(&self, site: SiteId, path: &[u8]) -> Option<NameHash> {
-        let site = (*self.sites.get(usize::from(site.0))?)?;
-        Some(self.table.name(site, path))
+        Some(self.table.name(self.site(site)?, path))
     }
 
     /// The facts about a decoded path.
@@ -78,14 +91,21 @@ impl SharedNames {
             DENIED => NameFacts::Denied,
             _ => return None,
         };
-        Some(KnownName { facts, confirmed_ms: plain.confirmed_ms })
+        let watched_ms = self.table.watched_ms(plain.watch);
+        Some(KnownName {
+            facts,
+            found_ms: plain.confirmed_ms,
+            confirmed_ms: plain.confirmed_ms.max(watched_ms.unwrap_or(0)),
+            is_watched: watched_ms.is_some(),
+        })
     }
 }
 
 /// The entries of the table for what was found for a name, itself first. None if the table cannot represent it.
 #[must_use]
 pub fn entries(hash: NameHash, facts: &NameFacts, confirmed_ms: u64) -> Option<Vec<NameEntry>> {
-    let entry = |part, kind, state| NameEntry { hash, part, kind, forms: 0, index: 0, state, confirmed_ms };
+    let entry =
+        |part, kind, state| NameEntry { hash, part, kind, forms: 0, index: 0, state, confirmed_ms, watch: 0 };
     let of_kind = |kind| Some(vec![entry(0, kind, FileState::default())]);
     match facts {
         NameFacts::File { plain, coded, index } => {

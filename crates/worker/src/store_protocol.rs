@@ -44,6 +44,8 @@ pub enum Request {
         facts: NameFacts,
         /// When the look-up began, in milliseconds of the monotonic clock.
         found_ms: u64,
+        /// Its site, if every change of the name is told by a watcher of that.
+        site: Option<NameHash>,
     },
     /// It no longer waits for an answer, and writes nothing. The last answer to it is [`Answer::GivenUp`].
     GiveUp,
@@ -62,6 +64,34 @@ pub enum Answer {
     Refused,
     /// No answer to an earlier request follows.
     GivenUp,
+}
+
+/// A message from the watcher to the keeper, about sites in the table of names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromWatcher {
+    /// These names have changed.
+    Changed(Vec<NameHash>),
+    /// All of a site is watched since this time, in milliseconds of the monotonic clock.
+    Begun {
+        /// The site.
+        site: NameHash,
+        /// The time.
+        since_ms: u64,
+    },
+    /// Directories have appeared in a site, and are watched since this time.
+    Appeared {
+        /// The site.
+        site: NameHash,
+        /// The time.
+        since_ms: u64,
+    },
+    /// Changes of a site may have been missed.
+    Lost {
+        /// The site.
+        site: NameHash,
+    },
+    /// All changes up to this time were told.
+    Until(u64),
 }
 
 /// A message from the keeper to a worker.
@@ -182,13 +212,19 @@ mod tests {
             changed_ns: i128::MIN,
         };
         let facts = NameFacts::File { plain: stat, coded: [Some(stat); 3], index: Some(u8::MAX) };
-        let learned = Request::Learned { name: NameHash([u64::MAX; 2]), facts, found_ms: u64::MAX };
+        let learned = Request::Learned {
+            name: NameHash([u64::MAX; 2]),
+            facts,
+            found_ms: u64::MAX,
+            site: Some(NameHash([u64::MAX; 2])),
+        };
         assert_eq!(decode(&encode(&learned)), Some(learned));
         assert!(encode(&learned).len() <= STORE_MESSAGE_BYTES_MAX);
 
         let notices = FromWorker::Notices(vec![Notice::Used(u32::MAX, u32::MAX); NOTICES_MAX]);
         assert_eq!(decode(&encode(&notices)), Some(notices.clone()));
         assert!(fits(encode(&notices)) && fits(encode(&ToWorker::Leaving(vec![u32::MAX; LEAVING_MAX]))));
+        assert!(fits(encode(&FromWatcher::Changed(vec![NameHash([u64::MAX; 2]); WRONG_MAX]))));
         assert!(fits(encode(&FromWorker::Wrong(vec![NameHash([u64::MAX; 2]); WRONG_MAX]))));
         let root_bytes = NAMES_BYTES_MAX - NAMED_BYTES_MAX - 2;
         let named =

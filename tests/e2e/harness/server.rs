@@ -327,7 +327,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let children: Vec<u32> = ["worker", "helper", "keeper", "gateway", "program", "log"]
+        let children: Vec<u32> = ["worker", "helper", "keeper", "watcher", "gateway", "program", "log"]
             .iter()
             .flat_map(|role| self.role(role))
             .collect();

@@ -17,6 +17,7 @@ mod open_files;
 mod version;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use flash_http::negotiate::Coding;
 use flash_http::types::TypeTable;
@@ -45,6 +46,7 @@ pub(crate) struct Caches<F> {
     doubts: Doubts,
     /// How long an older finding of another process can be in use.
     doubts_last_ms: u64,
+    shares_names: bool,
     /// Used only if names are not cached; otherwise names lead to their versions.
     versions_by_file: Versions,
     versions: u64,
@@ -57,8 +59,12 @@ pub(crate) struct Caches<F> {
 #[derive(Debug)]
 pub(crate) struct Told<F> {
     pub(crate) finding: Finding<F>,
-    /// When it was last known to be true, in milliseconds of the monotonic clock.
+    /// When it was looked up, in milliseconds of the monotonic clock.
+    pub(crate) found_ms: u64,
+    /// When it was last known to be true.
     pub(crate) confirmed_ms: u64,
+    /// Whether its changes are told.
+    pub(crate) is_watched: bool,
 }
 
 /// A name that was looked up, and when.
@@ -81,6 +87,7 @@ impl<F> Caches<F> {
             known: KnownRequests::new(rules.known_requests_max()),
             listings: Listings::default(),
             doubts: Doubts::default(),
+            shares_names: rules.shares_names(),
             doubts_last_ms: rules.freshness_ms.saturating_add(rules.stale_ms),
             versions_by_file: Versions::new(rules.versions_max()),
             versions: 0,
@@ -99,21 +106,30 @@ impl<F> Caches<F> {
         told: Told<F>,
         now: Moment,
     ) -> Option<Arc<NameEntry>> {
-        let Told { finding, confirmed_ms } = told;
-        if self.doubts.is_doubted(site, path, confirmed_ms) {
+        let Told { finding, found_ms, confirmed_ms, is_watched } = told;
+        if self.doubts.is_doubted(site, path, found_ms) {
             return None;
         }
         if let Some(own) = self.names.get(site, path) {
-            if own.confirmed_ms.get() >= confirmed_ms {
+            let own_ms = own.confirmed_ms.get();
+            if own_ms > confirmed_ms || (own_ms == confirmed_ms && !is_watched) {
+                own.is_watched.store(is_watched, Ordering::Relaxed);
                 return None;
             }
             if own.confirmed_by(&finding) {
-                own.confirmed_ms.set(confirmed_ms);
-                own.believed_ms.set(confirmed_ms.max(own.believed_ms.get()));
+                own.confirm(confirmed_ms, is_watched);
+                own.compare(now.monotonic_ms);
                 return Some(Arc::clone(own));
             }
+            if own_ms == confirmed_ms {
+                return None;
+            }
         }
-        Some(self.keep_finding(LookedUp { site, path, as_of_ms: confirmed_ms, is_own: false }, finding, now))
+        let entry =
+            self.keep_finding(LookedUp { site, path, as_of_ms: confirmed_ms, is_own: false }, finding, now);
+        entry.confirm(confirmed_ms, is_watched);
+        entry.compare(now.monotonic_ms);
+        Some(entry)
     }
 
     /// No finding up to this time may replace one of this worker, even if its own is dropped.
@@ -150,6 +166,9 @@ impl<F> Caches<F> {
             Finding::Denied => Resolved::Denied,
         };
         let entry = NameEntry::new(resolved, as_of_ms);
+        if self.shares_names {
+            entry.compare(now.monotonic_ms);
+        }
         let kept = entry.versions();
         for version in old.iter().filter(|version| !kept.iter().any(|k| k.id == version.id)) {
             self.forget_version(version.id);

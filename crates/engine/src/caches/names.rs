@@ -2,14 +2,14 @@
 //! missing.
 
 use std::hash::{Hash, Hasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use quick_cache::unsync::{Cache, DefaultLifecycle};
 use quick_cache::{Equivalent, Weighter};
 
 use super::version::Version;
-use crate::limits::{NAME_ENTRY_BYTES, NAMES_EXPECTED, VERSION_BYTES};
+use crate::limits::{NAME_ENTRY_BYTES, NAMES_EXPECTED, UNWATCHED_MS, VERSION_BYTES, WATCHED_MS};
 use crate::machine::Finding;
 use crate::rules::SiteId;
 
@@ -96,6 +96,10 @@ pub(crate) struct NameEntry {
     pub(crate) believed_ms: MomentMs,
     /// When the entry was last known to be true. Older than `believed_ms` if a check would have blocked.
     pub(crate) confirmed_ms: MomentMs,
+    /// Whether it is one of the names that all workers share and whose changes are told.
+    pub(crate) is_watched: AtomicBool,
+    /// Until when it need not be compared with the names that all workers share.
+    pub(crate) compared_to_ms: MomentMs,
     /// When absent siblings were last looked up.
     pub(crate) siblings_ms: MomentMs,
 }
@@ -103,13 +107,47 @@ pub(crate) struct NameEntry {
 impl NameEntry {
     pub(crate) fn new(resolved: Resolved, now_ms: u64) -> Arc<Self> {
         let now = || MomentMs(AtomicU64::new(now_ms));
-        Arc::new(Self { resolved, believed_ms: now(), confirmed_ms: now(), siblings_ms: now() })
+        Arc::new(Self {
+            resolved,
+            believed_ms: now(),
+            confirmed_ms: now(),
+            siblings_ms: now(),
+            is_watched: AtomicBool::new(false),
+            compared_to_ms: MomentMs(AtomicU64::new(u64::MAX)),
+        })
     }
 
     /// Whether the entry is recent enough to be used without a check.
     #[inline]
     pub(crate) fn is_fresh(&self, now_ms: u64, freshness_ms: u64) -> bool {
+        self.is_believed(now_ms, freshness_ms) & (now_ms <= self.compared_to_ms.get())
+    }
+
+    /// The same, whatever all workers share.
+    #[inline]
+    pub(crate) fn is_believed(&self, now_ms: u64, freshness_ms: u64) -> bool {
         now_ms.saturating_sub(self.believed_ms.get()) <= freshness_ms
+    }
+
+    /// Takes over a later time, at which the entry was true too, and whether its changes are told.
+    pub(crate) fn confirm(&self, confirmed_ms: u64, is_watched: bool) {
+        self.is_watched.store(is_watched, Ordering::Relaxed);
+        self.confirmed_ms.set(confirmed_ms);
+        self.believed_ms.set(confirmed_ms.max(self.believed_ms.get()));
+    }
+
+    /// It is not among the names that all workers share. If its changes are told, it has changed.
+    pub(crate) fn miss(&self) {
+        if self.is_watched.swap(false, Ordering::Relaxed) {
+            self.confirmed_ms.set(0);
+            self.believed_ms.set(0);
+        }
+    }
+
+    /// It is compared with the names that all workers share now, and then after a while again.
+    pub(crate) fn compare(&self, now_ms: u64) {
+        let is_watched = self.is_watched.load(Ordering::Relaxed);
+        self.compared_to_ms.set(now_ms + if is_watched { WATCHED_MS } else { UNWATCHED_MS });
     }
 
     /// Whether a new look-up found the same as this entry.

@@ -11,7 +11,7 @@ use crate::caches::{LookedUp, NameEntry, OpenFiles, Resolved, Told, Version, fin
 use crate::desk::Desk;
 use crate::jobs::{JobKey, Urgency, Wanted};
 use crate::limits::SIBLINGS_MS;
-use crate::machine::{FileKind, Finding, LookUpError, Machine, Task, Want};
+use crate::machine::{FileKind, Finding, KnownName, LookUpError, Machine, Task, Want};
 use crate::rules::SiteId;
 
 /// The result of a look-up in the worker.
@@ -80,21 +80,28 @@ pub(super) fn look_up<M: Machine>(
 /// The newest entry for a path that the worker knows or that all workers share, however old.
 fn known<M: Machine>(desk: &mut Desk<'_, M>, asked: &FileRequest<'_>) -> Option<Arc<NameEntry>> {
     let (now, freshness_ms) = (desk.core.clock.now, desk.core.rules.freshness_ms);
+    let now_ms = now.monotonic_ms;
     let own = desk.core.caches.names.get(asked.site, &asked.path).map(Arc::clone);
+    if !desk.core.rules.shares_names() || own.as_deref().is_some_and(|own| own.is_fresh(now_ms, freshness_ms))
+    {
+        return own;
+    }
+    own.iter().for_each(|own| own.compare(now_ms));
     // A listing is made again once it is not fresh, whatever its name leads to.
-    let suffices = |own: &NameEntry| {
-        own.is_fresh(now.monotonic_ms, freshness_ms) || matches!(own.resolved, Resolved::Listing(_))
-    };
-    if !desk.core.rules.shares_names() || own.as_deref().is_some_and(suffices) {
+    if own.as_deref().is_some_and(|own| matches!(own.resolved, Resolved::Listing(_))) {
         return own;
     }
     let told = desk.machine.known_name(asked.site, &asked.path).and_then(|name| {
         let site = desk.core.rules.site(asked.site);
-        Some(Told { finding: name.facts.finding(&asked.path, site)?, confirmed_ms: name.confirmed_ms })
+        let KnownName { facts, found_ms, confirmed_ms, is_watched } = name;
+        Some(Told { finding: facts.finding(&asked.path, site)?, found_ms, confirmed_ms, is_watched })
     });
-    let Some(told) = told else { return own };
+    let Some(told) = told else {
+        own.iter().for_each(|own| own.miss());
+        return own;
+    };
     let shared = desk.core.caches.take_told(asked.site, &asked.path, told, now);
-    desk.core.counters.names_shared += u64::from(shared.is_some());
+    desk.core.counters.names_shared += u64::from(own.is_none() && shared.is_some());
     shared.or(own)
 }
 

@@ -95,8 +95,12 @@ impl NameFacts {
 pub struct KnownName {
     /// Its target.
     pub facts: NameFacts,
-    /// When that was last known to be true, in milliseconds of the monotonic clock.
+    /// When it was looked up, in milliseconds of the monotonic clock.
+    pub found_ms: u64,
+    /// When that was last known to be true: later than `found_ms` if no change was told up to then.
     pub confirmed_ms: u64,
+    /// Whether a change is told as soon as it happens.
+    pub is_watched: bool,
 }
 
 /// The names that all workers share. Helpers find them; nothing here waits.

@@ -188,6 +188,8 @@ rows! {
         "Build ETags from length and mtime (modified), or from these and ctime (changed)";
     freshness: u64, at(Group::Files, "TIME"), millis(0, HOUR_MS), Text("1s"), [server.freshness_ms],
         "Serve a cached file for this long before checking whether it changed";
+    watch: bool, at(Group::Files, "BOOL"), Kind::Switch, Text("true"), [server.watch],
+        "Watch the roots for changes, so that names need no checks where the file system tells what changes";
     stale: u64, at(Group::Files, "TIME"), millis(0, 24 * HOUR_MS), Text("10s"), [server.stale_ms],
         "Serve an expired file for this much longer while its check waits for the disk";
     listen: Vec<SocketAddr>, at(Group::Network, "ADDR:PORT"), Kind::Addresses, Text("127.0.0.1:8080"), [server.listen],

@@ -49,6 +49,8 @@ pub struct Settings {
     pub freshness_ms: u64,
     /// Additional time for which it is served while a helper checks it, in milliseconds.
     pub stale_ms: u64,
+    /// Whether the roots are watched for changes.
+    pub watch: bool,
     /// The times of a file that its `ETag` holds.
     pub etag: EtagTime,
     /// Memory for file contents, shared by all workers.
@@ -325,6 +327,7 @@ mod tests {
             lowered: vec!["a warning".into()],
             freshness_ms: 1_000,
             stale_ms: 10_000,
+            watch: true,
             etag: EtagTime::Changed,
             cache_memory: CacheMemory::Fixed { bytes: 64 << 20, asked_bytes: 1 << 40 },
             cache_list: Some("/var/lib/flash/hot".into()),

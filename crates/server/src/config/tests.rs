@@ -85,6 +85,7 @@ fn nothing_said_means_the_defaults() {
         lowered: Vec::new(),
         freshness_ms: 1_000,
         stale_ms: 10_000,
+        watch: true,
         etag: EtagTime::Modified,
         cache_memory: settings.cache_memory,
         cache_list: None,

@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use flash_engine::limits::{LOAD_BYTES, RACY_COARSE_NS};
-use flash_engine::{FileKind, FileStat, NameFacts};
+use flash_engine::{FileKind, FileStat};
 use flash_prompt::file::is_path_only;
-use flash_prompt::names::NameHash;
 use flash_prompt::table::{BlockKey, Place};
 use flash_prompt::{AsFd, OwnedFd, channel, clock};
 use flash_waiting::past_cache::Reader;
@@ -51,15 +50,15 @@ impl Fill {
         self.lost_keeper.load(Ordering::Relaxed)
     }
 
-    /// Tells the keeper what a name leads to, if there is a keeper that listens.
-    pub(super) fn tell(&self, name: NameHash, facts: NameFacts, found_ms: u64) {
+    /// Tells the keeper of a finding ([`Request::Learned`]), if there is a keeper that listens.
+    pub(super) fn tell(&self, learned: &Request) {
         let filler = self.idle().pop();
         let Some(filler) = filler else { return };
         if filler.is_late {
             // A keeper that hangs must not fill its channel.
             return self.idle().push(filler);
         }
-        match filler.send(&Request::Learned { name, facts, found_ms }) {
+        match filler.send(learned) {
             Ok(()) => self.idle().push(filler),
             Err(NoKeeper) => self.lost_keeper.store(true, Ordering::Relaxed),
         }

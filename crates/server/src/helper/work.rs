@@ -16,9 +16,10 @@ use flash_http::types::TypeTable;
 use flash_prompt::file::is_path_only;
 use flash_prompt::names::NamesReader;
 use flash_prompt::{AsFd, OwnedFd, clock};
-use flash_waiting::{file, store_file, warm};
+use flash_waiting::{file, store_file, warm, watched};
 
 use flash_worker::names::SharedNames;
+use flash_worker::store_protocol::Request;
 
 use super::fill::Fill;
 use super::listing;
@@ -201,8 +202,22 @@ impl DiskWork {
             && let Some(name) = names.hash(site, path)
             && !facts.is_racy(clock::wall_ns())
         {
-            store.tell(name, facts, found_ms);
+            let site = names.site(site).filter(|_| self.is_watched(site, path, &facts));
+            store.tell(&Request::Learned { name, facts, found_ms, site });
         }
+    }
+
+    /// Whether every change of a name with these facts is told where its site is watched.
+    fn is_watched(&self, site: SiteId, path: &[u8], facts: &NameFacts) -> bool {
+        let Ok(Some((rules, root))) = self.rooted(site) else { return false };
+        let look_up = |path: &[u8], _| match watched::find(root, path) {
+            Err(e) if e.kind() == ErrorKind::Other => Err(LookUpError::Failed(0)),
+            found => flash_worker::convert::look_up::<OwnedFd>(found),
+        };
+        watched::is_direct(path)
+            && watched::tells_changes(root)
+            && find(path, rules, &self.types, Want::Stat, look_up)
+                .is_ok_and(|finding| NameFacts::of(&finding, path, rules).as_ref() == Some(facts))
     }
 
     /// Brings a block of the file at a path into the store, if it can be found and read.

@@ -4,16 +4,18 @@
 use std::io;
 
 use flash_engine::NameFacts;
-use flash_keeper::{NameClass, NameSlots};
+use flash_keeper::{Finding, NameClass, NameSlots, WatchAction, WatcherId, Watching};
 use flash_prompt::AsFd;
-use flash_prompt::names::{FileState, NameEntry, NameHash, NamesWriter};
+use flash_prompt::names::{FileState, NameEntry, NameHash, NamesWriter, WATCH_PLACES};
 use flash_worker::names::{self, PARTS};
+use flash_worker::store_protocol::FromWatcher;
 
 /// The table and its slots.
 #[derive(Debug)]
 pub(super) struct KnownNames {
     table: NamesWriter,
     slots: NameSlots,
+    watching: Watching<NameHash, NameHash>,
     /// Names that made room for others.
     pub(super) evictions: u64,
 }
@@ -23,17 +25,72 @@ impl KnownNames {
     ///
     /// Errors: those of [`NamesWriter::open`].
     pub(super) fn open(file: impl AsFd) -> io::Result<Self> {
-        let table = NamesWriter::open(file)?;
+        let mut table = NamesWriter::open(file)?;
+        // Changes may have been missed since the earlier keeper ended.
+        let watching = Watching::new(WATCH_PLACES, table.end_watches().into_iter());
         let mut slots = NameSlots::new(table.slots_max());
         for slot in 0..table.slots_used() {
             slots.resume(table.get(slot).map(|entry| class(&entry)));
         }
-        Ok(Self { table, slots, evictions: 0 })
+        Ok(Self { table, slots, watching, evictions: 0 })
     }
 
     /// The number of entries.
     pub(super) fn len(&self) -> u64 {
         self.slots.len()
+    }
+
+    /// The number of sites whose changes are told.
+    pub(super) fn watched(&self) -> u64 {
+        self.watching.watched() as u64
+    }
+
+    /// A watcher's message.
+    pub(super) fn hear(&mut self, watcher: WatcherId, message: FromWatcher, now_ms: u64) {
+        match message {
+            FromWatcher::Changed(changed) => {
+                for name in changed {
+                    self.watching.handle_changed(&name, now_ms);
+                    self.forget(name);
+                }
+            }
+            FromWatcher::Begun { site, since_ms } => self.watching.handle_begun(watcher, site, since_ms),
+            FromWatcher::Appeared { site, since_ms } => {
+                self.watching.handle_appeared(watcher, site, since_ms);
+            }
+            FromWatcher::Lost { site } => self.watching.handle_lost(watcher, site),
+            FromWatcher::Until(until_ms) => self.watching.handle_until(watcher, until_ms),
+        }
+        self.act();
+    }
+
+    /// A watcher has gone.
+    pub(super) fn lose(&mut self, watcher: WatcherId) {
+        self.watching.handle_gone(watcher);
+        self.act();
+    }
+
+    fn act(&mut self) {
+        while let Some(action) = self.watching.poll() {
+            match action {
+                WatchAction::Extend(watch, until_ms) => self.table.extend_watch(watch, until_ms),
+                WatchAction::End(watch) => self.table.end_watch(watch),
+                WatchAction::Enter(name, found_ms, watch) => {
+                    // A later finding has a turn of its own.
+                    if let Some((slot, entry)) = self.table.find(name, 0)
+                        && entry.confirmed_ms == found_ms
+                    {
+                        self.table.put(slot, &NameEntry { watch, ..entry });
+                    }
+                }
+            }
+        }
+    }
+
+    /// A helper has found a name, every change of which a watcher of this site tells.
+    pub(super) fn watch(&mut self, name: NameHash, site: NameHash, facts: &NameFacts, found_ms: u64) {
+        let is_absent = *facts == NameFacts::Missing;
+        self.watching.handle_found(name, Finding { site, found_ms, is_absent });
     }
 
     /// Enters what a helper has found for a name, unless something newer is known. `is_stored` tells whether the content
@@ -164,7 +221,10 @@ mod tests {
             (NameFacts::Redirect, 1),
         ] {
             known.learn(name, &facts, 50, |_| false);
-            assert_eq!(shared.find(SITE, b"/a"), Some(KnownName { facts, confirmed_ms: 50 }));
+            assert_eq!(
+                shared.find(SITE, b"/a"),
+                Some(KnownName { facts, found_ms: 50, confirmed_ms: 50, is_watched: false })
+            );
             assert_eq!(known.len(), entries);
         }
         known.learn(name, &NameFacts::Denied, 49, |_| false);
@@ -207,5 +267,45 @@ mod tests {
         let left = [b"/1", b"/2", b"/3"].iter().filter(|path| shared.find(SITE, **path).is_some()).count();
         assert_eq!(left, 2, "one of them makes room");
         assert!(known.evictions > 0);
+    }
+
+    #[test]
+    fn a_watched_name_is_true_until_it_changes_or_the_watch_ends() {
+        const WATCHER: WatcherId = WatcherId(1);
+        let (memory, mut known) = table(100);
+        let shared = shared(&memory, false, "/");
+        let site = shared.site(SITE).expect("a site");
+        let name = shared.hash(SITE, b"/a").expect("a hash");
+        let facts = file(7, [Some(8), None, None]);
+        let learn = |known: &mut KnownNames, found_ms| {
+            known.learn(name, &facts, found_ms, |_| true);
+            known.watch(name, site, &facts, found_ms);
+        };
+        let seen = || shared.find(SITE, b"/a").map(|name| (name.confirmed_ms, name.is_watched));
+        known.hear(WATCHER, FromWatcher::Begun { site, since_ms: 100 }, 100);
+        learn(&mut known, 110);
+        assert_eq!(seen(), Some((110, false)));
+        known.hear(WATCHER, FromWatcher::Until(150), 151);
+        assert_eq!(seen(), Some((150, true)));
+        known.hear(WATCHER, FromWatcher::Until(200), 201);
+        assert_eq!(seen(), Some((200, true)));
+        known.hear(WATCHER, FromWatcher::Changed(vec![name]), 210);
+        assert_eq!(seen(), None);
+        learn(&mut known, 205);
+        known.hear(WATCHER, FromWatcher::Until(250), 251);
+        assert_eq!(seen(), Some((205, false)), "it was found before the change was told");
+        learn(&mut known, 260);
+        known.hear(WATCHER, FromWatcher::Until(300), 301);
+        assert_eq!(seen(), Some((300, true)));
+        known.lose(WATCHER);
+        assert_eq!(seen(), Some((260, false)));
+        known.hear(WATCHER, FromWatcher::Begun { site, since_ms: 310 }, 310);
+        learn(&mut known, 320);
+        known.hear(WATCHER, FromWatcher::Until(350), 351);
+        assert_eq!((seen(), known.watched()), (Some((350, true)), 1));
+        drop(known);
+        // The next keeper has missed changes.
+        let _known = KnownNames::open(&memory).expect("opened");
+        assert_eq!(seen(), Some((320, false)));
     }
 }

@@ -14,7 +14,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use flash_engine::limits::LOAD_BYTES;
-use flash_keeper::{Action, Answer, Entry, HelperId, Keeper, Place, WorkerId};
+use flash_keeper::{Action, Answer, Entry, HelperId, Keeper, Place, WatcherId, WorkerId};
 use flash_prompt::epoll::{Epoll, Watch};
 use flash_prompt::names::FileState;
 use flash_prompt::table::{self, BlockKey, TableWriter};
@@ -32,7 +32,7 @@ use crate::config::{CacheMemory, Settings};
 use crate::control::Control;
 use crate::hot_list::{self, Hot};
 use crate::sandbox::{self, Role};
-use crate::stats::StoreStats;
+use crate::stats::{NameTotals, StoreStats};
 use known::KnownNames;
 use names::Names;
 
@@ -54,6 +54,8 @@ enum Link {
     Worker(WorkerLink),
     /// A process that fills the store.
     Filler(OwnedFd),
+    /// A process that tells which names change.
+    Watcher(OwnedFd),
 }
 
 /// The channel to a worker, and the messages that it has no room for yet.
@@ -72,7 +74,9 @@ impl Link {
 
     fn channel(&self) -> &OwnedFd {
         match self {
-            Link::Worker(WorkerLink { channel, .. }) | Link::Filler(channel) => channel,
+            Link::Worker(WorkerLink { channel, .. }) | Link::Filler(channel) | Link::Watcher(channel) => {
+                channel
+            }
         }
     }
 }
@@ -167,6 +171,7 @@ impl Process {
                 Order::NamesTable(file) => known = Some(KnownNames::open(file)?),
                 Order::Keeper(channel) => links.push(Link::to_worker(channel)),
                 Order::Filler(channel) => links.push(Link::Filler(channel)),
+                Order::Watcher(channel) => links.push(Link::Watcher(channel)),
                 Order::BytesMax(bytes) => bytes_max = bytes,
                 Order::HotList(file) => hot_list = Some(File::from(file)),
                 Order::Begin => break,
@@ -236,6 +241,7 @@ impl Process {
             let linked = match order {
                 Order::Keeper(channel) => self.link(Link::to_worker(channel)),
                 Order::Filler(channel) => self.link(Link::Filler(channel)),
+                Order::Watcher(channel) => self.link(Link::Watcher(channel)),
                 Order::BytesMax(bytes) => {
                     self.most_bytes = bytes;
                     self.keeper.handle_bytes_max(bytes);
@@ -287,6 +293,7 @@ impl Process {
             let is_valid = match link {
                 Link::Worker(..) => self.handle_worker(WorkerId(number), message),
                 Link::Filler(_) => self.handle_filler(HelperId(number), message),
+                Link::Watcher(_) => self.handle_watcher(WatcherId(number), message),
             };
             if !is_valid {
                 self.ignore(number);
@@ -330,11 +337,14 @@ impl Process {
             Some(Request::Want(..)) | None => return false,
             Some(Request::Filled) => self.keeper.handle_filled(helper, true),
             Some(Request::Failed) => self.keeper.handle_filled(helper, false),
-            Some(Request::Learned { name, facts, found_ms }) => {
+            Some(Request::Learned { name, facts, found_ms, site }) => {
                 // A file without content needs no block.
                 let is_stored =
                     |state: &FileState| state.size_bytes == 0 || self.keeper.has(&first_block(state));
                 self.known.learn(name, &facts, found_ms, is_stored);
+                if let Some(site) = site {
+                    self.known.watch(name, site, &facts, found_ms);
+                }
             }
             Some(Request::NoMemory) => {
                 self.keeper.handle_filled(helper, false);
@@ -345,6 +355,12 @@ impl Process {
                 self.answer(helper.0, &protocol::Answer::GivenUp);
             }
         }
+        true
+    }
+
+    fn handle_watcher(&mut self, watcher: WatcherId, message: &[u8]) -> bool {
+        let Some(message) = decode(message) else { return false };
+        self.known.hear(watcher, message, clock::monotonic_ms());
         true
     }
 
@@ -365,7 +381,7 @@ impl Process {
             return;
         }
         self.next_stats_ms = now_ms + size::LOOK_MS;
-        let stats = StoreStats::of(&totals, (self.known.len(), self.known.evictions));
+        let stats = StoreStats::of(&totals, NameTotals::of(&self.known));
         if stats != self.reported
             && let Ok(json) = serde_json::to_string(&stats)
         {
@@ -420,7 +436,11 @@ impl Process {
     /// Ignores the messages of a process, and ends its channel.
     fn ignore(&mut self, number: u32) {
         let Some(link) = self.links.get(&number) else { return };
-        let who = if matches!(link, Link::Worker(_)) { "worker" } else { "helper" };
+        let who = match link {
+            Link::Worker(_) => "worker",
+            Link::Filler(_) => "helper",
+            Link::Watcher(_) => "watcher",
+        };
         let _ = channel::end_sending(link.channel());
         self.ignored.insert(number);
         self.control.report(format!(
@@ -434,6 +454,7 @@ impl Process {
         match self.links.remove(&number) {
             Some(Link::Worker(..)) => self.keeper.handle_worker_gone(WorkerId(number)),
             Some(Link::Filler(_)) => self.keeper.handle_helper_gone(HelperId(number)),
+            Some(Link::Watcher(_)) => self.known.lose(WatcherId(number)),
             None => {}
         }
     }
@@ -510,6 +531,12 @@ impl Process {
 /// Whether a worker could look for this block: larger ones would only drive out others.
 fn is_block(key: &BlockKey, length_bytes: u32) -> bool {
     key.device != NO_DEVICE && (1..=LOAD_BYTES).contains(&length_bytes.into())
+}
+
+impl NameTotals {
+    fn of(known: &KnownNames) -> Self {
+        Self { names: known.len(), evicted: known.evictions, sites_watched: known.watched() }
+    }
 }
 
 /// The key of the first block of a file.

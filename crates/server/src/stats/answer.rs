@@ -75,12 +75,23 @@ figures! {
         names: Gauge,
         /// Names that made room for others.
         names_evicted: u64,
+        /// Sites whose names need no checks, because changes are told.
+        sites_watched: Gauge,
     }
 }
 
+/// The keeper's figures about names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NameTotals {
+    pub(crate) names: u64,
+    pub(crate) evicted: u64,
+    pub(crate) sites_watched: u64,
+}
+
 impl StoreStats {
-    /// The figures of a keeper, with the number of its names and of those that made room.
-    pub(crate) fn of(totals: &flash_keeper::Totals, (names, names_evicted): (u64, u64)) -> Self {
+    /// The figures of a keeper.
+    pub(crate) fn of(totals: &flash_keeper::Totals, of_names: NameTotals) -> Self {
+        let NameTotals { names, evicted, sites_watched } = of_names;
         Self {
             bytes_max: Gauge(totals.bytes_max),
             held_bytes: Gauge(totals.held_bytes),
@@ -91,7 +102,8 @@ impl StoreStats {
             refused: totals.refused,
             evictions: totals.evictions,
             names: Gauge(names),
-            names_evicted,
+            names_evicted: evicted,
+            sites_watched: Gauge(sites_watched),
         }
     }
 }

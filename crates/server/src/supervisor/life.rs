@@ -65,6 +65,7 @@ pub(super) enum Duty {
     /// Writes the last lines that it has.
     OldLog,
     Gateway,
+    Watcher,
     /// A process of the program of a route, by number from 1.
     Program(UpstreamId, u64),
     /// A worker, by its place among the workers.
@@ -143,6 +144,11 @@ impl Duty {
                 without: "log lines are lost until it starts",
                 ..rules
             },
+            Duty::Watcher => Rules {
+                name: Role::Watcher.name(),
+                without: "names are checked, each every freshness, until it starts",
+                ..rules
+            },
             Duty::Gateway => Rules {
                 name: Role::Gateway.name(),
                 pings: Pings::Always,
@@ -192,6 +198,7 @@ impl fmt::Display for Duty {
             Duty::Keeper => f.write_str("the store's keeper"),
             Duty::Log | Duty::NextLog | Duty::OldLog => f.write_str("the log writer"),
             Duty::Gateway => f.write_str("the gateway"),
+            Duty::Watcher => f.write_str("the watcher"),
             Duty::Program(UpstreamId(route), number) => write!(f, "process {number} of route {route}"),
             Duty::Worker(place) => write!(f, "worker {place}"),
             Duty::Helper(_) => f.write_str("a helper"),

@@ -22,6 +22,7 @@ impl Supervisor<'_> {
         if let Some(store) = store {
             let users = self.generations.iter_mut().flat_map(Generation::store_users);
             store.advance(now_ms, users, poller, &mut events);
+            store.link_watchers(self.generations.iter_mut().filter_map(Generation::watcher_mut));
             let fillers = self.generations.iter().flat_map(Generation::fillers).collect();
             store.note_fillers(&fillers, &mut events);
         }

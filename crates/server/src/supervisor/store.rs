@@ -65,6 +65,8 @@ pub(super) struct Store {
     hot_list: HotList,
     /// Whether the server stops, so that no further keeper starts.
     is_stopping: bool,
+    /// Whether the keeper has no channels to the watchers yet that are there.
+    lacks_watchers: bool,
 }
 
 /// The list of hot files.
@@ -134,6 +136,7 @@ impl Store {
             ended: StoreStats::default(),
             hot_list,
             is_stopping: false,
+            lacks_watchers: false,
         })
     }
 
@@ -162,6 +165,16 @@ impl Store {
         self.processes.insert(keeper, poller)
     }
 
+    /// Starts a keeper in the place of another.
+    fn replace_keeper<'w>(
+        &mut self,
+        workers: impl Iterator<Item = (&'w mut Outbox, usize)>,
+        poller: &mut Poller,
+    ) -> io::Result<()> {
+        self.lacks_watchers = true;
+        self.start_keeper(workers, poller)
+    }
+
     /// Gives a starting worker read access to the store, a link to the keeper, and `fillers` links to fill the store
     /// itself.
     pub(super) fn give_worker(&mut self, worker: &mut Outbox, fillers: usize) -> io::Result<()> {
@@ -186,6 +199,27 @@ impl Store {
     /// Gives a starting process read access to the names that all workers share.
     pub(super) fn give_names(&self, process: &mut Outbox) -> io::Result<()> {
         process.give_at_start(Order::NamesTable(Arc::clone(&self.names_to_read)))
+    }
+
+    /// Gives a starting watcher the table of names, and connects it with the keeper, if there is one.
+    pub(super) fn give_watcher(&mut self, watcher: &mut Outbox) -> io::Result<()> {
+        self.give_names(watcher)?;
+        match self.processes.of_mut(Duty::Keeper) {
+            Some(keeper) => link_watcher(&mut keeper.orders, watcher),
+            None => Ok(()),
+        }
+    }
+
+    /// Connects a keeper that has followed another one with the watchers.
+    pub(super) fn link_watchers<'w>(&mut self, watchers: impl Iterator<Item = &'w mut Outbox>) {
+        let Some(keeper) = self.processes.of_mut(Duty::Keeper).filter(|_| self.lacks_watchers) else {
+            return;
+        };
+        self.lacks_watchers = false;
+        for watcher in watchers {
+            // Without a channel, its names are checked.
+            let _ = link_watcher(&mut keeper.orders, watcher);
+        }
     }
 
     /// Gives a starting process everything that it needs to fill the store with `fillers` blocks at once.
@@ -283,7 +317,7 @@ impl Store {
         events: &mut Vec<Event>,
     ) {
         if let Some(duty) = self.processes.take_due(now_ms).pop()
-            && let Err(e) = self.start_keeper(workers, poller)
+            && let Err(e) = self.replace_keeper(workers, poller)
         {
             self.processes.start_later(duty, now_ms);
             events.push(Event::Message(not_started(duty, &e)));
@@ -369,6 +403,13 @@ fn link_filler(keeper: &mut Outbox, filler: &mut Outbox) -> io::Result<()> {
     channel::set_receive_timeout(&theirs, KEEPER_PATIENCE)?;
     keeper.give_at_start(Order::Filler(Arc::new(ours)))?;
     filler.give_at_start(Order::Filler(Arc::new(theirs)))
+}
+
+/// Connects the keeper with a watcher, whose messages wait for room.
+fn link_watcher(keeper: &mut Outbox, watcher: &mut Outbox) -> io::Result<()> {
+    let (ours, theirs) = channel::pair(LINK_BYTES)?;
+    keeper.give(Order::Watcher(Arc::new(ours)))?;
+    watcher.give(Order::Keeper(Arc::new(theirs)))
 }
 
 /// Connects the keeper with another process.

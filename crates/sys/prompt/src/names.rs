@@ -5,8 +5,14 @@
 //! No path is stored: a name is found by a keyed hash of 128 bits ([`super::siphash`]) of the site and the
 //! path, which nobody can find a second name for without the key. A precompressed form of a file is a further
 //! entry with the same hash and another part.
+//!
+//! **An entry can be true without a check.** A process watches the files of a site and tells the keeper which names
+//! change, which the keeper forgets. Then the keeper writes until when it knows all changes: the *watch* of the site,
+//! two words that belong to the whole table. An entry that was found under a watch has the number of it. As long as
+//! that watch is in force, the entry was true at its time.
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use rustix::fd::AsFd;
 use serde::{Deserialize, Serialize};
@@ -51,7 +57,12 @@ pub struct NameEntry {
     /// When this was last known to be true, in milliseconds of the monotonic clock. All parts of one finding
     /// have the same time.
     pub confirmed_ms: u64,
+    /// The number of the watch under which this was found; 0 for none.
+    pub watch: u32,
 }
+
+/// Places for watches: the remainder of a number by their count is its place.
+pub const WATCH_PLACES: u16 = 512;
 
 const WORDS: usize = 9;
 
@@ -63,7 +74,8 @@ impl Record<WORDS> for Name {
     /// "FlashNam".
     const MAGIC: u64 = u64::from_le_bytes(*b"FlashNam");
     const VERSION: u32 = 1;
-    const SHARED_WORDS: u64 = 0;
+    /// For each place the last number, with a bit for whether it is in force, and the time.
+    const SHARED_WORDS: u64 = 2 * WATCH_PLACES as u64;
 
     /// The words of the hash are keyed already.
     #[inline]
@@ -78,8 +90,8 @@ impl Record<WORDS> for Name {
 }
 
 fn to_words(entry: &NameEntry) -> [u64; WORDS] {
-    let NameEntry { hash, part, kind, forms, index, state, confirmed_ms } = *entry;
-    let marks = u64::from(u32::from_le_bytes([kind, part, forms, index]));
+    let NameEntry { hash, part, kind, forms, index, state, confirmed_ms, watch } = *entry;
+    let marks = u64::from(u32::from_le_bytes([kind, part, forms, index])) | u64::from(watch) << 32;
     [
         hash.0[0],
         hash.0[1],
@@ -103,7 +115,8 @@ fn from_words(words: &[u64; WORDS]) -> NameEntry {
         modified_ns: modified_ns.cast_signed(),
         changed_ns: changed_ns.cast_signed(),
     };
-    NameEntry { hash: NameHash([first, second]), part, kind, forms, index, state, confirmed_ms }
+    let watch = (marks >> 32) as u32;
+    NameEntry { hash: NameHash([first, second]), part, kind, forms, index, state, confirmed_ms, watch }
 }
 
 /// The words of a name that is looked for.
@@ -121,6 +134,16 @@ pub fn file_bytes(slots_max: u32) -> Option<u64> {
 
 /// Bytes of an entry in the table, with its share of the heads.
 pub const ENTRY_BYTES: u64 = 8 + 8 * WORDS as u64 + 8;
+
+/// The words of a watch: its number, with a bit for whether it is in force, and its time.
+fn words_of(table: &Table<Name, WORDS>, watch: u32) -> Option<(&AtomicU64, &AtomicU64)> {
+    let at = u64::from(watch % u32::from(WATCH_PLACES)) * 2;
+    Some((table.shared(at)?, table.shared(at + 1)?))
+}
+
+fn in_force(watch: u32) -> u64 {
+    u64::from(watch) << 1 | 1
+}
 
 /// The view of a process that looks names up. Several threads can use it.
 #[derive(Debug)]
@@ -156,6 +179,25 @@ impl NamesReader {
     #[must_use]
     pub fn find(&self, hash: NameHash, part: u8) -> Option<NameEntry> {
         self.table.find(&key(hash, part)).map(|(_, words)| from_words(&words))
+    }
+
+    /// Until when all changes under a watch are known, in milliseconds of the monotonic clock; None if it is not in
+    /// force.
+    #[inline]
+    #[must_use]
+    pub fn watched_ms(&self, watch: u32) -> Option<u64> {
+        if watch == 0 {
+            return None;
+        }
+        let (number, until_ms) = words_of(&self.table, watch)?;
+        let is_there = || number.load(Ordering::Relaxed) == in_force(watch);
+        let is_before = is_there();
+        // Pairs with the release stores of `extend_watch`: the names that changed before this time are not found.
+        fence(Ordering::Acquire);
+        let until_ms = until_ms.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        // Otherwise the time can be that of the next watch at this place.
+        (is_before && is_there()).then_some(until_ms)
     }
 }
 
@@ -211,6 +253,38 @@ impl NamesWriter {
     /// If the table does not have the slot.
     pub fn put(&mut self, slot: u32, entry: &NameEntry) {
         self.writer.put(slot, &to_words(entry));
+    }
+
+    /// Ends all watches of an earlier keeper. Returns a number for each place that no entry has.
+    pub fn end_watches(&mut self) -> Vec<u32> {
+        let places = u32::from(WATCH_PLACES);
+        let next = |place| {
+            let last = words_of(self.writer.table(), place).map_or(0, |(number, _)| {
+                let last = (number.load(Ordering::Relaxed) >> 1) as u32;
+                if last > 0 {
+                    number.store(u64::from(last) << 1, Ordering::Release);
+                }
+                last
+            });
+            // 0 is no number.
+            if last == 0 { place + places } else { last.checked_add(places).unwrap_or(place + places) }
+        };
+        (0..places).map(next).collect()
+    }
+
+    /// All changes under a watch up to this time are known, and their names were forgotten.
+    pub fn extend_watch(&mut self, watch: u32, until_ms: u64) {
+        let Some((number, time)) = words_of(self.writer.table(), watch) else { return };
+        // Release: a reader of either finds no name that was forgotten before.
+        time.store(until_ms, Ordering::Release);
+        number.store(in_force(watch), Ordering::Release);
+    }
+
+    /// Ends a watch: its entries need checks from now on.
+    pub fn end_watch(&mut self, watch: u32) {
+        if let Some((number, _)) = words_of(self.writer.table(), watch) {
+            number.store(u64::from(watch) << 1, Ordering::Release);
+        }
     }
 
     /// Empties a slot.

@@ -16,7 +16,7 @@ fn table(slots_max: u32) -> (OwnedFd, NamesWriter, NamesReader) {
 
 fn entry(hash: NameHash, part: u8, confirmed_ms: u64) -> NameEntry {
     let state = FileState { device: 1, inode: u64::MAX, size_bytes: 5, modified_ns: -7, changed_ns: 8 };
-    NameEntry { hash, part, kind: 3, forms: 5, index: 2, state, confirmed_ms }
+    NameEntry { hash, part, kind: 3, forms: 5, index: 2, state, confirmed_ms, watch: 7 }
 }
 
 #[test]
@@ -55,5 +55,28 @@ fn each_table_has_its_own_key() {
 fn a_name_takes_at_most_128_bytes() {
     let bytes = |slots| file_bytes(slots).expect("a length");
     assert_eq!(bytes(1 << 20) - bytes(1 << 19), (1 << 19) * 84);
-    assert!(ENTRY_BYTES <= 128);
+    const { assert!(ENTRY_BYTES <= 128) };
+}
+
+#[test]
+fn a_watch_is_in_force_until_it_ends_and_its_number_never_comes_again() {
+    let (file, mut writer, reader) = table(8);
+    let numbers = writer.end_watches();
+    assert_eq!((numbers.len(), numbers[0], numbers[3]), (512, 512, 515));
+    assert_eq!((reader.watched_ms(0), reader.watched_ms(515)), (None, None));
+    writer.extend_watch(515, 100);
+    assert_eq!(
+        (reader.watched_ms(515), reader.watched_ms(3), reader.watched_ms(516)),
+        (Some(100), None, None)
+    );
+    writer.extend_watch(515, 150);
+    assert_eq!(reader.watched_ms(515), Some(150));
+    writer.end_watch(515);
+    assert_eq!(reader.watched_ms(515), None);
+    writer.extend_watch(515 + 512, 200);
+    assert_eq!((reader.watched_ms(515), reader.watched_ms(1027)), (None, Some(200)));
+    drop(writer);
+    let mut writer = NamesWriter::open(&file).expect("taken over");
+    assert_eq!(writer.end_watches()[3], 1027 + 512, "the next keeper");
+    assert_eq!(reader.watched_ms(1027), None);
 }

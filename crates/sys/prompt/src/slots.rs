@@ -181,6 +181,18 @@ impl<R: Record<N>, const N: usize> Table<R, N> {
         &self.hash_key
     }
 
+    /// A word that belongs to the whole table; None if it does not have it.
+    #[inline]
+    pub(crate) fn shared(&self, number: u64) -> Option<&AtomicU64> {
+        if number >= R::SHARED_WORDS {
+            return None;
+        }
+        let at = self.memory.at(PAGE_BYTES + number * 8, 8)?;
+        // SAFETY: the file backs the word, which is aligned because its page is. All other accesses to it are
+        // atomic too.
+        Some(unsafe { at.cast().as_ref() })
+    }
+
     /// How many slots from the first on were ever used. Never None, because a mapped table has its header.
     fn slots_used(&self) -> Option<&AtomicU32> {
         Some(&header_in(&self.memory)?.slots_used)

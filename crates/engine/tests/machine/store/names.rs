@@ -76,7 +76,8 @@ impl KnownNames {
         let (site, path) = name;
         let Some(facts) = NameFacts::of(finding, path, rules) else { return };
         if !facts.is_racy(now.wall_ns) {
-            let known = KnownName { facts, confirmed_ms: now.monotonic_ms };
+            let found_ms = now.monotonic_ms;
+            let known = KnownName { facts, found_ms, confirmed_ms: found_ms, is_watched: false };
             self.messages.push_back(Message::Learned((site, path.to_vec()), Box::new(known)));
         }
     }

@@ -121,6 +121,9 @@ impl Generation {
         if self.settings.routes().next().is_some() {
             duties.push(Duty::Gateway);
         }
+        if self.has_store && self.settings.watch {
+            duties.push(Duty::Watcher);
+        }
         duties.extend(Programs::duties(&self.settings));
         duties.extend((0..architecture::processes(&self.settings)).map(Duty::Worker));
         duties
@@ -130,6 +133,7 @@ impl Generation {
         match duty {
             Duty::Worker(place) => self.start_worker(place, resources),
             Duty::Gateway => self.start_gateway(resources),
+            Duty::Watcher => self.start_watcher(resources),
             Duty::Program(route, number) => self.start_program(route, number, resources),
             Duty::Log | Duty::NextLog => self.start_log(duty, resources),
             // Others start them.
@@ -171,6 +175,22 @@ impl Generation {
         self.programs.give(&mut gateway.orders)?;
         self.drain_if_late(&mut gateway);
         self.processes.insert(gateway, &resources.poller)
+    }
+
+    /// Starts the watcher, and connects it with the keeper.
+    fn start_watcher(&mut self, resources: &mut Resources) -> io::Result<()> {
+        let Some(store) = resources.store.as_mut() else { return Ok(()) };
+        let mut watcher = Process::start(Duty::Watcher, &self.settings_file, &mut resources.poller)?;
+        self.roots.give(&mut watcher.orders)?;
+        store.give_watcher(&mut watcher.orders)?;
+        watcher.orders.give_at_start(Order::Begin)?;
+        self.drain_if_late(&mut watcher);
+        self.processes.insert(watcher, &resources.poller)
+    }
+
+    /// The watcher, for another keeper.
+    pub(super) fn watcher_mut(&mut self) -> Option<&mut Outbox> {
+        self.processes.of_mut(Duty::Watcher).map(|watcher| &mut watcher.orders)
     }
 
     /// Makes a new process drain if this configuration drains.

@@ -30,6 +30,8 @@ pub enum CallList {
     Log,
     /// The keeper of the store.
     Keeper,
+    /// The watcher of the roots.
+    Watcher,
     /// The gateway. To probe servers it sends and receives on its connections.
     Gateway {
         /// Whether it probes servers.
@@ -169,6 +171,25 @@ const SIOCOUTQ: u64 = libc::TIOCOUTQ as u64;
 /// memory.
 const THREADS: &[i64] = &[libc::SYS_futex, libc::SYS_sched_yield, libc::SYS_sched_getaffinity];
 
+const WATCHER: &[i64] = &[
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_ctl,
+    libc::SYS_inotify_add_watch,
+    libc::SYS_inotify_rm_watch,
+    libc::SYS_read,
+    libc::SYS_ppoll,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
+    libc::SYS_openat2,
+    libc::SYS_openat,
+    libc::SYS_fstat,
+    libc::SYS_newfstatat,
+    libc::SYS_faccessat2,
+    libc::SYS_getdents64,
+    libc::SYS_lseek,
+    libc::SYS_write,
+];
+
 const LOG: &[i64] = &[libc::SYS_epoll_pwait, libc::SYS_epoll_ctl, libc::SYS_write];
 
 impl More {
@@ -269,6 +290,7 @@ fn always(calls: CallList) -> &'static [&'static [i64]] {
         CallList::HelperThread => &[HELPER, &[libc::SYS_futex]],
         CallList::Log => &[LOG],
         CallList::Keeper => &[KEEPER],
+        CallList::Watcher => &[WATCHER],
         CallList::Gateway { .. } => &[GATEWAY],
     }
 }
@@ -283,7 +305,7 @@ fn way_to_shut_down(calls: CallList) -> Option<libc::c_int> {
         CallList::Keeper => Some(libc::SHUT_WR),
         // For its own channel, when it ends after the tasks that are in transit.
         CallList::Helper => Some(libc::SHUT_RD),
-        CallList::HelperThread | CallList::Log | CallList::Gateway { .. } => None,
+        CallList::HelperThread | CallList::Log | CallList::Watcher | CallList::Gateway { .. } => None,
     }
 }
 

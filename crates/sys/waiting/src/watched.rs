@@ -1,0 +1,192 @@
+//! Look-ups for names that are watched: such a name leads to its file by directories alone, without a link and
+//! without another file system in its way, and its file has no other name. So every change of it is an event of the
+//! directory that it is in ([`super::inotify`]). Called by the watcher process and by helpers.
+
+use std::cell::Cell;
+use std::io;
+
+use flash_prompt::file::{Found, Want, look_up_by};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{self, Access, AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+const DIRECT: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS)
+    .union(ResolveFlags::NO_XDEV);
+
+/// The file systems that report every change that is made through them, and are changed in no other way.
+const TELLS: [u64; 7] = [
+    0xef53,      // ext2, ext3, ext4
+    0x5846_5342, // xfs
+    0x9123_683e, // btrfs
+    0xf2f5_2010, // f2fs
+    0x0102_1994, // tmpfs
+    0x2fc1_2fc1, // zfs
+    0xca45_1a4e, // bcachefs
+];
+
+/// Whether changes on the file system of a directory can be watched. Not those of overlayfs: its layers can change
+/// beneath it.
+pub fn tells_changes(file: impl AsFd) -> bool {
+    fs::fstatfs(file).is_ok_and(|found| TELLS.contains(&(found.f_type as u64 & 0xffff_ffff)))
+}
+
+/// Looks a path up like [`super::file::open`] with [`Want::Stat`], if it is that of a watched name.
+///
+/// Errors: `NotFound` and `NotADirectory` if there is nothing, `PermissionDenied`, and others if a change of the
+/// name might not be told.
+pub fn find(root: impl AsFd, path: &[u8]) -> io::Result<Found> {
+    let links = Cell::new(1);
+    let open = |flags| {
+        let file = fs::openat2(&root, path, flags, Mode::empty(), DIRECT).map_err(|e| match e {
+            Errno::NOENT | Errno::NOTDIR | Errno::ACCESS => io::Error::from(e),
+            other => io::Error::other(other),
+        })?;
+        let stat = fs::fstat(&file)?;
+        if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
+            links.set(stat.st_nlink);
+        }
+        Ok(file)
+    };
+    let found = look_up_by(Want::Stat, open, |file| super::file::stat(file))?;
+    if links.get() > 1 {
+        return Err(io::Error::other("its file has other names"));
+    }
+    Ok(found)
+}
+
+/// Whether a path has a part that means nothing, so that another path leads to the same file.
+#[must_use]
+pub fn is_direct(path: &[u8]) -> bool {
+    let parts = path.strip_prefix(b"/").unwrap_or(path);
+    let parts = parts.strip_suffix(b"/").unwrap_or(parts);
+    parts.is_empty() || parts.split(|byte| *byte == b'/').all(|part| !matches!(part, b"" | b"." | b".."))
+}
+
+/// Opens a directory to watch and to list it. `path` begins with a slash.
+///
+/// Errors: `CrossesDevices` on another file system; others of openat2(2).
+pub fn open_directory(root: impl AsFd, path: &[u8]) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    Ok(fs::openat2(root, relative(path), flags, Mode::empty(), DIRECT)?)
+}
+
+/// Whether this process may not look into a directory, so that it finds no name there.
+pub fn is_closed(root: impl AsFd, path: &[u8]) -> bool {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(directory) = fs::openat2(root, relative(path), flags, Mode::empty(), DIRECT) else { return false };
+    fs::accessat(directory, c".", Access::EXEC_OK, AtFlags::EACCESS) == Err(Errno::ACCESS)
+}
+
+/// Who may look into a directory: its mode, owner and group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rights(u32, u32, u32);
+
+/// The rights of an open directory.
+pub fn rights(directory: impl AsFd) -> io::Result<Rights> {
+    let found = fs::fstat(directory)?;
+    Ok(Rights(found.st_mode, found.st_uid, found.st_gid))
+}
+
+/// The names of the directories in an open directory.
+pub fn directories_in(directory: impl AsFd) -> io::Result<Vec<Vec<u8>>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(&directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        let is_directory = match entry.file_type() {
+            FileType::Directory => true,
+            FileType::Unknown => fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)
+                .is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Directory),
+            _ => false,
+        };
+        if is_directory {
+            names.push(name.to_bytes().to_vec());
+        }
+    }
+    Ok(names)
+}
+
+/// Whether a name that has just appeared is that of a regular file. If it is gone already, it was.
+pub fn is_regular(root: impl AsFd, path: &[u8]) -> bool {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match fs::openat2(root, relative(path), flags, Mode::empty(), DIRECT).and_then(fs::fstat) {
+        Ok(found) => FileType::from_raw_mode(found.st_mode) == FileType::RegularFile,
+        Err(e) => e == Errno::NOENT,
+    }
+}
+
+fn relative(path: &[u8]) -> &[u8] {
+    match path.strip_prefix(b"/") {
+        Some(rest) if !rest.is_empty() => rest,
+        _ => b".",
+    }
+}
+
+/// Changes of what is mounted where.
+#[derive(Debug)]
+pub struct Mounts(OwnedFd);
+
+impl Mounts {
+    /// Watches all mounts of this process.
+    ///
+    /// Errors: those of openat(2) for `/proc/self/mountinfo`.
+    pub fn watch() -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        Ok(Self(fs::openat(fs::CWD, c"/proc/self/mountinfo", flags, Mode::empty())?))
+    }
+
+    /// Whether something was mounted or unmounted since the last call, or the first call.
+    pub fn have_changed(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, poll};
+        let mut file = [PollFd::new(&self.0, PollFlags::PRI)];
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut file, Some(&now)).is_ok_and(|count| count > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs as std_fs;
+
+    use super::*;
+    use crate::file::open_folder;
+
+    #[test]
+    fn only_names_whose_every_change_is_told_are_found() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name);
+        std_fs::create_dir(path("d")).expect("made");
+        std_fs::write(path("d/f"), "x").expect("written");
+        std_fs::write(path("two"), "x").expect("written");
+        std_fs::hard_link(path("two"), path("names")).expect("linked");
+        std::os::unix::fs::symlink("d", path("link")).expect("linked");
+        std::os::unix::fs::symlink("f", path("d/linked")).expect("linked");
+        let root = open_folder(folder.path()).expect("opened");
+        assert!(find(&root, b"d/f").is_ok() && find(&root, b"d").is_ok());
+        for missing in [&b"none"[..], b"d/none", b"d/f/none"] {
+            let kind = find(&root, missing).expect_err("nothing").kind();
+            assert!(matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory), "{kind:?}");
+        }
+        for untold in [&b"link/f"[..], b"link/none", b"d/linked", b"two", b"names", b"../x"] {
+            assert_eq!(find(&root, untold).expect_err("not told").kind(), io::ErrorKind::Other);
+        }
+        assert_eq!(directories_in(open_directory(&root, b"/").expect("opened")).expect("listed"), [b"d"]);
+        assert!(is_regular(&root, b"/d/f") && is_regular(&root, b"/gone"));
+        assert!(!is_regular(&root, b"/link") && !is_regular(&root, b"/d"));
+    }
+
+    #[test]
+    fn a_path_has_one_form() {
+        for path in [&b"/"[..], b"/a", b"/a/", b"/a/b.c", b"/..a/.b"] {
+            assert!(is_direct(path));
+        }
+        for path in [&b"//"[..], b"/a//b", b"/a//", b"/./a", b"/a/..", b"/a/../b"] {
+            assert!(!is_direct(path), "{}", path.escape_ascii());
+        }
+    }
+}
