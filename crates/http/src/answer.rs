@@ -8,11 +8,10 @@
 //!
 //! Each call reads the head from its start, and reads at most `head_bytes_max` bytes.
 
-use std::fmt;
-
 use memchr::{memchr, memchr_iter};
 
 use crate::hop::{Field, Named, elements, is_hop_by_hop};
+use crate::refusal::refusals;
 use crate::request::fields::parse_length;
 use crate::request::{FIELDS_MAX, Version};
 use crate::response::Status;
@@ -101,94 +100,32 @@ pub enum AnswerHead {
     Complete(Box<Answer>),
 }
 
-/// Why an answer was refused. The client gets 502, and the connection to the upstream must be closed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BadAnswer {
-    /// The first line does not begin with `HTTP/1.` and a digit.
-    Version,
-    /// The status line has another form than RFC 9112 section 4.
-    StatusLine,
-    /// The status is not three digits, or not from 100 to 599.
-    Status,
-    /// CGI: there is more than one `Status`.
-    StatusTwice,
-    /// CGI: the head begins with a status line, as that of a script with a name of the form `nph-*`.
-    StatusLineInCgi,
-    /// CGI: an interim status, which RFC 3875 does not have.
-    InterimInCgi,
-    /// CGI: there is no field (RFC 3875 section 6.2 demands at least one).
-    NoField,
-    /// A line that does not end in CRLF; for CGI, a CR that is not followed by LF.
-    LineEnd,
-    /// The name of a field is malformed or folded, or there is a space before the colon.
-    FieldName,
-    /// The value of a field has a control byte.
-    FieldValue,
-    /// More than `head_bytes_max` bytes.
-    HeadTooLarge,
-    /// More than [`FIELDS_MAX`] fields.
-    TooManyFields,
-    /// There is more than one `Content-Length`.
-    LengthTwice,
-    /// The `Content-Length` is not a number.
-    Length,
-    /// There is both `Content-Length` and `Transfer-Encoding`.
-    LengthAndCoding,
-    /// The transfer coding is not a single `chunked`.
-    TransferCoding,
-    /// There is a `Transfer-Encoding` in HTTP/1.0 or in CGI.
-    UnexpectedCoding,
-    /// A 101 that the request did not ask for.
-    UnaskedUpgrade,
-    /// A 101 without `Upgrade` (RFC 9110 section 7.8 demands it).
-    NoUpgrade,
-    /// `X-Accel-Redirect` is no valid path, or `X-Sendfile` no absolute file name.
-    HandBack,
-    /// `X-Accel-Redirect` and `X-Sendfile` occur more than once.
-    HandBackTwice,
-}
-
-impl BadAnswer {
-    /// The status for the client: 502.
-    pub fn status(&self) -> Status {
-        Status::BAD_GATEWAY
-    }
-
-    /// A short text for the log: a sentence without its full stop.
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::Version => "The answer is not HTTP/1.x",
-            Self::StatusLine => "The status line of the answer is malformed",
-            Self::Status => "The status of the answer is not a number from 100 to 599",
-            Self::StatusTwice => "The answer has more than one Status",
-            Self::StatusLineInCgi => "The answer of the CGI program begins with a status line",
-            Self::InterimInCgi => "The answer of the CGI program has an interim status",
-            Self::NoField => "The answer of the CGI program has no field",
-            Self::LineEnd => "A line of the answer's head does not end in CRLF",
-            Self::FieldName => "A field of the answer has a malformed or folded name",
-            Self::FieldValue => "A field of the answer has a control byte in its value",
-            Self::HeadTooLarge => "The head of the answer is too large",
-            Self::TooManyFields => "The answer has too many fields",
-            Self::LengthTwice => "The answer has more than one Content-Length",
-            Self::Length => "The Content-Length of the answer is malformed",
-            Self::LengthAndCoding => "The answer has both Content-Length and Transfer-Encoding",
-            Self::TransferCoding => "The transfer coding of the answer is not a single chunked",
-            Self::UnexpectedCoding => "The answer has a Transfer-Encoding but is not HTTP/1.1",
-            Self::UnaskedUpgrade => "The answer switches protocols but the request did not ask for that",
-            Self::NoUpgrade => "The answer switches protocols but has no Upgrade",
-            Self::HandBack => "The X-Accel-Redirect or X-Sendfile of the answer is malformed",
-            Self::HandBackTwice => "The answer has more than one X-Accel-Redirect or X-Sendfile",
-        }
+refusals! {
+    /// Why an answer was refused. The client gets 502, and the connection to the upstream must be closed.
+    BadAnswer {
+        Version BAD_GATEWAY "The answer is not HTTP/1.x";
+        StatusLine BAD_GATEWAY "The status line of the answer is malformed";
+        Status BAD_GATEWAY "The status of the answer is not a number from 100 to 599";
+        StatusTwice BAD_GATEWAY "The answer has more than one Status";
+        StatusLineInCgi BAD_GATEWAY "The answer of the CGI program begins with a status line";
+        InterimInCgi BAD_GATEWAY "The answer of the CGI program has an interim status";
+        NoField BAD_GATEWAY "The answer of the CGI program has no field";
+        LineEnd BAD_GATEWAY "A line of the answer's head does not end in CRLF";
+        FieldName BAD_GATEWAY "A field of the answer has a malformed or folded name";
+        FieldValue BAD_GATEWAY "A field of the answer has a control byte in its value";
+        HeadTooLarge BAD_GATEWAY "The head of the answer is too large";
+        TooManyFields BAD_GATEWAY "The answer has too many fields";
+        LengthTwice BAD_GATEWAY "The answer has more than one Content-Length";
+        Length BAD_GATEWAY "The Content-Length of the answer is malformed";
+        LengthAndCoding BAD_GATEWAY "The answer has both Content-Length and Transfer-Encoding";
+        TransferCoding BAD_GATEWAY "The transfer coding of the answer is not a single chunked";
+        UnexpectedCoding BAD_GATEWAY "The answer has a Transfer-Encoding but is not HTTP/1.1";
+        UnaskedUpgrade BAD_GATEWAY "The answer switches protocols but the request did not ask for that";
+        NoUpgrade BAD_GATEWAY "The answer switches protocols but has no Upgrade";
+        HandBack BAD_GATEWAY "The X-Accel-Redirect or X-Sendfile of the answer is malformed";
+        HandBackTwice BAD_GATEWAY "The answer has more than one X-Accel-Redirect or X-Sendfile";
     }
 }
-
-impl fmt::Display for BadAnswer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.reason())
-    }
-}
-
-impl std::error::Error for BadAnswer {}
 
 /// Parses the head at the front of `bytes`. The bytes after the head do not matter. The request must not be
 /// CONNECT, whose answers are framed by other rules.

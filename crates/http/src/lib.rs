@@ -19,6 +19,7 @@ pub mod forward;
 mod hop;
 pub mod negotiate;
 pub mod range;
+mod refusal;
 pub mod request;
 pub mod request_buf;
 pub mod response;
