@@ -9,7 +9,7 @@ use flash_prompt::OwnedFd;
 use flash_prompt::table::{BlockKey, Place};
 use flash_worker::codec::encode;
 use flash_worker::control::{InForce, Notice};
-use flash_worker::gateway_protocol::{Answer as Told, Connect};
+use flash_worker::gateway_protocol::{Connect, GatewayReply};
 use flash_worker::store_protocol::{self, Answer, FromWorker, Named, Request, ToWorker};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -562,9 +562,10 @@ fn messages_of_the_gateway() {
     };
     let message = prop_oneof![
         (any::<u64>(), server()).prop_map(|(link, server)| encode(&Connect { link, server })),
-        (any::<u64>(), any::<i32>()).prop_map(|(link, errno)| encode(&Told::NotConnected { link, errno })),
-        any::<u64>().prop_map(|link| encode(&Told::Connected { link })),
-        (server(), any::<bool>()).prop_map(|(server, is_up)| encode(&Told::Probed { server, is_up })),
+        (any::<u64>(), any::<i32>())
+            .prop_map(|(link, errno)| encode(&GatewayReply::NotConnected { link, errno })),
+        any::<u64>().prop_map(|link| encode(&GatewayReply::Connected { link })),
+        (server(), any::<bool>()).prop_map(|(server, is_up)| encode(&GatewayReply::Probed { server, is_up })),
     ];
     run(flash_checks::gateway, message);
 }

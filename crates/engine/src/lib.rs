@@ -48,6 +48,7 @@ mod histogram;
 mod jobs;
 pub mod limits;
 mod machine;
+mod report_limit;
 mod rules;
 mod schedule;
 mod shares;
@@ -68,6 +69,7 @@ pub use machine::{
     Gateway, Helpers, JobId, Log, LookUpError, Machine, Moment, Net, Opened, Outcome, Part, Resident, Task,
     UplinkShare, Want,
 };
+pub use report_limit::ReportLimit;
 pub use rules::{
     BodyRules, Optimizations, Route, RoutePaths, Rules, ServerId, ServerRules, SiteId, SiteRules, Timeouts,
     UpstreamId, UpstreamProtocol, UpstreamRules,

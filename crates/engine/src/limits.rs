@@ -158,7 +158,7 @@ pub const LINK_LOOK_MS: u64 = 1_000;
 /// How long after the deadline of a connection in the making the gateway may still report it.
 pub const GATEWAY_LATE_MS: u64 = 250;
 /// Failures of one server are reported no more often than this.
-pub const COMPLAINT_MS: u64 = 10_000;
+pub const REPORT_MS: u64 = 10_000;
 
 /// Longest piece of a body in the spool: up to this much of a request body stays in memory, and one slot of the file has
 /// room for it.

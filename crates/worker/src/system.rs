@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use flash_engine::{
     Band, Bands, FilePart, FileSent, FileStat, Files, Gateway, JobId, Key, Log, LookUpError, Machine, Net,
-    Opened, Resident, ServerId, SiteId, Task, UplinkShare, Want,
+    Opened, ReportLimit, Resident, ServerId, SiteId, Task, UplinkShare, Want,
 };
 use flash_prompt::OwnedFd;
 use flash_prompt::net::InFlightCap;
@@ -15,7 +15,6 @@ use flash_prompt::sharers::Sharers;
 use flash_prompt::{clock, file, net};
 
 use super::calls::{Call, lap, timed};
-use super::complaint::Complaint;
 use super::gateway::GatewayChannel;
 use super::helpers::Helpers;
 use super::log::LogBuffer;
@@ -25,6 +24,7 @@ use super::reach::{Reach, Sending};
 use super::site_file::{Closing, SiteFile};
 use super::socket::Socket;
 use super::store::Store;
+use crate::REPORT_MS;
 use crate::control::{Notice, send_notice};
 use crate::convert;
 use crate::panics;
@@ -60,9 +60,9 @@ pub struct LinuxSystem {
     supervisor: OwnedFd,
     reports: Vec<String>,
     said_unknown: bool,
-    dropped_lines: Complaint,
-    lost_helpers: Complaint,
-    overdue: Complaint,
+    dropped_lines: ReportLimit,
+    lost_helpers: ReportLimit,
+    overdue: ReportLimit,
     failures: u64,
     finishing_since_ms: Option<u64>,
 }
@@ -115,9 +115,9 @@ impl LinuxSystem {
             closing: Closing::default(),
             reports: Vec::new(),
             said_unknown: false,
-            dropped_lines: Complaint::default(),
-            lost_helpers: Complaint::default(),
-            overdue: Complaint::default(),
+            dropped_lines: ReportLimit::default(),
+            lost_helpers: ReportLimit::default(),
+            overdue: ReportLimit::default(),
             failures: 0,
             finishing_since_ms: None,
         }
@@ -143,7 +143,7 @@ impl LinuxSystem {
             store.keep_house();
         }
         self.log.flush();
-        if self.log.has_dropped() && self.dropped_lines.is_due(now_ms) {
+        if self.log.has_dropped() && self.dropped_lines.is_due(now_ms, REPORT_MS) {
             let dropped = self.log.take_dropped();
             self.report(&format!(
                 "dropped {dropped} access-log lines: the log's disk is slower than the requests"
@@ -182,7 +182,7 @@ impl LinuxSystem {
     }
 
     /// Reports failures of the file system: the first, then the 10th, 100th and so on.
-    pub(super) fn complain_of_failure(&mut self, number: i32) {
+    pub(super) fn report_failure(&mut self, number: i32) {
         self.failures += 1;
         if self.failures.ilog10() != (self.failures - 1).checked_ilog10().unwrap_or(u32::MAX) {
             let error = io::Error::from_raw_os_error(number);
@@ -191,8 +191,8 @@ impl LinuxSystem {
     }
 
     /// Reports that a helper died while it had a job.
-    pub(super) fn complain_of_loss(&mut self) {
-        if self.lost_helpers.is_due(clock::monotonic_ms()) {
+    pub(super) fn report_loss(&mut self) {
+        if self.lost_helpers.is_due(clock::monotonic_ms(), REPORT_MS) {
             self.report("a helper ended before its job was done; its requests were answered 503");
         }
     }
@@ -379,7 +379,7 @@ impl flash_engine::Helpers for LinuxSystem {
                 "a helper passed its deadline and was given up; its requests were answered 503"
             }
         };
-        if self.overdue.is_due(clock::monotonic_ms()) {
+        if self.overdue.is_due(clock::monotonic_ms(), REPORT_MS) {
             self.report(message);
         }
     }

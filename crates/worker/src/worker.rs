@@ -15,7 +15,7 @@ use flash_prompt::{channel, clock, net};
 use crate::calls::{self, Call, lap};
 use crate::control::{InForce, LAST_QUESTION, Notice, Order, receive_order, send_notice};
 use crate::gateway::GatewayChannel;
-use crate::helpers::{self, Helpers};
+use crate::helpers::{HelperEvent, Helpers};
 use crate::log::LogBuffer;
 use crate::own_jobs::{OwnJob, OwnJobs};
 use crate::reach::{Reach, Sending};
@@ -52,9 +52,9 @@ pub mod kind {
     /// The channel to the keeper of the store.
     pub const KEEPER: u64 = 6;
     /// A listening socket of the warm endpoint.
-    pub const DOOR: u64 = 7;
+    pub const ENDPOINT_LISTENER: u64 = 7;
     /// A connection of the warm endpoint.
-    pub const VISITOR: u64 = 8;
+    pub const ENDPOINT_CONNECTION: u64 = 8;
     /// The channel to the gateway.
     pub const GATEWAY: u64 = 9;
     /// A connection to the server of a route.
@@ -124,7 +124,7 @@ fn awaited(engine: &Engine<LinuxSystem>, sys: &LinuxSystem, token: u64) -> Optio
         kind::CONNECTION => engine.awaited(Key::from_u64(number)).map(from_engine),
         kind::UPSTREAM => engine.awaited_of_link(Key::from_u64(number)).map(from_engine),
         kind::HELPER => sys.helpers.has(number).then_some(Awaited::INPUT),
-        kind::GATEWAY => sys.gateway.hears(number).then_some(Awaited::INPUT),
+        kind::GATEWAY => sys.gateway.is_open(number).then_some(Awaited::INPUT),
         kind::KEEPER => sys.store.as_ref().filter(|store| store.hears(number)).map(|_| Awaited::INPUT),
         _ => Some(Awaited::INPUT),
     }
@@ -292,7 +292,7 @@ impl Worker {
     }
 
     /// Reports the names of the blocks in the store to the keeper.
-    fn tell_names(&mut self) {
+    fn send_names(&mut self) {
         let Some(store) = self.sys.store.as_mut().filter(|store| store.tells_names()) else { return };
         let roots = &self.roots;
         self.engine.each_name(|site, path, stat| {
@@ -314,7 +314,7 @@ impl Worker {
     pub fn is_over(&mut self) -> bool {
         let is_over = self.draining && self.engine.is_drained() && self.sys.has_finished(self.now_ms);
         if is_over {
-            self.tell_stats(LAST_QUESTION);
+            self.send_stats(LAST_QUESTION);
         }
         is_over
     }
@@ -345,7 +345,7 @@ impl Worker {
     pub fn dispatch(&mut self, batch: &[Ready]) -> io::Result<()> {
         self.count_dispatch(batch);
         for ready in batch {
-            self.hear(*ready)?;
+            self.handle_event(*ready)?;
         }
         Ok(())
     }
@@ -364,7 +364,7 @@ impl Worker {
     ///
     /// `UnexpectedEof` if the supervisor has gone, and errors of its channel.
     #[inline]
-    pub fn hear(&mut self, ready: Ready) -> io::Result<()> {
+    pub fn handle_event(&mut self, ready: Ready) -> io::Result<()> {
         let (kind, number) = parts(ready.token);
         match kind {
             kind::CONNECTION => {
@@ -374,30 +374,30 @@ impl Worker {
                 self.engine.handle_link_ready(&mut self.sys, Key::from_u64(number), to_engine(ready));
             }
             kind::LISTENER => self.accept(number as usize),
-            kind::HELPER => self.hear_helper(number),
+            kind::HELPER => self.receive_from_helper(number),
             kind::TIMER => self.timer.clear()?,
-            kind::KEEPER => self.hear_keeper(),
-            kind::GATEWAY => self.hear_gateway(),
-            _ => self.hear_supervisor()?,
+            kind::KEEPER => self.receive_from_keeper(),
+            kind::GATEWAY => self.receive_from_gateway(),
+            _ => self.receive_orders()?,
         }
         Ok(())
     }
 
-    fn hear_helper(&mut self, number: u64) {
+    fn receive_from_helper(&mut self, number: u64) {
         loop {
-            let heard = self.sys.helpers.receive(number);
+            let event = self.sys.helpers.receive(number);
             lap(Call::Message);
-            match heard {
-                helpers::Heard::Nothing => return,
-                helpers::Heard::Done(id, outcome) => self.finish(id, outcome),
-                helpers::Heard::Gone(job) => {
+            match event {
+                HelperEvent::Nothing => return,
+                HelperEvent::Done(id, outcome) => self.finish(id, outcome),
+                HelperEvent::Gone(job) => {
                     if let Some(id) = job {
-                        self.sys.complain_of_loss();
+                        self.sys.report_loss();
                         self.engine.handle_job(&mut self.sys, id, Outcome::Lost);
                     }
                     return self.engine.handle_helper_ready(&mut self.sys);
                 }
-                helpers::Heard::AbandonedGone(id) => {
+                HelperEvent::AbandonedGone(id) => {
                     return self.engine.handle_helper_gone(&mut self.sys, id);
                 }
             }
@@ -405,7 +405,7 @@ impl Worker {
     }
 
     /// Drops the blocks that the keeper evicts from the store.
-    fn hear_keeper(&mut self) {
+    fn receive_from_keeper(&mut self) {
         let Some(store) = &mut self.sys.store else { return };
         for slot in store.hear() {
             self.engine.handle_leaving(slot.into());
@@ -451,12 +451,12 @@ impl Worker {
         let site = self.engine.site_of(id).unwrap_or(SiteId(0));
         site_file::adopt(site, &mut outcome, self.sys.closing.returned());
         if let Outcome::Failed(number) = outcome {
-            self.sys.complain_of_failure(number);
+            self.sys.report_failure(number);
         }
         self.engine.handle_job(&mut self.sys, id, outcome);
     }
 
-    fn hear_supervisor(&mut self) -> io::Result<()> {
+    fn receive_orders(&mut self) -> io::Result<()> {
         loop {
             let order = receive_order(&self.control);
             lap(Call::Message);
@@ -486,9 +486,9 @@ impl Worker {
                 // Its disk was late.
                 Ok(Order::Spool(slots, file)) => self.set_spool(file, slots),
                 Ok(Order::Drain) => self.drain(),
-                Ok(Order::Stats(question)) => self.tell_stats(question),
+                Ok(Order::Stats(question)) => self.send_stats(question),
                 Ok(Order::Stalls(question)) => {
-                    self.tell(&Notice::Stalls(question, calls::stalls().to_json()));
+                    self.send(&Notice::Stalls(question, calls::stalls().to_json()));
                 }
                 Ok(other) => {
                     self.sys.report(&format!(
@@ -501,14 +501,14 @@ impl Worker {
         }
     }
 
-    fn tell_stats(&self, question: u64) {
+    fn send_stats(&self, question: u64) {
         let counters = Counters::of(&self.engine.counters(), self.sys.helpers.counts(), calls::counted());
-        self.tell(&Notice::Stats(question, counters.to_json()));
+        self.send(&Notice::Stats(question, counters.to_json()));
     }
 
     /// Answers an order for statistics. If the channel is full, the answer is dropped, because the supervisor
     /// does not wait for it either.
-    fn tell(&self, answer: &Notice) {
+    fn send(&self, answer: &Notice) {
         let _ = send_notice(&self.control, answer);
         lap(Call::Message);
     }
@@ -519,7 +519,7 @@ impl Worker {
         self.listeners.clear();
         self.engine.handle_drain(&mut self.sys);
         self.draining = true;
-        self.tell_names();
+        self.send_names();
     }
 
     /// Tells the supervisor that the worker has begun, under the sandbox `in_force`.

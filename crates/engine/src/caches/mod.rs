@@ -20,7 +20,7 @@ use std::sync::Arc;
 use flash_http::negotiate::Coding;
 use flash_http::types::TypeTable;
 
-pub(crate) use contents::{Content, ContentBytes, Contents, write_head};
+pub(crate) use contents::{Content, ContentBytes, Contents};
 pub use find::find;
 pub(crate) use known::{HeadHash, KnownReply, KnownRequests, Pass, Persistence, ReplyForm};
 pub(crate) use listings::Listings;

@@ -8,6 +8,7 @@
 mod error_page;
 mod files;
 mod gate;
+mod head;
 mod listing;
 mod look_up;
 mod response;
@@ -24,7 +25,8 @@ pub(crate) use error_page::{
 };
 pub(crate) use files::content;
 pub(crate) use gate::{Admitted, FileRequest, FileRequestBuf, OUTSIDE, admit, admit_named, readmit};
-pub(crate) use response::{About, Extent, Response};
+pub(crate) use head::{About, Extent, HeadForm, persistence, write_head, write_relayed_head};
+pub(crate) use response::Response;
 pub(crate) use route::Routed;
 pub(crate) use script::{ScriptFound, find_script, script_of};
 
@@ -114,7 +116,7 @@ pub(crate) fn answer<M: Machine>(
         let handled = match &entry.resolved {
             Resolved::File(resource) => files::answer(desk, asked, resource, looked),
             Resolved::Listing(forms) => listing::answer(desk, asked, forms, looked),
-            Resolved::Redirect => return Step::Answer(error_page::redirect(asked)),
+            Resolved::Redirect => return Step::Answer(error_page::redirect(request, &asked.path)),
             Resolved::Script | Resolved::Missing => return refuse(request, error_page::NOT_FOUND),
             Resolved::Denied => return refuse(request, error_page::DENIED),
         };

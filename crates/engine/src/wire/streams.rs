@@ -7,14 +7,13 @@
 
 use std::collections::VecDeque;
 
-use flash_http::answer::Answer;
 use flash_http::forward::Inbound;
 use flash_http::request::{Body, Head, Request, parse_head};
 use flash_http::response::{HeadWriter, Status};
+use flash_http::upstream_response::ResponseHead;
 
 use super::conn::{Conn, Verdict};
 use super::h1::HEAD_LIMITS;
-use super::h1::head::write;
 use crate::body::Pulled;
 use crate::caches::Persistence;
 use crate::exchange::relay::{Advance, BodyPart, RelayClient, advance, expire, leave, open};
@@ -22,7 +21,9 @@ use crate::exchange::{
     CLIENT_LEFT, Exchange, Halt, Opening, Parked, Progress, Record, Relay, Sending, State, Turn, Wake,
     proceed,
 };
-use crate::handler::{Admitted, FileRequestBuf, Found, Response, Step, admit, answer, error_page};
+use crate::handler::{
+    Admitted, FileRequestBuf, Found, HeadForm, Response, Step, admit, answer, error_page, write_head,
+};
 use crate::jobs::Waiter;
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
@@ -98,7 +99,7 @@ impl<M: Machine> RelayClient<M> for StreamClient<'_> {
         self.out.is_empty()
     }
 
-    fn begin(&mut self, turn: &mut Turn<'_, M>, _: &Request<'_>, answer: &Answer) {
+    fn begin(&mut self, turn: &mut Turn<'_, M>, _: &Request<'_>, answer: &ResponseHead) {
         turn.head.clear();
         let mut head = HeadWriter::start(turn.head, answer.status, &turn.desk.core.clock.date);
         if let Some(bytes) = answer.length_bytes {
@@ -284,8 +285,9 @@ impl Streams {
     ) -> (State<M::File>, Option<(Status, u64)>) {
         let Response { status, about, length, body, tries, .. } = response;
         turn.desk.core.counters.heads_made += 1;
-        let form = (&turn.desk.core.clock.date, 1);
-        write(turn.head, form, (status, length), &about, Persistence::Persists);
+        turn.head.clear();
+        let form = HeadForm { align_bytes: 1, ..HeadForm::of(turn.desk.core) };
+        write_head(turn.head, form, (status, length), &about, Persistence::Persists);
         frame(&mut self.out, stream, HEAD, turn.head);
         (State::Sending(Sending::new(body, file, tries)), Some((status, 0)))
     }

@@ -49,7 +49,7 @@ pub use choices::{
     Architecture, EncodedSlash, EtagTime, EventMechanism, HelperKind, LogFormat, SandboxMode, SchedulePolicy,
     SendBy,
 };
-pub use endpoint::{EndpointOptions, EndpointSettings, EndpointSocket, Speech, WarmRoot};
+pub use endpoint::{EndpointOptions, EndpointProtocol, EndpointSettings, EndpointSocket, WarmRoot};
 pub use error::{ConfigError, ConfigErrorKind, NotUtf8, Refusal};
 pub use kind::{Bounds, Form, Kind, Unit, one_of};
 pub use memory::CacheMemory;

@@ -19,23 +19,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use flash_engine::backend::protocol::MESSAGE_BYTES_MAX;
 use flash_engine::backend::{Backend, BackendRules, ClientFile};
-use flash_engine::{FileId, JobId, Key, Outcome, SiteId};
+use flash_engine::{FileId, JobId, Key, Outcome, ReportLimit, SiteId};
 use flash_prompt::channel;
 use flash_prompt::epoll::{Ready, Watch};
 use flash_prompt::mechanism::{Mechanism, MechanismKind};
 use flash_prompt::timer::Timer;
 use flash_prompt::{OwnedFd, clock, file};
 
+use crate::REPORT_MS;
 use crate::calls::{self, Call, lap};
-use crate::complaint::Complaint;
 use crate::control::{InForce, Notice, Order, receive_order, send_notice};
 use crate::convert;
-use crate::helpers::{Heard, Helpers};
+use crate::helpers::{HelperEvent, Helpers};
 use crate::setup::HelperRules;
 use crate::site_file::{Returned, SiteFile};
 use crate::worker::{kind, parts, token};
 use endpoint::Endpoint;
-pub use endpoint::{Door, EndpointGiven, Speech};
+pub use endpoint::{EndpointGiven, EndpointListener, EndpointProtocol};
 pub use roots::WarmRoot;
 use session::Session;
 
@@ -101,8 +101,8 @@ pub struct BackendLoop {
     draining: bool,
     now_ms: u64,
     housekeeping_ms: u64,
-    losses: Complaint,
-    refusals: Complaint,
+    losses: ReportLimit,
+    refusals: ReportLimit,
     reports: Vec<String>,
 }
 
@@ -147,8 +147,8 @@ impl BackendLoop {
             draining: false,
             now_ms,
             housekeeping_ms: now_ms,
-            losses: Complaint::default(),
-            refusals: Complaint::default(),
+            losses: ReportLimit::default(),
+            refusals: ReportLimit::default(),
             reports: Vec::new(),
         })
     }
@@ -177,7 +177,7 @@ impl BackendLoop {
                 endpoint.handle_turn(self.now_ms);
             }
             for ready in &batch {
-                self.hear(*ready)?;
+                self.handle_event(*ready)?;
             }
             for _ in 0..self.unread.len() {
                 if let Some(client) = self.unread.pop_front() {
@@ -246,46 +246,46 @@ impl BackendLoop {
         });
     }
 
-    fn hear(&mut self, ready: Ready) -> io::Result<()> {
+    fn handle_event(&mut self, ready: Ready) -> io::Result<()> {
         let (kind, number) = parts(ready.token);
         match kind {
-            kind::CONNECTION => self.hear_client(Key::from_u64(number), ready),
+            kind::CONNECTION => self.handle_client(Key::from_u64(number), ready),
             kind::LISTENER => self.accept(),
-            kind::DOOR => {
+            kind::ENDPOINT_LISTENER => {
                 if let Some(endpoint) = &mut self.endpoint {
                     endpoint.accept(number, &self.users, (&mut self.mechanism, self.now_ms));
                 }
             }
-            kind::VISITOR => {
+            kind::ENDPOINT_CONNECTION => {
                 if let Some(endpoint) = &mut self.endpoint {
-                    endpoint.hear(number, ready, &mut self.backend);
+                    endpoint.handle_event(number, ready, &mut self.backend);
                 }
             }
-            kind::HELPER => self.hear_helper(number),
+            kind::HELPER => self.receive_from_helper(number),
             kind::TIMER => self.timer.clear()?,
-            _ => self.hear_supervisor()?,
+            _ => self.receive_orders()?,
         }
         Ok(())
     }
 
-    fn hear_helper(&mut self, number: u64) {
+    fn receive_from_helper(&mut self, number: u64) {
         loop {
-            let heard = self.helpers.receive(number);
+            let event = self.helpers.receive(number);
             lap(Call::Message);
-            match heard {
-                Heard::Nothing => return,
-                Heard::Done(job, outcome) => self.finish(job, &outcome),
-                Heard::Gone(job) => {
+            match event {
+                HelperEvent::Nothing => return,
+                HelperEvent::Done(job, outcome) => self.finish(job, &outcome),
+                HelperEvent::Gone(job) => {
                     if let Some(job) = job {
                         self.finish(job, &Outcome::Lost);
-                        if self.losses.is_due(self.now_ms) {
+                        if self.losses.is_due(self.now_ms, REPORT_MS) {
                             let text = "a helper ended before its job was done; its requests failed";
                             self.report(text.to_owned());
                         }
                     }
                     return;
                 }
-                Heard::AbandonedGone(job) => return self.backend.handle_helper_gone(job),
+                HelperEvent::AbandonedGone(job) => return self.backend.handle_helper_gone(job),
             }
         }
     }
@@ -294,7 +294,7 @@ impl BackendLoop {
         self.backend.handle_job(job, outcome);
     }
 
-    fn hear_supervisor(&mut self) -> io::Result<()> {
+    fn receive_orders(&mut self) -> io::Result<()> {
         loop {
             let order = receive_order(&self.control);
             lap(Call::Message);
@@ -305,9 +305,9 @@ impl BackendLoop {
                 }
                 Ok(Order::NoHelper) => self.helpers.not_started(),
                 Ok(Order::Drain) => self.drain(),
-                Ok(Order::Stats(question)) => self.tell_stats(question),
+                Ok(Order::Stats(question)) => self.send_stats(question),
                 Ok(Order::Stalls(question)) => {
-                    self.tell(&Notice::Stalls(question, calls::stalls().to_json()));
+                    self.send(&Notice::Stalls(question, calls::stalls().to_json()));
                 }
                 Ok(other) => {
                     self.report(format!(
@@ -320,19 +320,19 @@ impl BackendLoop {
         }
     }
 
-    fn tell_stats(&self, question: u64) {
+    fn send_stats(&self, question: u64) {
         let looked_up = self.names.load(Ordering::Relaxed);
         let counters = crate::stats::Counters::of_backend(
             (&self.backend.counters(), looked_up),
             self.helpers.counts(),
             calls::counted(),
         );
-        self.tell(&Notice::Stats(question, counters.to_json()));
+        self.send(&Notice::Stats(question, counters.to_json()));
     }
 
     /// Answers an order for statistics. If the channel is full, the answer is dropped, because the supervisor
     /// does not wait for it either.
-    fn tell(&self, answer: &Notice) {
+    fn send(&self, answer: &Notice) {
         let _ = send_notice(&self.control, answer);
         lap(Call::Message);
     }
@@ -345,7 +345,7 @@ impl BackendLoop {
     fn send_reports(&mut self) {
         let control = &self.control;
         self.reports.retain(|text| send_notice(control, &Notice::Report(text.clone())).is_err());
-        // The complaints bound their number.
+        // Their limits bound their number.
         lap(Call::Message);
     }
 
@@ -374,7 +374,7 @@ fn open_endpoint(
     backend: &mut Backend<SiteFile>,
     mechanism: &mut Mechanism,
 ) -> io::Result<Endpoint> {
-    let EndpointGiven { doors, roots, own_root } = given;
+    let EndpointGiven { listeners, roots, own_root } = given;
     let file::Identity { device, inode, mount, kind } = file::identity(&own_root)?;
     let id = FileId { device, inode, mount };
     let root = ClientFile { file: SiteFile::from(own_root), id, kind: convert::kind(kind) };
@@ -382,5 +382,5 @@ fn open_endpoint(
     let client = backend.handle_endpoint(0, root).ok_or_else(missing)?;
     // The greeting.
     while backend.poll_reply().is_some() {}
-    Endpoint::new(client, doors, (roots, returned), mechanism)
+    Endpoint::new(client, listeners, (roots, returned), mechanism)
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use flash_http::response::Status;
 
-use super::send::{Answering, FirstSend, RequestPlace, at_once};
+use super::send::{Answering, FirstSend, RequestSource, at_once};
 use super::{Flow, H1, Phase};
 use crate::access_log::{LogFields, LogSource, LogText};
 use crate::body::Source;
 use crate::caches::{HeadHash, KnownReply, Persistence, ReplyForm};
-use crate::desk::{Ended, note_end};
+use crate::desk::{Core, Ended, note_end};
 use crate::exchange::Turn;
 use crate::handler::{About, FileRequest, Response, readmit};
 use crate::machine::Machine;
@@ -32,7 +32,7 @@ impl H1 {
         response: &Response<M::File>,
         (hash, head): (HeadHash, &[u8]),
     ) {
-        let RequestPlace::File(FileRequest { request, pass, .. }) = answering.asked else { return };
+        let RequestSource::File(FileRequest { request, pass, .. }) = answering.asked else { return };
         let Some((entry, form)) = &response.repeats else { return };
         let (About::File(version, _) | About::NotModified(version)) = &response.about else { return };
         if turn.draining {
@@ -56,11 +56,7 @@ impl H1 {
     ) -> Shortcut {
         let core = &mut *turn.desk.core;
         let (hash, known) = core.caches.known.get(head);
-        let fresh = known.filter(|known| {
-            readmit(known.reply.pass)
-                && known.reply.entry.is_fresh(core.clock.ms(), core.rules.freshness_ms)
-                && !turn.draining
-        });
+        let fresh = known.filter(|known| !turn.draining && is_valid(core, &known.reply));
         let Some(known) = fresh else {
             core.counters.known_misses += 1;
             return Shortcut::Unknown(hash);
@@ -92,7 +88,7 @@ impl H1 {
                 None => Response::head_only(version),
             };
             let answering =
-                Answering { persistence, asked: RequestPlace::Known(known.log.clone()), started_ms };
+                Answering { persistence, asked: RequestSource::Known(known.log.clone()), started_ms };
             return Shortcut::Answered(self.reply(conn, turn, answering, response));
         };
         let (offered, sent) = content.with_head(core.clock.wall_s, &core.clock.date, |head, body| {
@@ -117,9 +113,15 @@ impl H1 {
             return Shortcut::Answered(Flow::Finished);
         }
         let response = Response::whole(version, Source::Memory(Arc::clone(content)));
-        let answering = Answering { persistence, asked: RequestPlace::Known(known.log.clone()), started_ms };
+        let answering = Answering { persistence, asked: RequestSource::Known(known.log.clone()), started_ms };
         let rest = content.head_from(sent.unwrap_or(0));
         let first = FirstSend { head_bytes: content.head_bytes(), offered, sent, rest };
         Shortcut::Answered(self.sent_first(conn, turn, answering, (first, response)))
     }
+}
+
+/// Whether a reply still answers the bytes that it was remembered with.
+#[inline]
+fn is_valid<F>(core: &Core<F>, reply: &KnownReply) -> bool {
+    readmit(reply.pass) && reply.entry.is_fresh(core.clock.ms(), core.rules.freshness_ms)
 }
