@@ -29,7 +29,7 @@ use flash_worker::backend::{
 };
 use flash_worker::{HelperRules, keep_panics_quiet};
 
-use crate::config::{self, BackendSettings, Settings};
+use crate::config::{BackendSettings, Settings};
 use crate::sandbox::{self, Role};
 use crate::threads::{self, Confined};
 use crate::{convert, names, start};

@@ -390,7 +390,7 @@ fn a_probe_ends_at_its_deadline_and_holds_up_nobody() {
     while down[..2] != [true; 2] {
         match receive(&worker) {
             Some((GatewayReply::Probed { server, is_up: false }, _)) => {
-                down[usize::from(server.upstream.0)] = true
+                down[usize::from(server.upstream.0)] = true;
             }
             other => panic!("{other:?}"),
         }

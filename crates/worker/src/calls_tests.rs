@@ -63,7 +63,7 @@ fn a_call_that_waits_is_distinguished_from_a_busy_one() {
     assert!(switches[0] >= Some(1) && switches[1..] == [Some(0), None], "{switches:?}");
     let of = |call: Call| {
         let times = counted.times[call as usize].times();
-        (told.stalls, told.waited)
+        (times.stalls, times.waited)
     };
     assert_eq!(
         [Call::Read, Call::Send, Call::Receive, Call::Stat].map(of),

@@ -46,12 +46,12 @@ impl World {
     }
 
     /// A client that was accepted and has said nothing.
-    fn client(&mut self) -> Key {
+    fn ungreeted(&mut self) -> Key {
         self.backend.handle_accept(33, true).expect("room for a connection")
     }
 
     fn client(&mut self, waiters_max: u32) -> Key {
-        let client = self.client();
+        let client = self.ungreeted();
         let root = received(1, 2, FileKind::Directory);
         assert_eq!(
             self.backend.handle_message(client, hello(waiters_max), Some(root)),
@@ -133,7 +133,7 @@ fn equal_requests_of_two_clients_are_one_job() {
 fn names_in_different_roots_and_ranges_of_different_files_are_different_jobs() {
     let mut world = World::new();
     let a = world.client(0);
-    let other = world.client();
+    let other = world.ungreeted();
     let root = received(1, 99, FileKind::Directory);
     let _ = world.backend.handle_message(other, hello(0), Some(root));
     let _ = (world.name(a, 1, "/x"), world.name(other, 1, "/x"));
@@ -165,7 +165,7 @@ fn a_descriptor_of_one_user_answers_no_other() {
 fn a_client_is_held_to_its_own_limit_over_all_its_connections() {
     let mut world = World::new();
     let (a, b) = (world.client(2), world.client(2));
-    let other = world.client();
+    let other = world.ungreeted();
     let client = Request::Hello { waiters_max: 2, group: 8, name: b"test" };
     let _ = world.backend.handle_message(other, client, Some(received(1, 2, FileKind::Directory)));
     world.replies();
@@ -224,7 +224,7 @@ fn a_queued_job_ends_with_its_last_request() {
 fn a_connection_that_breaks_the_protocol_ends() {
     let root = || Some(received(1, 2, FileKind::Directory));
     let mut world = World::new();
-    let before = world.client();
+    let before = world.ungreeted();
     assert_eq!(world.name(before, 1, "/x"), ControlFlow::Break(()), "before HELLO");
     let file = Some(received(1, 2, FileKind::Regular));
     assert_eq!(
@@ -252,7 +252,7 @@ fn a_connection_that_breaks_the_protocol_ends() {
 fn strangers_are_refused_with_a_reason() {
     let root = || Some(received(1, 2, FileKind::Directory));
     let mut world = World::new();
-    let later = world.client();
+    let later = world.ungreeted();
     assert_eq!(world.backend.handle_message(later, Request::OtherVersion, root()), ControlFlow::Break(()));
     let other = world.backend.handle_accept(1000, false).expect("room");
     assert_eq!(world.backend.handle_message(other, hello(0), root()), ControlFlow::Break(()));
@@ -268,7 +268,7 @@ fn strangers_are_refused_with_a_reason() {
 fn the_number_of_connections_is_bounded() {
     let mut world = World::new();
     let clients: Vec<Key> = (0..CONNECTIONS_MAX).map(|_| world.client(0)).collect();
-    let ungreeted: Vec<Key> = (0..UNGREETED_MAX).map(|_| world.client()).collect();
+    let ungreeted: Vec<Key> = (0..UNGREETED_MAX).map(|_| world.ungreeted()).collect();
     assert_eq!(world.backend.handle_accept(33, true), None);
     let root = || Some(received(1, 2, FileKind::Directory));
     assert_eq!(world.backend.handle_message(ungreeted[0], hello(0), root()), ControlFlow::Break(()));
@@ -421,7 +421,7 @@ fn a_range_whose_descriptor_was_lost_is_refused() {
     assert_eq!(world.replies(), [(a, busy(4))]);
     assert_eq!(world.backend.handle_cut_message(a, Request::Close), ControlFlow::Continue(()));
     assert_eq!(world.backend.handle_cut_message(a, hello(0)), ControlFlow::Break(()));
-    let client = world.client();
+    let client = world.ungreeted();
     assert_eq!(world.backend.handle_cut_message(client, request), ControlFlow::Break(()));
 }
 

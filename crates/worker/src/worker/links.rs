@@ -18,7 +18,7 @@ impl Worker {
             match event {
                 GatewayEvent::Link((link, made)) => self.take_link(link, made),
                 GatewayEvent::Probed(server, is_up) => {
-                    self.engine.handle_probed(&mut self.sys, server, is_up)
+                    self.engine.handle_probed(&mut self.sys, server, is_up);
                 }
             }
         }
