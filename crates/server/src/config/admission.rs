@@ -12,18 +12,6 @@ use super::error::{NotUtf8, Refusal};
 use super::kind::Kind;
 use super::values::{Item, ListItem, utf8};
 
-/// The settings of admission.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Admission {
-    /// Maximum connections per worker of one client address; 0 for no maximum.
-    pub client_connections_max: usize,
-    /// Clients without this maximum.
-    pub client_exempt: Vec<Clients>,
-    /// Maximum time that new connections wait to be accepted, in milliseconds; 0 for no maximum.
-    pub accept_wait_ms: u64,
-}
-
 /// Some clients: this machine, or a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]

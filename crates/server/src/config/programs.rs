@@ -6,27 +6,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::run_as::RunAs;
+use super::route_options::Program;
 
 /// The directories in which a program without a slash in its name is looked for.
 pub(crate) const DIRECTORIES: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-/// A program that answers the requests of a route.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Program {
-    /// Its processes, at least one.
-    pub processes: u64,
-    /// Maximum private memory of a process, in bytes.
-    pub memory_bytes_max: u64,
-    /// Whether programs of `cgi` get the field `Authorization` of a request.
-    #[serde(default)]
-    pub authorization: bool,
-    /// The user; `None` for the one that started Flash.
-    pub run_as: Option<RunAs>,
-    /// The processes themselves.
-    pub runs: Runs,
-}
 
 /// The processes of a [`Program`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{NotUtf8, Refusal};
 use super::kind::Kind;
-use super::programs::Program;
+use super::route_options::Route;
 use super::values::{Item, ListItem, address_guess, utf8};
 
 /// Maximum routes of all sites.
@@ -22,66 +22,6 @@ const SOCKET_PATH_BYTES_MAX: usize = 107;
 const UNIX: &str = "unix:";
 /// The address of the route's program.
 const PROGRAM: &str = "program";
-
-/// The requests of a site that an upstream answers, and the upstream.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Route {
-    /// The protocol of the servers.
-    pub protocol: Protocol,
-    /// The servers, at least one.
-    pub servers: Vec<ServerAddress>,
-    /// The weight of each server, from 1; none if all are equal.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub weights: Vec<u32>,
-    /// Maximum length of a request body in bytes.
-    pub body_bytes_max: u64,
-    /// Whether the servers get a request body while it comes, or only once it is complete.
-    #[serde(default)]
-    pub stream_bodies: bool,
-    /// Whether answers pass as they come, so that a slow reader keeps its server busy.
-    #[serde(default)]
-    pub stream_answers: bool,
-    /// Maximum time to get a connection, in milliseconds.
-    pub connect_timeout_ms: u64,
-    /// Maximum time without a byte from a server that must answer, in milliseconds.
-    pub answer_timeout_ms: u64,
-    /// Maximum connections of a worker to each server, or to each process of the program; at least one.
-    pub connections_max: u64,
-    /// Maximum idle connections of a worker to each server, or to each process of the program.
-    pub idle_max: u64,
-    /// Maximum requests of a worker that wait for a connection.
-    pub queue_max: u64,
-    /// The paths of the requests.
-    pub paths: RoutePaths,
-    /// How its servers are probed, if they are.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub probe: Option<Probe>,
-    /// The program that Flash starts, if there is one; it is the only server.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub program: Option<Program>,
-}
-
-/// Requests that the gateway makes to find out whether a server is in order.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Probe {
-    /// The target of the requests.
-    pub target: String,
-    /// The time between two of them to a server, in milliseconds.
-    pub interval_ms: u64,
-}
-
-/// The protocol of the servers of a route.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Protocol {
-    /// HTTP/1.1.
-    #[default]
-    Http,
-    /// FastCGI.
-    FastCgi,
-}
 
 /// The paths of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
