@@ -52,7 +52,7 @@ impl EndpointOptions {
             match (text.strip_prefix("unix:"), speech) {
                 (Some(""), _) => refuse(format!("`{flag} {text}`"), "a path must follow unix:"),
                 (Some(path), _) => {
-                    settings.sockets.push(EndpointSocket { speech, path: cwd.join(path).into() })
+                    settings.sockets.push(EndpointSocket { speech, path: cwd.join(path).into() });
                 }
                 (None, Speech::FastCgi) => refuse(format!("`{flag} {text}`"), "give unix:PATH"),
                 (None, Speech::Http) => match text.parse() {

@@ -51,7 +51,7 @@ pub enum ServerAddress {
     Tcp(SocketAddr),
     /// The absolute path of a Unix socket.
     Unix(PathBuf),
-    /// The socket that all processes of the route's [`Program`] share.
+    /// The socket that all processes of the route's program share.
     Program,
 }
 
