@@ -141,7 +141,7 @@ fn carries_bytes(socket: &OwnedFd, mut accepted: impl io::Read) {
 }
 
 fn unix(path: &Path) -> ServerAddress {
-    ServerAddress::Unix(path.to_owned())
+    ServerAddress::Unix(path.into())
 }
 
 #[test]

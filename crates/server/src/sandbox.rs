@@ -161,8 +161,6 @@ impl Role {
 
 /// Sets the role's limits, changes to the user of the settings and gives up every capability except those of its
 /// role. Returns the maximum of open descriptors.
-///
-/// Errors: those of the calls.
 pub(crate) fn enter(role: Role, settings: &Settings) -> io::Result<u64> {
     let descriptors_max = limits::descriptors(role.descriptors(settings))?;
     limits::memory(role.memory_bytes(settings, descriptors_max, usable_bytes()))?;

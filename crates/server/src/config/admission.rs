@@ -14,7 +14,6 @@ use super::values::{Item, ListItem, utf8};
 
 /// Some clients: this machine, or a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
 pub enum Clients {
     /// The addresses of the loopback interface.
     Loopback,
@@ -51,20 +50,6 @@ impl fmt::Display for Clients {
     }
 }
 
-impl From<Clients> for String {
-    fn from(clients: Clients) -> String {
-        clients.to_string()
-    }
-}
-
-impl TryFrom<String> for Clients {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        Clients::parse(&text).map_err(|_| format!("`{text}` is not a network"))
-    }
-}
-
 impl Item for Clients {
     fn from_text(text: &OsStr, _: Kind) -> Result<Self, Refusal> {
         Clients::parse(utf8(text)?).map_err(|wrong| {
@@ -84,14 +69,7 @@ impl Item for Clients {
     }
 }
 
-impl ListItem for Clients {
-    const COUNT_MAX: usize = 64;
-    const NONE_REFUSED: Option<&'static str> = None;
-
-    fn may_repeat(&self) -> bool {
-        false
-    }
-}
+impl ListItem for Clients {}
 
 #[cfg(test)]
 mod tests {

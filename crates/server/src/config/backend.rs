@@ -17,7 +17,7 @@ use super::file::Draft;
 use super::memory::CacheMemory;
 use super::options::{Overrides, Settings};
 use super::resolve;
-use super::settings::{BackendSettings, Service};
+use super::service::{BackendSettings, Service};
 use super::table::{self, Given, Origin};
 use super::values::UserName;
 

@@ -7,7 +7,7 @@ use flash_worker::backend::Speech;
 use serde::{Deserialize, Serialize};
 
 use super::error::Problem;
-use super::settings::FilePath;
+use super::file_path::FilePath;
 
 /// A Unix socket of the warm endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

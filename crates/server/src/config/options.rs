@@ -15,12 +15,13 @@ use flash_worker::HelperKind;
 
 use super::admission::Clients;
 use super::choices::{Architecture, Choice, EncodedSlash, EtagTime, SandboxMode, SchedulePolicy, SendBy};
+use super::file_path::FilePath;
 use super::kind::{Form, GIB, HOUR_MS, Kind, Unit, bounds, count, memory, millis, number};
 use super::memory::CacheMemory;
 use super::route_options::Route;
 use super::run_as::RunAs;
 use super::schedule::Cutoffs;
-use super::settings::{ControlSocket, FilePath, Service};
+use super::service::{ControlSocket, Service};
 use super::table::{self, DefaultValue, Field, Show, Shown, Spec as Row, fields, held, one, put, rows, show};
 use super::values::{Auto, OFF, PathOrWord, UserName};
 

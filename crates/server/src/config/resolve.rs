@@ -21,12 +21,12 @@ use super::combinations;
 use super::crew::{self, Crew};
 use super::error::{ConfigErrorKind, Problem, reason};
 use super::file::{Draft, RouteDraft, SiteDraft};
+use super::file_path::FilePath;
 use super::memory::CacheMemory;
 use super::options::{self, Overrides, Settings, Site};
 use super::route_checks;
 use super::route_options::Route;
 use super::run_as::RunAs;
-use super::settings::FilePath;
 use super::table::{Given, Origin};
 use super::values::{Auto, PathOrWord};
 

@@ -158,8 +158,6 @@ fn no_user(runs: &Runs, workers: &RunAs, origin: &Origin) -> Problem {
 
 impl Program {
     /// Whether its user can execute the command, or enter the directory.
-    ///
-    /// Errors: those of the look-up, or of becoming the user.
     fn check(&self) -> io::Result<()> {
         let account = self.run_as.as_ref().map(RunAs::account);
         let look = || match &self.runs {

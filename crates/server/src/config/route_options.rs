@@ -155,6 +155,35 @@ impl Spec<RouteOverrides> {
     }
 }
 
+impl Route {
+    /// The connections to its servers that a worker can have open, idle ones included.
+    pub(crate) fn connections_of_worker(&self) -> u64 {
+        let processes = self.servers.len() as u64 * self.processes_of_server();
+        self.connections_max.saturating_mul(processes)
+    }
+
+    /// The processes that accept the connections to a server: a program is one server with all of its processes.
+    pub(crate) fn processes_of_server(&self) -> u64 {
+        self.program.as_ref().map_or(1, |program| program.processes)
+    }
+}
+
+impl Program {
+    /// The program in messages.
+    pub(crate) fn name(&self) -> String {
+        match &self.runs {
+            Runs::App(words) => format!("`{}`", words.join(" ")),
+            Runs::Cgi(folder) => format!("the process that runs the programs in `{}`", folder.display()),
+        }
+    }
+
+    /// Its process of this number, from 1, in messages.
+    pub(crate) fn process_name(&self, number: u64) -> String {
+        let name = self.name();
+        if self.processes > 1 { format!("process {number} of {name}") } else { name }
+    }
+}
+
 /// The key that gives the servers of a route.
 pub(super) fn by(route: &Route) -> &'static str {
     match (&route.program, route.protocol) {

@@ -5,13 +5,12 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use super::error::{NotUtf8, Refusal};
+use super::file_path::FilePath;
 use super::kind::Kind;
-use super::route_options::Route;
 use super::values::{Item, ListItem, address_guess, utf8};
 
 /// Maximum routes of all sites.
@@ -20,8 +19,6 @@ pub(super) const ROUTES_MAX: usize = 256;
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Begins the address of a Unix socket.
 const UNIX: &str = "unix:";
-/// The address of the route's program.
-const PROGRAM: &str = "program";
 
 /// The paths of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,27 +42,14 @@ pub(super) const WEIGHT_MAX: u64 = 1_000;
 
 /// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[serde(rename_all = "lowercase")]
 pub enum ServerAddress {
     /// An address and a port.
     Tcp(SocketAddr),
     /// The absolute path of a Unix socket.
-    Unix(PathBuf),
+    Unix(FilePath),
     /// The socket that all processes of the route's program share.
     Program,
-}
-
-impl Route {
-    /// The connections to its servers that a worker can have open, idle ones included.
-    pub(crate) fn connections_of_worker(&self) -> u64 {
-        let processes = self.servers.len() as u64 * self.processes_of_server();
-        self.connections_max.saturating_mul(processes)
-    }
-
-    /// The processes that accept the connections to a server: a program is one server with all of its processes.
-    pub(crate) fn processes_of_server(&self) -> u64 {
-        self.program.as_ref().map_or(1, |program| program.processes)
-    }
 }
 
 impl fmt::Display for ServerAddress {
@@ -73,25 +57,8 @@ impl fmt::Display for ServerAddress {
         match self {
             ServerAddress::Tcp(address) => address.fmt(f),
             ServerAddress::Unix(path) => write!(f, "{UNIX}{}", path.display()),
-            ServerAddress::Program => f.write_str(PROGRAM),
+            ServerAddress::Program => f.write_str("program"),
         }
-    }
-}
-
-impl From<ServerAddress> for String {
-    fn from(address: ServerAddress) -> String {
-        address.to_string()
-    }
-}
-
-impl TryFrom<String> for ServerAddress {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        if text == PROGRAM {
-            return Ok(ServerAddress::Program);
-        }
-        ServerAddress::parse(&text).map_err(|refusal| format!("`{text}`: {}", refusal.why))
     }
 }
 
@@ -148,10 +115,5 @@ impl Item for ServerAddress {
 }
 
 impl ListItem for ServerAddress {
-    const COUNT_MAX: usize = 64;
     const NONE_REFUSED: Option<&'static str> = Some("name at least one server");
-
-    fn may_repeat(&self) -> bool {
-        false
-    }
 }

@@ -4,74 +4,9 @@
 //! ([`Settings::to_toml`], [`Settings::from_toml`]), and `flash check --print` prints them. They must not contain defaults or
 //! sources: every field is written, every field is required.
 
-use std::ffi::OsString;
-use std::ops::Deref;
-use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
-
-use serde::{Deserialize, Serialize};
-
-use super::endpoint::EndpointSettings;
 use super::error::{ConfigError, ConfigErrorKind, Problem};
 use super::options::Settings;
 use super::route_options::Route;
-
-/// Where the supervisor listens for clients of its statistics.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ControlSocket {
-    /// In the user's private folder, under the process ID; nowhere if that fails.
-    #[default]
-    Default,
-    /// Nowhere.
-    Off,
-    /// At this absolute path.
-    At(FilePath),
-}
-
-/// The work of a server.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Service {
-    /// It serves the files of its sites.
-    #[default]
-    Files,
-    /// It brings files into memory for other servers (`flash backend`).
-    Backend(BackendSettings),
-}
-
-impl Service {
-    /// The directories of the warm endpoint.
-    pub(crate) fn warm_roots(&self) -> impl Iterator<Item = &Path> {
-        let endpoint = match self {
-            Service::Files => None,
-            Service::Backend(backend) => Some(&backend.endpoint),
-        };
-        endpoint.into_iter().flat_map(|endpoint| endpoint.roots.iter().map(|root| &**root))
-    }
-
-    /// Whether it serves files.
-    #[must_use]
-    pub fn is_files(&self) -> bool {
-        *self == Service::Files
-    }
-}
-
-/// The settings that only a backend has.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct BackendSettings {
-    /// The absolute path of its socket.
-    pub socket: FilePath,
-    /// The users that can connect, in addition to root and its own user.
-    pub users: Vec<u32>,
-    /// How long each reply is held back, for tests, in milliseconds.
-    pub delay_ms: u64,
-    /// The warm endpoint. Its addresses are in [`Settings::listen`].
-    pub endpoint: EndpointSettings,
-    /// The directories whose names are looked up at the start.
-    pub names: Vec<FilePath>,
-}
 
 impl Settings {
     /// The routes of all sites. The place of a route here is the number of its upstream.
@@ -103,54 +38,6 @@ impl Settings {
     }
 }
 
-/// An absolute path. In a settings text it is a string, or the list of its bytes if it is not UTF-8.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(from = "PathForm", into = "PathForm")]
-pub struct FilePath(PathBuf);
-
-#[derive(Serialize, Deserialize)]
-#[serde(untagged)]
-enum PathForm {
-    Text(String),
-    Bytes(Vec<u8>),
-}
-
-impl Deref for FilePath {
-    type Target = Path;
-
-    fn deref(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl AsRef<Path> for FilePath {
-    fn as_ref(&self) -> &Path {
-        self
-    }
-}
-
-impl<P: Into<PathBuf>> From<P> for FilePath {
-    fn from(path: P) -> Self {
-        FilePath(path.into())
-    }
-}
-
-impl From<PathForm> for FilePath {
-    fn from(form: PathForm) -> Self {
-        FilePath(match form {
-            PathForm::Text(text) => text.into(),
-            PathForm::Bytes(bytes) => OsString::from_vec(bytes).into(),
-        })
-    }
-}
-
-impl From<FilePath> for PathForm {
-    fn from(path: FilePath) -> Self {
-        let bytes = path.0.into_os_string().into_vec();
-        String::from_utf8(bytes).map_or_else(|error| PathForm::Bytes(error.into_bytes()), PathForm::Text)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::ffi::OsString;
@@ -162,11 +49,13 @@ mod tests {
     use flash_prompt::mechanism::MechanismKind;
     use flash_worker::HelperKind;
 
+    use super::super::Site;
     use super::super::admission::Clients;
     use super::super::choices::{Architecture, EncodedSlash, EtagTime, SandboxMode, SchedulePolicy, SendBy};
+    use super::super::endpoint::EndpointSettings;
     use super::super::memory::CacheMemory;
     use super::super::run_as::RunAs;
-    use super::super::{Settings, Site};
+    use super::super::service::{BackendSettings, ControlSocket, Service};
     use super::*;
 
     fn settings() -> Settings {

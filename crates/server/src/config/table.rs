@@ -8,9 +8,10 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::error::{NotUtf8, Problem, Refusal};
+use super::file_path::FilePath;
 use super::kind::Kind;
 use super::schedule::Cutoffs;
-use super::settings::{ControlSocket, FilePath};
+use super::service::ControlSocket;
 use super::values::{OFF, PathOrWord, Value};
 
 /// The values that one source gave, or several merged: a field for each option.

@@ -286,8 +286,6 @@ pub const SYS_CACHESTAT: i64 = 451;
 const PAGE_BYTES: usize = 4096;
 
 /// Whether the page cache has every page of a range, read or being read (cachestat(2)).
-///
-/// Errors: as in [`tells_residency`].
 pub fn resident(file: impl AsFd, offset: u64, length: usize) -> Result<bool, Errno> {
     #[repr(C)]
     struct Range {

@@ -40,8 +40,6 @@ pub const UNSENT_BYTES_MAX: u32 = 64 * 1024;
 
 /// Bounds the bytes that the connections of a listener hold beyond those in flight: `TCP_NOTSENT_LOWAT`
 /// (tcp(7)). Accepted connections inherit it.
-///
-/// Errors: any of setsockopt(2).
 pub fn bound_unsent(fd: impl AsFd, bytes_max: u32) -> io::Result<()> {
     set_option(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes_max.cast_signed())
 }

@@ -90,8 +90,6 @@ pub fn read(file: impl AsFd, offset: u64, length_bytes: usize, into: &mut Vec<u8
 /// Reads bytes into `buffer` from `offset` and waits for the disk if necessary; 0 is the end of the file. It
 /// makes no other call first: an `O_PATH` descriptor cannot be read, and is left to [`read`]. For workers
 /// that may block, as a replacement for [`read_resident`](flash_prompt::file::read_resident).
-///
-/// Errors: any of pread(2).
 pub fn read_now(file: impl AsFd, offset: u64, buffer: &mut [u8]) -> io::Result<Resident> {
     loop {
         match rustix::io::pread(&file, &mut *buffer, offset) {
@@ -106,8 +104,6 @@ pub fn read_now(file: impl AsFd, offset: u64, buffer: &mut [u8]) -> io::Result<R
 
 /// Sends a head and a part of a file, and waits for the part that is not in memory. For workers that may
 /// block, as a replacement for [`send_resident`](flash_prompt::sendfile::send_resident).
-///
-/// Errors: any of the socket.
 pub fn send_now(
     socket: impl AsFd,
     head: &[u8],

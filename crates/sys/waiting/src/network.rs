@@ -54,8 +54,6 @@ impl Namespace {
 
     /// A copy of the descriptor, for a program that is to begin in this namespace
     /// ([`program::Place`](crate::program::Place)).
-    ///
-    /// Errors: any of fcntl(2).
     pub fn entrance(&self) -> io::Result<OwnedFd> {
         self.0.try_clone()
     }
@@ -238,8 +236,6 @@ pub fn missed_packets(device: &str) -> io::Result<u64> {
 }
 
 /// Whether a program listens on a TCP port in the namespace of the calling thread, not only on the loopback device.
-///
-/// Errors: any of reading /proc/thread-self/net/tcp.
 pub fn has_listener() -> io::Result<bool> {
     let ipv4 = std::fs::read_to_string("/proc/thread-self/net/tcp")?;
     // A socket for all addresses of both families is listed only here. A kernel without IPv6 has no such file.
@@ -266,8 +262,6 @@ pub struct Waker(OwnedFd);
 
 impl Waker {
     /// Makes one that is not set.
-    ///
-    /// Errors: any of eventfd(2).
     pub fn make() -> io::Result<Self> {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }

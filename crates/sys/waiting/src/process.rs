@@ -49,8 +49,6 @@ pub fn raise_descriptor_limit() -> io::Result<u64> {
 /// Makes the descriptor table of this process large enough for this many descriptors, which must be within
 /// its limit. In a process with several threads, a table grows only after every core has left the kernel once
 /// (`synchronize_rcu`), which delays the call that needs the first number beyond the table by milliseconds.
-///
-/// Errors: any of fcntl(2), `F_DUPFD`.
 pub fn make_room_for_descriptors(count: u64) -> io::Result<()> {
     let last = i32::try_from(count.saturating_sub(1)).unwrap_or(i32::MAX);
     rustix::io::fcntl_dupfd_cloexec(io::stdin(), last)?;
@@ -79,8 +77,6 @@ pub fn never_preempt_others() -> io::Result<()> {
 /// Makes the kernel more likely to kill this process, and processes that it starts later, if memory runs out,
 /// by this many thousandths of the memory (proc(5), `oom_score_adj`). A negative value makes it less likely
 /// and needs `CAP_SYS_RESOURCE`. A process that must never be killed stays so.
-///
-/// Errors: any of reading and writing the file.
 pub fn shift_oom_score(by: i32) -> io::Result<()> {
     const PLACE: &str = "/proc/self/oom_score_adj";
     const NEVER: i32 = -1000;
@@ -103,8 +99,6 @@ pub struct Redirected {
 }
 
 /// Redirects standard error.
-///
-/// Errors: any of pipe(2) and dup(2).
 pub fn redirect_stderr() -> io::Result<Redirected> {
     let (written, write) = pipe_with(PipeFlags::CLOEXEC)?;
     let real = io::stderr().as_fd().try_clone_to_owned()?;
@@ -113,8 +107,6 @@ pub fn redirect_stderr() -> io::Result<Redirected> {
 }
 
 /// Makes a descriptor standard error.
-///
-/// Errors: any of dup2(2).
 pub fn restore_stderr(real: &OwnedFd) -> io::Result<()> {
     // SAFETY: nothing owns descriptor 2, and the call closes no other.
     let answer = unsafe { libc::dup2(real.as_raw_fd(), libc::STDERR_FILENO) };

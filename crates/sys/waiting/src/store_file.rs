@@ -17,8 +17,6 @@ use super::file::open_again;
 /// Its length is permanently fixed, so that no mapping of it can be cut (SIGBUS), and it cannot be executed
 /// if the kernel can forbid that (Linux 6.3). Its mode is 0600: it belongs to the user of this process, and a
 /// process of another user cannot reopen its read-only descriptor for writing.
-///
-/// Errors: any of memfd_create(2), ftruncate(2), fchmod(2) and fcntl(2).
 pub fn create(name: &CStr, bytes: u64) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = match fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
@@ -58,8 +56,6 @@ pub fn write(fd: impl AsFd, offset: u64, bytes: &[u8]) -> io::Result<()> {
 
 /// Returns the memory of a part of the file to the system; it reads as zeros from now on. If the part covers
 /// a page only partly, the covered bytes become zeros and the page stays in memory.
-///
-/// Errors: any of fallocate(2).
 pub fn give_back(fd: impl AsFd, offset: u64, length_bytes: u64) -> io::Result<()> {
     if length_bytes == 0 {
         return Ok(());
@@ -79,8 +75,6 @@ pub fn is_unsupported(error: &io::Error) -> bool {
 }
 
 /// Cuts the file off: all room behind `length_bytes` returns to the system.
-///
-/// Errors: any of ftruncate(2).
 pub fn cut(fd: impl AsFd, length_bytes: u64) -> io::Result<()> {
     loop {
         match fs::ftruncate(&fd, length_bytes) {
@@ -91,8 +85,6 @@ pub fn cut(fd: impl AsFd, length_bytes: u64) -> io::Result<()> {
 }
 
 /// The memory that the file holds in bytes, including swapped-out pages.
-///
-/// Errors: any of fstat(2).
 pub fn held_bytes(fd: impl AsFd) -> io::Result<u64> {
     Ok(u64::try_from(fs::fstat(fd)?.st_blocks).unwrap_or(0) * 512)
 }

@@ -82,6 +82,14 @@ impl<T: Figures + Clone> Figures for BTreeMap<String, T> {
 #[serde(transparent)]
 pub struct Gauge(pub u64);
 
+impl Gauge {
+    /// A number of things.
+    #[must_use]
+    pub fn of(number: usize) -> Self {
+        Self(number as u64)
+    }
+}
+
 impl Figures for Gauge {
     fn add(&mut self, other: &Self) {
         self.0 = self.0.saturating_add(other.0);
@@ -139,9 +147,22 @@ impl Figures for Cutoffs {
 }
 
 /// Defines a group of figures: a struct whose fields are figures or groups. A field missing in the JSON of an
-/// older server counts as 0.
+/// older server counts as 0. With arguments, `of` makes the group from the counters that the rows name.
 #[macro_export]
 macro_rules! figures {
+    ($(#[$about:meta])* $name:ident($($from:ident: $counters:ty),*) {
+        $($(#[$meta:meta])* $field:ident: $type:ty = $value:expr,)*
+    }) => {
+        $crate::stats::figures! { $(#[$about])* $name { $($(#[$meta])* $field: $type,)* } }
+
+        impl $name {
+            /// The figures of these counters.
+            #[must_use]
+            pub fn of($($from: $counters),*) -> Self {
+                Self { $($field: $value,)* }
+            }
+        }
+    };
     ($(#[$of:meta])* $name:ident { $($(#[$meta:meta])* $field:ident: $type:ty,)* }) => {
         $(#[$of])*
         #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -61,8 +61,6 @@ pub(super) struct Generation {
 
 impl Generation {
     /// Starts the processes of a configuration. Returns messages for the operator about the roots and the store.
-    ///
-    /// Errors: those of starting a process, and of making memory files and sockets.
     pub(super) fn start(
         prepared: Prepared,
         sockets: Sockets,
