@@ -11,6 +11,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
+use flash_prompt::call::check;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, open};
@@ -46,10 +47,7 @@ impl Namespace {
     ///
     /// Errors: `EPERM` without `CAP_SYS_ADMIN` (setns(2)); `EAGAIN` if no thread can be started.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
-        on_a_thread(|| {
-            move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))?;
-            Ok(work())
-        })?
+        run_in(&self.0, work)
     }
 
     /// A copy of the descriptor, for a program that is to begin in this namespace
@@ -62,6 +60,14 @@ impl Namespace {
     pub fn descriptor(&self) -> i32 {
         self.0.as_raw_fd()
     }
+}
+
+/// Runs `work` on a thread in a network namespace, because a namespace belongs to a thread.
+pub(crate) fn run_in<T: Send>(namespace: impl AsFd + Sync, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    on_a_thread(|| {
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+        Ok(work())
+    })?
 }
 
 /// Runs `work` on a thread of its own; panics if it panics.
@@ -97,7 +103,7 @@ impl Device {
 
     fn ask(&self, what: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
         // SAFETY: the calls named in this file read and write an ifreq, which outlives the call.
-        check(unsafe { libc::ioctl(self.socket.as_raw_fd(), what, std::ptr::from_mut(request)) })
+        check(unsafe { libc::ioctl(self.socket.as_raw_fd(), what, std::ptr::from_mut(request)) }).map(drop)
     }
 
     fn bring_up(&self) -> io::Result<()> {
@@ -314,10 +320,6 @@ pub fn wake_on_time() -> bool {
         libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NS);
         libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const lowest) == 0
     }
-}
-
-fn check(answer: libc::c_int) -> io::Result<()> {
-    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 
 use std::io;
 
-use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use flash_prompt::call::check;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit};
 
@@ -25,9 +26,8 @@ pub fn end_with_parent() -> io::Result<()> {
 pub fn keep_descriptors_to_itself() -> io::Result<()> {
     const FIRST: libc::c_uint = 3;
     // SAFETY: the call closes no descriptor now; it only marks them to be closed at an exec.
-    let answer =
-        unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
-    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let call = libc::SYS_close_range;
+    check(unsafe { libc::syscall(call, FIRST, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) }).map(drop)
 }
 
 /// Begins a session and a process group of its own, which gets no signals from a terminal.
@@ -70,8 +70,7 @@ pub fn give_way() -> io::Result<()> {
 pub fn never_preempt_others() -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: the call reads `parameters`, which outlives it, and changes only this thread.
-    let answer = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) };
-    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) }).map(drop)
 }
 
 /// Makes the kernel more likely to kill this process, and processes that it starts later, if memory runs out,
@@ -108,9 +107,7 @@ pub fn redirect_stderr() -> io::Result<Redirected> {
 
 /// Makes a descriptor standard error.
 pub fn restore_stderr(real: &OwnedFd) -> io::Result<()> {
-    // SAFETY: nothing owns descriptor 2, and the call closes no other.
-    let answer = unsafe { libc::dup2(real.as_raw_fd(), libc::STDERR_FILENO) };
-    if answer >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    Ok(rustix::stdio::dup2_stderr(real)?)
 }
 
 /// Maximum number of bytes that a pipe with room accepts without blocking (pipe(7), `PIPE_BUF`).
