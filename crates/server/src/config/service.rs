@@ -58,7 +58,7 @@ pub struct BackendSettings {
     pub users: Vec<u32>,
     /// How long each reply is held back, for tests, in milliseconds.
     pub delay_ms: u64,
-    /// The warm endpoint. Its addresses are in [`Settings::listen`].
+    /// The warm endpoint. Its addresses are those of the server.
     pub endpoint: EndpointSettings,
     /// The directories whose names are looked up at the start.
     pub names: Vec<FilePath>,

@@ -7,7 +7,8 @@ use std::fmt::Write as _;
 use super::amounts::{Amounts, grouped, optional, share, size, span};
 use super::stalls::time;
 use super::{Counters, NetworkStats, Queue, ServerStats, StateCounts, WorkerStats};
-use flash_worker::stats::{Backend, Connections, Histogram, Jobs, RefusedBy, Upstreams};
+use flash_engine::{JobCounters, JobKind};
+use flash_worker::stats::{Backend, Connections, Histogram, RefusedBy, Upstreams};
 
 /// Maximum workers shown, one per line; further ones are only counted.
 const WORKERS_SHOWN_MAX: usize = 64;
@@ -33,7 +34,7 @@ pub fn table(stats: &ServerStats, seconds: Option<f64>) -> String {
     bands(&mut out, &stats.sum, amounts);
     distributions(&mut out, &stats.sum, amounts);
     calls(&mut out, &stats.sum, amounts);
-    jobs(&mut out, &stats.sum.jobs, amounts);
+    jobs(&mut out, &stats.sum, amounts);
     helpers(&mut out, stats, amounts);
     workers(&mut out, stats, amounts);
     out
@@ -113,7 +114,13 @@ fn requests(out: &mut String, sum: &Counters, amounts: Amounts) {
     upstreams(out, &sum.upstreams, amounts);
     let name = if amounts.seconds.is_none() { "time in" } else { "average" };
     let times = &sum.times;
-    let states = [times.connections_ms, times.requests_ms, times.queue_ms, times.helpers_ms, times.uplink_ms];
+    let states = [
+        times.connections_ms,
+        times.exchanges_ms,
+        times.jobs_queued_ms,
+        times.jobs_running_ms,
+        times.egress_waiting_ms,
+    ];
     let [connections, slow, queue, helpers, uplink] = states.map(|ms| amounts.time(ms));
     let _ = write!(out, "{name:<13}{connections:>12} connections   {slow} slow requests");
     let _ = writeln!(out, "   {queue} queue   {helpers} helpers   {uplink} uplink");
@@ -227,7 +234,8 @@ fn store(out: &mut String, stats: &ServerStats, amounts: Amounts) {
     let _ = writeln!(out, "\nstore        {held:>12} of {most} in {blocks} blocks; {pinned} pinned");
     // Keeper and workers start at different times: only counts of the same seconds can be divided.
     let of_1000 = amounts.seconds.filter(|_| sum.requests > 0).map_or(String::new(), |_| {
-        let from_disk = store.loads + sum.jobs.load.started + sum.jobs.read.started;
+        let [load, read] = [JobKind::Load, JobKind::Read].map(|kind| job(sum, kind).started);
+        let from_disk = store.loads + load + read;
         format!("   {:.1} loads per 1,000 requests", from_disk as f64 * 1000.0 / sum.requests as f64)
     });
     let of_requests = share(sum.caches.contents.hits, sum.requests);
@@ -348,25 +356,23 @@ fn backend_requests(out: &mut String, (sum, backend): (&Counters, &Backend), amo
         let spread = (counted.mean(), counted.max());
         distribution(out, (name, &of(counted.count())), spread, |part| counted.percentile(part));
     }
-    let lost = sum.jobs.find.lost + sum.jobs.load.lost;
-    let [find, load, lost] = [sum.jobs.find.started, sum.jobs.load.started, lost].map(of);
+    let [find, load] = [JobKind::Find, JobKind::Load].map(|kind| job(sum, kind));
+    let [find, load, lost] = [find.started, load.started, find.lost + load.lost].map(of);
     let _ = writeln!(out, "\njobs       {find} names started, {load} ranges started, {lost} lost");
 }
 
-fn jobs(out: &mut String, jobs: &Jobs, amounts: Amounts) {
+/// The jobs of a kind.
+fn job(sum: &Counters, kind: JobKind) -> JobCounters {
+    sum.jobs.get(kind.name()).copied().unwrap_or_default()
+}
+
+fn jobs(out: &mut String, sum: &Counters, amounts: Amounts) {
     let _ = writeln!(out, "\njobs            started      refused     too slow         lost");
-    let kinds = [
-        ("find", &jobs.find),
-        ("list", &jobs.list),
-        ("fill", &jobs.fill),
-        ("load", &jobs.load),
-        ("read", &jobs.read),
-        ("close", &jobs.close),
-        ("spool", &jobs.spool),
-    ];
-    for (name, job) in kinds {
-        let counts = [job.started, job.refused, job.refused_wait, job.lost];
-        let [started, refused, too_slow, lost] = counts.map(|count| amounts.of(count));
+    for kind in JobKind::ALL {
+        let JobCounters { started, refused, refused_wait, lost } = job(sum, kind);
+        let counts = [started, refused, refused_wait, lost].map(|count| amounts.of(count));
+        let [started, refused, too_slow, lost] = counts;
+        let name = kind.name();
         let _ = writeln!(out, "{name:<10} {started:>12} {refused:>12} {too_slow:>12} {lost:>12}");
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use flash_engine::backend::{BackendCounters, ClientCounters};
 
 use super::calls::Calls;
-use super::counters::{Connections, Counters, HelperCounts, Helpers, Jobs, Queue};
+use super::counters::{Connections, Counters, HelperCounts, Helpers, Queue, jobs};
 use super::figures::{Gauge, Histogram, figures};
 
 figures! {
@@ -87,7 +87,7 @@ impl Counters {
                 refused: backend.refused,
                 ..Connections::default()
             },
-            jobs: Jobs::of(&backend.jobs),
+            jobs: jobs(&backend.jobs),
             queue: Queue::of(backend.jobs_queued, backend.queue_lengths),
             helpers: Helpers::of(helpers, backend.jobs_given_up),
             backend: Some(Backend::of(backend, looked_up)),

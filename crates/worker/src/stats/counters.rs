@@ -1,8 +1,10 @@
 //! A worker's counters as they are reported: in the message to the supervisor, and in the answer to a client
 //! of the control socket.
 
-use flash_engine::JobKind;
+use std::collections::BTreeMap;
+
 use flash_engine::limits::SPOOL_PIECE_BYTES_MAX;
+use flash_engine::{BandCounters, JobCounters, JobKind, Times};
 
 use super::backend::Backend;
 use super::calls::Calls;
@@ -24,9 +26,9 @@ figures! {
         /// Response heads that were encoded. Every other head was stored with its content.
         heads_made: u64 = engine.heads_made,
         /// Jobs for helpers, by kind.
-        jobs: Jobs = Jobs::of(&engine.jobs),
+        jobs: BTreeMap<String, JobCounters> = jobs(&engine.jobs),
         /// The time spent in each state.
-        times: Times = Times::of(&engine.times),
+        times: Times = engine.times,
         /// The queue of jobs.
         queue: Queue = Queue::of(engine.jobs_queued, engine.queue_lengths),
         /// The processes or threads that do the jobs.
@@ -101,45 +103,31 @@ figures! {
     }
 }
 
-figures! {
-    /// The work of one band.
-    Band(band: &flash_engine::BandCounters) {
-        /// Answers that began in it.
-        answers: u64 = band.answers,
-        /// Bytes sent while the connection was in it.
-        bytes: u64 = band.bytes,
-    }
-}
-
 /// The bands, most urgent first; none if the schedule is fair.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
-pub struct Bands(pub Vec<Band>);
+pub struct Bands(pub Vec<BandCounters>);
 
 impl Bands {
     fn of(schedule: &flash_engine::ScheduleCounters) -> Self {
         // A fair schedule has counters for bands, and no cutoffs.
         let is_fair = schedule.cutoffs.is_none();
-        Self(schedule.bands.iter().filter(|_| !is_fair).map(Band::of).collect())
+        Self(schedule.bands.iter().filter(|_| !is_fair).copied().collect())
     }
 }
 
 impl Figures for Bands {
     fn add(&mut self, other: &Self) {
         if self.0.len() < other.0.len() {
-            self.0.resize_with(other.0.len(), Band::default);
+            self.0.resize_with(other.0.len(), BandCounters::default);
         }
         self.0.iter_mut().zip(&other.0).for_each(|(ours, theirs)| ours.add(theirs));
     }
 
     fn since(&self, before: &Self) -> Self {
-        let none = Band::default();
+        let none = BandCounters::default();
         let before = before.0.iter().chain(std::iter::repeat(&none));
         Self(self.0.iter().zip(before).map(|(now, before)| now.since(before)).collect())
-    }
-
-    fn ended(&self) -> Self {
-        self.clone()
     }
 }
 
@@ -236,56 +224,6 @@ figures! {
 }
 
 figures! {
-    /// Jobs by kind.
-    Jobs(jobs: &[flash_engine::JobCounters; JobKind::ALL.len()]) {
-        /// Look up a path.
-        find: Job = Job::of(jobs[JobKind::Find as usize]),
-        /// List a directory.
-        list: Job = Job::of(jobs[JobKind::List as usize]),
-        /// Bring a block of a file into the store.
-        fill: Job = Job::of(jobs[JobKind::Fill as usize]),
-        /// Bring a part of a file into the page cache.
-        load: Job = Job::of(jobs[JobKind::Load as usize]),
-        /// Read a part of a file and hand it over.
-        read: Job = Job::of(jobs[JobKind::Read as usize]),
-        /// Close a deleted file.
-        close: Job = Job::of(jobs[JobKind::Close as usize]),
-        /// Write or read a part of a request body.
-        spool: Job = Job::of(jobs[JobKind::Spool as usize]),
-    }
-}
-
-figures! {
-    /// How the jobs of one kind ended.
-    Job(job: flash_engine::JobCounters) {
-        /// Jobs handed to helpers.
-        started: u64 = job.started,
-        /// Requests refused because the queue was full.
-        refused: u64 = job.refused,
-        /// Requests refused because their expected wait was too long.
-        refused_wait: u64 = job.refused_wait,
-        /// Jobs without a result.
-        lost: u64 = job.lost,
-    }
-}
-
-figures! {
-    /// The time spent in each state, summed over all that were in it, in milliseconds.
-    Times(times: &flash_engine::Times) {
-        /// Time for which connections were open.
-        connections_ms: u64 = times.connections_ms,
-        /// Time for which requests waited for a job, or had their answers sent piece by piece.
-        requests_ms: u64 = times.exchanges_ms,
-        /// Time for which jobs waited for a helper.
-        queue_ms: u64 = times.jobs_queued_ms,
-        /// Time for which helpers worked on jobs.
-        helpers_ms: u64 = times.jobs_running_ms,
-        /// Time for which connections waited for the uplink.
-        uplink_ms: u64 = times.egress_waiting_ms,
-    }
-}
-
-figures! {
     /// The queue of jobs.
     Queue(jobs: usize, counted: flash_engine::Histogram) {
         /// Jobs waiting now.
@@ -305,6 +243,15 @@ figures! {
         /// Helpers that were given up and have not ended.
         given_up: Gauge = Gauge::of(lost),
     }
+}
+
+figures! { impl BandCounters { answers, bytes } }
+figures! { impl JobCounters { started, refused, refused_wait, lost } }
+figures! { impl Times { connections_ms, exchanges_ms, jobs_queued_ms, jobs_running_ms, egress_waiting_ms } }
+
+/// Jobs by the names of their kinds.
+pub(super) fn jobs(jobs: &[JobCounters; JobKind::ALL.len()]) -> BTreeMap<String, JobCounters> {
+    JobKind::ALL.iter().zip(jobs).map(|(kind, job)| (kind.name().to_owned(), *job)).collect()
 }
 
 /// The helpers of a worker: all, and those that have a job.
