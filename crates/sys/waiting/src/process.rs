@@ -25,8 +25,8 @@ pub fn end_with_parent() -> io::Result<()> {
 /// Errors: `ENOSYS` before Linux 5.9, `EINVAL` before 5.11.
 pub fn keep_descriptors_to_itself() -> io::Result<()> {
     const FIRST: libc::c_uint = 3;
-    // SAFETY: the call closes no descriptor now; it only marks them to be closed at an exec.
     let call = libc::SYS_close_range;
+    // SAFETY: the call closes no descriptor now; it only marks them to be closed at an exec.
     check(unsafe { libc::syscall(call, FIRST, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) }).map(drop)
 }
 

@@ -7,7 +7,7 @@ use std::io;
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 use super::file::open_again;
 
@@ -44,11 +44,9 @@ pub fn read_only(fd: impl AsFd) -> io::Result<OwnedFd> {
 pub fn write(fd: impl AsFd, offset: u64, bytes: &[u8]) -> io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {
-        match rustix::io::pwrite(&fd, &bytes[done..], offset + done as u64) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(n) => done += n,
-            Err(Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
+        match retry_on_intr(|| rustix::io::pwrite(&fd, &bytes[done..], offset + done as u64))? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            count => done += count,
         }
     }
     Ok(())
@@ -61,12 +59,7 @@ pub fn give_back(fd: impl AsFd, offset: u64, length_bytes: u64) -> io::Result<()
         return Ok(());
     }
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    loop {
-        match fs::fallocate(&fd, flags, offset, length_bytes) {
-            Err(Errno::INTR) => {}
-            other => return Ok(other?),
-        }
-    }
+    Ok(retry_on_intr(|| fs::fallocate(&fd, flags, offset, length_bytes))?)
 }
 
 /// Whether an error says that the file system cannot do this.
@@ -76,12 +69,7 @@ pub fn is_unsupported(error: &io::Error) -> bool {
 
 /// Cuts the file off: all room behind `length_bytes` returns to the system.
 pub fn cut(fd: impl AsFd, length_bytes: u64) -> io::Result<()> {
-    loop {
-        match fs::ftruncate(&fd, length_bytes) {
-            Err(Errno::INTR) => {}
-            other => return Ok(other?),
-        }
-    }
+    Ok(retry_on_intr(|| fs::ftruncate(&fd, length_bytes))?)
 }
 
 /// The memory that the file holds in bytes, including swapped-out pages.
