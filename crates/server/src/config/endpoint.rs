@@ -7,7 +7,7 @@ pub use flash_worker::backend::EndpointProtocol;
 use serde::{Deserialize, Serialize};
 
 use super::error::Problem;
-use super::settings::path;
+use super::file_path::FilePath;
 
 /// A Unix socket of the warm endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,17 +16,8 @@ pub struct EndpointSocket {
     /// Its protocol.
     pub protocol: EndpointProtocol,
     /// Its absolute path.
-    #[serde(with = "path")]
-    pub path: PathBuf,
+    pub path: FilePath,
 }
-
-/// A directory whose files can be asked for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WarmRoot(
-    /// Its absolute path.
-    #[serde(with = "path")]
-    pub PathBuf,
-);
 
 /// The settings of the warm endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,7 +26,7 @@ pub struct EndpointSettings {
     /// Its Unix sockets.
     pub sockets: Vec<EndpointSocket>,
     /// The directories whose files can be asked for.
-    pub roots: Vec<WarmRoot>,
+    pub roots: Vec<FilePath>,
 }
 
 /// The options of the warm endpoint, as given.
@@ -60,7 +51,9 @@ impl EndpointOptions {
         {
             match (text.strip_prefix("unix:"), protocol) {
                 (Some(""), _) => refuse(format!("`{flag} {text}`"), "a path must follow unix:"),
-                (Some(path), _) => settings.sockets.push(EndpointSocket { protocol, path: cwd.join(path) }),
+                (Some(path), _) => {
+                    settings.sockets.push(EndpointSocket { protocol, path: cwd.join(path).into() });
+                }
                 (None, EndpointProtocol::FastCgi) => refuse(format!("`{flag} {text}`"), "give unix:PATH"),
                 (None, EndpointProtocol::Http) => match text.parse() {
                     Ok(address) => addresses.push(address),
@@ -83,7 +76,7 @@ impl EndpointOptions {
             ),
             _ => {}
         }
-        settings.roots = self.roots.iter().map(|root| WarmRoot(cwd.join(root))).collect();
+        settings.roots = self.roots.iter().map(|root| cwd.join(root).into()).collect();
         if problems.is_empty() { Ok((settings, addresses)) } else { Err(problems) }
     }
 }
@@ -95,9 +88,9 @@ impl EndpointSettings {
         use std::ffi::OsString;
         use std::os::unix::ffi::OsStringExt;
 
-        let odd = PathBuf::from(OsString::from_vec(b"/srv/\xff".to_vec()));
+        let odd = FilePath::from(OsString::from_vec(b"/srv/\xff".to_vec()));
         let sockets = vec![EndpointSocket { protocol: EndpointProtocol::FastCgi, path: odd.clone() }];
-        Self { sockets, roots: vec![WarmRoot(odd), WarmRoot("/srv/www".into())] }
+        Self { sockets, roots: vec![odd, "/srv/www".into()] }
     }
 }
 
@@ -126,7 +119,7 @@ mod tests {
             sockets,
             [(EndpointProtocol::Http, Some("/cwd/w.sock")), (EndpointProtocol::FastCgi, Some("/run/f"))]
         );
-        let roots: Vec<_> = settings.roots.iter().map(|root| root.0.to_str()).collect();
+        let roots: Vec<_> = settings.roots.iter().map(|root| root.to_str()).collect();
         assert_eq!(roots, [Some("/cwd/www"), Some("/srv")]);
         assert!(options(&[], &[], &[]).resolve(Path::new("/")).is_ok());
     }
