@@ -442,7 +442,7 @@ fn message() -> Bytes {
             let task: Task<OwnedFd> = match kind {
                 0 => Task::Find { site: SiteId(site), path: path.into() },
                 1 => Task::List { site: SiteId(site), path: path.into(), json },
-                2 => Task::Fill { file: file(), block: offset },
+                2 => Task::Fill { file: file(), block: offset, name: None },
                 3 => Task::Warm { site: SiteId(site), path: path.into(), block: offset },
                 4 => Task::Load { file: file(), offset, length_bytes },
                 5 => Task::Touch { root: file(), path: path.into() },

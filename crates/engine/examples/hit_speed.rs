@@ -11,9 +11,9 @@ use std::time::Instant;
 
 use flash_engine::{
     AdmissionRules, Band, Bands, Block, BlockBytes, Blocks, BodyRules, Engine, FileKind, FilePart, FileSent,
-    FileStat, Files, Gateway, Helpers, JobId, Key, Log, LogFormat, LookUpError, Machine, Moment, Net, Opened,
-    Optimizations, Policy, Readiness, Resident, Rules, ServerId, SiteId, SiteRules, Task, Timeouts,
-    UplinkShare, Want,
+    FileStat, Files, Gateway, Helpers, JobId, Key, KnownName, Log, LogFormat, LookUpError, Machine, Moment,
+    Net, Opened, Optimizations, Policy, Readiness, Resident, Rules, ServerId, SharedNames, SiteId, SiteRules,
+    Task, Timeouts, UplinkShare, Want,
 };
 use flash_http::EncodedSlash;
 use flash_http::types::TypeTable;
@@ -146,6 +146,14 @@ impl Log for OneFile {
     fn report(&mut self, message: &str) {
         panic!("{message}");
     }
+}
+
+impl SharedNames for OneFile {
+    fn known_name(&mut self, _: SiteId, _: &[u8]) -> Option<KnownName> {
+        None
+    }
+
+    fn doubt_name(&mut self, _: SiteId, _: &[u8]) {}
 }
 
 impl Machine for OneFile {

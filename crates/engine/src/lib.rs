@@ -66,8 +66,8 @@ pub use engine::Engine;
 pub use histogram::{BUCKETS, Bucket, Histogram};
 pub use machine::{
     Bands, Block, BlockBytes, Blocks, FileId, FileKind, FilePart, FileSent, FileStat, Files, Finding,
-    Gateway, Helpers, JobId, Log, LookUpError, Machine, Moment, Net, Opened, Outcome, Part, Resident, Task,
-    UplinkShare, Want,
+    Gateway, Helpers, JobId, KnownName, Log, LookUpError, Machine, Moment, NameFacts, NameOfFile, Net,
+    Opened, Outcome, Part, Resident, SharedNames, Task, UplinkShare, Want,
 };
 pub use report_limit::ReportLimit;
 pub use rules::{

@@ -107,6 +107,8 @@ pub const NAME_ENTRY_BYTES: usize = 256;
 pub const VERSIONS_MAX: usize = NAMES_BYTES as usize / VERSION_BYTES;
 /// Estimated size of a version of a file.
 pub const VERSION_BYTES: usize = 768;
+/// Maximum number of names that a worker has looked up itself and whose older findings by others it does not take over.
+pub const DOUBTS_MAX: usize = 16 * 1024;
 /// Expected number of names, for which the cache is sized at its start.
 pub const NAMES_EXPECTED: usize = 4096;
 /// Maximum number of contents of one-block files that are kept with their heads.

@@ -8,6 +8,7 @@ use flash_engine::{
     ServerRules, SiteRules, Timeouts, UpstreamId, UpstreamProtocol, UpstreamRules,
 };
 use flash_http::types::TypeTable;
+use flash_prompt::names::ENTRY_BYTES;
 use flash_prompt::net::{self, InFlightCap};
 use flash_waiting::memory::usable_bytes;
 
@@ -125,6 +126,14 @@ pub(crate) fn store_slots_max(bytes_max: u64) -> u32 {
     /// Enough for tiny files in a small store, and a bound of the table.
     const SLOTS: std::ops::RangeInclusive<u64> = 1 << 16..=1 << 24;
     (bytes_max / BLOCK_BYTES).clamp(*SLOTS.start(), *SLOTS.end()) as u32
+}
+
+/// Maximum names in a store of this size: their table takes at most an eighth of it.
+pub(crate) fn store_names_max(bytes_max: u64) -> u32 {
+    const PART: u64 = 8;
+    /// Enough for a small store, and a bound of the table.
+    const NAMES: std::ops::RangeInclusive<u64> = 1 << 14..=1 << 26;
+    (bytes_max / PART / ENTRY_BYTES).clamp(*NAMES.start(), *NAMES.end()) as u32
 }
 
 /// How many slots the file for request bodies of each worker may have.

@@ -24,6 +24,7 @@ mod gateway;
 pub mod gateway_protocol;
 mod helpers;
 mod log;
+pub mod names;
 mod own_jobs;
 mod panics;
 mod priority;

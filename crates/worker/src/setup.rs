@@ -13,6 +13,7 @@ use flash_prompt::store_memory::StoreMemory;
 use flash_prompt::table::TableReader;
 use serde::{Deserialize, Serialize};
 
+use super::names::SharedNames;
 use super::priority::Marks;
 
 /// The descriptors of a worker.
@@ -43,6 +44,8 @@ pub struct GivenStore {
     pub memory: StoreMemory,
     /// Its table, mapped.
     pub table: TableReader,
+    /// The names that all workers share.
+    pub names: SharedNames,
     /// The channel to the keeper.
     pub keeper: Option<OwnedFd>,
     /// Blocks to load without a request, in order: site, path and block number.

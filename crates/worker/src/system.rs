@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use flash_engine::{
-    Band, Bands, FilePart, FileSent, FileStat, Files, Gateway, JobId, Key, Log, LookUpError, Machine, Net,
-    Opened, ReportLimit, Resident, ServerId, SiteId, Task, UplinkShare, Want,
+    Band, Bands, FilePart, FileSent, FileStat, Files, Gateway, JobId, Key, KnownName, Log, LookUpError,
+    Machine, Net, Opened, ReportLimit, Resident, ServerId, SiteId, Task, UplinkShare, Want,
 };
 use flash_prompt::OwnedFd;
 use flash_prompt::net::InFlightCap;
@@ -342,6 +342,18 @@ impl Files for LinuxSystem {
 
     fn stat(&mut self, file: &SiteFile) -> io::Result<FileStat> {
         Ok(convert::stat(&timed(Call::Stat, || file.name(), || (self.reach.stat)(file))?))
+    }
+}
+
+impl flash_engine::SharedNames for LinuxSystem {
+    fn known_name(&mut self, site: SiteId, path: &[u8]) -> Option<KnownName> {
+        self.store.as_ref()?.known_name(site, path)
+    }
+
+    fn doubt_name(&mut self, site: SiteId, path: &[u8]) {
+        if let Some(store) = &mut self.store {
+            store.doubt_name(site, path);
+        }
     }
 }
 

@@ -75,7 +75,7 @@ fn keep_result<F>(
     let now = core.clock.now;
     match (job.key, outcome) {
         (JobKey::Find(site, path), Outcome::Found(finding)) => {
-            let name = LookedUp { site, path: &path, as_of_ms: job.since_ms };
+            let name = LookedUp { site, path: &path, as_of_ms: job.since_ms, is_own: false };
             JobResult::Entry(core.caches.learn(name, finding, now))
         }
         (JobKey::List(site, path, json), Outcome::Listed(file, stat)) => {

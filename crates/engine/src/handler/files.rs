@@ -16,12 +16,12 @@ use flash_http::response::Status;
 use super::error_page::{NOT_ACCEPTABLE, PRECONDITION_FAILED, READ_FAILED, Refusal, UNSTEADY, unsatisfiable};
 use super::head::{HeadForm, write_head};
 use super::{About, Extent, FileRequest, Found, Handled, Held, Response, Step, Wait, refuse};
-use crate::body::{Body, Source, ask_in, fill, hand_over, load, multipart};
+use crate::body::{Body, Source, ask_in, fill, hand_over, load, multipart, with_name};
 use crate::caches::{Content, ContentBytes, NameEntry, Persistence, ReplyForm, Resource, Version};
 use crate::desk::{Core, Desk};
 use crate::jobs::{Urgency, Wanted};
 use crate::limits::{FILLS_MAX, LOAD_BYTES, SMALL_FILE_BYTES_MAX, TRIES_MAX};
-use crate::machine::{Machine, Resident};
+use crate::machine::{Machine, NameOfFile, Resident};
 
 /// The entry that a request is answered from, and anything already found for its file.
 pub(super) struct Looked<'e, F> {
@@ -30,6 +30,8 @@ pub(super) struct Looked<'e, F> {
     pub(super) tries: u8,
     /// Whether the file was opened for this request, by the worker or by a helper.
     pub(super) opened: bool,
+    /// The path of the request.
+    pub(super) path: &'e [u8],
 }
 
 /// The source of a version's bytes.
@@ -191,9 +193,10 @@ pub(super) fn obtain<M: Machine>(
     if is_first_look {
         count_file(desk.core, looked.opened, version.stat.size_bytes);
     }
-    let obtained = read(desk, version, &file, looked.tries);
-    match obtained {
+    let name = NameOfFile { site: version.site, path: looked.path.into() };
+    match read(desk, version, &file, looked.tries, &name) {
         Obtained::Wait(..) if looked.tries > 3 * TRIES_MAX => Obtained::Refused(UNSTEADY),
+        Obtained::Wait(wanted, held) => wait(with_name(*wanted, Some(name)), held),
         other => other,
     }
 }
@@ -228,6 +231,7 @@ fn read<M: Machine>(
     version: &Arc<Version>,
     file: &Arc<M::File>,
     tries: u8,
+    name: &NameOfFile,
 ) -> Obtained<M::File> {
     let size_bytes = version.stat.size_bytes;
     let core = &mut *desk.core;
@@ -259,7 +263,7 @@ fn read<M: Machine>(
     if !is_small {
         return Obtained::Source(Source::File(Arc::clone(version), Arc::clone(file)));
     }
-    ask_in(core, version, file, 0);
+    ask_in(core, version, file, 0, Some(name.clone()));
     let bytes = core.file_buffer[..size_bytes as usize].into();
     Obtained::Source(Source::Memory(content(core, version, ContentBytes::Own(bytes))))
 }

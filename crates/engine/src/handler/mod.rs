@@ -112,7 +112,7 @@ pub(crate) fn answer<M: Machine>(
             },
         };
         let tries = found.tries;
-        let looked = files::Looked { entry: &entry, held: found.held, tries, opened };
+        let looked = files::Looked { entry: &entry, held: found.held, tries, opened, path: &asked.path };
         let handled = match &entry.resolved {
             Resolved::File(resource) => files::answer(desk, asked, resource, looked),
             Resolved::Listing(forms) => listing::answer(desk, asked, forms, looked),
@@ -124,7 +124,10 @@ pub(crate) fn answer<M: Machine>(
             Handled::Step(step) => return step,
             // The file was closed, but its stored siblings are still valid, so the entry is kept.
             Handled::Closed => reopen = true,
-            Handled::Stale => desk.core.caches.forget(asked.site, &asked.path, &entry),
+            Handled::Stale => {
+                desk.core.caches.forget(asked.site, &asked.path, &entry);
+                look_up::doubt(desk, asked.site, &asked.path);
+            }
         }
         // The number of attempts is bounded, in case the file keeps changing.
         found = Found { tries: tries.saturating_add(1), ..Found::NOTHING };
@@ -140,6 +143,7 @@ pub(crate) fn forget<M: Machine>(desk: &mut Desk<'_, M>, asked: &FileRequest<'_>
     if let Some(entry) = entry {
         desk.core.caches.forget(asked.site, &asked.path, &entry);
     }
+    look_up::doubt(desk, asked.site, &asked.path);
 }
 
 fn refuse<F>(request: &Request<'_>, refusal: Refusal) -> Step<F> {

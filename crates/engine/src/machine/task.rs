@@ -55,6 +55,16 @@ pub enum Part {
     },
 }
 
+/// A name under which a request has asked for a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NameOfFile {
+    /// The site.
+    pub site: SiteId,
+    /// The decoded path, beginning with a slash.
+    #[serde(with = "bytes")]
+    pub path: Arc<[u8]>,
+}
+
 /// A task for a helper. In a message the file is not among the bytes: it becomes a descriptor.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(bound(serialize = "", deserialize = "F: Default"))]
@@ -86,6 +96,8 @@ pub enum Task<F> {
         file: Arc<F>,
         /// The number of the block.
         block: u64,
+        /// A name of the file. The helper tells all workers what it leads to.
+        name: Option<NameOfFile>,
     },
     /// Look up a path and bring a block of its file into the store. No request waits for it, so failures are
     /// ignored.
@@ -193,7 +205,9 @@ impl<F> Task<F> {
         Ok(match self {
             &Task::Find { site, ref path } => Task::Find { site, path: Arc::clone(path) },
             &Task::List { site, ref path, json } => Task::List { site, path: Arc::clone(path), json },
-            &Task::Fill { file: ref own, block } => Task::Fill { file: file(own)?, block },
+            &Task::Fill { file: ref own, block, ref name } => {
+                Task::Fill { file: file(own)?, block, name: name.clone() }
+            }
             &Task::Warm { site, ref path, block } => Task::Warm { site, path: Arc::clone(path), block },
             &Task::Load { file: ref own, offset, length_bytes } => {
                 Task::Load { file: file(own)?, offset, length_bytes }

@@ -12,6 +12,7 @@ mod listings;
 #[expect(dead_code, reason = "the simulation uses the rest")]
 mod machine;
 mod misses;
+mod names;
 mod optimizations;
 mod overload;
 mod pipelining;

@@ -54,7 +54,7 @@ pub struct ServerStats {
 
 figures! {
     /// The store of file blocks in memory. The counts are of all keepers since the server began.
-    StoreStats(totals: &flash_keeper::Totals) {
+    StoreStats(totals: &flash_keeper::Totals, names: u64, names_evicted: u64) {
         /// Its current maximum memory, in bytes.
         bytes_max: Gauge = Gauge(totals.bytes_max),
         /// Its memory in use, in bytes.
@@ -71,6 +71,10 @@ figures! {
         refused: u64 = totals.refused,
         /// Blocks evicted.
         evictions: u64 = totals.evictions,
+        /// Names that all workers share, each form of a file counted.
+        names: Gauge = Gauge(names),
+        /// Names that made room for others.
+        names_evicted: u64 = names_evicted,
     }
 }
 
