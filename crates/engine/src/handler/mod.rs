@@ -21,7 +21,7 @@ use flash_http::target::decode_path;
 
 pub(crate) use error_page::{
     BAD_ANSWER, BUSY, DENIED, EXHAUSTED, LENGTH_REQUIRED, LOST, NO_ANSWER, NO_LINK, NOT_FOUND, READ_FAILED,
-    REQUEST_LATE, Refusal, SPOOL_FAILED, TOO_LARGE, UNSTEADY, UPSTREAM_BUSY, busy_page, error_page,
+    PLAIN_HTTP, REQUEST_LATE, Refusal, SPOOL_FAILED, TOO_LARGE, UNSTEADY, UPSTREAM_BUSY, busy_page, error_page,
     malformed,
 };
 pub(crate) use files::content;

@@ -251,7 +251,7 @@ impl Streams {
         turn.desk.core.counters.requests += 1;
         let record = Record::new(turn.desk.core, &request);
         let step = if let Some(routed) = route(turn.desk.core, &request) {
-            let inbound = Inbound::of_head(&request, head, "http");
+            let inbound = Inbound::of_head(&request, head, conn.scheme());
             let opening = RelayOpening { inbound, routed, opener: conn.opener, peer: conn.peer };
             if opening.ends_here(turn.desk.core) {
                 Step::Answer(Response::methods())

@@ -15,7 +15,7 @@ use crate::exchange::{
     Admission, CLIENT_LEFT, Exchange, Opening, Parked, Progress, Record, State, Wake, admit, begin, proceed,
 };
 use crate::exchange::{Blamed, Turn};
-use crate::handler::{EXHAUSTED, REQUEST_LATE, Refusal, Step, malformed, route};
+use crate::handler::{EXHAUSTED, PLAIN_HTTP, REQUEST_LATE, Refusal, Step, malformed, route};
 use crate::jobs::Waiter;
 use crate::limits::{FIELDS_MAX, HEAD_BYTES_MAX, LINGER_BYTES_MAX, LINGER_MS, TARGET_BYTES_MAX};
 use crate::machine::Machine;
@@ -29,6 +29,9 @@ use send::{Answering, Outgoing};
 
 pub(super) const HEAD_LIMITS: HeadLimits =
     HeadLimits { head_bytes: HEAD_BYTES_MAX, fields: FIELDS_MAX, target_bytes: TARGET_BYTES_MAX };
+
+/// The first bytes of a client that speaks TLS: a handshake record of any version (RFC 8446, section 5.1).
+const CLIENT_HELLO: [u8; 2] = [22, 3];
 
 /// The state of HTTP/1 on a connection.
 #[derive(Debug)]
@@ -196,6 +199,10 @@ impl H1 {
                         break;
                     }
                     Err(bad) => {
+                        if rest.starts_with(&CLIENT_HELLO) && !conn.transport.is_sealed() {
+                            turn.desk.core.counters.tls.on_plain += 1;
+                            return Heads::Left(Flow::Over(Verdict::Close));
+                        }
                         let line = first_line(rest, TARGET_BYTES_MAX);
                         return Heads::Left(self.refuse_bytes(
                             conn,
@@ -247,6 +254,7 @@ impl H1 {
                 return Flow::Over(Verdict::Close);
             }
             self.phase = Phase::Idle;
+            conn.transport.note_pause();
             // Until its first answer, a connection has the time limit of a head.
             if answered {
                 conn.deadline_ms = now_ms + timeouts.idle_ms;
@@ -357,6 +365,18 @@ impl H1 {
         turn.desk.core.counters.requests += 1;
         let answering = Answering::of_line(line, turn);
         self.reply(conn, turn, answering, malformed(refusal))
+    }
+
+    /// Answers a client that speaks without TLS to a listener with TLS. None if the connection continues.
+    pub(crate) fn refuse_plain<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+    ) -> Option<Verdict> {
+        match self.refuse_bytes(conn, turn, b"-", PLAIN_HTTP) {
+            Flow::Over(verdict) => Some(verdict),
+            Flow::Finished | Flow::Again => None,
+        }
     }
 
     /// Closes the sending side and waits for the client to close, so that a reset does not destroy the last

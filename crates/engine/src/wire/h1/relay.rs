@@ -188,7 +188,7 @@ impl H1 {
         (request, head): (&Request<'_>, &[u8]),
         routed: Routed,
     ) -> Flow {
-        let inbound = Inbound::of_head(request, head, "http");
+        let inbound = Inbound::of_head(request, head, conn.scheme());
         let opening = RelayOpening { inbound, routed, opener: conn.opener, peer: conn.peer };
         if opening.ends_here(turn.desk.core) {
             let answering = Answering::fresh(request, turn);
