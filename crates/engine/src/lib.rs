@@ -65,9 +65,8 @@ pub use engine::Engine;
 pub use histogram::{BUCKETS, Bucket, Histogram};
 pub use machine::{
     Bands, Block, BlockBytes, Blocks, FileId, FileKind, FilePart, FileSent, FileStat, Files, Finding,
-    Gateway, Handshake, Helpers, JobId, Log, LookUpError, Machine, Moment, Net, Opened, Outcome, Part, ReceiveCall, RecordLayer, Resident, SendCall,
-    Task,
-    UplinkShare, Want,
+    Gateway, Handshake, Helpers, JobId, Log, LookUpError, Machine, Moment, Net, Opened, Outcome, Part,
+    ReceiveCall, RecordLayer, Resident, SendCall, Task, UplinkShare, Want,
 };
 pub use rules::{
     BodyRules, Optimizations, Route, RoutePaths, Rules, ServerId, ServerRules, SiteId, SiteRules, Timeouts,

@@ -20,9 +20,9 @@ use flash_http::response::Status;
 use flash_http::target::decode_path;
 
 pub(crate) use error_page::{
-    BAD_ANSWER, BUSY, DENIED, EXHAUSTED, LENGTH_REQUIRED, LOST, NO_ANSWER, NO_LINK, NOT_FOUND, READ_FAILED,
-    PLAIN_HTTP, REQUEST_LATE, Refusal, SPOOL_FAILED, TOO_LARGE, UNSTEADY, UPSTREAM_BUSY, busy_page, error_page,
-    malformed,
+    BAD_ANSWER, BUSY, DENIED, EXHAUSTED, LENGTH_REQUIRED, LOST, NO_ANSWER, NO_LINK, NOT_FOUND, PLAIN_HTTP,
+    READ_FAILED, REQUEST_LATE, Refusal, SPOOL_FAILED, TOO_LARGE, UNSTEADY, UPSTREAM_BUSY, busy_page,
+    error_page, malformed,
 };
 pub(crate) use files::content;
 pub(crate) use response::{About, Extent, Response};

@@ -225,13 +225,14 @@ impl<S> Transport<S> {
     ) -> io::Result<usize> {
         let Some(sealed) = &mut self.sealed else { return Ok(0) };
         let mut room = 0;
-        let pulled = sealed.layer.pull(&mut |buffer| {
+        let Sealed { layer, has_received, .. } = &mut **sealed;
+        let pulled = layer.pull(&mut |buffer| {
             room = buffer.len();
             let received = machine.recv(&self.socket, buffer)?;
+            *has_received = true;
             check(&buffer[..received])?;
             Ok(received)
         });
-        sealed.has_received = true;
         match &pulled {
             Ok(bytes) => self.readable = *bytes == room || self.hung_up || *bytes == 0,
             Err(e) if e.kind() == ErrorKind::WouldBlock => self.readable = false,

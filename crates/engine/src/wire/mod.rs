@@ -2,6 +2,7 @@
 //! exchanges by their keys. HTTP/2 would be another wire. Called by
 //! [`Engine`](crate::Engine).
 
+mod accept;
 mod conn;
 mod h1;
 mod sealed;
@@ -10,26 +11,24 @@ mod streams;
 mod timers;
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use flash_http::request::first_line;
 
-use conn::{Conn, Uplink, Verdict, client_number};
+use conn::{Conn, Uplink, Verdict};
 use h1::H1;
 use sealed::{finish_closing, judge_closing, late};
 #[cfg(feature = "test-wire")]
 use streams::Streams;
-use timers::{Look, SearchPlace, Timers};
+use timers::{SearchPlace, Timers};
 
-use crate::admission::{AdmissionRules, OpenConnections, Room, WhyRefused};
-use crate::exchange::{Blamed, Budget, Exchanges, Opener, Turn};
+use crate::admission::{AdmissionRules, OpenConnections};
+use crate::exchange::{Blamed, Budget, Exchanges, Turn};
 use crate::limits::{
-    CONTINUED_PER_TURN_MAX, DEADLINES_PER_TURN_MAX, EVICTION_LOOKS_MAX, NEWCOMER_GRACE_MS, READ_BYTES_MAX,
-    RECEIVE_BYTES, TARGET_BYTES_MAX, TICK_MS,
+    CONTINUED_PER_TURN_MAX, DEADLINES_PER_TURN_MAX, READ_BYTES_MAX, RECEIVE_BYTES, TARGET_BYTES_MAX, TICK_MS,
 };
 use crate::machine::{JobId, Machine, RecordLayer};
-use crate::slab::{ClientNumber, ExchangeKey, Key, Slab};
+use crate::slab::{ExchangeKey, Key, Slab};
 use crate::transport::Readiness;
 use crate::upstream::Links;
 
@@ -119,111 +118,6 @@ impl<S> Wires<S> {
         }
     }
 
-    /// Takes a new client. Returns the socket if a limit is reached and no idle connection can be closed.
-    pub(crate) fn accept<M: Machine<Socket = S>>(
-        &mut self,
-        turn: &mut Turn<'_, M>,
-        socket: S,
-        peer: SocketAddr,
-        protocol: Protocol,
-    ) -> Result<Key, (S, WhyRefused)> {
-        let client = client_number(peer);
-        match self.admission.room(client, peer.ip()) {
-            Room::Free => {}
-            Room::OfAnyIdle if self.evict_idle(turn, None) => {}
-            Room::OfOwnIdle if self.evict_idle(turn, Some(client)) => {}
-            Room::OfAnyIdle => return Err((socket, WhyRefused::Connections)),
-            Room::OfOwnIdle => return Err((socket, WhyRefused::Client)),
-        }
-        if matches!(protocol, Protocol::Sealed(_)) && !self.admission.shakes(client, peer.ip()) {
-            return Err((socket, WhyRefused::Client));
-        }
-        self.admission.opened(client);
-        let is_exempt = self.admission.is_exempt(peer.ip());
-        let key = self.connections.insert_with(|key| {
-            let opener = Opener { connection: key, client, is_exempt };
-            let mut conn = Conn::new(socket, peer, opener);
-            let wire = match protocol {
-                Protocol::H1 => Wire::H1(H1::new()),
-                Protocol::Sealed(layer) => {
-                    conn.transport.seal(layer);
-                    Wire::Handshake
-                }
-                #[cfg(feature = "test-wire")]
-                Protocol::Streams => Wire::Streams(Box::default()),
-            };
-            Connection { conn, wire }
-        });
-        turn.desk.core.egress.spend_connection();
-        let counters = &mut turn.desk.core.counters;
-        counters.accepted += 1;
-        counters.connections_most = counters.connections_most.max(self.connections.len());
-        // The first head has a deadline like any other, so that a silent client is not kept as an idle one.
-        let now_ms = turn.desk.core.clock.ms();
-        let deadline_ms = now_ms + turn.desk.core.rules.timeouts.head_ms;
-        if let Some(Connection { conn, .. }) = self.connections.get_mut(key) {
-            conn.deadline_ms = deadline_ms;
-            conn.idle_since_ms = now_ms + NEWCOMER_GRACE_MS;
-        }
-        self.file_deadline(key);
-        Ok(key)
-    }
-
-    /// Closes the connection, of this client if given, that has been idle longest, among a bounded number of
-    /// candidates. Returns false if there is none; the next search then continues where this one stopped.
-    fn evict_idle<M: Machine<Socket = S>>(
-        &mut self,
-        turn: &mut Turn<'_, M>,
-        of: Option<ClientNumber>,
-    ) -> bool {
-        let search = usize::from(of.is_some());
-        let from = self.evict_from[search].take();
-        let (mut oldest, mut end) = self.find_oldest_idle(turn, of, from);
-        if oldest.is_none() && from.is_some() && end.is_none() {
-            (oldest, end) = self.find_oldest_idle(turn, of, None);
-        }
-        self.evict_from[search] = end;
-        let Some(key) = oldest else { return false };
-        turn.desk.core.counters.evicted += 1;
-        if let Some(Connection { conn, .. }) = self.connections.get_mut(key) {
-            // The new connection needs the place now, so this is a best effort.
-            conn.transport.begin_close(turn.desk.machine);
-        }
-        self.close(turn, key);
-        true
-    }
-
-    fn find_oldest_idle<M: Machine<Socket = S>>(
-        &mut self,
-        turn: &Turn<'_, M>,
-        of: Option<ClientNumber>,
-        from: Option<SearchPlace>,
-    ) -> (Option<Key>, Option<SearchPlace>) {
-        let connections = &self.connections;
-        let (timeouts, now_ms) = (turn.desk.core.rules.timeouts, turn.desk.core.clock.ms());
-        let longest_ms = timeouts.idle_ms.max(timeouts.head_ms) + TICK_MS;
-        let mut oldest: Option<(u64, Key)> = None;
-        let end = self.timers.search(from, EVICTION_LOOKS_MAX, |key, tick| {
-            let Some(connection) = connections.get(key) else { return Look::Gone };
-            let conn = &connection.conn;
-            if conn.filed_tick != Some(tick) {
-                return Look::Gone;
-            }
-            let is_theirs = of.is_none_or(|client| conn.opener.client == client);
-            if is_theirs
-                && connection.is_idle()
-                && conn.idle_since_ms <= now_ms
-                && oldest.is_none_or(|(since_ms, _)| conn.idle_since_ms < since_ms)
-            {
-                oldest = Some((conn.idle_since_ms, key));
-            }
-            // A connection with a later tick cannot have been idle for longer.
-            let is_oldest = oldest.is_some_and(|(since_ms, _)| since_ms + longest_ms <= tick * TICK_MS);
-            if is_oldest { Look::Found } else { Look::Pass }
-        });
-        (oldest.map(|(_, key)| key), end)
-    }
-
     /// Serves a connection whose socket is ready. Does nothing if it is already closed.
     #[inline]
     pub(crate) fn ready<M: Machine<Socket = S>>(
@@ -285,6 +179,10 @@ impl<S> Wires<S> {
         turn.budget = Budget::new();
         turn.draining = self.draining;
         *turn.blamed = Blamed::None;
+        if matches!(act, Act::TimeOut) && !connection.conn.transport.is_flushed() {
+            // The kernel reports room only when there is much of it, but here any room counts.
+            connection.conn.transport.suspect(Readiness { writable: true, ..Readiness::default() });
+        }
         if connection.conn.transport.flush(turn.desk.machine).is_err() {
             return Some(Verdict::Close);
         }
@@ -504,7 +402,11 @@ impl<S> Wires<S> {
     /// When connections need the next turn if no event comes, in milliseconds of the monotonic clock: 0 means
     /// at once.
     pub(crate) fn next_ms(&self) -> Option<u64> {
-        if !self.continued.is_empty() || !self.shaking.is_empty() || !self.due.is_empty() || self.drain_at.is_some() {
+        if !self.continued.is_empty()
+            || !self.shaking.is_empty()
+            || !self.due.is_empty()
+            || self.drain_at.is_some()
+        {
             return Some(0);
         }
         self.timers.next_ms()

@@ -4,8 +4,8 @@ use crate::machine::client::request;
 use crate::machine::world::{HEAD_MS, IDLE_MS, Told};
 use crate::machine::{Client, Content, KIB, MIB, World, rules};
 use flash_engine::limits::{
-    EARLY_BYTES, ENCRYPTED_BYTES_MAX, HANDSHAKES_PER_CLIENT_MAX, HANDSHAKES_PER_TURN_MAX, LINGER_MS, RATE_WINDOW_MS,
-    RECORD_BYTES_EARLY, RECORD_BYTES_MAX, TICK_MS,
+    EARLY_BYTES, ENCRYPTED_BYTES_MAX, HANDSHAKES_PER_CLIENT_MAX, HANDSHAKES_PER_TURN_MAX, LINGER_MS,
+    RATE_WINDOW_MS, RECORD_BYTES_EARLY, RECORD_BYTES_MAX, TICK_MS,
 };
 
 /// A client whose handshake is complete.

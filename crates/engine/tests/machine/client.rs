@@ -190,6 +190,16 @@ impl Wire {
         self.come([bytes]);
     }
 
+    /// Number of all bytes that the client received, encrypted or not.
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        self.sent_bytes
+    }
+
+    /// Whether more is under way than has arrived.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
     /// The client's record layer.
     pub(crate) fn sealed(&self) -> Option<&Seal> {
         self.seal.as_ref()

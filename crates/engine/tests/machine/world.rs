@@ -12,9 +12,9 @@ use flash_engine::{
 use flash_http::EncodedSlash;
 use flash_http::types::TypeTable;
 
-use super::records::ToyRecords;
 use super::client::{Client, Wire, pair};
 use super::files::{FileHandle, Inode};
+use super::records::ToyRecords;
 use super::response::Response;
 use super::store::{ALL_ACTIONS, StoreHost, StoreSize, WorkerStore};
 use super::{Machine, START_MS};
