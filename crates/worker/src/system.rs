@@ -265,7 +265,7 @@ impl Net for LinuxSystem {
             (Some(cap), pieces) => {
                 let joined: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
                 net::send_capped(socket, cap, &joined, &[])
-            },
+            }
         };
         lap(Call::Send);
         sent

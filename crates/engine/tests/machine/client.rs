@@ -205,6 +205,12 @@ impl Wire {
         self.seal.as_ref()
     }
 
+    /// Whether a record of the server is incomplete although there is room for the rest and the server knows.
+    pub(crate) fn is_kept_waiting(&self) -> bool {
+        let knows = !self.wants_room && !self.edge.writable && self.room > 0;
+        knows && !self.closed && !self.reset && self.seal.as_ref().is_some_and(Seal::is_cut)
+    }
+
     /// Whether the server has closed an encrypted connection without announcing it, or in the middle of a record.
     pub(crate) fn was_closed_rudely(&self) -> bool {
         let is_rude = |seal: &Seal| seal.is_established() && (!seal.has_ended || seal.is_cut());

@@ -532,6 +532,8 @@ impl Run {
                 self.require(!is_rude, "announced", || format!("client {number} was closed without notice"));
                 continue;
             }
+            let is_kept = peer.client.wire().is_kept_waiting();
+            self.require(!is_kept, "records", || format!("client {number} waits for the rest of a record"));
             let patience_ms = self.patience_ms(peer);
             self.require(now_ms - peer.active_ms <= patience_ms, "timeouts", || {
                 format!("client {number} is still connected after {} ms", now_ms - peer.active_ms)
