@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::limits::ENCRYPTED_BYTES_MAX;
 use crate::machine::{FilePart, FileSent, Handshake, Machine, RecordLayer, Resident};
 use crate::schedule::Band;
-use sealed::{Ending, Sealed};
+use sealed::{Sealed, SendingEnd};
 
 /// The readiness of a connection's socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -127,8 +127,8 @@ impl<S> Transport<S> {
     pub(crate) fn end_sending<M: Machine<Socket = S>>(&mut self, machine: &mut M) {
         let Some(sealed) = &mut self.sealed else { return machine.end_sending(&self.socket) };
         sealed.announce_end();
-        if sealed.ending == Ending::Announced {
-            sealed.ending = Ending::ClosesSide;
+        if sealed.ending == SendingEnd::Announced {
+            sealed.ending = SendingEnd::ClosesSide;
         }
         // If the client has gone, the next call on the socket notices it.
         let _ = self.flush(machine);
@@ -177,8 +177,8 @@ impl<S> Transport<S> {
             self.writable = sent == offered;
             self.sent_bytes += sent as u64;
         }
-        if sealed.ending == Ending::ClosesSide && !sealed.layer.wants_write() {
-            sealed.ending = Ending::SideClosed;
+        if sealed.ending == SendingEnd::ClosesSide && !sealed.layer.wants_write() {
+            sealed.ending = SendingEnd::SideClosed;
             machine.end_sending(&self.socket);
         }
         Ok(())

@@ -14,12 +14,12 @@ pub(super) struct Sealed {
     since_pause_bytes: usize,
     /// Whether anything was received.
     pub(super) has_received: bool,
-    pub(super) ending: Ending,
+    pub(super) ending: SendingEnd,
 }
 
 /// How far the end of sending has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum SendingEnd {
     /// More may follow.
     Open,
     /// The record layer has announced the end.
@@ -32,7 +32,7 @@ pub(super) enum Ending {
 
 impl Sealed {
     pub(super) fn new(layer: Box<dyn RecordLayer>) -> Self {
-        Self { layer, since_pause_bytes: 0, has_received: false, ending: Ending::Open }
+        Self { layer, since_pause_bytes: 0, has_received: false, ending: SendingEnd::Open }
     }
 
     /// Records that the client has everything and that nothing was sent for a while, or will be.
@@ -59,8 +59,8 @@ impl Sealed {
 
     /// Announces the end, if the client can understand it.
     pub(super) fn announce_end(&mut self) {
-        if self.ending == Ending::Open {
-            self.ending = Ending::Announced;
+        if self.ending == SendingEnd::Open {
+            self.ending = SendingEnd::Announced;
             if !self.layer.is_handshaking() {
                 self.layer.end();
             }
