@@ -36,6 +36,7 @@ mod socket;
 pub mod stats;
 mod store;
 pub mod store_protocol;
+mod supervisor;
 mod system;
 mod worker;
 
