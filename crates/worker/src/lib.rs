@@ -37,6 +37,7 @@ mod socket;
 pub mod stats;
 mod store;
 pub mod store_protocol;
+mod supervisor;
 mod system;
 mod worker;
 

@@ -10,6 +10,7 @@ use flash_engine::{
     Machine, Net, Opened, ReportLimit, Resident, ServerId, SiteId, Task, UplinkShare, Want,
 };
 use flash_prompt::OwnedFd;
+use flash_prompt::mechanism::Mechanism;
 use flash_prompt::net::InFlightCap;
 use flash_prompt::sharers::Sharers;
 use flash_prompt::{clock, file, net};
@@ -25,9 +26,10 @@ use super::site_file::{Closing, SiteFile};
 use super::socket::Socket;
 use super::store::Store;
 use crate::REPORT_MS;
-use crate::control::{Notice, send_notice};
 use crate::convert;
-use crate::panics;
+use crate::setup::{Given, GivenStore, Plan, Root};
+use crate::supervisor::Supervisor;
+use crate::worker::{kind, token};
 
 /// How long a drained worker waits for the log writer to accept its last lines.
 const LAST_LINES_MS: u64 = 1_000;
@@ -35,8 +37,6 @@ const LAST_LINES_MS: u64 = 1_000;
 const LAST_NAMES_MS: u64 = 10_000;
 /// Up to this total length, head and body are copied together and sent as one piece.
 const JOINED_BYTES_MAX: usize = 2048;
-/// Maximum number of messages for the operator that wait for the supervisor.
-const REPORTS_MAX: usize = 64;
 
 /// The sockets, files, helpers and logs of one worker.
 pub struct LinuxSystem {
@@ -57,8 +57,7 @@ pub struct LinuxSystem {
     pub(super) store: Option<Store>,
     pub(super) gateway: GatewayChannel,
     pub(super) closing: Closing,
-    supervisor: OwnedFd,
-    reports: Vec<String>,
+    pub(super) supervisor: Supervisor,
     said_unknown: bool,
     dropped_lines: ReportLimit,
     lost_helpers: ReportLimit,
@@ -67,60 +66,48 @@ pub struct LinuxSystem {
     finishing_since_ms: Option<u64>,
 }
 
-/// The parts of a [`LinuxSystem`].
-pub(super) struct Parts {
-    pub(super) roots: Vec<Option<OwnedFd>>,
-    pub(super) reach: Reach,
-    pub(super) sending: Sending,
-    pub(super) marks: Marks,
-    pub(super) cap: Option<InFlightCap>,
-    pub(super) sharers: Option<Sharers>,
-    pub(super) helpers: Helpers,
-    pub(super) own: Option<OwnJobs>,
-    pub(super) log: LogBuffer,
-    pub(super) store: Option<Store>,
-    pub(super) gateway: GatewayChannel,
-    pub(super) supervisor: OwnedFd,
-}
-
 impl LinuxSystem {
-    pub(super) fn new(parts: Parts) -> Self {
-        let Parts {
-            roots,
+    /// Takes the descriptors of a worker, except its listeners. Its channels are watched by `mechanism`.
+    ///
+    /// Errors: any of watching them.
+    pub(super) fn new(
+        given: Given,
+        plan: &Plan,
+        (reach, own): (Reach, Option<OwnJobs>),
+        mechanism: &mut Mechanism,
+    ) -> io::Result<Self> {
+        let Given { control, roots, log: log_writer, store, gateway, sharers, helpers: threads, .. } = given;
+        let mut helpers = Helpers::new(plan.helpers, control.try_clone()?);
+        for (number, channel) in (0..).zip(threads) {
+            if !helpers.add(mechanism, token(kind::HELPER, number), number, channel) {
+                return Err(io::Error::other("a helper thread cannot be watched"));
+            }
+        }
+        let mut log = LogBuffer::new();
+        log_writer.into_iter().for_each(|channel| log.connect(channel));
+        // Under the other roots, a look-up may wait for another process or host, so it is a job.
+        let looks_up = |root: Root| (reach.under_all_roots || root.is_local).then_some(root.folder);
+        Ok(Self {
+            roots: roots.into_iter().map(|root| root.and_then(looks_up)).collect(),
             reach,
-            sending,
-            marks,
-            cap,
+            sending: Sending::new(plan.send, &reach),
+            marks: plan.marks,
+            cap: plan.cap,
             sharers,
             helpers,
             own,
             log,
-            store,
-            gateway,
-            supervisor,
-        } = parts;
-        Self {
-            roots,
-            reach,
-            sending,
-            marks,
-            cap,
-            sharers,
-            helpers,
-            own,
-            log,
-            store,
-            gateway,
-            supervisor,
+            store: store.map(|given| connected_store(given, mechanism)),
+            gateway: GatewayChannel::to(gateway, mechanism, |number| token(kind::GATEWAY, number)),
+            supervisor: Supervisor::new(control)?,
             closing: Closing::default(),
-            reports: Vec::new(),
             said_unknown: false,
             dropped_lines: ReportLimit::default(),
             lost_helpers: ReportLimit::default(),
             overdue: ReportLimit::default(),
             failures: 0,
             finishing_since_ms: None,
-        }
+        })
     }
 
     /// The roots under which the worker itself looks up files.
@@ -132,7 +119,7 @@ impl LinuxSystem {
         self.helpers.needs_housekeeping()
             || !self.closing.is_empty()
             || !self.log.is_empty()
-            || !self.reports.is_empty()
+            || self.supervisor.has_reports()
             || self.store.as_ref().is_some_and(Store::has_work)
     }
 
@@ -149,7 +136,7 @@ impl LinuxSystem {
                 "dropped {dropped} access-log lines: the log's disk is slower than the requests"
             ));
         }
-        self.send_reports();
+        self.supervisor.send_reports();
     }
 
     /// Whether names for the keeper wait for room in its channel.
@@ -177,7 +164,7 @@ impl LinuxSystem {
         if dropped > 0 {
             self.report(&format!("dropped {dropped} access-log lines"));
         }
-        self.send_reports();
+        self.supervisor.send_reports();
         true
     }
 
@@ -202,19 +189,15 @@ impl LinuxSystem {
     fn cap_of(&self, socket: &Socket) -> Option<InFlightCap> {
         self.cap.filter(|_| !matches!(socket, Socket::Link(..)))
     }
+}
 
-    fn send_reports(&mut self) {
-        let mut done = 0;
-        for report in &self.reports {
-            let sent = send_notice(&self.supervisor, &Notice::Report(report.clone()));
-            lap(Call::Message);
-            if sent.is_err() {
-                break;
-            }
-            done += 1;
-        }
-        self.reports.drain(..done);
+/// The view of the store, with its keeper.
+fn connected_store(given: GivenStore, mechanism: &mut Mechanism) -> Store {
+    let (mut store, keeper) = Store::new(given);
+    if let Some(channel) = keeper {
+        store.connect(mechanism, |number| token(kind::KEEPER, number), channel);
     }
+    store
 }
 
 impl Net for LinuxSystem {
@@ -422,14 +405,7 @@ impl Log for LinuxSystem {
     }
 
     fn report(&mut self, message: &str) {
-        if self.reports.len() < REPORTS_MAX {
-            let panic = panics::take_last();
-            self.reports.push(if panic.is_empty() {
-                message.to_owned()
-            } else {
-                format!("{message} ({panic})")
-            });
-        }
+        self.supervisor.report(message);
     }
 }
 

@@ -10,21 +10,18 @@ use flash_prompt::OwnedFd;
 use flash_prompt::epoll::{Ready, Watch};
 use flash_prompt::mechanism::{Awaited, Mechanism};
 use flash_prompt::timer::Timer;
-use flash_prompt::{channel, clock, net};
+use flash_prompt::{clock, net};
 
 use crate::calls::{self, Call, lap};
-use crate::control::{InForce, LAST_QUESTION, Notice, Order, receive_order, send_notice};
-use crate::gateway::GatewayChannel;
-use crate::helpers::{HelperEvent, Helpers};
-use crate::log::LogBuffer;
+use crate::control::{InForce, LAST_QUESTION, Order};
+use crate::helpers::HelperEvent;
 use crate::own_jobs::{OwnJob, OwnJobs};
-use crate::reach::{Reach, Sending};
+use crate::reach::Reach;
 use crate::refusals::Refusals;
-use crate::setup::{Accepts, Given, GivenStore, Plan, Root};
+use crate::setup::{Accepts, Given, Plan};
 use crate::site_file::{self, SiteFile};
 use crate::stats::Counters;
-use crate::store::Store;
-use crate::system::{LinuxSystem, Parts};
+use crate::system::LinuxSystem;
 
 /// Maximum number of ready descriptors taken from the kernel at once.
 const EVENTS_MAX: usize = 256;
@@ -86,7 +83,6 @@ pub struct Worker {
     timer: Timer,
     /// The paths of the sites' roots.
     roots: Vec<Vec<u8>>,
-    control: OwnedFd,
     listeners: Vec<OwnedFd>,
     /// The accept queue of each listener.
     queues: Vec<AcceptQueue>,
@@ -130,28 +126,17 @@ fn awaited(engine: &Engine<LinuxSystem>, sys: &LinuxSystem, token: u64) -> Optio
     }
 }
 
-/// The view of the store, with its keeper.
-fn connected_store(given: GivenStore, mechanism: &mut Mechanism) -> Store {
-    let (mut store, keeper) = Store::new(given);
-    if let Some(channel) = keeper {
-        store.connect(mechanism, |number| token(kind::KEEPER, number), channel);
-    }
-    store
-}
-
 impl Worker {
     /// Makes a worker that reaches files through `reach`, with helpers or with jobs of its own.
     ///
     /// # Errors
     ///
     /// Any error of making its event mechanism and timer, or of watching its descriptors.
-    pub fn new(given: Given, plan: Plan, reach: Reach, own: Option<OwnJobs>) -> io::Result<Worker> {
+    pub fn new(mut given: Given, plan: Plan, reach: Reach, own: Option<OwnJobs>) -> io::Result<Worker> {
         calls::know_roots(&plan.rules.sites);
-        let Given { control, roots, listeners, log: log_writer, store, gateway, sharers, helpers: threads } =
-            given;
         let mut mechanism = Mechanism::new(plan.mechanism, EVENTS_MAX)?;
-        channel::set_nonblocking(&control)?;
-        mechanism.add(&control, token(kind::CONTROL, 0), Watch::Input)?;
+        mechanism.add(&given.control, token(kind::CONTROL, 0), Watch::Input)?;
+        let listeners = std::mem::take(&mut given.listeners);
         for listener in &listeners {
             net::cap_in_flight(listener, plan.cap)?;
             net::bound_unsent(listener, plan.unsent_bytes_max)?;
@@ -159,43 +144,15 @@ impl Worker {
         let timer = Timer::new()?;
         mechanism.add(&timer, token(kind::TIMER, 0), Watch::Input)?;
         let now = moment(clock::monotonic_ns());
-        let mut helpers = Helpers::new(plan.helpers, control.try_clone()?);
-        for (number, channel) in (0..).zip(threads) {
-            if !helpers.add(&mut mechanism, token(kind::HELPER, number), number, channel) {
-                return Err(io::Error::other("a helper thread cannot be watched"));
-            }
-        }
-        let mut log = LogBuffer::new();
-        if let Some(channel) = log_writer {
-            log.connect(channel);
-        }
-        let store = store.map(|given| connected_store(given, &mut mechanism));
-        let gateway = GatewayChannel::to(gateway, &mut mechanism, |number| token(kind::GATEWAY, number));
-        // Under the other roots, a look-up may wait for another process or host, so it is a job.
-        let looks_up = |root: Root| (reach.under_all_roots || root.is_local).then_some(root.folder);
-        let sys = LinuxSystem::new(Parts {
-            roots: roots.into_iter().map(|root| root.and_then(looks_up)).collect(),
-            reach,
-            sending: Sending::new(plan.send, &reach),
-            marks: plan.marks,
-            cap: plan.cap,
-            sharers,
-            helpers,
-            own,
-            log,
-            store,
-            gateway,
-            supervisor: control.try_clone()?,
-        });
+        let sys = LinuxSystem::new(given, &plan, (reach, own), &mut mechanism)?;
         let roots = plan.rules.sites.iter().map(|site| site.root.as_os_str().as_encoded_bytes().to_vec());
         let mut worker = Worker {
             roots: roots.collect(),
             engine: Engine::new(plan.rules, now),
+            timer,
+            spare: Some(sys.supervisor.channel.try_clone()?),
             sys,
             mechanism,
-            timer,
-            spare: Some(control.try_clone()?),
-            control,
             queues: vec![AcceptQueue::new(plan.accept_wait_ms); listeners.len()],
             listeners,
             accepts: plan.accepts,
@@ -458,9 +415,7 @@ impl Worker {
 
     fn receive_orders(&mut self) -> io::Result<()> {
         loop {
-            let order = receive_order(&self.control);
-            lap(Call::Message);
-            match order {
+            match self.sys.supervisor.receive() {
                 Ok(Order::Helper(number, channel)) => {
                     if self.sys.helpers.add(&mut self.mechanism, token(kind::HELPER, number), number, channel)
                     {
@@ -487,14 +442,8 @@ impl Worker {
                 Ok(Order::Spool(slots, file)) => self.set_spool(file, slots),
                 Ok(Order::Drain) => self.drain(),
                 Ok(Order::Stats(question)) => self.send_stats(question),
-                Ok(Order::Stalls(question)) => {
-                    self.send(&Notice::Stalls(question, calls::stalls().to_json()));
-                }
-                Ok(other) => {
-                    self.sys.report(&format!(
-                        "a bug: the supervisor sent the order {other:?} to a running worker"
-                    ));
-                }
+                Ok(Order::Stalls(question)) => self.sys.supervisor.send_stalls(question),
+                Ok(other) => self.sys.supervisor.report_wrong_order(&other),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(e) => return Err(e),
             }
@@ -503,14 +452,7 @@ impl Worker {
 
     fn send_stats(&self, question: u64) {
         let counters = Counters::of(&self.engine.counters(), self.sys.helpers.counts(), calls::counted());
-        self.send(&Notice::Stats(question, counters.to_json()));
-    }
-
-    /// Answers an order for statistics. If the channel is full, the answer is dropped, because the supervisor
-    /// does not wait for it either.
-    fn send(&self, answer: &Notice) {
-        let _ = send_notice(&self.control, answer);
-        lap(Call::Message);
+        self.sys.supervisor.send_stats(question, &counters);
     }
 
     fn drain(&mut self) {
@@ -524,6 +466,6 @@ impl Worker {
 
     /// Tells the supervisor that the worker has begun, under the sandbox `in_force`.
     pub fn ready(&self, in_force: InForce) -> io::Result<()> {
-        send_notice(&self.control, &Notice::Ready(in_force))
+        self.sys.supervisor.send_ready(in_force)
     }
 }

@@ -56,13 +56,13 @@ impl BackendLoop {
             self.refuse(socket);
         }
         lap(Call::Accept);
-        self.spare = self.control.try_clone().ok();
+        self.spare = self.supervisor.channel.try_clone().ok();
     }
 
     fn refuse(&mut self, socket: OwnedFd) {
         let _ = Session::new(socket).send(Reply::Hello(Status::NoRoom));
         if self.refusals.is_due(self.now_ms, REPORT_MS) {
-            self.report("refused a connection: a limit of connections or descriptors is reached".to_owned());
+            self.supervisor.report("refused a connection: a limit of connections or descriptors is reached");
         }
     }
 
@@ -145,7 +145,7 @@ impl BackendLoop {
     /// Handles a message in the buffer whose descriptor was lost, because this process has too many.
     fn take_cut(&mut self, client: Key, length: usize) -> ControlFlow<()> {
         if self.refusals.is_due(self.now_ms, REPORT_MS) {
-            self.report("answered a request with BUSY: the limit of descriptors is reached".to_owned());
+            self.supervisor.report("answered a request with BUSY: the limit of descriptors is reached");
         }
         match decode(&self.buffer[..length], 1) {
             Ok(request) => self.backend.handle_cut_message(client, request),

@@ -28,11 +28,12 @@ use flash_prompt::{OwnedFd, clock, file};
 
 use crate::REPORT_MS;
 use crate::calls::{self, Call, lap};
-use crate::control::{InForce, Notice, Order, receive_order, send_notice};
+use crate::control::{InForce, Order};
 use crate::convert;
 use crate::helpers::{HelperEvent, Helpers};
 use crate::setup::HelperRules;
 use crate::site_file::{Returned, SiteFile};
+use crate::supervisor::Supervisor;
 use crate::worker::{kind, parts, token};
 use endpoint::Endpoint;
 pub use endpoint::{EndpointGiven, EndpointListener, EndpointProtocol};
@@ -87,7 +88,7 @@ pub struct BackendLoop {
     helpers: Helpers,
     mechanism: Mechanism,
     timer: Timer,
-    control: OwnedFd,
+    supervisor: Supervisor,
     listener: Option<OwnedFd>,
     endpoint: Option<Endpoint>,
     users: Vec<u32>,
@@ -103,7 +104,6 @@ pub struct BackendLoop {
     housekeeping_ms: u64,
     losses: ReportLimit,
     refusals: ReportLimit,
-    reports: Vec<String>,
 }
 
 impl BackendLoop {
@@ -115,7 +115,7 @@ impl BackendLoop {
     pub fn new(given: BackendGiven) -> io::Result<Self> {
         let BackendGiven { control, listener, endpoint, rules, helpers, users, closer, names } = given;
         let mut mechanism = Mechanism::new(MechanismKind::Epoll, EVENTS_MAX)?;
-        channel::set_nonblocking(&control)?;
+        let supervisor = Supervisor::new(control.try_clone()?)?;
         mechanism.add(&control, token(kind::CONTROL, 0), Watch::Input)?;
         let timer = Timer::new()?;
         mechanism.add(&timer, token(kind::TIMER, 0), Watch::Input)?;
@@ -133,11 +133,11 @@ impl BackendLoop {
             endpoint,
             sessions: HashMap::new(),
             unread: VecDeque::new(),
-            helpers: Helpers::new(helpers, control.try_clone()?),
+            helpers: Helpers::new(helpers, control),
             mechanism,
             timer,
-            spare: Some(control.try_clone()?),
-            control,
+            spare: Some(supervisor.channel.try_clone()?),
+            supervisor,
             listener: Some(listener),
             users,
             returned,
@@ -149,13 +149,12 @@ impl BackendLoop {
             housekeeping_ms: now_ms,
             losses: ReportLimit::default(),
             refusals: ReportLimit::default(),
-            reports: Vec::new(),
         })
     }
 
     /// Tells the supervisor that the loop has begun, under the sandbox `in_force`.
     pub fn ready(&self, in_force: InForce) -> io::Result<()> {
-        send_notice(&self.control, &Notice::Ready(in_force))
+        self.supervisor.send_ready(in_force)
     }
 
     /// Runs until the supervisor has gone or, after an order to drain, until no connection is left.
@@ -202,8 +201,8 @@ impl BackendLoop {
         if !self.unread.is_empty() || self.endpoint.as_ref().is_some_and(Endpoint::has_more) {
             return Ok(Some(0));
         }
-        let housekeeping =
-            (self.helpers.needs_housekeeping() || !self.reports.is_empty()).then_some(self.housekeeping_ms);
+        let housekeeping = (self.helpers.needs_housekeeping() || self.supervisor.has_reports())
+            .then_some(self.housekeeping_ms);
         match self.backend.poll_next_ms().into_iter().chain(housekeeping).min() {
             Some(0) => return Ok(Some(0)),
             Some(ms) => self.timer.at_latest(ms)?,
@@ -219,7 +218,7 @@ impl BackendLoop {
             if let Some(endpoint) = &mut self.endpoint {
                 endpoint.keep_house(self.now_ms, &mut self.backend);
             }
-            self.send_reports();
+            self.supervisor.send_reports();
         }
         let helpers = &mut self.helpers;
         self.backend.handle_timeouts(|job| helpers.abandon(job));
@@ -280,7 +279,7 @@ impl BackendLoop {
                         self.finish(job, &Outcome::Lost);
                         if self.losses.is_due(self.now_ms, REPORT_MS) {
                             let text = "a helper ended before its job was done; its requests failed";
-                            self.report(text.to_owned());
+                            self.supervisor.report(text);
                         }
                     }
                     return;
@@ -296,9 +295,7 @@ impl BackendLoop {
 
     fn receive_orders(&mut self) -> io::Result<()> {
         loop {
-            let order = receive_order(&self.control);
-            lap(Call::Message);
-            match order {
+            match self.supervisor.receive() {
                 Ok(Order::Helper(number, channel)) => {
                     // If it cannot be watched, it ends, and the next job asks for another.
                     self.helpers.add(&mut self.mechanism, token(kind::HELPER, number), number, channel);
@@ -306,14 +303,8 @@ impl BackendLoop {
                 Ok(Order::NoHelper) => self.helpers.not_started(),
                 Ok(Order::Drain) => self.drain(),
                 Ok(Order::Stats(question)) => self.send_stats(question),
-                Ok(Order::Stalls(question)) => {
-                    self.send(&Notice::Stalls(question, calls::stalls().to_json()));
-                }
-                Ok(other) => {
-                    self.report(format!(
-                        "a bug: the supervisor sent the order {other:?} to a running worker"
-                    ));
-                }
+                Ok(Order::Stalls(question)) => self.supervisor.send_stalls(question),
+                Ok(other) => self.supervisor.report_wrong_order(&other),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(e) => return Err(e),
             }
@@ -324,26 +315,7 @@ impl BackendLoop {
         let looked_up = self.names.load(Ordering::Relaxed);
         let (backend, helpers) = (self.backend.counters(), self.helpers.counts());
         let counters = crate::stats::Counters::of_backend(&backend, looked_up, helpers, calls::counted());
-        self.send(&Notice::Stats(question, counters.to_json()));
-    }
-
-    /// Answers an order for statistics. If the channel is full, the answer is dropped, because the supervisor
-    /// does not wait for it either.
-    fn send(&self, answer: &Notice) {
-        let _ = send_notice(&self.control, answer);
-        lap(Call::Message);
-    }
-
-    fn report(&mut self, text: String) {
-        self.reports.push(text);
-        self.send_reports();
-    }
-
-    fn send_reports(&mut self) {
-        let control = &self.control;
-        self.reports.retain(|text| send_notice(control, &Notice::Report(text.clone())).is_err());
-        // Their limits bound their number.
-        lap(Call::Message);
+        self.supervisor.send_stats(question, &counters);
     }
 
     /// Stops accepting and receiving. Each connection ends when its requests so far are answered; its client

@@ -22,7 +22,8 @@ use flash_http::upstream_response::{ResponseBody, ResponseHead};
 pub(crate) use open::open;
 pub(crate) use pump::{advance, expire, leave};
 
-use super::{Opener, Turn};
+use super::{CLIENT_LEFT, Opener, Turn};
+use crate::access_log::AnswerEnd;
 use crate::caches::NameEntry;
 use crate::handler::{FileRequestBuf, Refusal};
 use crate::limits::TRIES_MAX;
@@ -230,6 +231,13 @@ impl Relay {
     fn seeker(&self) -> Seeker {
         let Self { key: holder, upstream, failed, needs_new, .. } = *self;
         Seeker { upstream, holder, sharer: self.opener.sharer(), failed, needs_new }
+    }
+
+    /// How the answer has ended.
+    pub(crate) fn end(&self, is_whole: bool) -> AnswerEnd {
+        let sent = self.reply.as_ref().map(|reply| (reply.status, reply.body_bytes));
+        let (status, body_bytes) = sent.unwrap_or((CLIENT_LEFT, 0));
+        AnswerEnd { status, body_bytes, is_whole: is_whole && sent.is_some() }
     }
 
     /// Prepares another attempt after this server has failed. False if there is none: the answer has begun, a

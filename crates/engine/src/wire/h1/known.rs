@@ -7,7 +7,7 @@ use flash_http::response::Status;
 
 use super::send::{Answering, FirstSend, RequestSource, at_once};
 use super::{Flow, H1, Phase};
-use crate::access_log::{LogFields, LogSource, LogText};
+use crate::access_log::{AnswerEnd, LogFields, LogSource, LogText};
 use crate::body::Source;
 use crate::caches::{HeadHash, KnownReply, Persistence, ReplyForm};
 use crate::desk::{Core, Ended, note_end};
@@ -97,13 +97,12 @@ impl H1 {
         if sent == Ok(offered) {
             core.counters.sends.add(offered as u64);
             turn.budget.bytes = turn.budget.bytes.saturating_sub(offered);
+            let body_bytes = (offered - content.head_bytes()) as u64;
             let ended = Ended {
                 peer: &conn.peer,
                 source: known.log.as_ref().map(LogSource::Text),
                 started_ms,
-                status: Status::OK,
-                body_bytes: (offered - content.head_bytes()) as u64,
-                whole: true,
+                end: AnswerEnd { status: Status::OK, body_bytes, is_whole: true },
             };
             let line = note_end(&mut core.counters, &mut core.lines, &core.clock, ended);
             if let Some(line) = line {

@@ -8,7 +8,7 @@ use super::body::{BodyReader, keep, receive, send_continue};
 use super::send::Answering;
 use super::{Flow, H1, Phase};
 use crate::exchange::relay::{Advance, Awaits, BodyPart, RelayClient, advance, expire, leave, open};
-use crate::exchange::{Blamed, CLIENT_LEFT, Exchange, Parked, Record, Relay, State, Turn, Wake};
+use crate::exchange::{Blamed, Exchange, Parked, Record, Relay, State, Turn, Wake};
 use crate::handler::{Routed, error_page, write_relayed_head};
 use crate::limits::PASSED_ON_BYTES;
 use crate::machine::Machine;
@@ -274,14 +274,11 @@ impl H1 {
                 turn.exchanges.end_lent(key);
                 conn.leave_uplink(&mut turn.desk.core.egress);
                 let is_whole = matches!(advanced, Advance::Done);
-                let Some(reply) = relay.reply else {
-                    record.note_end(&mut turn.desk, &conn.peer, (CLIENT_LEFT, 0, false));
-                    return Flow::Over(Verdict::Close);
-                };
+                record.note_end(&mut turn.desk, &conn.peer, relay.end(is_whole));
+                let Some(reply) = relay.reply else { return Flow::Over(Verdict::Close) };
                 if is_whole && reply.left_bytes.is_none() {
                     turn.desk.core.schedule.note_answer(reply.body_bytes);
                 }
-                record.note_end(&mut turn.desk, &conn.peer, (reply.status, reply.body_bytes, is_whole));
                 if !is_whole {
                     // A client that takes the end of the connection for that of the body gets a reset instead.
                     let ends_with_close = !frames.is_chunked && reply.left_bytes.is_none();

@@ -5,7 +5,7 @@ use flash_http::request::Request;
 use flash_http::response::Status;
 
 use super::{Flow, H1, Phase};
-use crate::access_log::{LogFields, LogFormat, LogSource, LogText};
+use crate::access_log::{AnswerEnd, LogFields, LogFormat, LogSource, LogText};
 use crate::body::{Body, Pulled};
 use crate::caches::Persistence;
 use crate::desk::Ended;
@@ -57,6 +57,10 @@ impl Outgoing {
     /// Bytes of the body that were sent.
     pub(super) fn body_bytes(&self) -> u64 {
         self.sent_bytes.saturating_sub(self.head_bytes as u64)
+    }
+
+    fn end(&self, is_whole: bool) -> AnswerEnd {
+        AnswerEnd { status: self.status, body_bytes: self.body_bytes(), is_whole }
     }
 }
 
@@ -164,7 +168,8 @@ impl H1 {
         (first, mut response): (FirstSend, Response<M::File>),
     ) -> Flow {
         let Ok(sent) = first.sent else {
-            return self.end(conn, turn, &answering, (response.status, 0, false));
+            let end = AnswerEnd { status: response.status, body_bytes: 0, is_whole: false };
+            return self.end(conn, turn, &answering, end);
         };
         if is_simple(&response.body) && turn.desk.core.egress.is_off() {
             turn.desk.core.counters.sends.add(sent as u64);
@@ -176,7 +181,8 @@ impl H1 {
         turn.budget.bytes = turn.budget.bytes.saturating_sub(sent);
         let body_sent = sent.saturating_sub(first.head_bytes);
         if sent == first.offered && is_simple(&response.body) {
-            return self.end(conn, turn, &answering, (response.status, body_sent as u64, true));
+            let end = AnswerEnd { status: response.status, body_bytes: body_sent as u64, is_whole: true };
+            return self.end(conn, turn, &answering, end);
         }
         response.body.advance(body_sent);
         let outgoing = Outgoing {
@@ -196,11 +202,11 @@ impl H1 {
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
         answering: &Answering<'_>,
-        (status, body_bytes, whole): (Status, u64, bool),
+        end: AnswerEnd,
     ) -> Flow {
         let source = answering.log_source(turn);
         let started_ms = answering.started_ms;
-        let ended = Ended { peer: &conn.peer, source, started_ms, status, body_bytes, whole };
+        let ended = Ended { peer: &conn.peer, source, started_ms, end };
         if let Some(line) = turn.desk.core.note_end(ended) {
             turn.desk.machine.log_access(line);
         }
@@ -208,7 +214,11 @@ impl H1 {
             turn.exchanges.end_lent(*key);
         }
         let closes = answering.persistence == Persistence::Closes;
-        if whole { self.after_answer(conn, turn, status, closes) } else { Flow::Over(Verdict::Close) }
+        if end.is_whole {
+            self.after_answer(conn, turn, end.status, closes)
+        } else {
+            Flow::Over(Verdict::Close)
+        }
     }
 
     /// Continues after a complete answer.
@@ -310,14 +320,13 @@ impl H1 {
                     sending.leave_jobs(&mut turn.desk.core.jobs, key);
                     turn.exchanges.end_lent(key);
                     conn.pace = None;
-                    let (status, body_bytes) = (outgoing.status, outgoing.body_bytes());
-                    record.note_end(&mut turn.desk, &conn.peer, (status, body_bytes, true));
-                    return self.after_answer(conn, turn, status, outgoing.closes);
+                    record.note_end(&mut turn.desk, &conn.peer, outgoing.end(true));
+                    return self.after_answer(conn, turn, outgoing.status, outgoing.closes);
                 }
             }
         };
         turn.exchanges.end_lent(key);
-        record.note_end(&mut turn.desk, &conn.peer, (outgoing.status, outgoing.body_bytes(), false));
+        record.note_end(&mut turn.desk, &conn.peer, outgoing.end(false));
         Flow::Over(end)
     }
 }
