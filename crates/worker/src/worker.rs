@@ -176,7 +176,7 @@ impl Worker {
         let sys = LinuxSystem::new(Parts {
             roots: roots.into_iter().map(|root| root.and_then(looks_up)).collect(),
             reach,
-            sending: Sending::new(plan.send, &reach),
+            sending: Sending::new(plan.send, plan.mapped_chunks_max, &reach),
             marks: plan.marks,
             cap: plan.cap,
             sharers,
