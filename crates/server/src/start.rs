@@ -15,11 +15,11 @@ use flash_waiting::sandbox::paths::Rights;
 use flash_worker::control::{InForce, Notice, Order, receive_order, send_notice};
 use flash_worker::names::SharedNames;
 use flash_worker::{
-    Accepts, Fills, Given, GivenStore, HelperKind, HelperRules, OwnJobs, Plan, Reach, Root, Worker,
+    Accepts, Fills, Given, GivenStore, HelperKind, HelperRules, OwnJobs, Plan, Reach, Root, SendBy, Worker,
     keep_panics_quiet,
 };
 
-use crate::config::{SchedulePolicy, SendBy, Settings};
+use crate::config::{SchedulePolicy, Settings, architecture};
 use crate::convert;
 use crate::helper::{self, DiskWork, Fill};
 use crate::hot_list::{self, Hot, LIST_BYTES_MAX};
@@ -158,7 +158,8 @@ impl Begun {
         let plan = Plan {
             rules,
             mechanism: settings.event_mechanism,
-            send: convert::send_by(settings, descriptors_max),
+            send: settings.send,
+            mapped_chunks_max: architecture::mapped_chunks_max(settings, descriptors_max),
             marks: convert::marks(settings),
             cap: convert::cap(settings),
             unsent_bytes_max: convert::unsent_bytes_max(settings),

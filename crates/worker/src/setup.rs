@@ -83,6 +83,8 @@ pub struct Plan {
     pub mechanism: MechanismKind,
     /// How parts of files are sent.
     pub send: SendBy,
+    /// Maximum number of mapped parts of files at once.
+    pub mapped_chunks_max: usize,
     /// Whether packets carry the band of their response.
     pub marks: Marks,
     /// How much one connection may have in flight; None for as much as the kernel decides.
@@ -98,17 +100,16 @@ pub struct Plan {
 }
 
 /// How parts of files are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum SendBy {
     /// By reading into a buffer and sending it.
+    #[default]
     Read,
     /// By sendfile(2).
     Sendfile,
     /// From memory mappings.
-    Mmap {
-        /// Maximum number of mapped parts at once.
-        chunks_max: usize,
-    },
+    Mmap,
 }
 
 /// The helpers of a worker.

@@ -90,7 +90,7 @@ impl LinuxSystem {
         Ok(Self {
             roots: roots.into_iter().map(|root| root.and_then(looks_up)).collect(),
             reach,
-            sending: Sending::new(plan.send, &reach),
+            sending: Sending::new(plan.send, plan.mapped_chunks_max, &reach),
             marks: plan.marks,
             cap: plan.cap,
             sharers,

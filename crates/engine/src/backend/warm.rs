@@ -241,4 +241,18 @@ mod tests {
             assert_eq!(is_beneath(path.as_bytes(), root.as_bytes()), expected, "{path} {root}");
         }
     }
+
+    #[test]
+    fn a_part_ends_with_its_file() {
+        for (part, within) in [
+            (Part::From { offset: 9_999, length_bytes: 5 }, (9_999, 1)),
+            (Part::From { offset: u64::MAX, length_bytes: u64::MAX }, (u64::MAX, 0)),
+            (Part::From { offset: 0, length_bytes: 0 }, (0, 0)),
+            (Part::Last { length_bytes: 20_000 }, (0, 10_000)),
+            (Part::Last { length_bytes: 5 }, (9_995, 5)),
+            (Part::Last { length_bytes: 0 }, (10_000, 0)),
+        ] {
+            assert_eq!(part.within(10_000), within, "{part:?}");
+        }
+    }
 }

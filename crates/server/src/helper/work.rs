@@ -145,8 +145,7 @@ impl DiskWork {
     /// Brings a file beneath the warm roots into memory.
     fn warm_file(&self, path: &[u8], part: flash_engine::Part) -> io::Result<()> {
         let path = Path::new(OsStr::from_bytes(path));
-        let wanted = (path, convert::part(part));
-        warm::warm(wanted, &self.warm_roots, INDEX, self.listing_entries_max)
+        warm::warm(path, &|size| part.within(size), &self.warm_roots, INDEX, self.listing_entries_max)
     }
 
     fn find<G: AsFd + From<OwnedFd>>(&self, site: SiteId, path: &[u8]) -> io::Result<Outcome<G>> {

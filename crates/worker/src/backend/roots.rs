@@ -94,11 +94,7 @@ fn look_up(folder: BorrowedFd<'_>, path: &[u8]) -> io::Result<Found> {
 
 /// Whether a part of an open file is in memory. Returns the file if it was deleted: its last close can wait.
 fn content(file: OwnedFd, size_bytes: u64, part: Part) -> (Residency, Option<OwnedFd>) {
-    let (offset, length_bytes) = match part {
-        Part::From { offset, length_bytes } => (offset, length_bytes),
-        Part::Last { length_bytes } => (size_bytes.saturating_sub(length_bytes), length_bytes),
-    };
-    let length_bytes = length_bytes.min(size_bytes.saturating_sub(offset));
+    let (offset, length_bytes) = part.within(size_bytes);
     let is_resident = timed(Call::Read, || None, || file::is_part_resident(&file, offset, length_bytes));
     let residency = if is_resident { Residency::InMemory } else { Residency::Unknown };
     let is_deleted = file::is_deleted(&file).unwrap_or(true);
