@@ -14,7 +14,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use flash_engine::limits::LOAD_BYTES;
-use flash_keeper::{Action, Answer, Entry, HelperId, Keeper, Place, WorkerId};
+use flash_keeper::{Action, Answer, Entry, HelperId, Keeper, Place, Totals, WorkerId};
 use flash_prompt::epoll::{Epoll, Watch};
 use flash_prompt::names::FileState;
 use flash_prompt::table::{self, BlockKey, TableWriter};
@@ -365,7 +365,8 @@ impl Process {
             return;
         }
         self.next_stats_ms = now_ms + size::LOOK_MS;
-        let stats = StoreStats::of(&totals, self.known.len(), self.known.evictions);
+        let totals = Totals { names: self.known.len(), names_evicted: self.known.evictions, ..totals };
+        let stats = StoreStats::of(&totals);
         if stats != self.reported
             && let Ok(json) = serde_json::to_string(&stats)
         {

@@ -54,7 +54,7 @@ pub struct ServerStats {
 
 figures! {
     /// The store of file blocks in memory. The counts are of all keepers since the server began.
-    StoreStats(totals: &flash_keeper::Totals, names: u64, names_evicted: u64) {
+    StoreStats(totals: &flash_keeper::Totals) {
         /// Its current maximum memory, in bytes.
         bytes_max: Gauge = Gauge(totals.bytes_max),
         /// Its memory in use, in bytes.
@@ -72,9 +72,9 @@ figures! {
         /// Blocks evicted.
         evictions: u64 = totals.evictions,
         /// Names that all workers share, each form of a file counted.
-        names: Gauge = Gauge(names),
+        names: Gauge = Gauge(totals.names),
         /// Names that made room for others.
-        names_evicted: u64 = names_evicted,
+        names_evicted: u64 = totals.names_evicted,
     }
 }
 
