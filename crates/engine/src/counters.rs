@@ -63,6 +63,8 @@ pub struct Counters {
     pub schedule: ScheduleCounters,
     /// Connections to upstreams.
     pub links: LinkCounters,
+    /// Encrypted connections.
+    pub tls: TlsCounters,
     /// Panics that were caught.
     pub panics: u64,
     /// Connections accepted.
@@ -97,6 +99,21 @@ pub struct Counters {
     pub jobs_running: usize,
     /// Jobs that were given up and whose helpers have not ended yet.
     pub jobs_given_up: usize,
+}
+
+/// Encrypted connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TlsCounters {
+    /// Handshakes completed in full, each with a signature.
+    pub handshakes: u64,
+    /// Handshakes that resumed an earlier session.
+    pub resumed: u64,
+    /// Handshakes that failed, were late, or were given up by the client.
+    pub failed: u64,
+    /// Connections without TLS to a listener with TLS, answered 400.
+    pub plain_requests: u64,
+    /// Connections with TLS to a listener without, closed.
+    pub on_plain: u64,
 }
 
 /// Connections to the servers of upstreams.
