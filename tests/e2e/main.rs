@@ -42,4 +42,5 @@ mod signals;
 mod stalls;
 mod stats;
 mod store;
+mod tls;
 mod vhosts;

@@ -11,6 +11,7 @@ use flash_prompt::epoll::{Ready, Watch};
 use flash_prompt::mechanism::{Awaited, Mechanism};
 use flash_prompt::timer::Timer;
 use flash_prompt::{channel, clock, net};
+use flash_tls::Acceptor;
 
 use crate::calls::{self, Call, lap};
 use crate::control::{InForce, LAST_QUESTION, Notice, Order, receive_order, send_notice};
@@ -87,7 +88,12 @@ pub struct Worker {
     /// The paths of the sites' roots.
     roots: Vec<Vec<u8>>,
     control: OwnedFd,
+    /// Those of encrypted connections are last.
     listeners: Vec<OwnedFd>,
+    /// How many of them are not.
+    plain_listeners: usize,
+    /// Makes the record layers of encrypted connections.
+    tls: Option<Acceptor>,
     /// The accept queue of each listener.
     queues: Vec<AcceptQueue>,
     accepts: Accepts,
@@ -147,8 +153,20 @@ impl Worker {
     /// Any error of making its event mechanism and timer, or of watching its descriptors.
     pub fn new(given: Given, plan: Plan, reach: Reach, own: Option<OwnJobs>) -> io::Result<Worker> {
         calls::know_roots(&plan.rules.sites);
-        let Given { control, roots, listeners, log: log_writer, store, gateway, sharers, helpers: threads } =
-            given;
+        let Given {
+            control,
+            roots,
+            mut listeners,
+            tls_listeners,
+            tls,
+            log: log_writer,
+            store,
+            gateway,
+            sharers,
+            helpers: threads,
+        } = given;
+        let plain_listeners = listeners.len();
+        listeners.extend(tls_listeners);
         let mut mechanism = Mechanism::new(plan.mechanism, EVENTS_MAX)?;
         channel::set_nonblocking(&control)?;
         mechanism.add(&control, token(kind::CONTROL, 0), Watch::Input)?;
@@ -198,6 +216,8 @@ impl Worker {
             control,
             queues: vec![AcceptQueue::new(plan.accept_wait_ms); listeners.len()],
             listeners,
+            plain_listeners,
+            tls,
             accepts: plan.accepts,
             listening: false,
             draining: false,
