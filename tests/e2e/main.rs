@@ -43,4 +43,5 @@ mod signals;
 mod stalls;
 mod stats;
 mod store;
+mod tls;
 mod vhosts;

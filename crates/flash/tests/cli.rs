@@ -234,6 +234,7 @@ fn every_flag_changes_the_settings() {
         "config" => "flash.toml",
         "index" => "home.html",
         "listen" => "[::1]:0",
+        "listen_tls" => "[::1]:1",
         "log_format" => "json",
         "sandbox" => "off",
         "architecture" => "sped",

@@ -11,6 +11,7 @@ use flash_prompt::net::InFlightCap;
 use flash_prompt::sharers::Sharers;
 use flash_prompt::store_memory::StoreMemory;
 use flash_prompt::table::TableReader;
+use flash_tls::Acceptor;
 use serde::{Deserialize, Serialize};
 
 use super::names::SharedNames;
@@ -25,6 +26,10 @@ pub struct Given {
     pub roots: Vec<Option<Root>>,
     /// The sockets to accept from.
     pub listeners: Vec<OwnedFd>,
+    /// The same for encrypted connections.
+    pub tls_listeners: Vec<OwnedFd>,
+    /// Makes their record layers; None without such listeners.
+    pub tls: Option<Acceptor>,
     /// The channel to the log writer, if there is one.
     pub log: Option<OwnedFd>,
     /// The store, if there is one.

@@ -11,6 +11,7 @@ use flash_prompt::epoll::{Ready, Watch};
 use flash_prompt::mechanism::{Awaited, Mechanism};
 use flash_prompt::timer::Timer;
 use flash_prompt::{clock, net};
+use flash_tls::Acceptor;
 
 use crate::calls::{self, Call, lap};
 use crate::control::{InForce, LAST_QUESTION, Order};
@@ -83,7 +84,12 @@ pub struct Worker {
     timer: Timer,
     /// The paths of the sites' roots.
     roots: Vec<Vec<u8>>,
+    /// Those of encrypted connections are last.
     listeners: Vec<OwnedFd>,
+    /// How many of them are not.
+    plain_listeners: usize,
+    /// Makes the record layers of encrypted connections.
+    tls: Option<Acceptor>,
     /// The accept queue of each listener.
     queues: Vec<AcceptQueue>,
     accepts: Accepts,
@@ -136,7 +142,10 @@ impl Worker {
         calls::know_roots(&plan.rules.sites);
         let mut mechanism = Mechanism::new(plan.mechanism, EVENTS_MAX)?;
         mechanism.add(&given.control, token(kind::CONTROL, 0), Watch::Input)?;
-        let listeners = std::mem::take(&mut given.listeners);
+        let mut listeners = std::mem::take(&mut given.listeners);
+        let plain_listeners = listeners.len();
+        listeners.append(&mut given.tls_listeners);
+        let tls = given.tls.take();
         for listener in &listeners {
             net::cap_in_flight(listener, plan.cap)?;
             net::bound_unsent(listener, plan.unsent_bytes_max)?;
@@ -155,6 +164,8 @@ impl Worker {
             mechanism,
             queues: vec![AcceptQueue::new(plan.accept_wait_ms); listeners.len()],
             listeners,
+            plain_listeners,
+            tls,
             accepts: plan.accepts,
             listening: false,
             draining: false,

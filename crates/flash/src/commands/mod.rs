@@ -25,6 +25,7 @@ mod serve;
 mod server_args;
 mod stats;
 mod testbed;
+mod tls;
 mod trace;
 
 use std::path::PathBuf;
@@ -50,6 +51,8 @@ enum Command {
     Backend(backend::Backend),
     /// Check the settings without serving
     Check(check::Check),
+    /// Make certificates for trying out HTTPS
+    Tls(tls::Tls),
     /// Show the counters of a running server
     Stats(stats::Stats),
     /// Set the queueing discipline that sends the smallest responses first
@@ -107,6 +110,7 @@ impl Cli {
             Command::Serve(command) => command.run(),
             Command::Backend(command) => command.run(),
             Command::Check(command) => command.run(),
+            Command::Tls(command) => command.run(),
             Command::Stats(command) => command.run(),
             Command::Qdisc(command) => command.run(),
             Command::Doctor(command) => command.run(),

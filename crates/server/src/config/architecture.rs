@@ -39,6 +39,7 @@ const ONLY: &[(&[&str], &[Architecture], &str)] = &[
     ),
     (&["open_in_loop"], &[Amped], "it always does; only `amped` can choose"),
     (&["residency_check"], &[Amped], "it never checks what is in memory; only `amped` can choose"),
+    (&["listen_tls"], &[Amped, Sped, Mp], "its threads have no handshakes"),
     (
         &["route"],
         &[Amped, Sped],

@@ -198,6 +198,14 @@ rows! {
         "Serve an expired file for this much longer while its check waits for the disk";
     listen: Vec<SocketAddr>, at(Group::Network, "ADDR:PORT"), Kind::Addresses, Text("127.0.0.1:8080"), [server.listen],
         "Listen on this address; repeat for several; port 0 takes any free port";
+    listen_tls: Vec<SocketAddr>, at(Group::Network, "ADDR:PORT"), Kind::Addresses, Depends("none"), [by tls_listen],
+        "Listen on this address for HTTPS; repeat for several";
+    certificate: Vec<PathBuf>, at(Group::Network, "FILE"), Kind::Paths, Depends("none"), [site.certificates as Vec<FilePath>],
+        "Certificate for HTTPS in PEM form, with those of its issuers; repeat for one with another kind of key";
+    certificate_key: Vec<PathBuf>, at(Group::Network, "FILE"), Kind::Paths, Depends("none"), [site.certificate_keys as Vec<FilePath>],
+        "Private key of the certificate in PEM form, readable only by its owner; repeat in the same order";
+    ocsp: Vec<PathBuf>, at(Group::Network, "FILE"), Kind::Paths, Depends("none"), [site.ocsp as Vec<FilePath>],
+        "Answer of the issuer that the certificate is not revoked (OCSP, in DER form), sent along with it";
     connections: u64, at(Group::Network, "N"), count(1, 1_000_000), Text("16384"), [server.connections_max as usize],
         "Maximum connections per worker";
     client_connections: u64, at(Group::Network, "N"), count(0, 1_000_000), Depends("1/2 of `connections`"), [server.client_connections_max as usize],
@@ -301,6 +309,8 @@ rows! {
             pub run_as: Option<RunAs>,
             /// The file of the access log, or `None` for standard output.
             pub log_file: Option<FilePath>,
+            /// Addresses to listen on for TLS.
+            pub tls_listen: Vec<SocketAddr>,
             /// Content types by file extension, in lower case and without a dot, in addition to the built-in table.
             pub types: BTreeMap<String, String>,
             /// The work of the server.
@@ -338,6 +348,14 @@ fn run_as(settings: &Settings, kind: Kind) -> Shown {
 
 fn log_file(settings: &Settings, kind: Kind) -> Shown {
     settings.log_file.as_ref().map_or(Ok(None), |path| show::<PathBuf>(path, kind))
+}
+
+fn tls_listen(settings: &Settings, kind: Kind) -> Shown {
+    if settings.tls_listen.is_empty() {
+        Ok(None)
+    } else {
+        show::<Vec<SocketAddr>>(&settings.tls_listen, kind)
+    }
 }
 
 fn cap_fowner(settings: &Settings, _: Kind) -> Shown {

@@ -53,6 +53,7 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
     }
     let mut settings = Settings { types, sites, ..Settings::default() };
     given.put(&mut settings);
+    settings.tls_listen = given.listen_tls.as_ref().map_or_else(Vec::new, |given| given.value.clone());
     (settings.log_format, settings.log_file) = log;
     (settings.run_as, settings.cap_fowner) = (run_as, cap_fowner);
     if given.client_connections.is_none() {

@@ -61,6 +61,7 @@ mod tests {
     fn settings() -> Settings {
         Settings {
             listen: vec!["127.0.0.1:8080".parse().unwrap(), "[::1]:0".parse().unwrap()],
+            tls_listen: vec!["127.0.0.1:8443".parse().unwrap()],
             architecture: Architecture::Mt,
             workers: 2,
             processes: 32,
@@ -113,6 +114,9 @@ mod tests {
                 browse: false,
                 precompressed: true,
                 encoded_slash: EncodedSlash::Refuse,
+                certificates: vec!["/etc/flash/site.pem".into()],
+                certificate_keys: vec!["/etc/flash/site.key".into()],
+                ocsp: Vec::new(),
                 routes: Vec::new(),
             }],
             ..Settings::default()

@@ -199,6 +199,16 @@ impl Holds<PathBuf> for FilePath {
     }
 }
 
+impl Holds<Vec<PathBuf>> for Vec<FilePath> {
+    fn hold(&mut self, paths: Vec<PathBuf>) {
+        *self = paths.into_iter().map(FilePath::from).collect();
+    }
+
+    fn held(&self) -> Option<Vec<PathBuf>> {
+        (!self.is_empty()).then(|| self.iter().map(|path| path.to_path_buf()).collect())
+    }
+}
+
 impl Holds<PathOrWord> for Option<FilePath> {
     fn hold(&mut self, value: PathOrWord) {
         *self = match value {

@@ -78,6 +78,7 @@ fn nothing_said_means_the_defaults() {
     let expected = Settings {
         service: Service::Files,
         listen: vec!["127.0.0.1:8080".parse().unwrap()],
+        tls_listen: Vec::new(),
         architecture: Architecture::Amped,
         workers: std::thread::available_parallelism().unwrap().get().min(256),
         processes: 32,
@@ -134,6 +135,9 @@ fn nothing_said_means_the_defaults() {
             browse: false,
             precompressed: true,
             encoded_slash: EncodedSlash::Decode,
+            certificates: Vec::new(),
+            certificate_keys: Vec::new(),
+            ocsp: Vec::new(),
             routes: Vec::new(),
         }],
     };

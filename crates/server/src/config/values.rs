@@ -122,6 +122,10 @@ impl<T: ListItem> Value for Vec<T> {
         if refusals.is_empty() { Ok(values) } else { Err(refusals) }
     }
 
+    fn rebase(&mut self, folder: &Path) {
+        self.iter_mut().for_each(|item| Item::rebase(item, folder));
+    }
+
     fn to_items(&self, kind: Kind) -> Result<Vec<String>, NotUtf8> {
         self.iter().map(|item| item.to_text(kind)).collect()
     }
@@ -201,6 +205,15 @@ impl Item for PathBuf {
     /// Without `.` parts. A `..` stays: only the system knows its target.
     fn rebase(&mut self, folder: &Path) {
         *self = folder.join(&*self).components().collect();
+    }
+}
+
+impl ListItem for PathBuf {
+    const COUNT_MAX: usize = 4;
+    const NONE_REFUSED: Option<&'static str> = None;
+
+    fn may_repeat(&self) -> bool {
+        false
     }
 }
 

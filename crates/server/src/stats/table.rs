@@ -8,7 +8,7 @@ use super::amounts::{Amounts, grouped, optional, share, size, span};
 use super::stalls::time;
 use super::{Counters, NetworkStats, Queue, ServerStats, StateCounts, WorkerStats};
 use flash_engine::{JobCounters, JobKind};
-use flash_worker::stats::{Backend, Connections, Histogram, RefusedBy, Upstreams};
+use flash_worker::stats::{Backend, Connections, Histogram, RefusedBy, Tls, Upstreams};
 
 /// Maximum workers shown, one per line; further ones are only counted.
 const WORKERS_SHOWN_MAX: usize = 64;
@@ -111,6 +111,7 @@ fn requests(out: &mut String, sum: &Counters, amounts: Amounts) {
     if *refused > 0 {
         refused_connections(out, refused_by, amounts);
     }
+    tls(out, &sum.tls, amounts);
     upstreams(out, &sum.upstreams, amounts);
     let name = if amounts.seconds.is_none() { "time in" } else { "average" };
     let times = &sum.times;
@@ -131,6 +132,21 @@ fn refused_connections(out: &mut String, by: &RefusedBy, amounts: Amounts) {
     let [limit, client, overload, descriptors] = counts.map(|count| amounts.of(count));
     let _ = write!(out, "  refused    {limit:>12} at the limit   {client} over a client's share");
     let _ = writeln!(out, "   {overload} in overload   {descriptors} without descriptors");
+}
+
+/// Encrypted connections. Nothing if there was none.
+fn tls(out: &mut String, tls: &Tls, amounts: Amounts) {
+    if tls == &Tls::default() {
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "tls          {:>12} full handshakes   {} resumed   {} failed   {} not TLS",
+        amounts.of(tls.handshakes),
+        amounts.of(tls.resumed),
+        amounts.of(tls.failed),
+        amounts.of(tls.plain_requests),
+    );
 }
 
 /// The connections to the servers of routes. Nothing if none was ever needed.

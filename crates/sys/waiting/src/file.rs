@@ -243,6 +243,20 @@ pub fn memory_file(content: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
+/// Makes an unnamed file in memory with this secret `content`, which can never change and never be executed.
+pub fn secret_file(content: &[u8]) -> io::Result<OwnedFd> {
+    let flags = fs::MemfdFlags::CLOEXEC | fs::MemfdFlags::ALLOW_SEALING;
+    let file = fs::memfd_create(c"flash-secret", flags)?;
+    let mut rest = content;
+    while !rest.is_empty() {
+        let n = rustix::io::write(&file, rest)?;
+        rest = &rest[n..];
+    }
+    let seals = fs::SealFlags::WRITE | fs::SealFlags::SHRINK | fs::SealFlags::GROW | fs::SealFlags::SEAL;
+    fs::fcntl_add_seals(&file, seals)?;
+    Ok(file)
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, Instant};

@@ -46,6 +46,14 @@ pub fn raise_descriptor_limit() -> io::Result<u64> {
     Ok(wanted)
 }
 
+/// Keeps the memory of this process, which holds secrets, out of dumps and from other processes of its user
+/// (prctl(2), `PR_SET_DUMPABLE`).
+pub fn hide_memory() -> io::Result<()> {
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
+    Ok(())
+}
+
 /// Makes the descriptor table of this process large enough for this many descriptors, which must be within
 /// its limit. In a process with several threads, a table grows only after every core has left the kernel once
 /// (`synchronize_rcu`), which delays the call that needs the first number beyond the table by milliseconds.

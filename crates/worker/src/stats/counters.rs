@@ -41,6 +41,8 @@ figures! {
         egress: Egress = Egress::of(engine.egress_waiting),
         /// Connections to the servers of routes.
         upstreams: Upstreams = Upstreams::of(engine, &engine.links),
+        /// Encrypted connections.
+        tls: Tls = Tls::of(&engine.tls),
         /// Panics that were caught.
         panics: u64 = engine.panics,
         /// The requests of other servers; only for a backend.
@@ -100,6 +102,22 @@ figures! {
         spool_bytes: Gauge = Gauge::of(engine.spool_slots * SPOOL_PIECE_BYTES_MAX),
         /// Servers whose probes fail now.
         probed_down: Shared = Shared(links.down as u64),
+    }
+}
+
+figures! {
+    /// Encrypted connections.
+    Tls(tls: &flash_engine::TlsCounters) {
+        /// Handshakes completed in full.
+        handshakes: u64 = tls.handshakes,
+        /// Handshakes that resumed an earlier session.
+        resumed: u64 = tls.resumed,
+        /// Handshakes that failed, were late, or were given up by the client.
+        failed: u64 = tls.failed,
+        /// Connections without TLS to an address with TLS, answered 400.
+        plain_requests: u64 = tls.plain_requests,
+        /// Connections with TLS to an address without, closed.
+        on_plain: u64 = tls.on_plain,
     }
 }
 

@@ -13,6 +13,7 @@ use flash_prompt::clock;
 use flash_waiting::file;
 use flash_worker::control::{InForce, Notice, Order};
 
+use crate::certificates::Expiry;
 use crate::config::architecture;
 use crate::config::{CacheMemory, Settings};
 use crate::supervisor::life::{Duty, State, not_started};
@@ -44,6 +45,9 @@ pub(super) struct Generation {
     roots: Roots,
     /// See [`Prepared::residency`].
     residency: Result<(), String>,
+    /// None without addresses for TLS.
+    certificates: Option<Shared>,
+    pub(super) expiries: Vec<Expiry>,
     /// Whether its workers use the store.
     has_store: bool,
     /// None if the uplink has no known rate.
@@ -66,7 +70,7 @@ impl Generation {
         sockets: Sockets,
         resources: &mut Resources,
     ) -> io::Result<(Generation, Vec<String>)> {
-        let Prepared { mut settings, roots, residency, hot_list } = prepared;
+        let Prepared { mut settings, roots, residency, certificates, hot_list } = prepared;
         let (roots, mut messages) = Roots::of(&settings, roots, &mut resources.poller)?;
         let mut settings_file = Arc::new(file::memory_file(settings.to_toml().as_bytes())?);
         if settings.cache_memory.bytes_max() > 0 && resources.store.is_none() {
@@ -81,6 +85,8 @@ impl Generation {
                 }
             }
         }
+        let (certificates, expiries) =
+            certificates.map_or((None, Vec::new()), |own| (Some(Arc::new(own.file)), own.expiries));
         let has_uplink = settings.egress_bits_per_s > 0;
         if has_uplink && resources.uplink.is_none() {
             resources.uplink = Some(Uplink::new()?);
@@ -93,6 +99,8 @@ impl Generation {
             sockets,
             roots,
             residency,
+            certificates,
+            expiries,
             has_store: settings.cache_memory.bytes_max() > 0,
             uplink,
             spool: Spool::of(&settings),
@@ -143,6 +151,10 @@ impl Generation {
         self.roots.give(&mut worker.orders)?;
         for listener in listeners {
             worker.orders.give_at_start(Order::Listener(Arc::new(listener)))?;
+        }
+        if let Some(certificates) = &self.certificates {
+            let listeners = self.sockets.of_worker_for_tls(place, architecture::sockets(&self.settings))?;
+            resources.tickets.give(&mut worker.orders, certificates, listeners)?;
         }
         if let Some(log) = self.processes.of_mut(Duty::Log) {
             log.link_log(&mut worker)?;

@@ -1,0 +1,104 @@
+//! Everything that the TLS connections of a worker share: certificates, tickets and the protocols that are offered. Made by
+//! the worker at its start, before it gives up its rights.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use flash_engine::RecordLayer;
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{ServerConfig, ServerConnection};
+
+use crate::bundle::Bundle;
+use crate::records::TlsRecords;
+use crate::tickets::{Ticketer, Tickets};
+
+/// The protocols that are offered (ALPN, RFC 7301), the preferred one first.
+const PROTOCOLS: [&[u8]; 1] = [b"http/1.1"];
+
+/// Makes the record layers of new connections.
+#[derive(Clone)]
+pub struct Acceptor(Arc<ServerConfig>);
+
+impl fmt::Debug for Acceptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Acceptor")
+    }
+}
+
+impl Acceptor {
+    /// Makes an acceptor.
+    ///
+    /// # Errors
+    /// A pair that was not checked, or a failure of the cryptography.
+    pub fn new(bundle: &Bundle, tickets: Tickets) -> Result<Self, String> {
+        let chosen = Chosen::new(bundle)?;
+        let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|e| e.to_string())?;
+        let mut config = builder.with_no_client_auth().with_cert_resolver(Arc::new(chosen));
+        config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
+        // Sessions are in their tickets, so that every worker can resume them.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.ticketer = Arc::new(Ticketer::new(tickets).ok_or("no key for tickets")?);
+        Ok(Self(Arc::new(config)))
+    }
+
+    /// The record layer of a new connection. None if memory or random bytes are short.
+    #[must_use]
+    pub fn layer(&self) -> Option<Box<dyn RecordLayer>> {
+        let tls = ServerConnection::new(Arc::clone(&self.0)).ok()?;
+        Some(Box::new(TlsRecords::new(tls)))
+    }
+}
+
+/// The pairs of a site, the preferred one first.
+type Pairs = Arc<[Arc<CertifiedKey>]>;
+
+/// Chooses the certificate for the name that a client wants (SNI, RFC 6066, section 3).
+#[derive(Debug)]
+struct Chosen {
+    exact: HashMap<String, Pairs>,
+    /// By what follows the asterisk: `.example.org`.
+    wildcards: HashMap<String, Pairs>,
+    /// For clients that want another name, or none.
+    default: Option<Pairs>,
+}
+
+impl Chosen {
+    fn new(bundle: &Bundle) -> Result<Self, String> {
+        let mut chosen = Self { exact: HashMap::new(), wildcards: HashMap::new(), default: None };
+        for site in &bundle.0 {
+            let pairs = site.pairs.iter().map(|pair| pair.certified().map_err(|e| e.to_string()));
+            let pairs: Pairs = pairs.collect::<Result<Vec<_>, _>>()?.into();
+            chosen.default.get_or_insert_with(|| Arc::clone(&pairs));
+            for host in &site.hosts {
+                let (names, name) = match host.strip_prefix('*') {
+                    Some(rest) => (&mut chosen.wildcards, rest),
+                    None => (&mut chosen.exact, host.as_str()),
+                };
+                names.insert(name.to_owned(), Arc::clone(&pairs));
+            }
+        }
+        Ok(chosen)
+    }
+
+    fn of_name(&self, name: &str) -> Option<&Pairs> {
+        let name = name.to_ascii_lowercase();
+        self.exact.get(&name).or_else(|| {
+            let ends = name.match_indices('.').map(|(at, _)| &name[at..]);
+            ends.filter_map(|end| self.wildcards.get(end)).next()
+        })
+    }
+}
+
+impl ResolvesServerCert for Chosen {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let pairs = hello.server_name().and_then(|name| self.of_name(name)).or(self.default.as_ref())?;
+        let schemes = hello.signature_schemes();
+        let fitting = pairs.iter().find(|pair| pair.key.choose_scheme(schemes).is_some());
+        fitting.or(pairs.first()).map(Arc::clone)
+    }
+}
