@@ -50,7 +50,7 @@ fn two_interrupts_during_a_start_end_it_at_once() {
     let mut server = Launch::configured(&folder, &config).start();
     let unready = unready_worker(&server);
     server.signal("INT");
-    wait_until("the gateways of both to end", || server.role("gateway").is_empty());
+    wait_until("the old worker to end", || server.role("worker") == [unready]);
     assert!(!server.has_ended());
     server.signal("INT");
     server.wait();

@@ -406,7 +406,9 @@ fn a_restart_while_requests_are_held_loses_none() {
     for mpm in MPMS {
         let folder = site();
         let backend = Backend::choosy(&folder, "list/a.txt", &["--answer", "silent"]);
-        let mut apache = Setup::new(&folder, mpm, module).forced().with("FlashpacheTimeout 120").start();
+        // The new children need places of their own, since the old ones keep theirs while they hold requests.
+        let settings = "FlashpacheTimeout 120\nServerLimit 24\nMaxRequestWorkers 24";
+        let mut apache = Setup::new(&folder, mpm, module).forced().with(settings).start();
         let before = apache.children();
         let held = apache.hold(&backend, "/list/a.txt", "list/a.txt", 2);
         apache.signal("USR1");
