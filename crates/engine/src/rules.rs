@@ -262,6 +262,12 @@ pub struct Rules {
 }
 
 impl Rules {
+    /// The rules of a site.
+    #[inline]
+    pub(crate) fn site(&self, site: SiteId) -> &SiteRules {
+        &self.sites[usize::from(site.0)]
+    }
+
     /// Maximum number of request heads known by their bytes; 0 unless both names and heads are cached.
     pub(crate) fn known_requests_max(&self) -> usize {
         let is_on = self.optimizations.name_cache && self.optimizations.head_cache;

@@ -70,19 +70,18 @@ impl<T> Slab<T> {
     }
 
     pub(crate) fn insert(&mut self, item: T) -> Key {
-        self.insert_with(|_| item)
+        let key = self.reserve();
+        self.put_back(key, item);
+        key
     }
 
-    /// Inserts an item that needs to know its key.
-    pub(crate) fn insert_with(&mut self, item: impl FnOnce(Key) -> T) -> Key {
+    /// Makes the key of a new item, as if it were lent.
+    pub(crate) fn reserve(&mut self) -> Key {
         let index = self.free.pop().unwrap_or_else(|| {
             self.places.push((0, None));
             (self.places.len() - 1) as u32
         });
-        let place = &mut self.places[index as usize];
-        let key = Key { index, generation: place.0 };
-        place.1 = Some(item(key));
-        key
+        Key { index, generation: self.places[index as usize].0 }
     }
 
     #[inline]

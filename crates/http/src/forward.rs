@@ -83,8 +83,7 @@ impl<'a> Inbound<'a> {
     /// passed on. One with a body does not, because its body would have to come first. HTTP/2 is another way to send
     /// requests: they would pass by every rule of this server.
     pub fn asks_upgrade(&self) -> bool {
-        let has_body = !matches!(self.request.body, Body::None | Body::Length(0));
-        if self.request.version != Version::Http11 || has_body {
+        if self.request.version != Version::Http11 || !self.request.body.is_empty() {
             return false;
         }
         let begins = |text: &[u8], start: &[u8]| {

@@ -5,7 +5,7 @@
 //! the content out. Heads are parsed by `flash_http`, which is strict; bodies are refused. One question at a
 //! time: the bytes behind it wait. Pure; called by the sessions of [`backend`](crate::backend).
 
-use flash_http::request::{Body, Method};
+use flash_http::request::Method;
 use flash_http::{BadPath, Head, HeadLimits, Request, Status, Version, head_end, parse_head};
 
 use super::warm::{Answer, Ask, Next, Part, WARM_PATH_BYTES_MAX, resolve, retry_after_s, unescape};
@@ -144,7 +144,7 @@ fn question_of(request: &Request<'_>) -> Result<Ask, (Status, &'static str)> {
         Method::Head => Part::NOTHING,
         _ => return Err((Status::METHOD_NOT_ALLOWED, "Only GET and HEAD are answered here")),
     };
-    if !matches!(request.body, Body::None | Body::Length(0)) {
+    if !request.body.is_empty() {
         return Err((Status::PAYLOAD_TOO_LARGE, "No request has a body here"));
     }
     let bad = |bad: BadPath| (bad.status(), bad.reason());

@@ -36,9 +36,20 @@ pub(crate) enum Persistence {
     Closes,
 }
 
+/// What a request for a file was admitted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pass {
+    /// Something else than its head. It must be parsed again.
+    Once,
+    /// The bytes of its head alone: the same bytes are admitted again.
+    SameHead,
+}
+
 /// How a known request is answered.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownReply {
+    /// What the request was admitted by.
+    pub(crate) pass: Pass,
     /// The path leads to the same versions while this entry is fresh.
     pub(crate) entry: Arc<NameEntry>,
     /// The version that answers this head.
@@ -138,6 +149,7 @@ mod tests {
             changed_ns: 0,
         };
         KnownReply {
+            pass: Pass::SameHead,
             entry: NameEntry::new(Resolved::Missing, 0),
             version: Arc::new(Version::of_listing(VersionId(7), SiteId(0), stat, true)),
             form: ReplyForm::Whole,

@@ -22,7 +22,7 @@ use flash_http::types::TypeTable;
 
 pub(crate) use contents::{Content, ContentBytes, Contents, write_head};
 pub use find::find;
-pub(crate) use known::{HeadHash, KnownReply, KnownRequests, Persistence, ReplyForm};
+pub(crate) use known::{HeadHash, KnownReply, KnownRequests, Pass, Persistence, ReplyForm};
 pub(crate) use listings::Listings;
 pub(crate) use names::{ListingForms, NameEntry, Names, Resolved, Resource};
 pub(crate) use open_files::OpenFiles;

@@ -8,7 +8,7 @@
 //!                            └──────────────────────Answer───────────────────────────────────────────┘
 //! ```
 //!
-//! An answer that fits in one send needs no exchange: the wire calls [`begin`] and sends the answer itself.
+//! An answer that fits in one send needs no exchange: the wire calls [`handler::answer`] and sends the answer itself.
 
 mod completion;
 pub(crate) mod relay;
@@ -18,7 +18,7 @@ mod turn;
 use std::net::SocketAddr;
 
 use flash_http::RequestBuf;
-use flash_http::request::{Body, Request};
+use flash_http::request::Request;
 use flash_http::response::Status;
 
 pub(crate) use completion::{end_short_waits, finish_job};
@@ -28,9 +28,9 @@ pub(crate) use turn::{Blamed, Budget, Inputs, Turn};
 
 use crate::access_log::{LogFields, LogSource, LogText};
 use crate::desk::{Core, Desk, Ended};
-use crate::handler::{self, Found, Refusal, Response, Step, TOO_LARGE, UNSTEADY, Wait};
+use crate::handler::{self, FileRequest, FileRequestBuf, Found, Refusal, Response, Step, UNSTEADY, Wait};
 use crate::jobs::{NoRoom, Waiter};
-use crate::limits::{REQUEST_BODY_BYTES_MAX, TRIES_MAX};
+use crate::limits::TRIES_MAX;
 use crate::machine::{JobId, Machine};
 use crate::shares::Sharer;
 use crate::slab::{ClientNumber, ExchangeKey, Key, Slab};
@@ -74,8 +74,8 @@ pub(crate) struct Record {
 /// The progress of an exchange.
 #[derive(Debug)]
 pub(crate) enum State<F> {
-    /// The wire reads the request body.
-    Reading(RequestBuf),
+    /// The wire reads the request body, which has no meaning.
+    Reading(AfterBody<F>),
     /// The answer cannot begin before this job is done.
     Waiting(JobId, Parked<F>),
     /// The job is done, and the handler must be called again.
@@ -84,6 +84,24 @@ pub(crate) enum State<F> {
     Sending(Sending<F>),
     /// An upstream answers.
     Relaying(Box<Relay>),
+}
+
+/// How a request continues once its body was read.
+#[derive(Debug)]
+pub(crate) enum AfterBody<F> {
+    /// A file answers.
+    File(FileRequestBuf),
+    /// This is the answer.
+    Answer(RequestBuf, Response<F>),
+}
+
+impl<F> AfterBody<F> {
+    pub(crate) fn request(&self) -> Request<'_> {
+        match self {
+            AfterBody::File(file) => file.request(),
+            AfterBody::Answer(request, _) => request.request(),
+        }
+    }
 }
 
 impl<F> State<F> {
@@ -100,7 +118,7 @@ impl<F> State<F> {
 /// A request that waits, and everything already found for it.
 #[derive(Debug)]
 pub(crate) struct Parked<F> {
-    pub(crate) request: RequestBuf,
+    pub(crate) file: FileRequestBuf,
     pub(crate) found: Found<F>,
     /// When the request first waited for a job; None if it has not waited.
     pub(crate) waits_since_ms: Option<u64>,
@@ -108,8 +126,8 @@ pub(crate) struct Parked<F> {
 
 impl<F> Parked<F> {
     /// A request that is complete, with nothing found for it yet.
-    pub(crate) fn new(request: RequestBuf) -> Self {
-        Self { request, found: Found::NOTHING, waits_since_ms: None }
+    pub(crate) fn new(file: FileRequestBuf) -> Self {
+        Self { file, found: Found::NOTHING, waits_since_ms: None }
     }
 }
 
@@ -122,59 +140,27 @@ pub(crate) enum Wake {
     Refuse(Refusal),
 }
 
-/// How a request continues once its head is complete.
-pub(crate) enum Admission<F> {
-    /// The handler can be called.
-    Ready,
-    /// The body must be read first, because the next request follows it.
-    Reads,
-    /// The request is refused, whatever its body.
-    Refused(Response<F>),
-}
-
-/// Decides how a request continues. A body has no meaning for the methods that Flash serves (RFC 9110,
-/// section 9.3.1), so it is read and discarded.
-pub(crate) fn admit<F>(request: &Request<'_>) -> Admission<F> {
-    if let Some(refusal) = handler::refusal_of_method(request) {
-        return Admission::Refused(handler::error_page(request, refusal));
-    }
-    if !handler::has_body(request) {
-        return Admission::Ready;
-    }
-    match request.body {
-        Body::Length(bytes) if bytes > REQUEST_BODY_BYTES_MAX => {
-            Admission::Refused(handler::error_page(request, TOO_LARGE))
-        }
-        _ => Admission::Reads,
-    }
-}
-
-/// Calls the handler for the first time.
-#[inline]
-pub(crate) fn begin<M: Machine>(desk: &mut Desk<'_, M>, request: &Request<'_>) -> Step<M::File> {
-    handler::answer(desk, request, Found::NOTHING)
-}
-
 /// Calls the handler again after a wait.
 fn resume<M: Machine>(
     desk: &mut Desk<'_, M>,
-    parked: Parked<M::File>,
+    file: &FileRequestBuf,
+    found: Found<M::File>,
     wake: Wake,
-) -> (RequestBuf, Step<M::File>) {
-    let Parked { request, found, .. } = parked;
-    let step = match wake {
-        Wake::LookAgain => handler::answer(desk, &request.request(), found),
+) -> Step<M::File> {
+    let request = file.request();
+    let file = file.lent(&request);
+    match wake {
+        Wake::LookAgain => handler::answer(desk, &file, found),
         // The number of attempts is bounded, in case the file keeps changing.
         Wake::ForgetAndLook if found.tries > 3 * TRIES_MAX => {
-            Step::Answer(handler::error_page(&request.request(), UNSTEADY))
+            Step::Answer(handler::error_page(&request, UNSTEADY))
         }
         Wake::ForgetAndLook => {
-            handler::forget(desk, &request.request());
-            handler::answer(desk, &request.request(), found.next_try())
+            handler::forget(desk, &file);
+            handler::answer(desk, &file, found.next_try())
         }
-        Wake::Refuse(refusal) => Step::Answer(handler::error_page(&request.request(), refusal)),
-    };
-    (request, step)
+        Wake::Refuse(refusal) => Step::Answer(handler::error_page(&request, refusal)),
+    }
 }
 
 /// The result of [`proceed`].
@@ -182,7 +168,7 @@ pub(crate) enum Progress<F> {
     /// The exchange waits for a job, which will wake it.
     Waits(State<F>),
     /// The request, and its answer.
-    Answer(RequestBuf, Response<F>),
+    Answer(FileRequestBuf, Response<F>),
 }
 
 /// Continues an exchange that was woken, or whose request is complete. `waiter` is the exchange itself.
@@ -192,11 +178,10 @@ pub(crate) fn proceed<M: Machine>(
     parked: Parked<M::File>,
     wake: Wake,
 ) -> Progress<M::File> {
-    let waits_since_ms = parked.waits_since_ms;
-    let (request, step) = resume(desk, parked, wake);
-    match step {
-        Step::Answer(response) => Progress::Answer(request, response),
-        Step::Wait(wait) => park(desk, waiter, (request, waits_since_ms), *wait),
+    let Parked { file, found, waits_since_ms } = parked;
+    match resume(desk, &file, found, wake) {
+        Step::Answer(response) => Progress::Answer(file, response),
+        Step::Wait(wait) => park(desk, waiter, (file, waits_since_ms), *wait),
     }
 }
 
@@ -205,7 +190,7 @@ pub(crate) fn proceed<M: Machine>(
 fn park<M: Machine>(
     desk: &mut Desk<'_, M>,
     waiter: Waiter,
-    (request, waits_since_ms): (RequestBuf, Option<u64>),
+    (file, waits_since_ms): (FileRequestBuf, Option<u64>),
     wait: Wait<M::File>,
 ) -> Progress<M::File> {
     let Wait { wanted, mut found } = wait;
@@ -217,12 +202,12 @@ fn park<M: Machine>(
             if found.stale.is_some() {
                 desk.core.jobs.wait_shortly(job, waiter.exchange, now_ms);
             }
-            let parked = Parked { request, found, waits_since_ms: Some(since_ms) };
+            let parked = Parked { file, found, waits_since_ms: Some(since_ms) };
             Progress::Waits(State::Waiting(job, parked))
         }
         Err(NoRoom { wait_ms }) => {
-            let page = handler::busy_page(&request.request(), wait_ms);
-            Progress::Answer(request, page)
+            let page = handler::busy_page(&file.request(), wait_ms);
+            Progress::Answer(file, page)
         }
     }
 }
@@ -247,9 +232,9 @@ impl<F> Exchanges<F> {
         ExchangeKey(self.0.insert(exchange))
     }
 
-    /// Inserts an exchange that needs to know its key.
-    pub(crate) fn insert_with(&mut self, exchange: impl FnOnce(ExchangeKey) -> Exchange<F>) -> ExchangeKey {
-        ExchangeKey(self.0.insert_with(|key| exchange(ExchangeKey(key))))
+    /// Makes the key of a new exchange, as if it were lent.
+    pub(crate) fn reserve(&mut self) -> ExchangeKey {
+        ExchangeKey(self.0.reserve())
     }
 
     pub(crate) fn get(&self, key: ExchangeKey) -> Option<&Exchange<F>> {
@@ -282,18 +267,14 @@ impl<F> Exchanges<F> {
         &mut self,
         desk: &mut Desk<'_, M>,
         (opener, record): (Opener, Record),
-        request: &Request<'_>,
+        file: &FileRequest<'_>,
         wait: Wait<F>,
     ) -> Opening<F> {
-        let request = RequestBuf::new(request);
-        let reading = State::Reading(request.clone());
-        let key = self.insert(Exchange { opener, record, state: reading });
+        let key = self.reserve();
         let waiter = Waiter { exchange: key, client: opener.client };
-        let mut exchange = self.lend(key);
-        match park(desk, waiter, (request, None), wait) {
+        match park(desk, waiter, (FileRequestBuf::new(file), None), wait) {
             Progress::Waits(state) => {
-                exchange.state = state;
-                self.put_back(key, exchange);
+                self.put_back(key, Exchange { opener, record, state });
                 Opening::Waits(key)
             }
             Progress::Answer(_, response) => {

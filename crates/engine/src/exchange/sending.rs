@@ -3,14 +3,13 @@
 
 use std::sync::Arc;
 
-use flash_http::RequestBuf;
 use flash_http::request::Request;
 
 use super::{Parked, State, Wake};
 use crate::body::Body;
 use crate::caches::Version;
 use crate::desk::Desk;
-use crate::handler::{BUSY, Found, READ_FAILED, Refusal};
+use crate::handler::{BUSY, FileRequestBuf, Found, READ_FAILED, Refusal};
 use crate::jobs::{Jobs, Waiter, Wanted};
 use crate::machine::{JobId, Machine};
 use crate::slab::ExchangeKey;
@@ -25,7 +24,7 @@ pub(crate) struct Sending<F> {
     pub(crate) halt: Option<Halt>,
     /// The request and its number of attempts, kept if the file can still turn out to differ from the
     /// response head.
-    again: Option<(RequestBuf, u8)>,
+    again: Option<(FileRequestBuf, u8)>,
 }
 
 /// Why a body cannot continue.
@@ -41,32 +40,28 @@ impl Halt {
 }
 
 impl<F> Sending<F> {
-    /// The answer to a request, after `tries` attempts.
-    pub(crate) fn new(body: Body<F>, request: RequestBuf, tries: u8) -> Self {
+    /// An answer after `tries` attempts. `file` is the request for a file, which is answered again if that changes.
+    pub(crate) fn new(body: Body<F>, file: Option<FileRequestBuf>, tries: u8) -> Self {
         let may_change = matches!(body, Body::File(_) | Body::Multipart(_));
-        Self { body, waits_for: None, halt: None, again: may_change.then_some((request, tries)) }
-    }
-
-    /// A fixed answer to input that is not a valid request.
-    pub(crate) fn page(body: Body<F>) -> Self {
-        Self { body, waits_for: None, halt: None, again: None }
+        let again = file.filter(|_| may_change).map(|file| (file, tries));
+        Self { body, waits_for: None, halt: None, again }
     }
 
     /// The request, if it was kept.
     pub(crate) fn request(&self) -> Option<Request<'_>> {
-        self.again.as_ref().map(|(request, _)| request.request())
+        self.again.as_ref().map(|(file, _)| file.request())
     }
 
     /// The state in which the request is answered again, if the answer stopped before any of it was sent.
     /// None if the request was not kept.
     pub(crate) fn retry(self, halt: Halt) -> Option<State<F>> {
-        let (request, tries) = self.again?;
+        let (file, tries) = self.again?;
         let found = Found { tries, ..Found::NOTHING };
         let wake = match halt {
             Halt::Changed => Wake::ForgetAndLook,
             Halt::Refused(refusal) => Wake::Refuse(refusal),
         };
-        Some(State::Woken(Parked { request, found, waits_since_ms: None }, wake))
+        Some(State::Woken(Parked { file, found, waits_since_ms: None }, wake))
     }
 
     /// Waits for a job.

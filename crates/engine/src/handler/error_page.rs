@@ -9,7 +9,7 @@ use flash_http::response::Status;
 use flash_http::target::encode_path;
 
 use super::response::ALLOW;
-use super::{About, Asked, Response};
+use super::{About, FileRequest, Response};
 use crate::body::Body;
 use crate::limits::{RETRY_AFTER_S, RETRY_AFTER_S_MAX};
 
@@ -19,7 +19,7 @@ const RETRY_AFTER: &str = "Retry-After";
 pub(crate) type Refusal = (Status, &'static str);
 
 pub(crate) const NOT_FOUND: Refusal = (Status::NOT_FOUND, "There is nothing under this address.");
-pub(crate) const AMBIGUOUS_PATH: Refusal =
+pub(super) const AMBIGUOUS_PATH: Refusal =
     (Status::BAD_REQUEST, "The application could read this path differently.");
 pub(crate) const DENIED: Refusal = (Status::FORBIDDEN, "The server is not permitted to read this.");
 pub(super) const NO_SITE: Refusal = (Status::MISDIRECTED, "No site is configured for this host.");
@@ -37,7 +37,7 @@ pub(crate) const UNSTEADY: Refusal = (Status::UNAVAILABLE, "The file keeps chang
 pub(crate) const TOO_LARGE: Refusal = (Status::PAYLOAD_TOO_LARGE, "The request body is too large.");
 pub(crate) const REQUEST_LATE: Refusal = (Status::REQUEST_TIMEOUT, "The request did not arrive in time.");
 
-pub(crate) const LENGTH_REQUIRED: Refusal =
+pub(super) const LENGTH_REQUIRED: Refusal =
     (Status::LENGTH_REQUIRED, "The application needs to know the length of the request body.");
 pub(crate) const NO_LINK: Refusal = (Status::BAD_GATEWAY, "The application cannot be reached.");
 pub(crate) const BAD_ANSWER: Refusal = (Status::BAD_GATEWAY, "The application did not answer properly.");
@@ -64,8 +64,8 @@ pub(crate) fn malformed<F>(refusal: Refusal) -> Response<F> {
 }
 
 /// Redirects to a directory a client that left out its slash (RFC 9110, section 15.4.2).
-pub(super) fn redirect<F>(asked: &Asked<'_, '_>) -> Response<F> {
-    let mut location = encode_path(asked.path);
+pub(super) fn redirect<F>(asked: &FileRequest<'_>) -> Response<F> {
+    let mut location = encode_path(&asked.path);
     location.push('/');
     if let Some(query) = asked.request.query {
         location.push('?');

@@ -14,7 +14,7 @@ use flash_http::request::{Method, Request};
 use flash_http::response::Status;
 
 use super::error_page::{NOT_ACCEPTABLE, PRECONDITION_FAILED, READ_FAILED, Refusal, UNSTEADY, unsatisfiable};
-use super::{About, Asked, Extent, Found, Handled, Held, Response, Step, Wait, refuse};
+use super::{About, Extent, FileRequest, Found, Handled, Held, Response, Step, Wait, refuse};
 use crate::body::{Body, Source, ask_in, fill, hand_over, load, multipart};
 use crate::caches::{Content, ContentBytes, NameEntry, ReplyForm, Resource, Version, write_head};
 use crate::desk::{Core, Desk};
@@ -46,7 +46,7 @@ pub(super) enum Obtained<F> {
 /// Answers with a file.
 pub(super) fn answer<M: Machine>(
     desk: &mut Desk<'_, M>,
-    asked: &Asked<'_, '_>,
+    asked: &FileRequest<'_>,
     resource: &Resource,
     looked: Looked<'_, M::File>,
 ) -> Handled<M::File> {

@@ -8,7 +8,7 @@ use flash_http::request::Method;
 
 use super::error_page::BUSY;
 use super::files::{Looked, Obtained, obtain};
-use super::{Asked, Found, Handled, Held, Response, Step, Wait, refuse};
+use super::{FileRequest, Found, Handled, Held, Response, Step, Wait, refuse};
 use crate::caches::ListingForms;
 use crate::counters::JobKind;
 use crate::desk::Desk;
@@ -18,7 +18,7 @@ use crate::machine::{Machine, Task};
 /// Answers with a listing of the directory.
 pub(super) fn answer<M: Machine>(
     desk: &mut Desk<'_, M>,
-    asked: &Asked<'_, '_>,
+    asked: &FileRequest<'_>,
     forms: &ListingForms,
     looked: Looked<'_, M::File>,
 ) -> Handled<M::File> {
@@ -50,7 +50,7 @@ pub(super) fn answer<M: Machine>(
 /// Returns the job that makes a listing.
 fn request_listing<M: Machine>(
     desk: &mut Desk<'_, M>,
-    asked: &Asked<'_, '_>,
+    asked: &FileRequest<'_>,
     looked: &Looked<'_, M::File>,
     json: bool,
 ) -> Step<M::File> {
@@ -58,7 +58,7 @@ fn request_listing<M: Machine>(
         desk.core.jobs.count(JobKind::List).refused += 1;
         return refuse(asked.request, BUSY);
     }
-    let (site, path) = (asked.site, asked.path);
+    let (site, path) = (asked.site, asked.path.as_ref());
     let wanted = Wanted {
         key: JobKey::List(site, path.into(), json),
         task: Task::List { site, path: path.into(), json },

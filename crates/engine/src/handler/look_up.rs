@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use flash_http::target::is_hidden;
 
-use super::Asked;
+use super::FileRequest;
 use super::error_page::{BUSY, EXHAUSTED, NOT_FOUND, READ_FAILED, Refusal};
 use crate::caches::{LookedUp, NameEntry, OpenFiles, Resolved, Version, find};
 use crate::desk::Desk;
@@ -49,11 +49,11 @@ enum Check {
 /// Finds the entry for a path. `reopen` means that its file must be opened again.
 pub(super) fn look_up<M: Machine>(
     desk: &mut Desk<'_, M>,
-    asked: &Asked<'_, '_>,
+    asked: &FileRequest<'_>,
     reopen: bool,
 ) -> LookUp<M::File> {
     let now_ms = desk.core.clock.ms();
-    if !reopen && let Some(entry) = desk.core.caches.names.get(asked.site, asked.path) {
+    if !reopen && let Some(entry) = desk.core.caches.names.get(asked.site, &asked.path) {
         if entry.is_fresh(now_ms, desk.core.rules.freshness_ms) {
             desk.core.counters.name_hits += 1;
             return LookUp::Known(Arc::clone(entry));
@@ -63,16 +63,16 @@ pub(super) fn look_up<M: Machine>(
             return look_up;
         }
     }
-    if is_hidden(asked.path) {
+    if is_hidden(&asked.path) {
         return LookUp::Refused(NOT_FOUND);
     }
     desk.core.counters.name_misses += 1;
     match find_cached(desk, asked, Want::Content, None) {
         Ok(finding) => {
-            let name = LookedUp { site: asked.site, path: asked.path, as_of_ms: now_ms };
+            let name = LookedUp { site: asked.site, path: &asked.path, as_of_ms: now_ms };
             LookUp::Opened(desk.core.caches.learn(name, finding, desk.core.clock.now))
         }
-        Err(LookUpError::WouldWait) => LookUp::Wait(Box::new(wanted_find(asked.site, asked.path)), None),
+        Err(LookUpError::WouldWait) => LookUp::Wait(Box::new(wanted_find(asked.site, &asked.path)), None),
         Err(error) => LookUp::Refused(refusal_of(error)),
     }
 }
@@ -91,7 +91,7 @@ fn refusal_of(error: LookUpError) -> Refusal {
 /// the request waits for the helper. Returns None if the entry is wrong.
 fn confirm<M: Machine>(
     desk: &mut Desk<'_, M>,
-    asked: &Asked<'_, '_>,
+    asked: &FileRequest<'_>,
     entry: Arc<NameEntry>,
 ) -> Option<LookUp<M::File>> {
     let now_ms = desk.core.clock.ms();
@@ -107,7 +107,7 @@ fn confirm<M: Machine>(
         Check::False => return None,
         Check::WouldWait => {
             let witness = ask_open_files(desk, &entry);
-            let wanted = || wanted_find(asked.site, asked.path);
+            let wanted = || wanted_find(asked.site, &asked.path);
             if too_old || witness == Witness::Contradicts {
                 return Some(LookUp::Wait(Box::new(wanted()), None));
             }
@@ -153,7 +153,7 @@ fn ask_open_files<M: Machine>(desk: &mut Desk<'_, M>, entry: &NameEntry) -> Witn
     witness
 }
 
-fn check<M: Machine>(desk: &mut Desk<'_, M>, asked: &Asked<'_, '_>, entry: &NameEntry) -> Check {
+fn check<M: Machine>(desk: &mut Desk<'_, M>, asked: &FileRequest<'_>, entry: &NameEntry) -> Check {
     if matches!(entry.resolved, Resolved::Listing(_)) {
         return Check::False;
     }
@@ -169,17 +169,17 @@ fn check<M: Machine>(desk: &mut Desk<'_, M>, asked: &Asked<'_, '_>, entry: &Name
 /// recently are not looked up again.
 fn find_cached<M: Machine>(
     desk: &mut Desk<'_, M>,
-    asked: &Asked<'_, '_>,
+    asked: &FileRequest<'_>,
     want: Want,
     known: Option<&NameEntry>,
 ) -> Result<Finding<M::File>, LookUpError> {
     let now_ms = desk.core.clock.ms();
     let absent =
         known.filter(|entry| now_ms < entry.siblings_ms.get() + SIBLINGS_MS).and_then(absent_siblings);
-    let rules = &desk.core.rules.sites[usize::from(asked.site.0)];
+    let rules = desk.core.rules.site(asked.site);
     // Siblings are looked up after their file, in the order of `Coding::ALL`.
     let mut sibling: Option<usize> = None;
-    let finding = find(asked.path, rules, &desk.core.rules.types, want, |path, want| {
+    let finding = find(&asked.path, rules, &desk.core.rules.types, want, |path, want| {
         if let Some(place) = &mut sibling {
             *place += 1;
             if absent.is_some_and(|absent| absent.get(*place - 1) == Some(&true)) {

@@ -1,12 +1,13 @@
-//! Handlers turn a request into a response, or into a wait for a job. [`answer`] is the heart of the engine:
-//! it routes a request to its site, looks up the path, and answers with a file, a listing or a page.
-//! Before that, [`route`] finds out whether an upstream answers instead.
+//! Handlers turn a request into a response, or into a wait for a job. The [`gate`] decides first, with [`admit`]: which
+//! requests are answered at once, which a file answers, and which an upstream. [`answer`] is the heart of the engine: it
+//! looks up the path of a file, and answers with the file, a listing or a page.
 //!
 //! A handler knows no connection and no exchange. The [`exchange`](crate::exchange) module calls it when a
 //! request is complete, and again after each wait with everything already [`Found`].
 
 mod error_page;
 mod files;
+mod gate;
 mod listing;
 mod look_up;
 mod response;
@@ -15,18 +16,16 @@ mod script;
 
 use std::sync::Arc;
 
-use flash_http::request::{Body as RequestBody, Method, Request};
-use flash_http::response::Status;
-use flash_http::target::decode_path;
+use flash_http::request::Request;
 
 pub(crate) use error_page::{
-    BAD_ANSWER, BUSY, DENIED, EXHAUSTED, LENGTH_REQUIRED, LOST, NO_ANSWER, NO_LINK, NOT_FOUND, READ_FAILED,
-    REQUEST_LATE, Refusal, SPOOL_FAILED, TOO_LARGE, UNSTEADY, UPSTREAM_BUSY, busy_page, error_page,
-    malformed,
+    BAD_ANSWER, BUSY, DENIED, EXHAUSTED, LOST, NO_ANSWER, NO_LINK, NOT_FOUND, READ_FAILED, REQUEST_LATE,
+    Refusal, SPOOL_FAILED, TOO_LARGE, UNSTEADY, UPSTREAM_BUSY, busy_page, error_page, malformed,
 };
 pub(crate) use files::content;
+pub(crate) use gate::{Admitted, FileRequest, FileRequestBuf, OUTSIDE, admit, admit_named, readmit};
 pub(crate) use response::{About, Extent, Response};
-pub(crate) use route::{Routed, leads_to_script, refusal_of_path, route};
+pub(crate) use route::Routed;
 pub(crate) use script::{ScriptFound, find_script, script_of};
 
 use crate::caches::{Content, NameEntry, Resolved, Version};
@@ -34,7 +33,6 @@ use crate::desk::Desk;
 use crate::jobs::Wanted;
 use crate::limits::TRIES_MAX;
 use crate::machine::Machine;
-use crate::rules::SiteId;
 
 /// A handler's decision on a request.
 #[derive(Debug)]
@@ -82,14 +80,6 @@ impl<F> Found<F> {
     }
 }
 
-/// A request for a path of a site.
-pub(crate) struct Asked<'a, 'b> {
-    pub(crate) request: &'a Request<'b>,
-    pub(crate) site: SiteId,
-    /// The decoded path; it begins with a slash.
-    pub(crate) path: &'a [u8],
-}
-
 /// The result of the handler for one kind of target.
 pub(crate) enum Handled<F> {
     Step(Step<F>),
@@ -99,42 +89,18 @@ pub(crate) enum Handled<F> {
     Closed,
 }
 
-/// Returns the refusal if the method is not served. This needs neither the site nor the body.
-pub(crate) fn refusal_of_method(request: &Request<'_>) -> Option<Refusal> {
-    match request.method {
-        Method::Get | Method::Head | Method::Options => None,
-        Method::Known => Some((Status::METHOD_NOT_ALLOWED, "This server answers GET, HEAD and OPTIONS.")),
-        Method::Unknown => Some((Status::NOT_IMPLEMENTED, "The method is not known here.")),
-    }
-}
-
-/// Whether a request has a body that must be read before the next request.
-pub(crate) fn has_body(request: &Request<'_>) -> bool {
-    !matches!(request.body, RequestBody::None | RequestBody::Length(0))
-}
-
-/// Answers a request whose method is served, or returns the job that it must wait for.
+/// Answers a request for a file, or returns the job that it must wait for.
 pub(crate) fn answer<M: Machine>(
     desk: &mut Desk<'_, M>,
-    request: &Request<'_>,
+    asked: &FileRequest<'_>,
     mut found: Found<M::File>,
 ) -> Step<M::File> {
-    if request.method == Method::Options {
-        return Step::Answer(Response::methods());
-    }
-    let Some(site) = desk.core.router.route(request.host) else {
-        return refuse(request, error_page::NO_SITE);
-    };
-    let path = match decode_path(request.path, desk.core.rules.sites[usize::from(site.0)].encoded_slash) {
-        Ok(path) => path,
-        Err(bad) => return refuse(request, (bad.status(), bad.reason())),
-    };
-    let asked = Asked { request, site, path: &path };
+    let request = asked.request;
     let mut reopen = false;
     loop {
         let (entry, opened) = match found.entry.take() {
             Some(entry) => (entry, true),
-            None => match look_up::look_up(desk, &asked, std::mem::take(&mut reopen)) {
+            None => match look_up::look_up(desk, asked, std::mem::take(&mut reopen)) {
                 look_up::LookUp::Known(entry) => (entry, false),
                 look_up::LookUp::Opened(entry) => (entry, true),
                 look_up::LookUp::Wait(wanted, stale) => {
@@ -146,9 +112,9 @@ pub(crate) fn answer<M: Machine>(
         let tries = found.tries;
         let looked = files::Looked { entry: &entry, held: found.held, tries, opened };
         let handled = match &entry.resolved {
-            Resolved::File(resource) => files::answer(desk, &asked, resource, looked),
-            Resolved::Listing(forms) => listing::answer(desk, &asked, forms, looked),
-            Resolved::Redirect => return Step::Answer(error_page::redirect(&asked)),
+            Resolved::File(resource) => files::answer(desk, asked, resource, looked),
+            Resolved::Listing(forms) => listing::answer(desk, asked, forms, looked),
+            Resolved::Redirect => return Step::Answer(error_page::redirect(asked)),
             Resolved::Script | Resolved::Missing => return refuse(request, error_page::NOT_FOUND),
             Resolved::Denied => return refuse(request, error_page::DENIED),
         };
@@ -156,7 +122,7 @@ pub(crate) fn answer<M: Machine>(
             Handled::Step(step) => return step,
             // The file was closed, but its stored siblings are still valid, so the entry is kept.
             Handled::Closed => reopen = true,
-            Handled::Stale => desk.core.caches.forget(site, &path, &entry),
+            Handled::Stale => desk.core.caches.forget(asked.site, &asked.path, &entry),
         }
         // The number of attempts is bounded, in case the file keeps changing.
         found = Found { tries: tries.saturating_add(1), ..Found::NOTHING };
@@ -167,13 +133,10 @@ pub(crate) fn answer<M: Machine>(
 }
 
 /// Forgets the entry for a path, because its file has changed.
-pub(crate) fn forget<M: Machine>(desk: &mut Desk<'_, M>, request: &Request<'_>) {
-    let Some(site) = desk.core.router.route(request.host) else { return };
-    let encoded_slash = desk.core.rules.sites[usize::from(site.0)].encoded_slash;
-    let Ok(path) = decode_path(request.path, encoded_slash) else { return };
-    let entry = desk.core.caches.names.get(site, &path).map(Arc::clone);
+pub(crate) fn forget<M: Machine>(desk: &mut Desk<'_, M>, asked: &FileRequest<'_>) {
+    let entry = desk.core.caches.names.get(asked.site, &asked.path).map(Arc::clone);
     if let Some(entry) = entry {
-        desk.core.caches.forget(site, &path, &entry);
+        desk.core.caches.forget(asked.site, &asked.path, &entry);
     }
 }
 

@@ -1,26 +1,43 @@
-//! Finds the route of a request: which of them an upstream answers. Called by the wires before they ask for a
-//! file.
+//! Finds the route of a path. Called by the [gate](super::gate).
 
-use flash_http::request::Request;
-use flash_http::target::{decode_path, has_dot_segment, is_hidden, is_plain, readings};
+use std::borrow::Cow;
 
-use super::error_page::{AMBIGUOUS_PATH, Refusal};
+use flash_http::forward::Inbound;
+use flash_http::target::{has_dot_segment, is_hidden, is_plain, readings};
+
 use crate::desk::Core;
-use crate::rules::{Route, RoutePaths, SiteId, SiteRules, has_extension};
+use crate::rules::{Route, RoutePaths, SiteId, SiteRules, UpstreamProtocol, has_extension};
 
 /// A request that an upstream answers.
 #[derive(Debug)]
-pub(crate) struct Routed {
+pub(crate) struct Routed<'r> {
+    pub(crate) inbound: Inbound<'r>,
     pub(crate) site: SiteId,
     /// The place of its route in the rules of the site.
-    pub(crate) route: usize,
+    pub(super) route: usize,
     /// The decoded path, an index file included.
-    path: Vec<u8>,
+    path: Cow<'r, [u8]>,
     /// Where the path of the script ends and `PATH_INFO` begins.
     script_bytes: usize,
+    /// Whether the spool takes the body before a server gets it.
+    pub(crate) gathers: bool,
 }
 
-impl Routed {
+/// The route of a path.
+pub(super) struct RoutePlace {
+    route: usize,
+    script_bytes: usize,
+    /// The path with the name of an index, if that is a script.
+    with_index: Option<Vec<u8>>,
+}
+
+impl<'r> Routed<'r> {
+    pub(super) fn new(inbound: Inbound<'r>, site: SiteId, path: Cow<'r, [u8]>, place: RoutePlace) -> Self {
+        let RoutePlace { route, script_bytes, with_index } = place;
+        let path = with_index.map_or(path, Cow::Owned);
+        Self { inbound, site, route, path, script_bytes, gathers: false }
+    }
+
     /// The decoded path of the script, for CGI; empty if the route's prefix is `/`.
     pub(crate) fn script(&self) -> &[u8] {
         &self.path[..self.script_bytes]
@@ -40,58 +57,45 @@ impl Routed {
 
     /// The rules of its route.
     pub(crate) fn rules<'c, F>(&self, core: &'c Core<F>) -> &'c Route {
-        &core.rules.sites[usize::from(self.site.0)].routes[self.route]
+        &core.rules.site(self.site).routes[self.route]
+    }
+
+    /// The protocol of its servers.
+    pub(crate) fn protocol<F>(&self, core: &Core<F>) -> UpstreamProtocol {
+        core.rules.upstreams[usize::from(self.rules(core).upstream.0)].protocol
     }
 }
 
-/// The route of a request; None if a file, or an error page, answers it.
-pub(crate) fn route<F>(core: &Core<F>, request: &Request<'_>) -> Option<Routed> {
-    // CONNECT asks for a tunnel to anywhere, and TRACE would show the fields that Flash adds.
-    let is_for_server = request.line.starts_with(b"CONNECT ") || request.line.starts_with(b"TRACE ");
-    if core.rules.upstreams.is_empty() || is_for_server || !request.path.starts_with(b"/") {
-        return None;
-    }
-    let site = core.router.route(request.host)?;
-    let rules = &core.rules.sites[usize::from(site.0)];
-    let mut path = decode_path(request.path, rules.encoded_slash).ok()?.into_owned();
-    let (route, script_bytes) = find_route(rules, &mut path)?;
-    Some(Routed { site, route, path, script_bytes })
+/// Whether a server could read a path of a route differently, and so find what belongs to another route. Flash resolves
+/// dot segments, joins slashes and decodes `%2F` before it chooses a route, but servers get the path as it was sent.
+pub(super) fn is_ambiguous(rules: &SiteRules, path: &[u8], route: usize) -> bool {
+    let is_same = |reading: Vec<u8>| find_route(rules, &reading).is_some_and(|place| place.route == route);
+    !is_plain(path) && (has_dot_segment(path) || !readings(path).all(is_same))
 }
 
-/// Why a request must not be passed on although it has a route: its server could read the path differently, and so find
-/// what belongs to another route. Flash resolves dot segments, joins slashes and decodes `%2F` before it chooses a route,
-/// but servers get the path as it was sent.
-pub(crate) fn refusal_of_path<F>(core: &Core<F>, path: &[u8], routed: &Routed) -> Option<Refusal> {
-    if is_plain(path) {
-        return None;
+/// The first route of a path, to which the name of an index is added if it is a script.
+pub(super) fn find_route(rules: &SiteRules, path: &[u8]) -> Option<RoutePlace> {
+    if let Some(place) = script_end(rules, path) {
+        return Some(place);
     }
-    let rules = &core.rules.sites[usize::from(routed.site.0)];
-    let is_refused = has_dot_segment(path)
-        || readings(path)
-            .any(|mut reading| find_route(rules, &mut reading).map(|(route, _)| route) != Some(routed.route));
-    is_refused.then_some(AMBIGUOUS_PATH)
+    let index =
+        rules.index.first().filter(|index| path.ends_with(b"/") && rules.is_script(index.as_bytes()))?;
+    let path = [path, index.as_bytes()].concat();
+    let place = script_end(rules, &path)?;
+    Some(RoutePlace { with_index: Some(path), ..place })
 }
 
-/// The first route of a path, to which the name of an index is added if it is a script, and where the path of the script
-/// ends.
-fn find_route(rules: &SiteRules, path: &mut Vec<u8>) -> Option<(usize, usize)> {
-    if let Some(index) = rules.index.first().filter(|_| path.ends_with(b"/"))
-        && rules.is_script(index.as_bytes())
-        && script_end(rules, path).is_none()
-    {
-        path.extend_from_slice(index.as_bytes());
-    }
-    script_end(rules, path)
-}
-
-/// The first route of a path, and where the path of its script ends.
-fn script_end(rules: &SiteRules, path: &[u8]) -> Option<(usize, usize)> {
-    let mut routes = rules.routes.iter().enumerate();
-    routes.find_map(|(number, route)| route.script_end(path).map(|end| (number, end)))
+/// The first route of a path as it is.
+fn script_end(rules: &SiteRules, path: &[u8]) -> Option<RoutePlace> {
+    let of_route = |(route, rules): (usize, &Route)| {
+        let script_bytes = rules.script_end(path)?;
+        Some(RoutePlace { route, script_bytes, with_index: None })
+    };
+    rules.routes.iter().enumerate().find_map(of_route)
 }
 
 /// Whether a decoded path leads to a file that belongs to a route by its extension, and so is never sent.
-pub(crate) fn leads_to_script(rules: &SiteRules, path: &[u8]) -> bool {
+pub(super) fn leads_to_script(rules: &SiteRules, path: &[u8]) -> bool {
     let is_index = path.ends_with(b"/") && rules.index.iter().any(|name| rules.is_script(name.as_bytes()));
     let has_script =
         |route: &Route| matches!(route.paths, RoutePaths::Extension(_)) && route.script_end(path).is_some();

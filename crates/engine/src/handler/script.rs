@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::Asked;
+use super::FileRequest;
 use super::error_page::{DENIED, NOT_FOUND, Refusal};
 use super::look_up::{LookUp, look_up};
 use crate::caches::{NameEntry, Resolved, Version};
@@ -22,7 +22,10 @@ pub(crate) enum ScriptFound<F> {
 }
 
 /// Looks up the path of a script.
-pub(crate) fn find_script<M: Machine>(desk: &mut Desk<'_, M>, asked: &Asked<'_, '_>) -> ScriptFound<M::File> {
+pub(crate) fn find_script<M: Machine>(
+    desk: &mut Desk<'_, M>,
+    asked: &FileRequest<'_>,
+) -> ScriptFound<M::File> {
     match look_up(desk, asked, false) {
         LookUp::Known(entry) | LookUp::Opened(entry) => script_of(&entry),
         // The server that runs it opens it again, so no request waits while a helper checks.

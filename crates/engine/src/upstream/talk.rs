@@ -102,7 +102,7 @@ impl Talk {
             UpstreamProtocol::FastCgi => {
                 write_params(out, |param| cgi_length(body, param));
                 end_params(out);
-                if matches!(body, Body::None | Body::Length(0)) {
+                if body.is_empty() {
                     write_stdin_end(out);
                 }
                 Framing::Records

@@ -36,15 +36,8 @@ pub(crate) enum Framing {
 
 impl Upload {
     /// The body that a request head announces.
-    ///
-    /// # Errors
-    /// It is longer than `bytes_max`.
-    pub(crate) fn new(body: Body, bytes_max: u64) -> Result<Self, BodyRefusal> {
-        match body {
-            Body::None | Body::Length(0) => Ok(Upload::Done),
-            Body::Length(bytes) if bytes > bytes_max => Err(TOO_LARGE),
-            Body::Length(_) | Body::Chunked => Ok(Upload::Coming(bytes_max)),
-        }
+    pub(crate) fn new(body: Body, bytes_max: u64) -> Self {
+        if body.is_empty() { Upload::Done } else { Upload::Coming(bytes_max) }
     }
 
     /// Takes data that the client has sent.

@@ -124,15 +124,14 @@ impl<S> Wires<S> {
         }
         self.admission.opened(client);
         let is_exempt = self.admission.is_exempt(peer.ip());
-        let key = self.connections.insert_with(|key| {
-            let opener = Opener { connection: key, client, is_exempt };
-            let wire = match protocol {
-                Protocol::H1 => Wire::H1(H1::new()),
-                #[cfg(feature = "test-wire")]
-                Protocol::Streams => Wire::Streams(Box::default()),
-            };
-            Connection { conn: Conn::new(socket, peer, opener), wire }
-        });
+        let key = self.connections.reserve();
+        let opener = Opener { connection: key, client, is_exempt };
+        let wire = match protocol {
+            Protocol::H1 => Wire::H1(H1::new()),
+            #[cfg(feature = "test-wire")]
+            Protocol::Streams => Wire::Streams(Box::default()),
+        };
+        self.connections.put_back(key, Connection { conn: Conn::new(socket, peer, opener), wire });
         turn.desk.core.egress.spend_connection();
         let counters = &mut turn.desk.core.counters;
         counters.accepted += 1;

@@ -7,7 +7,6 @@
 
 use std::collections::VecDeque;
 
-use flash_http::RequestBuf;
 use flash_http::answer::Answer;
 use flash_http::forward::Inbound;
 use flash_http::request::{Body, Head, Request, parse_head};
@@ -18,12 +17,12 @@ use super::h1::HEAD_LIMITS;
 use super::h1::head::write;
 use crate::body::Pulled;
 use crate::caches::Persistence;
-use crate::exchange::relay::{Advance, BodyPart, RelayClient, RelayOpening, advance, expire, leave, open};
+use crate::exchange::relay::{Advance, BodyPart, RelayClient, advance, expire, leave, open};
 use crate::exchange::{
-    Admission, CLIENT_LEFT, Exchange, Halt, Opening, Parked, Progress, Record, Relay, Sending, State, Turn,
-    Wake, admit, begin, proceed,
+    CLIENT_LEFT, Exchange, Halt, Opening, Parked, Progress, Record, Relay, Sending, State, Turn, Wake,
+    proceed,
 };
-use crate::handler::{Response, Step, error_page, route};
+use crate::handler::{Admitted, FileRequestBuf, Found, Response, Step, admit, answer, error_page};
 use crate::jobs::Waiter;
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
@@ -250,38 +249,27 @@ impl Streams {
         }
         turn.desk.core.counters.requests += 1;
         let record = Record::new(turn.desk.core, &request);
-        let step = if let Some(routed) = route(turn.desk.core, &request) {
-            let inbound = Inbound::of_head(&request, head, "http");
-            let opening = RelayOpening { inbound, routed, opener: conn.opener, peer: conn.peer };
-            if opening.ends_here(turn.desk.core) {
-                Step::Answer(Response::methods())
-            } else {
-                match open(turn, &opening, |machine| conn.local_address(machine)) {
-                    Ok(key) => {
-                        let lane = Lane { body: body.iter().copied().collect(), ..Lane::new(stream, key) };
-                        return self.lanes.push_back(lane);
+        let (file, response) =
+            match admit(turn.desk.core, &request, || Inbound::of_head(&request, head, "http")) {
+                Admitted::Refused(response) | Admitted::Answer(response) => (None, response),
+                Admitted::Route(routed) => {
+                    let (opener, peer) = (conn.opener, conn.peer);
+                    let key = open(turn, &routed, opener, peer, |machine| conn.local_address(machine));
+                    let lane = Lane { body: body.iter().copied().collect(), ..Lane::new(stream, key) };
+                    return self.lanes.push_back(lane);
+                }
+                Admitted::File(file) => match answer(&mut turn.desk, &file, Found::NOTHING) {
+                    Step::Answer(response) => (Some(FileRequestBuf::new(&file)), response),
+                    Step::Wait(wait) => {
+                        let opening = (conn.opener, record.clone());
+                        match turn.exchanges.open_waiting(&mut turn.desk, opening, &file, *wait) {
+                            Opening::Waits(key) => return self.lanes.push_back(Lane::new(stream, key)),
+                            Opening::Answer(response) => (None, response),
+                        }
                     }
-                    Err(refusal) => Step::Answer(error_page(&request, refusal)),
-                }
-            }
-        } else {
-            match admit(&request) {
-                Admission::Ready => begin(&mut turn.desk, &request),
-                Admission::Refused(response) => Step::Answer(response),
-                Admission::Reads => return frame(&mut self.out, stream, ABORT, &[]),
-            }
-        };
-        let (record, response) = match step {
-            Step::Answer(response) => (record, response),
-            Step::Wait(wait) => {
-                let opening = (conn.opener, record.clone());
-                match turn.exchanges.open_waiting(&mut turn.desk, opening, &request, *wait) {
-                    Opening::Waits(key) => return self.lanes.push_back(Lane::new(stream, key)),
-                    Opening::Answer(response) => (record, response),
-                }
-            }
-        };
-        let (state, answer) = self.answer(turn, stream, RequestBuf::new(&request), response);
+                },
+            };
+        let (state, answer) = self.answer(turn, stream, file, response);
         let key = turn.exchanges.insert(Exchange { opener: conn.opener, record, state });
         self.lanes.push_back(Lane { answer, ..Lane::new(stream, key) });
     }
@@ -291,7 +279,7 @@ impl Streams {
         &mut self,
         turn: &mut Turn<'_, M>,
         stream: u16,
-        request: RequestBuf,
+        file: Option<FileRequestBuf>,
         response: Response<M::File>,
     ) -> (State<M::File>, Option<(Status, u64)>) {
         let Response { status, about, length, body, tries, .. } = response;
@@ -299,7 +287,7 @@ impl Streams {
         let form = (&turn.desk.core.clock.date, 1);
         write(turn.head, form, (status, length), &about, Persistence::Persists);
         frame(&mut self.out, stream, HEAD, turn.head);
-        (State::Sending(Sending::new(body, request, tries)), Some((status, 0)))
+        (State::Sending(Sending::new(body, file, tries)), Some((status, 0)))
     }
 
     /// Makes a frame for the next lane that is not blocked. Returns false if all are blocked.
@@ -335,8 +323,8 @@ impl Streams {
         let (state, step) = match state {
             State::Woken(parked, wake) => match proceed(&mut turn.desk, waiter, parked, wake) {
                 Progress::Waits(state) => (state, Framed::Blocked),
-                Progress::Answer(request, response) => {
-                    let (state, answer) = self.answer(turn, lane.stream, request, response);
+                Progress::Answer(file, response) => {
+                    let (state, answer) = self.answer(turn, lane.stream, Some(file), response);
                     lane.answer = answer;
                     (state, Framed::Progress)
                 }
@@ -395,7 +383,7 @@ impl Streams {
         match advanced {
             Advance::Refused(refusal) => {
                 let page = error_page(&relay.request.request(), refusal);
-                let (state, answer) = self.answer(turn, lane.stream, relay.request, page);
+                let (state, answer) = self.answer(turn, lane.stream, None, page);
                 lane.answer = answer;
                 Ok((state, Framed::Progress))
             }

@@ -125,6 +125,21 @@ fn asked(world: &mut World, paths: &[&str]) -> Client {
 }
 
 #[test]
+fn a_head_is_known_only_if_its_bytes_alone_admit_it() {
+    let mut world = world(ALL, true);
+    let client = asked(&mut world, &["/a.html"]);
+    for (fields, known) in [("", 2), ("Content-Length: 0\r\n", 0)] {
+        let before = world.engine.counters().known_hits;
+        for _ in 0..3 {
+            client.send(request("GET", "/a.html", fields));
+            world.run();
+            assert_eq!(client.take_one().status, 200);
+        }
+        assert_eq!(world.engine.counters().known_hits - before, known, "{fields}");
+    }
+}
+
+#[test]
 fn with_all_optimizations_a_hit_makes_no_file_calls() {
     let mut world = world(ALL, true);
     let client = asked(&mut world, &["/a.html"]);

@@ -102,6 +102,14 @@ pub enum Body {
     Chunked,
 }
 
+impl Body {
+    /// Whether no byte of a body follows the head.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        matches!(self, Body::None | Body::Length(0))
+    }
+}
+
 /// A request head. All fields borrow the connection's bytes; only repeated list fields are copied.
 #[derive(Clone, Debug)]
 pub struct Request<'b> {

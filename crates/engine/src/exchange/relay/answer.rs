@@ -1,13 +1,12 @@
 //! The answer of an upstream on its way to the client. The [spool](crate::spool) takes the bytes that the client does not
 //! take at once, so that a slow reader keeps no server busy. Called by [`pump`](super::pump).
 
-use flash_http::RequestBuf;
 use flash_http::answer::{Answer, HandBack};
-use flash_http::target::{decode_path, encode_path};
+use flash_http::target::encode_path;
 
 use super::{Advance, Relay, RelayClient, RelayReply};
 use crate::exchange::Turn;
-use crate::handler::leads_to_script;
+use crate::handler::{FileRequestBuf, OUTSIDE, admit_named};
 use crate::limits::RECEIVE_BYTES;
 use crate::machine::Machine;
 use crate::slab::HeldKey;
@@ -15,33 +14,25 @@ use crate::spool::{SpoolFull, Supply};
 use crate::transport::Gone;
 use crate::upstream::TalkFailure;
 
-const SCRIPT: TalkFailure = TalkFailure("The answer names a script instead of a file");
-const OUTSIDE: TalkFailure = TalkFailure("The answer names a file outside the site's root");
-
 /// The same request for a file that the upstream names.
 pub(super) fn hand_over<M: Machine>(
     turn: &Turn<'_, M>,
     relay: &Relay,
     hand_back: &HandBack,
-) -> Result<RequestBuf, TalkFailure> {
-    let site = &turn.desk.core.rules.sites[usize::from(relay.site.0)];
+) -> Result<FileRequestBuf, TalkFailure> {
+    let core = &*turn.desk.core;
     let path = match hand_back {
         HandBack::Path(path) => path.clone(),
         HandBack::File(file) => {
-            let root = site.root.as_os_str().as_encoded_bytes();
+            let root = core.rules.site(relay.site).root.as_os_str().as_encoded_bytes();
             let root = root.strip_suffix(b"/").unwrap_or(root);
             let beneath = file.strip_prefix(root).filter(|rest| rest.starts_with(b"/"));
-            let beneath = beneath.ok_or(OUTSIDE)?;
-            encode_path(beneath).into_bytes()
+            encode_path(beneath.ok_or(TalkFailure(OUTSIDE))?).into_bytes()
         }
     };
-    let decoded = decode_path(&path, site.encoded_slash).map_err(|_| OUTSIDE)?;
-    if leads_to_script(site, &decoded) {
-        return Err(SCRIPT);
-    }
     // If the body was not read, its rest follows on the connection.
     let persists = !relay.talk.wants_body();
-    Ok(relay.request.for_path(&path, persists))
+    admit_named(core, relay.site, relay.request.for_path(&path, persists)).map_err(TalkFailure)
 }
 
 /// Begins the answer to the client.

@@ -19,12 +19,12 @@ use flash_http::answer::{Answer, AnswerBody};
 use flash_http::request::{Method, Request};
 use flash_http::response::Status;
 
-pub(crate) use open::{RelayOpening, open};
+pub(crate) use open::open;
 pub(crate) use pump::{advance, expire, leave};
 
 use super::{Opener, Turn};
 use crate::caches::NameEntry;
-use crate::handler::Refusal;
+use crate::handler::{FileRequestBuf, Refusal};
 use crate::limits::TRIES_MAX;
 use crate::machine::{JobId, Machine};
 use crate::rules::{SiteId, UpstreamId};
@@ -94,7 +94,7 @@ pub(crate) enum Advance {
     Cut,
     Refused(Refusal),
     /// The upstream wants this request to be answered with a file.
-    HandBack(Box<RequestBuf>),
+    HandBack(Box<FileRequestBuf>),
 }
 
 /// Why a step could not be made.

@@ -1,9 +1,12 @@
 //! Looks for the script of a request before a server is asked to run it: only a file beneath the root is run. Called by
 //! [`pump`](super::pump).
 
+use std::borrow::Cow;
+
 use super::{Advance, Awaits, Relay, ScriptSearch};
+use crate::caches::Pass;
 use crate::exchange::Turn;
-use crate::handler::{Asked, BUSY, ScriptFound, find_script, script_of};
+use crate::handler::{BUSY, FileRequest, ScriptFound, find_script, script_of};
 use crate::jobs::Waiter;
 use crate::machine::Machine;
 
@@ -18,7 +21,9 @@ pub(super) fn seek_script<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay)
         ScriptSearch::Found(entry) => script_of(entry),
         ScriptSearch::Wanted(path) => {
             let request = relay.request.request();
-            find_script(&mut turn.desk, &Asked { request: &request, site: relay.site, path })
+            let (site, path) = (relay.site, Cow::Borrowed(&path[..]));
+            let asked = FileRequest { request: &request, site, path, pass: Pass::Once };
+            find_script(&mut turn.desk, &asked)
         }
     };
     match found {

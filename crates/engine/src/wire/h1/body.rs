@@ -1,13 +1,12 @@
 //! Reads request bodies in the framing of HTTP/1: for a server that answers the request, or only because the next request
 //! follows them on the connection. Called by [`h1`](super) and [`relay`](super::relay).
 
-use flash_http::RequestBuf;
 use flash_http::body::Chunked;
 use flash_http::request::{Body, Request};
 
 use super::send::Answering;
 use super::{Flow, H1, Phase};
-use crate::exchange::{Exchange, Record, State, Turn};
+use crate::exchange::{AfterBody, Exchange, Record, State, Turn};
 use crate::handler::{REQUEST_LATE, Refusal, TOO_LARGE, malformed};
 use crate::limits::REQUEST_BODY_BYTES_MAX;
 use crate::machine::Machine;
@@ -84,18 +83,19 @@ pub(super) struct Discarded {
 }
 
 impl H1 {
-    /// Starts to read a request body, because the next request follows it.
+    /// Starts to read a body that has no meaning, because the next request follows it.
     pub(super) fn begin_body<M: Machine>(
         &mut self,
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
         request: &Request<'_>,
+        after: AfterBody<M::File>,
     ) -> Flow {
         if request.expect_continue && send_continue(conn, turn).is_err() {
             return Flow::Over(Verdict::Close);
         }
         let record = Record::new(turn.desk.core, request);
-        let state = State::Reading(RequestBuf::new(request));
+        let state = State::Reading(after);
         let key = turn.exchanges.insert(Exchange { opener: conn.opener, record, state });
         let discarded = Discarded { reader: BodyReader::new(request.body), read_bytes: 0 };
         self.phase = Phase::Reading(key, Box::new(discarded));
@@ -140,10 +140,10 @@ impl H1 {
     ) -> Flow {
         self.lent = Some(key);
         let Exchange { record, state, .. } = turn.exchanges.lend(key);
-        let State::Reading(request) = state else {
+        let State::Reading(after) = state else {
             unreachable!("the Reading phase has an exchange in the Reading state")
         };
-        let answering = Answering::kept(key, record, request, turn).closing();
+        let answering = Answering::kept(key, record, &after.request(), turn).closing();
         self.reply(conn, turn, answering, malformed(refusal))
     }
 }

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use flash_http::request::Body as RequestFraming;
 use flash_http::response::Status;
 
 use super::send::{Answering, FirstSend, RequestPlace, at_once};
@@ -13,7 +12,7 @@ use crate::body::Source;
 use crate::caches::{HeadHash, KnownReply, Persistence, ReplyForm};
 use crate::desk::{Ended, note_end};
 use crate::exchange::Turn;
-use crate::handler::{About, Response};
+use crate::handler::{About, FileRequest, Response, readmit};
 use crate::machine::Machine;
 use crate::wire::conn::Conn;
 
@@ -29,19 +28,20 @@ impl H1 {
     pub(super) fn remember<M: Machine>(
         &self,
         turn: &mut Turn<'_, M>,
-        answering: &Answering<'_, '_>,
+        answering: &Answering<'_>,
         response: &Response<M::File>,
         (hash, head): (HeadHash, &[u8]),
     ) {
-        let RequestPlace::Fresh(request) = answering.asked else { return };
+        let RequestPlace::File(FileRequest { request, pass, .. }) = answering.asked else { return };
         let Some((entry, form)) = &response.repeats else { return };
         let (About::File(version, _) | About::NotModified(version)) = &response.about else { return };
-        if turn.draining || request.body != RequestFraming::None {
+        if turn.draining {
             return;
         }
         let core = &mut *turn.desk.core;
         let (entry, version) = (Arc::clone(entry), Arc::clone(version));
-        let reply = KnownReply { entry, version, form: *form, persistence: answering.persistence };
+        let reply =
+            KnownReply { pass: *pass, entry, version, form: *form, persistence: answering.persistence };
         let format = core.rules.log_format;
         core.caches.known.put(hash, head, reply, || LogText::new(format, LogFields::of(request)));
     }
@@ -57,7 +57,9 @@ impl H1 {
         let core = &mut *turn.desk.core;
         let (hash, known) = core.caches.known.get(head);
         let fresh = known.filter(|known| {
-            known.reply.entry.is_fresh(core.clock.ms(), core.rules.freshness_ms) && !turn.draining
+            readmit(known.reply.pass)
+                && known.reply.entry.is_fresh(core.clock.ms(), core.rules.freshness_ms)
+                && !turn.draining
         });
         let Some(known) = fresh else {
             core.counters.known_misses += 1;

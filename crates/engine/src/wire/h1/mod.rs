@@ -8,14 +8,17 @@ mod known;
 mod relay;
 mod send;
 
+use flash_http::RequestBuf;
+use flash_http::forward::Inbound;
 use flash_http::request::{Head, HeadLimits, Request, first_line, head_end, parse_head};
 
 use crate::caches::HeadHash;
 use crate::exchange::{
-    Admission, CLIENT_LEFT, Exchange, Opening, Parked, Progress, Record, State, Wake, admit, begin, proceed,
+    AfterBody, Blamed, CLIENT_LEFT, Exchange, Opening, Parked, Progress, Record, State, Turn, Wake, proceed,
 };
-use crate::exchange::{Blamed, Turn};
-use crate::handler::{EXHAUSTED, REQUEST_LATE, Refusal, Step, malformed, route};
+use crate::handler::{
+    Admitted, EXHAUSTED, FileRequestBuf, Found, REQUEST_LATE, Refusal, Step, admit, answer, malformed,
+};
 use crate::jobs::Waiter;
 use crate::limits::{FIELDS_MAX, HEAD_BYTES_MAX, LINGER_BYTES_MAX, LINGER_MS, TARGET_BYTES_MAX};
 use crate::machine::Machine;
@@ -274,31 +277,36 @@ impl H1 {
         (hash, head): (HeadHash, &[u8]),
     ) -> Flow {
         turn.desk.core.counters.requests += 1;
-        if let Some(routed) = route(turn.desk.core, request) {
-            return self.begin_relay(conn, turn, (request, head), routed);
-        }
-        match admit(request) {
-            Admission::Ready => {}
-            Admission::Reads => return self.begin_body(conn, turn, request),
-            Admission::Refused(response) => {
+        let has_body = !request.body.is_empty();
+        let file = match admit(turn.desk.core, request, || Inbound::of_head(request, head, "http")) {
+            Admitted::Route(routed) => return self.begin_relay(conn, turn, &routed),
+            Admitted::Answer(response) if has_body => {
+                let after = AfterBody::Answer(RequestBuf::new(request), response);
+                return self.begin_body(conn, turn, request, after);
+            }
+            Admitted::Refused(response) | Admitted::Answer(response) => {
                 let answering = Answering::fresh(request, turn);
                 return self.reply(conn, turn, answering, response);
             }
-        }
-        match begin(&mut turn.desk, request) {
+            Admitted::File(file) if has_body => {
+                let after = AfterBody::File(FileRequestBuf::new(&file));
+                return self.begin_body(conn, turn, request, after);
+            }
+            Admitted::File(file) => file,
+        };
+        match answer(&mut turn.desk, &file, Found::NOTHING) {
             Step::Answer(response) => {
-                let answering = Answering::fresh(request, turn);
+                let answering = Answering::of_file(&file, turn);
                 self.remember(turn, &answering, &response, (hash, head));
                 self.reply(conn, turn, answering, response)
             }
             Step::Wait(wait) => {
                 let record = Record::new(turn.desk.core, request);
-                let opened =
-                    turn.exchanges.open_waiting(&mut turn.desk, (conn.opener, record), request, *wait);
+                let opened = turn.exchanges.open_waiting(&mut turn.desk, (conn.opener, record), &file, *wait);
                 match opened {
                     Opening::Waits(key) => self.pend(conn, key),
                     Opening::Answer(response) => {
-                        let answering = Answering::fresh(request, turn);
+                        let answering = Answering::of_file(&file, turn);
                         self.reply(conn, turn, answering, response)
                     }
                 }
@@ -324,7 +332,11 @@ impl H1 {
         self.lent = Some(key);
         let Exchange { opener, record, state } = turn.exchanges.lend(key);
         let (parked, wake) = match state {
-            State::Reading(request) => (Parked::new(request), Wake::LookAgain),
+            State::Reading(AfterBody::File(file)) => (Parked::new(file), Wake::LookAgain),
+            State::Reading(AfterBody::Answer(request, response)) => {
+                let answering = Answering::kept(key, record, &request.request(), turn);
+                return self.reply(conn, turn, answering, response);
+            }
             State::Woken(parked, wake) => (parked, wake),
             state => {
                 turn.exchanges.put_back(key, Exchange { opener, record, state });
@@ -332,15 +344,15 @@ impl H1 {
                 return Flow::Over(Verdict::Blocked);
             }
         };
-        *turn.blamed = Blamed::Line(parked.request.request().line.to_vec());
+        *turn.blamed = Blamed::Line(parked.file.request().line.to_vec());
         let waiter = Waiter { exchange: key, client: opener.client };
         match proceed(&mut turn.desk, waiter, parked, wake) {
             Progress::Waits(state) => {
                 turn.exchanges.put_back(key, Exchange { opener, record, state });
                 self.pend(conn, key)
             }
-            Progress::Answer(request, response) => {
-                let answering = Answering::kept(key, record, request, turn);
+            Progress::Answer(file, response) => {
+                let answering = Answering::kept_file(key, record, file, turn);
                 self.reply(conn, turn, answering, response)
             }
         }

@@ -2,18 +2,15 @@
 //! answers; [`relay`](crate::exchange::relay) decides everything else. Called by [`h1`](super).
 
 use flash_http::answer::{Answer, AnswerBody};
-use flash_http::forward::Inbound;
 use flash_http::request::{Request, Version};
 
 use super::body::{BodyReader, keep, receive, send_continue};
 use super::head::write_relayed;
 use super::send::Answering;
 use super::{Flow, H1, Phase};
-use crate::exchange::relay::{
-    Advance, Awaits, BodyPart, RelayClient, RelayOpening, advance, expire, leave, open,
-};
+use crate::exchange::relay::{Advance, Awaits, BodyPart, RelayClient, advance, expire, leave, open};
 use crate::exchange::{Blamed, CLIENT_LEFT, Exchange, Parked, Record, Relay, State, Turn, Wake};
-use crate::handler::{Response, Routed, error_page, has_body};
+use crate::handler::{Routed, error_page};
 use crate::limits::PASSED_ON_BYTES;
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
@@ -180,32 +177,18 @@ impl<M: Machine> RelayClient<M> for H1Client<'_, M::Socket> {
 }
 
 impl H1 {
-    /// Begins a request that an upstream answers. `head` are its bytes.
+    /// Begins a request that an upstream answers.
     pub(super) fn begin_relay<M: Machine>(
         &mut self,
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
-        (request, head): (&Request<'_>, &[u8]),
-        routed: Routed,
+        routed: &Routed<'_>,
     ) -> Flow {
-        let inbound = Inbound::of_head(request, head, "http");
-        let opening = RelayOpening { inbound, routed, opener: conn.opener, peer: conn.peer };
-        if opening.ends_here(turn.desk.core) {
-            let answering = Answering::fresh(request, turn);
-            let answering = if has_body(request) { answering.closing() } else { answering };
-            return self.reply(conn, turn, answering, Response::methods());
-        }
-        match open(turn, &opening, |machine| conn.local_address(machine)) {
-            Ok(key) => {
-                conn.await_server();
-                self.phase = Phase::Relaying(key, Box::new(RelayFrames::new(request)));
-                Flow::Again
-            }
-            Err(refusal) => {
-                let answering = Answering::fresh(request, turn);
-                self.reply(conn, turn, answering, error_page(request, refusal))
-            }
-        }
+        let (opener, peer) = (conn.opener, conn.peer);
+        let key = open(turn, routed, opener, peer, |machine| conn.local_address(machine));
+        conn.await_server();
+        self.phase = Phase::Relaying(key, Box::new(RelayFrames::new(routed.inbound.request)));
+        Flow::Again
     }
 
     /// Continues a request that an upstream answers.
@@ -276,8 +259,9 @@ impl H1 {
         conn.pace = None;
         match advanced {
             Advance::Refused(refusal) => {
-                let page = error_page(&relay.request.request(), refusal);
-                let answering = Answering::kept(key, record, relay.request, turn);
+                let request = relay.request.request();
+                let page = error_page(&request, refusal);
+                let answering = Answering::kept(key, record, &request, turn);
                 let answering = if frames.body.is_over() { answering } else { answering.closing() };
                 self.reply(conn, turn, answering, page)
             }

@@ -1,7 +1,6 @@
 //! Turns responses into bytes: answers that fit in one send, and answers that an exchange sends piece by
 //! piece, a bounded amount per turn. Called by [`h1`](super).
 
-use flash_http::RequestBuf;
 use flash_http::request::Request;
 use flash_http::response::Status;
 
@@ -13,7 +12,7 @@ use crate::caches::Persistence;
 use crate::desk::Ended;
 use crate::exchange::{Blamed, Turn};
 use crate::exchange::{Exchange, Halt, Record, Sending, State};
-use crate::handler::{About, Extent, Response, has_body};
+use crate::handler::{About, Extent, FileRequest, FileRequestBuf, Response};
 use crate::jobs::Waiter;
 use crate::limits::{SEND_BYTES_PER_TURN_MAX, TRIES_MAX};
 use crate::machine::{FileSent, Machine};
@@ -22,22 +21,24 @@ use crate::transport::Gone;
 use crate::wire::conn::{Conn, Verdict};
 
 /// A request that is being answered.
-pub(super) struct Answering<'r, 'b> {
+pub(super) struct Answering<'r> {
     pub(super) persistence: Persistence,
-    pub(super) asked: RequestPlace<'r, 'b>,
+    pub(super) asked: RequestPlace<'r>,
     pub(super) started_ms: u64,
 }
 
 /// Where the request that is being answered is stored.
-pub(super) enum RequestPlace<'r, 'b> {
+pub(super) enum RequestPlace<'r> {
     /// In the receive buffer.
-    Fresh(&'r Request<'b>),
+    Fresh(&'r Request<'r>),
+    /// In the receive buffer, and a file answers it.
+    File(&'r FileRequest<'r>),
     /// Nowhere: the input was not a valid request, and this is its first line.
     Line(&'r [u8]),
     /// Nowhere: it was known by its bytes.
     Known(Option<LogText>),
-    /// In an exchange, which is lent.
-    Exchange(ExchangeKey, Option<LogText>, Box<RequestBuf>),
+    /// In an exchange, which is lent; with the request if a file answers it.
+    Exchange(ExchangeKey, Option<LogText>, Option<Box<FileRequestBuf>>),
 }
 
 /// An answer under way: the rest of its head, and the bytes sent so far.
@@ -58,10 +59,10 @@ impl Outgoing {
     }
 }
 
-impl<'r, 'b> Answering<'r, 'b> {
+impl<'r> Answering<'r> {
     /// For a request in the receive buffer. If its body was not read, it is the last request.
-    pub(super) fn fresh<M: Machine>(request: &'r Request<'b>, turn: &Turn<'_, M>) -> Self {
-        let ends = turn.draining || has_body(request);
+    pub(super) fn fresh<M: Machine>(request: &'r Request<'r>, turn: &Turn<'_, M>) -> Self {
+        let ends = turn.draining || !request.body.is_empty();
         Self {
             persistence: persistence(request, ends),
             asked: RequestPlace::Fresh(request),
@@ -75,16 +76,33 @@ impl<'r, 'b> Answering<'r, 'b> {
         Self { persistence: Persistence::Closes, asked: RequestPlace::Line(line), started_ms }
     }
 
+    /// For a request in the receive buffer that a file answers.
+    pub(super) fn of_file<M: Machine>(file: &'r FileRequest<'r>, turn: &Turn<'_, M>) -> Self {
+        Self { asked: RequestPlace::File(file), ..Self::fresh(file.request, turn) }
+    }
+
     /// For a request that an exchange has kept.
     pub(super) fn kept<M: Machine>(
         key: ExchangeKey,
         record: Record,
-        request: RequestBuf,
+        request: &Request<'_>,
         turn: &Turn<'_, M>,
     ) -> Self {
-        let persistence = persistence(&request.request(), turn.draining);
         let Record { log, started_ms } = record;
-        Self { persistence, asked: RequestPlace::Exchange(key, log, Box::new(request)), started_ms }
+        let persistence = persistence(request, turn.draining);
+        Self { persistence, asked: RequestPlace::Exchange(key, log, None), started_ms }
+    }
+
+    /// For a request that an exchange has kept and a file answers.
+    pub(super) fn kept_file<M: Machine>(
+        key: ExchangeKey,
+        record: Record,
+        file: FileRequestBuf,
+        turn: &Turn<'_, M>,
+    ) -> Self {
+        let Record { log, started_ms } = record;
+        let persistence = persistence(&file.request(), turn.draining);
+        Self { persistence, asked: RequestPlace::Exchange(key, log, Some(Box::new(file))), started_ms }
     }
 
     /// Marks the answer as the last one of its connection.
@@ -97,7 +115,9 @@ impl<'r, 'b> Answering<'r, 'b> {
             return None;
         }
         match &self.asked {
-            RequestPlace::Fresh(request) => Some(LogSource::Fields(LogFields::of(request))),
+            RequestPlace::Fresh(request) | RequestPlace::File(FileRequest { request, .. }) => {
+                Some(LogSource::Fields(LogFields::of(request)))
+            }
             RequestPlace::Line(line) => Some(LogSource::Fields(LogFields::of_line(line))),
             RequestPlace::Known(log) | RequestPlace::Exchange(_, log, _) => log.as_ref().map(LogSource::Text),
         }
@@ -120,7 +140,7 @@ impl H1 {
         &mut self,
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
-        answering: Answering<'_, '_>,
+        answering: Answering<'_>,
         response: Response<M::File>,
     ) -> Flow {
         conn.follow_schedule(&mut turn.desk, response.body.len());
@@ -137,7 +157,7 @@ impl H1 {
         &mut self,
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
-        answering: Answering<'_, '_>,
+        answering: Answering<'_>,
         (first, mut response): (FirstSend, Response<M::File>),
     ) -> Flow {
         let Ok(sent) = first.sent else {
@@ -172,7 +192,7 @@ impl H1 {
         &mut self,
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
-        answering: &Answering<'_, '_>,
+        answering: &Answering<'_>,
         (status, body_bytes, whole): (Status, u64, bool),
     ) -> Flow {
         let source = answering.log_source(turn);
@@ -214,34 +234,31 @@ impl H1 {
         &mut self,
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
-        answering: Answering<'_, '_>,
+        answering: Answering<'_>,
         (outgoing, response): (Outgoing, Response<M::File>),
     ) -> Flow {
         let Response { body, tries, .. } = response;
         let started_ms = answering.started_ms;
         let format = turn.desk.core.rules.log_format;
         let opener = conn.opener;
-        let record = |log| Record { log, started_ms };
-        let key = match answering.asked {
-            RequestPlace::Exchange(key, log, request) => {
-                let state = State::Sending(Sending::new(body, *request, tries));
-                turn.exchanges.put_back(key, Exchange { opener, record: record(log), state });
+        let text = |fields| LogText::new(format, fields);
+        let (kept, log, file) = match answering.asked {
+            RequestPlace::Exchange(key, log, file) => (Some(key), log, file.map(|file| *file)),
+            RequestPlace::Fresh(request) => (None, text(LogFields::of(request)), None),
+            RequestPlace::File(file) => {
+                (None, text(LogFields::of(file.request)), Some(FileRequestBuf::new(file)))
+            }
+            RequestPlace::Line(line) => (None, text(LogFields::of_line(line)), None),
+            RequestPlace::Known(log) => (None, log, None),
+        };
+        let state = State::Sending(Sending::new(body, file, tries));
+        let exchange = Exchange { opener, record: Record { log, started_ms }, state };
+        let key = match kept {
+            Some(key) => {
+                turn.exchanges.put_back(key, exchange);
                 key
             }
-            RequestPlace::Fresh(request) => {
-                let state = State::Sending(Sending::new(body, RequestBuf::new(request), tries));
-                let record = record(LogText::new(format, LogFields::of(request)));
-                turn.exchanges.insert(Exchange { opener, record, state })
-            }
-            RequestPlace::Line(line) => {
-                let record = record(LogText::new(format, LogFields::of_line(line)));
-                let state = State::Sending(Sending::page(body));
-                turn.exchanges.insert(Exchange { opener, record, state })
-            }
-            RequestPlace::Known(log) => {
-                let state = State::Sending(Sending::page(body));
-                turn.exchanges.insert(Exchange { opener, record: record(log), state })
-            }
+            None => turn.exchanges.insert(exchange),
         };
         self.phase = Phase::Sending(key, Box::new(outgoing));
         Flow::Again

@@ -1,0 +1,172 @@
+//! The gate: decides on a request before anything looks for its answer. A wire asks once for each request, as soon as the
+//! head is complete, and gets one value ([`Admitted`]): an answer, a request for a file, or one for an upstream.
+//!
+//! [`admit`] applies all rules for requests, in this order: the site, the path (decoded here and nowhere else), the route,
+//! and then the rules of files or of the route. Rules to come have their place between them: authentication and limits of
+//! rate after the path is known, redirects before the route. HTTP/1 answers repeated requests by the bytes of their heads
+//! ([`caches::KnownRequests`](crate::caches::KnownRequests)); such a head keeps the [`Pass`] from the gate, and
+//! [`readmit`] decides whether it still counts.
+
+use std::borrow::Cow;
+
+use flash_http::RequestBuf;
+use flash_http::forward::Inbound;
+use flash_http::request::{Body as RequestBody, Method, Request};
+use flash_http::response::Status;
+use flash_http::target::decode_path;
+
+use super::Response;
+use super::error_page::{AMBIGUOUS_PATH, LENGTH_REQUIRED, NO_SITE, Refusal, TOO_LARGE, error_page};
+use super::route::{Routed, find_route, is_ambiguous, leads_to_script};
+use crate::caches::Pass;
+use crate::desk::Core;
+use crate::limits::{RECEIVE_BYTES, REQUEST_BODY_BYTES_MAX};
+use crate::rules::{SiteId, UpstreamProtocol};
+
+/// The decision of the gate.
+pub(crate) enum Admitted<'r, F> {
+    /// The request is refused, whatever its body.
+    Refused(Response<F>),
+    /// The gate answers. A body has no meaning (RFC 9110, section 9.3.1); a wire whose next request follows it reads it
+    /// first.
+    Answer(Response<F>),
+    /// A file or a listing answers. The same is true of the body.
+    File(FileRequest<'r>),
+    /// An upstream answers.
+    Route(Routed<'r>),
+}
+
+/// A request for a file of a site.
+#[derive(Debug)]
+pub(crate) struct FileRequest<'r> {
+    pub(crate) request: &'r Request<'r>,
+    pub(crate) site: SiteId,
+    /// The decoded path; it begins with a slash.
+    pub(crate) path: Cow<'r, [u8]>,
+    pub(crate) pass: Pass,
+}
+
+/// A [`FileRequest`] that owns its bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct FileRequestBuf {
+    request: RequestBuf,
+    pub(crate) site: SiteId,
+    pub(crate) path: Box<[u8]>,
+}
+
+impl FileRequestBuf {
+    /// Copies a request.
+    pub(crate) fn new(file: &FileRequest<'_>) -> Self {
+        let FileRequest { request, site, path, .. } = file;
+        Self { request: RequestBuf::new(request), site: *site, path: path.as_ref().into() }
+    }
+
+    pub(crate) fn request(&self) -> Request<'_> {
+        self.request.request()
+    }
+
+    /// The request for the file, which borrows this buffer and what [`FileRequestBuf::request`] has returned.
+    pub(crate) fn lent<'r>(&'r self, request: &'r Request<'r>) -> FileRequest<'r> {
+        FileRequest { request, site: self.site, path: Cow::Borrowed(&self.path), pass: Pass::Once }
+    }
+}
+
+/// Why a server cannot have a file sent: it lies elsewhere.
+pub(crate) const OUTSIDE: &str = "The answer names a file outside the site's root";
+
+/// Decides on a request. `inbound` returns all its fields, which only an upstream needs.
+#[inline]
+pub(crate) fn admit<'r, F>(
+    core: &Core<F>,
+    request: &'r Request<'r>,
+    inbound: impl FnOnce() -> Inbound<'r>,
+) -> Admitted<'r, F> {
+    let site = core.router.route(request.host);
+    let path = site.map(|site| (site, decode_path(request.path, core.rules.site(site).encoded_slash)));
+    // CONNECT asks for a tunnel to anywhere, and TRACE would show the fields that Flash adds.
+    let is_for_server = request.line.starts_with(b"CONNECT ") || request.line.starts_with(b"TRACE ");
+    if let Some((site, Ok(path))) = &path
+        && !is_for_server
+        && let Some(place) = find_route(core.rules.site(*site), path)
+    {
+        return admit_route(core, Routed::new(inbound(), *site, path.clone(), place));
+    }
+    let refused = |refusal| Admitted::Refused(error_page(request, refusal));
+    match (request.method, request.body) {
+        (Method::Known, _) => {
+            refused((Status::METHOD_NOT_ALLOWED, "This server answers GET, HEAD and OPTIONS."))
+        }
+        (Method::Unknown, _) => refused((Status::NOT_IMPLEMENTED, "The method is not known here.")),
+        (_, RequestBody::Length(bytes)) if bytes > REQUEST_BODY_BYTES_MAX => refused(TOO_LARGE),
+        (Method::Options, _) => Admitted::Answer(Response::methods()),
+        (Method::Get | Method::Head, body) => match path {
+            Some((site, Ok(path))) => {
+                let pass = if body == RequestBody::None { Pass::SameHead } else { Pass::Once };
+                Admitted::File(FileRequest { request, site, path, pass })
+            }
+            Some((_, Err(bad))) => Admitted::Answer(error_page(request, (bad.status(), bad.reason()))),
+            None => Admitted::Answer(error_page(request, NO_SITE)),
+        },
+    }
+}
+
+/// Whether the same head as that of an earlier request is admitted without being parsed. A limit of rate would count here.
+#[inline]
+pub(crate) fn readmit(pass: Pass) -> bool {
+    pass == Pass::SameHead
+}
+
+/// Decides on a request that has a route.
+fn admit_route<'r, F>(core: &Core<F>, mut routed: Routed<'r>) -> Admitted<'r, F> {
+    let protocol = routed.protocol(core);
+    let request = routed.inbound.request;
+    // It must not be forwarded any further (RFC 9110, section 7.6.2). An application of FastCGI is a part of this server.
+    if protocol == UpstreamProtocol::Http && routed.inbound.max_forwards() == Some(0) {
+        return Admitted::Refused(Response::methods());
+    }
+    match gathers_body(core, &routed) {
+        Ok(gathers) => {
+            routed.gathers = gathers;
+            Admitted::Route(routed)
+        }
+        Err(refusal) => Admitted::Refused(error_page(request, refusal)),
+    }
+}
+
+/// Whether the spool takes the body before a server gets it.
+///
+/// # Errors
+/// The body is too long, its length must be known and is not, or the server could read the path differently.
+fn gathers_body<F>(core: &Core<F>, routed: &Routed<'_>) -> Result<bool, Refusal> {
+    let (request, rules) = (routed.inbound.request, routed.rules(core));
+    let body = request.body;
+    let fits_memory = matches!(body, RequestBody::Length(bytes) if bytes <= RECEIVE_BYTES as u64);
+    let gathers = !body.is_empty() && !rules.streams_bodies && (fits_memory || core.spool.has_file());
+    // CGI has no way to say that the length is unknown (RFC 3875, section 4.1.2).
+    let needs_length = routed.protocol(core) == UpstreamProtocol::FastCgi && body == RequestBody::Chunked;
+    match body {
+        _ if needs_length && !gathers => Err(LENGTH_REQUIRED),
+        _ if is_ambiguous(core.rules.site(routed.site), request.path, routed.route) => Err(AMBIGUOUS_PATH),
+        RequestBody::Length(bytes) if bytes > rules.body_bytes_max => Err(TOO_LARGE),
+        _ => Ok(gathers),
+    }
+}
+
+/// Admits the request of a relay for a file of its site that the server names, instead of answering itself. `path` is
+/// percent-encoded.
+///
+/// # Errors
+/// Why there is no such file.
+pub(crate) fn admit_named<F>(
+    core: &Core<F>,
+    site: SiteId,
+    request: RequestBuf,
+) -> Result<FileRequestBuf, &'static str> {
+    let rules = core.rules.site(site);
+    let path: Box<[u8]> =
+        decode_path(request.request().path, rules.encoded_slash).map_err(|_| OUTSIDE)?.into_owned().into();
+    if leads_to_script(rules, &path) {
+        return Err("The answer names a script instead of a file");
+    }
+    Ok(FileRequestBuf { request, site, path })
+}
