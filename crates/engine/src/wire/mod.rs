@@ -1,9 +1,10 @@
 //! Connections and their protocols. A wire turns bytes into requests and responses into bytes, and knows
-//! exchanges by their keys. HTTP/2 would be another wire, TLS another transport. Called by
+//! exchanges by their keys. TLS would be another transport. Called by
 //! [`Engine`](crate::Engine).
 
 mod conn;
 mod h1;
+mod h2;
 #[cfg(feature = "test-wire")]
 mod streams;
 mod timers;
@@ -16,6 +17,7 @@ use flash_http::request::first_line;
 
 use conn::{Conn, Uplink, Verdict, client_number};
 use h1::H1;
+use h2::{H2, Workspace};
 #[cfg(feature = "test-wire")]
 use streams::Streams;
 use timers::{Look, SearchPlace, Timers};
@@ -41,6 +43,7 @@ pub(crate) struct Wires<S> {
     due: VecDeque<(u64, Key)>,
     continued: VecDeque<Key>,
     receive_buffer: Vec<u8>,
+    h2_workspace: Workspace,
     draining: bool,
     /// The next place to check for an idle connection while draining.
     drain_at: Option<usize>,
@@ -60,6 +63,7 @@ impl<S> Connection<S> {
     fn is_idle(&self) -> bool {
         let is_idle = match &self.wire {
             Wire::H1(h1) => h1.is_idle(),
+            Wire::H2(h2) => h2.is_idle(),
             #[cfg(feature = "test-wire")]
             Wire::Streams(streams) => streams.is_idle(),
         };
@@ -71,7 +75,8 @@ impl<S> Connection<S> {
 #[derive(Debug)]
 enum Wire {
     H1(H1),
-    /// For tests: several exchanges at once, as HTTP/2 will have.
+    H2(Box<H2>),
+    /// For tests: several exchanges at once, in a simpler form than HTTP/2.
     #[cfg(feature = "test-wire")]
     Streams(Box<Streams>),
 }
@@ -100,6 +105,7 @@ impl<S> Wires<S> {
             due: VecDeque::new(),
             continued: VecDeque::new(),
             receive_buffer: vec![0; RECEIVE_BYTES],
+            h2_workspace: Workspace::default(),
             draining: false,
             drain_at: None,
             evict_from: [None; 2],
@@ -229,7 +235,7 @@ impl<S> Wires<S> {
                 }
                 self.close(turn, key);
             }
-            Ok(None) => {}
+            Ok(None | Some(Verdict::SpeaksHttp2)) => {}
             Err(_) => self.clean_up_after_panic(turn, key),
         }
         self.wake(turn.links, turn.exchanges);
@@ -257,14 +263,31 @@ impl<S> Wires<S> {
         turn.draining = self.draining;
         *turn.blamed = Blamed::None;
         let buffer = &mut self.receive_buffer[..];
-        Some(match (wire, act) {
+        let verdict = match (&mut *wire, act) {
             (Wire::H1(h1), Act::Turn) => h1.turn(conn, turn, buffer),
             (Wire::H1(h1), Act::TimeOut) => h1.time_out(conn, turn, buffer),
+            (Wire::H2(h2), Act::Turn) => {
+                turn.budget = Budget::of_h2();
+                h2.turn(conn, turn, (buffer, &mut self.h2_workspace))
+            }
+            (Wire::H2(h2), Act::TimeOut) => {
+                turn.budget = Budget::of_h2();
+                h2.time_out(conn, turn, (buffer, &mut self.h2_workspace))
+            }
             #[cfg(feature = "test-wire")]
             (Wire::Streams(streams), Act::Turn) => streams.turn(conn, turn, buffer),
             #[cfg(feature = "test-wire")]
             (Wire::Streams(streams), Act::TimeOut) => streams.time_out(conn, turn, buffer),
-        })
+        };
+        if verdict != Verdict::SpeaksHttp2 {
+            return Some(verdict);
+        }
+        let mut h2 = Box::new(H2::new(turn.desk.core.clock.ms()));
+        turn.desk.core.counters.http2.connections += 1;
+        turn.budget = Budget::of_h2();
+        let verdict = h2.turn(conn, turn, (&mut self.receive_buffer[..], &mut self.h2_workspace));
+        *wire = Wire::H2(h2);
+        Some(verdict)
     }
 
     /// Drops all exchanges of a connection.
@@ -277,6 +300,7 @@ impl<S> Wires<S> {
         match self.connections.get_mut(key) {
             Some(Connection { conn, wire: Wire::H1(h1) }) if has_panicked => h1.drop_after_panic(conn, turn),
             Some(Connection { conn, wire: Wire::H1(h1) }) => h1.drop_exchange(conn, turn),
+            Some(Connection { conn, wire: Wire::H2(h2) }) => h2.drop_exchanges(conn, turn, has_panicked),
             #[cfg(feature = "test-wire")]
             Some(Connection { conn, wire: Wire::Streams(streams) }) => streams.drop_exchanges(conn, turn),
             None => {}
@@ -304,6 +328,10 @@ impl<S> Wires<S> {
         let Some(connection) = turn.exchanges.get(key).map(|exchange| exchange.opener.connection) else {
             return;
         };
+        if let Some(Connection { conn, wire: Wire::H2(h2) }) = self.connections.get_mut(connection) {
+            h2.drop_exchange(conn, turn, key);
+            return self.continue_later(connection);
+        }
         #[cfg(feature = "test-wire")]
         if let Some(Connection { conn, wire: Wire::Streams(streams) }) = self.connections.get_mut(connection)
         {

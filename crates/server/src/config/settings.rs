@@ -60,6 +60,8 @@ pub struct Settings {
     pub spool: Spool,
     /// Maximum connections per worker.
     pub connections_max: usize,
+    /// Whether clients may speak HTTP/2.
+    pub http2: bool,
     /// Time for a client to send a complete request head, in milliseconds.
     pub head_timeout_ms: u64,
     /// Maximum time of a connection without a request, in milliseconds.
@@ -330,6 +332,7 @@ mod tests {
             cache_list: Some("/var/lib/flash/hot".into()),
             spool: Spool { folder: Some("/var/tmp".into()), bytes_max: 1 << 30 },
             connections_max: 16_384,
+            http2: true,
             head_timeout_ms: 10_000,
             idle_timeout_ms: 60_000,
             job_deadline_ms: 30_000,

@@ -10,7 +10,8 @@ mod send;
 
 use flash_http::RequestBuf;
 use flash_http::forward::Inbound;
-use flash_http::request::{Head, HeadLimits, Request, first_line, head_end, parse_head};
+use flash_http::h2::PREFACE;
+use flash_http::request::{BadHead, Head, HeadLimits, Request, first_line, head_end, parse_head};
 
 use crate::caches::HeadHash;
 use crate::exchange::{
@@ -198,6 +199,10 @@ impl H1 {
                         self.scanned = rest.len();
                         break;
                     }
+                    Err(BadHead::UnsupportedVersion) if self.begins_h2(turn, rest) => {
+                        let flow = Flow::Over(Verdict::SpeaksHttp2);
+                        return Heads::Left(self.keep_rest(conn, turn, rest, flow));
+                    }
                     Err(bad) => {
                         let line = first_line(rest, TARGET_BYTES_MAX);
                         return Heads::Left(self.refuse_bytes(
@@ -216,6 +221,12 @@ impl H1 {
             self.note_answered();
         }
         Heads::Took(at)
+    }
+
+    /// Whether the input is the first of its connection and begins as HTTP/2 does (RFC 9113, section 3.3).
+    fn begins_h2<M: Machine>(&self, turn: &Turn<'_, M>, input: &[u8]) -> bool {
+        let there = input.len().min(PREFACE.len());
+        turn.desk.core.rules.http2 && !self.used && input[..there] == PREFACE[..there]
     }
 
     /// Keeps the requests that follow the current one. If there is no room, they are dropped and the
