@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What requests that hang do to hot ones: two sites of one Flash, one of which is on a disk that hangs.
 
-The disk is the FUSE file system of the tests (crates/flash/examples/hanging_fs.rs), which holds its
+The disk is the FUSE file system of the tests (examples/hanging_fs.rs), which holds its
 answers back when it is told to. `flash load` loads the healthy site at one rate: alone, then while
 requests for the other site hang. Needs root and /dev/fuse; where there are none it says so and measures
 nothing. See bench/README.md.

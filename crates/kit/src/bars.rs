@@ -29,18 +29,14 @@ pub struct Row {
     pub range: Option<[f64; 2]>,
     /// The thick one.
     pub inner: Option<[f64; 2]>,
-    /// The marks, each with its name.
     pub marks: Vec<(f64, &'static str)>,
 }
 
-/// A chart of rows.
 #[derive(Clone, Debug)]
 pub struct Rows {
     /// The caption above it.
     pub title: String,
-    /// The quantity on the x axis, with its unit.
     pub x_title: String,
-    /// The x axis.
     pub x: Scale,
     /// From top to bottom.
     pub rows: Vec<Row>,
@@ -85,7 +81,6 @@ impl Rows {
         })
     }
 
-    /// For narrow screens: names above the rows.
     fn narrow(&self) -> Markup {
         let rows = self.shown();
         let height = 50.0 + NARROW_ROW_HEIGHT * rows.len() as f64;
@@ -196,7 +191,6 @@ impl Stack {
         }
     }
 
-    /// The legend of the series, for several charts.
     pub fn legend(&self) -> Markup {
         html! {
             ul class="legend" {

@@ -24,7 +24,6 @@ const END_CHARS_MAX: usize = 18;
 const CHAR_WIDTH: f64 = 8.6;
 const LINE_HEIGHT: f64 = 16.5;
 
-/// One line.
 #[derive(Clone, Debug)]
 pub struct Line {
     /// Its name in the legend.
@@ -35,18 +34,13 @@ pub struct Line {
     pub points: Vec<(f64, f64)>,
 }
 
-/// A line chart.
 #[derive(Clone, Debug)]
 pub struct Chart {
     /// The caption above it.
     pub title: String,
-    /// The quantity on the x axis, with its unit.
     pub x_title: String,
-    /// The quantity on the y axis, with its unit.
     pub y_title: String,
-    /// The x axis.
     pub x: Scale,
-    /// The y axis.
     pub y: Scale,
     /// Styles repeat after 40 lines.
     pub lines: Vec<Line>,
@@ -62,17 +56,11 @@ pub struct Chart {
 
 /// Where the plot lies in its chart; all in units of the SVG's view box.
 pub struct Frame {
-    /// The whole chart's width.
     pub width: f64,
-    /// The whole chart's height.
     pub height: f64,
-    /// The margin at the left.
     pub left: f64,
-    /// The margin at the right.
     pub right: f64,
-    /// The margin at the top.
     pub top: f64,
-    /// The margin at the bottom.
     pub bottom: f64,
 }
 
@@ -87,7 +75,6 @@ impl Frame {
         self.height - self.bottom - place * (self.height - self.top - self.bottom)
     }
 
-    /// Lines and labels of the y axis.
     pub fn y_axis(&self, scale: &Scale, title: &str) -> Markup {
         html! {
             @for (tick, place) in places(scale) {
@@ -119,7 +106,6 @@ impl Frame {
         labels
     }
 
-    /// Lines and labels of the x axis.
     pub fn x_axis(&self, scale: &Scale, title: &str) -> Markup {
         let foot = self.y(0.0);
         html! {
@@ -147,7 +133,6 @@ fn places(scale: &Scale) -> Vec<(&Tick, f64)> {
     scale.ticks.iter().filter_map(|tick| Some((tick, scale.place(tick.value)?))).collect()
 }
 
-/// A legend of lines.
 pub fn legend<'a>(entries: impl IntoIterator<Item = (&'a str, &'a Style)>) -> Markup {
     html! {
         ul class="legend" {

@@ -1,6 +1,5 @@
 //! How a command of the lab ended, for its exit code.
 
-/// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// Everything was measured, and every requirement holds.
@@ -14,7 +13,6 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// The exit code of a command that ends so.
     pub fn exit_code(self) -> u8 {
         match self {
             Self::Done => 0,

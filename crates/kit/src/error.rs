@@ -6,7 +6,6 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-/// The result of a command of the lab.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a command failed: a text for people, a kind for the exit code.
@@ -41,12 +40,6 @@ impl Error {
         Self::run(format!("cannot {doing} {}: {why}", path.display()))
     }
 
-    /// Its kind.
-    pub fn kind(&self) -> Kind {
-        self.kind
-    }
-
-    /// The exit code of a command with this error.
     pub fn exit_code(&self) -> u8 {
         match self.kind {
             Kind::Usage => 2,

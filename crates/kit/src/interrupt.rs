@@ -18,11 +18,6 @@ const EXIT_INTERRUPTED: i32 = 130;
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Not stopped yet.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Stops: arrivals end at once, and the wait for the last answers is bounded.
     pub fn stop(&self) {
         self.0.store(true, Ordering::Relaxed);

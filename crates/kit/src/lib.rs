@@ -2,6 +2,8 @@
 //! pages, signals, and processes as /proc shows them. `flash-load`, `flash-trace` and `flash-lab` depend on it; it
 //! depends on none of them.
 
+#![allow(missing_docs, reason = "only this workspace uses it: a comment stands where a name does not say it")]
+
 pub mod bars;
 pub mod chart;
 pub mod ending;

@@ -6,7 +6,6 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::number;
 
-/// The style of every page.
 const STYLE: &str = include_str!("style.css");
 /// Opens folded tables for paper where the style alone cannot.
 const OPEN_FOR_PRINT: &str =
@@ -27,7 +26,6 @@ pub struct Page<'a> {
     pub footer: &'a str,
     /// Stands behind the heading in the name of the window.
     pub kind: &'a str,
-    /// Styles besides those of every page.
     pub style: &'a str,
 }
 

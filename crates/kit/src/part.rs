@@ -13,7 +13,6 @@ const OPEN_ROWS_MAX: usize = 24;
 /// No table shows more rows; the number of the others is below it, and the JSON has them.
 const ROWS_MAX: usize = 1200;
 
-/// A part of the report.
 #[derive(Clone, Debug, Default)]
 pub struct Part {
     /// Its name in links and in JSON.
@@ -22,13 +21,11 @@ pub struct Part {
     pub title: String,
     /// One or two sentences on how to read it.
     pub lead: String,
-    /// Charts as SVG.
     pub charts: Vec<Markup>,
     /// The numbers of the charts.
     pub tables: Vec<Table>,
 }
 
-/// A table of figures.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     /// The contents in a few words.
@@ -39,7 +36,6 @@ pub struct Table {
     pub rows: Vec<Vec<Cell>>,
 }
 
-/// Names of columns.
 pub fn columns(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
@@ -51,7 +47,6 @@ fn glued(column: &str) -> String {
         .fold(column.to_owned(), |text, unit| text.replace(&format!(" {unit}"), &format!("\u{a0}{unit}")))
 }
 
-/// A cell of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
     /// Words.
@@ -78,22 +73,18 @@ impl Cell {
         Self::of(value, number::percent)
     }
 
-    /// A count, in full.
     pub fn count(value: u64) -> Self {
         Self::Number(value as f64, number::count(value))
     }
 
-    /// A size in bytes.
     pub fn bytes(value: u64) -> Self {
         Self::Number(value as f64, number::size(value as f64))
     }
 
-    /// A factor, as in 2.00×.
     pub fn factor(value: f64) -> Self {
         Self::of(value, |value| format!("{}×", number::figure(value)))
     }
 
-    /// The cell of a value; empty without one.
     pub fn maybe<T>(value: Option<T>, cell: impl Fn(T) -> Self) -> Self {
         value.map_or(Self::None, cell)
     }
@@ -125,7 +116,6 @@ impl Part {
         self.charts.is_empty() && self.tables.iter().all(|table| table.rows.is_empty())
     }
 
-    /// The part of the page.
     pub fn draw(&self) -> Markup {
         html! {
             section id=(self.id) {
@@ -141,7 +131,6 @@ impl Part {
         }
     }
 
-    /// The part of `report.json`.
     pub fn json(&self) -> Value {
         let tables: Vec<Value> =
             self.tables.iter().filter(|table| !table.rows.is_empty()).map(Table::json).collect();
@@ -193,7 +182,6 @@ impl Table {
         self.rows.iter().all(|row| !matches!(row.get(column), Some(Cell::Text(_))))
     }
 
-    /// The table in `report.json`.
     pub fn json(&self) -> Value {
         let rows: Vec<Vec<Value>> =
             self.rows.iter().map(|row| row.iter().map(Cell::json).collect()).collect();

@@ -18,11 +18,8 @@ pub struct Process {
 /// The fields of /proc/PID/stat that the lab needs (proc(5)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// The process.
     pub process: Process,
-    /// The id of its parent.
     pub parent: u32,
-    /// The id of its session.
     pub session: u32,
     /// It has ended and its parent has not waited for it yet.
     pub is_zombie: bool,
@@ -38,7 +35,6 @@ impl Stat {
         Self::of_file(pid, Path::new(&format!("/proc/{pid}/stat")))
     }
 
-    /// Reads the file of a process, or that of one of its threads.
     pub fn of_file(pid: u32, path: &Path) -> Option<Self> {
         Self::parse(pid, &String::from_utf8_lossy(&fs::read(path).ok()?))
     }
@@ -83,7 +79,6 @@ pub fn tree(all: &[Stat], root: u32) -> Vec<Stat> {
     found
 }
 
-/// Whether a process exists and has not ended.
 pub fn is_alive(process: Process) -> bool {
     Stat::read(process.pid).is_some_and(|stat| stat.process == process && !stat.is_zombie)
 }

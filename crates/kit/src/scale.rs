@@ -15,18 +15,13 @@ const LINEAR_MIN: f64 = 1e-12;
 /// With more decades than this, only some have a label.
 const DECADES_LABELLED: i32 = 6;
 
-/// The unit of the values on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// A plain number.
     Number,
     /// Milliseconds, written as µs, ms or s.
     Milliseconds,
-    /// Seconds.
     Seconds,
-    /// A share, in percent.
     Share,
-    /// Bytes.
     Bytes,
     /// A factor.
     Times,
@@ -47,7 +42,6 @@ impl Unit {
         }
     }
 
-    /// A value in a text.
     pub fn text(self, value: f64) -> String {
         match self {
             Self::Number => number::figure(value),
@@ -82,19 +76,16 @@ fn trim(text: &str) -> String {
 /// A tick; without a label it is a line of the grid only.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tick {
-    /// The value at which it stands.
     pub value: f64,
     /// The text beside it.
     pub label: Option<String>,
 }
 
-/// An axis: a range and ticks.
 #[derive(Clone, Debug)]
 pub struct Scale {
     low: f64,
     high: f64,
     is_log: bool,
-    /// The unit of the values.
     pub unit: Unit,
     /// From low to high.
     pub ticks: Vec<Tick>,
@@ -116,7 +107,6 @@ impl Scale {
         Self { low, high: low + step * count, is_log: false, unit, ticks }
     }
 
-    /// A share from 0 to 100 %.
     pub fn share() -> Self {
         let ticks =
             [0.0, 0.25, 0.5, 0.75, 1.0].map(|value| Tick { value, label: Some(Unit::Share.tick(value)) });
@@ -152,7 +142,6 @@ impl Scale {
         Self { low, high, is_log: true, unit, ticks: log_ticks(unit, low, high) }
     }
 
-    /// A logarithmic axis from `low` to `high`, both powers of ten.
     pub fn decades(unit: Unit, low: f64, high: f64) -> Self {
         Self { low, high, is_log: true, unit, ticks: log_ticks(unit, low, high) }
     }

@@ -25,9 +25,7 @@ pub struct Sheet {
     pub summary: String,
     /// Reasons to doubt the figures, and missing parts; each fits one line.
     pub warnings: Vec<String>,
-    /// Findings of the papers.
     pub findings: Vec<Finding>,
-    /// Plots with their numbers.
     pub plots: Vec<Plot>,
     /// Tables without a plot.
     pub grids: Vec<Grid>,
@@ -53,7 +51,6 @@ pub struct Finding {
 /// A line chart, and a table of its figures.
 #[derive(Clone, Debug)]
 pub struct Plot {
-    /// Above the plot.
     pub title: String,
     /// From left to right.
     pub x: Axis,
@@ -65,18 +62,15 @@ pub struct Plot {
     pub grid: Option<Grid>,
 }
 
-/// An axis.
 #[derive(Clone, Debug)]
 pub struct Axis {
     /// With its unit.
     pub title: String,
-    /// The unit of its figures.
     pub unit: Unit,
     /// Its ticks.
     pub division: Division,
 }
 
-/// The ticks of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Division {
     /// Evenly, from 0.
@@ -85,7 +79,6 @@ pub enum Division {
     Log,
     /// From 0 to 100 %.
     Share,
-    /// With a tick at each of the values.
     Values,
 }
 
@@ -96,7 +89,6 @@ pub struct Grid {
     pub title: String,
     /// With units.
     pub columns: Vec<String>,
-    /// Each has one entry for each column.
     pub rows: Vec<Vec<Entry>>,
 }
 
@@ -105,7 +97,6 @@ pub struct Grid {
 pub enum Entry {
     /// Words.
     Text(String),
-    /// A figure.
     Figure(f64),
     /// A figure, and the least and the most of the rounds.
     Rounds(f64, f64, f64),
@@ -114,7 +105,6 @@ pub enum Entry {
 }
 
 impl Axis {
-    /// One with a title.
     pub fn new(title: &str, unit: Unit, division: Division) -> Self {
         Self { title: title.to_owned(), unit, division }
     }

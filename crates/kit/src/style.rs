@@ -30,7 +30,6 @@ impl Style {
         Self { class: format!("k{}", index % COLOURS), dash, shape: index % SHAPES }
     }
 
-    /// The style of the `index`-th of `count` things in order.
     pub fn ordered(index: usize, count: usize) -> Self {
         let colour = (index * (RAMP - 1)).checked_div(count.saturating_sub(1)).unwrap_or(0).min(RAMP - 1);
         Self { class: format!("r{colour}"), ..Self::of(index) }
@@ -41,14 +40,12 @@ impl Style {
         apart * (self.shape + 1) / (SHAPES + 1)
     }
 
-    /// The class of a size series.
     pub fn size_class(index: usize, count: usize) -> String {
         // Four series, as in the papers, spread over the whole ramp.
         let colour = (index * (SIZES - 1)).checked_div(count.saturating_sub(1)).unwrap_or(0);
         format!("s{}", colour.min(SIZES - 1))
     }
 
-    /// A mark around a point.
     pub fn mark(&self, x: f64, y: f64, title: &str) -> Markup {
         let r = 3.6;
         let polygon = |points: &[(f64, f64)]| {

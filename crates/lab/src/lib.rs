@@ -6,6 +6,8 @@
 //! events of a dispatch, in `experiment`, which no client sees). [`cache`] is another matter: it simulates replacement
 //! policies, the store's own among them, and drives no server.
 
+#![allow(missing_docs, reason = "only this workspace uses it: a comment stands where a name does not say it")]
+
 pub mod cache;
 pub mod compare;
 pub mod drive;
@@ -22,5 +24,3 @@ mod skipping;
 mod statistics;
 pub mod testbed;
 pub mod theory;
-
-pub use flash_kit::{Ending, Error, Result};

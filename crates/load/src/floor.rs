@@ -35,7 +35,6 @@ const LISTENER: u64 = u64::MAX;
 pub struct Options {
     /// Where to listen; port 0 takes a free one, which is printed.
     pub listen: SocketAddr,
-    /// Bytes of the body that answers every request.
     pub body_bytes: usize,
 }
 
@@ -183,7 +182,6 @@ impl Connection {
     }
 }
 
-/// Head and body in one buffer.
 fn reply(body_bytes: usize) -> Vec<u8> {
     let now = httpdate::fmt_http_date(SystemTime::now());
     let mut reply = format!(

@@ -19,7 +19,6 @@ const ADDRESSES_MAX: usize = 16;
 pub struct Target {
     /// Where to connect.
     pub address: SocketAddr,
-    /// The value of the `Host` field.
     pub host: String,
     /// The prefix of each path: empty, or `/…` without a slash at its end.
     pub base: String,

@@ -197,7 +197,6 @@ pub(crate) fn name(number: u64) -> Name {
     call_name(number).map_or_else(|| Name::Owned(format!("syscall_{number}")), Name::Borrowed)
 }
 
-/// The number of the call of this name.
 #[cfg(test)]
 pub(crate) fn number(name: &str) -> u64 {
     (0..NUMBERS_MAX as u64).find(|number| call_name(*number) == Some(name)).expect("a call of this machine")

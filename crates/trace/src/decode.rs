@@ -242,7 +242,6 @@ impl<'a> Fields<'a> {
         self.take().map(u64::from_ne_bytes)
     }
 
-    /// The fields of the tracepoint.
     fn raw(&mut self) -> Option<&'a [u8]> {
         let length = self.u32()? as usize;
         self.0.get(..length)

@@ -100,7 +100,6 @@ pub(crate) fn path_end(path: &str) -> String {
     }
 }
 
-/// Text from outside, cut to what is shown.
 pub(crate) fn shortened(text: &str) -> String {
     flash_kit::text::cut(&plain(text), NAME_CHARS_MAX)
 }

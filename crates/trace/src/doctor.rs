@@ -21,7 +21,6 @@ const TRACE_BYTES_MAX: u64 = 256 << 20;
 /// No time or count in a trace is larger: an hour of all threads that are followed.
 const TIME_NS_MAX: u64 = 1 << 57;
 
-/// The options of `flash doctor`.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where the trace comes from.
@@ -37,9 +36,7 @@ pub struct Options {
 /// Where a trace comes from.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// It is recorded now.
     Record(RecordOptions),
-    /// A file that `flash trace --json` wrote.
     File(PathBuf),
 }
 

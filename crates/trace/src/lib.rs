@@ -14,6 +14,8 @@
 //! diagnosis  judges loops, `pools` thread pools, as data                   verdict    puts that into words
 //! ```
 
+#![allow(missing_docs, reason = "only this workspace uses it: a comment stands where a name does not say it")]
+
 mod analysis;
 mod attach;
 mod calls;
@@ -53,12 +55,9 @@ use recorder::record;
 pub use recorder::{BUFFER, RecordOptions, Subject};
 use table::table;
 
-/// The options of `flash trace`.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The processes to record, and how.
     pub record: RecordOptions,
-    /// The file to write the kernel trace to, as JSON.
     pub json: Option<PathBuf>,
     /// The file to write the page to.
     pub html: Option<PathBuf>,

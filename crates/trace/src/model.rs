@@ -48,7 +48,6 @@ pub(crate) struct Trace {
     pub(crate) missing: Missing,
     /// By process id. Those that did nothing are in it, too.
     pub(crate) processes: Vec<Process>,
-    /// By thread id.
     pub(crate) threads: Vec<Thread>,
     /// By process, then event loops before other threads, then by time blocked, the longest first. Complete
     /// except for lost events, however many calls there were.
@@ -73,7 +72,6 @@ pub(crate) struct Trace {
 pub(crate) struct PoolTotal {
     /// The process, or that which started them.
     pub(crate) pid: u32,
-    /// They are processes, not threads.
     pub(crate) is_processes: bool,
     /// The threads, those that waited for the disk at least once.
     pub(crate) tids: Vec<u32>,
@@ -201,12 +199,10 @@ impl Shares {
         }
     }
 
-    /// On a core.
     pub(crate) fn on_core_ns(&self) -> u64 {
         self.user_ns.saturating_add(self.call_ns)
     }
 
-    /// All of it.
     pub(crate) fn total_ns(&self) -> u64 {
         self.waiting_ns + self.user_ns + self.call_ns + self.blocked_ns + self.runnable_ns
     }
@@ -260,7 +256,6 @@ pub(crate) struct CallTotal {
 }
 
 impl CallTotal {
-    /// Adds the sums of other calls of this kind.
     pub(crate) fn add(&mut self, other: &Self) {
         self.is_wait |= other.is_wait;
         self.count += other.count;
@@ -275,7 +270,6 @@ impl CallTotal {
     }
 }
 
-/// How often and how long calls blocked for one reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ReasonTotal {
     pub(crate) reason: Reason,
@@ -289,13 +283,11 @@ pub(crate) struct ReasonTotal {
 }
 
 impl ReasonTotal {
-    /// The total of one call.
     pub(crate) fn of(reason: Reason, blocked_ns: u64, duration_ns: u64) -> Self {
         let stalls = u64::from(blocked_ns > STALL_NS);
         Self { reason, count: 1, stalls, blocked_ns, longest_ns: duration_ns }
     }
 
-    /// Adds totals to those of the same reasons.
     pub(crate) fn merge(totals: &mut Vec<Self>, others: &[Self]) {
         for other in others {
             let Some(total) = totals.iter_mut().find(|total| total.reason == other.reason) else {
@@ -340,11 +332,9 @@ pub(crate) enum TargetKind {
     Unknown,
 }
 
-/// All blocked calls of one kind for one target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TargetTotal {
     pub(crate) pid: u32,
-    /// In event loops, not in other threads.
     pub(crate) in_loop: bool,
     pub(crate) call: Name,
     pub(crate) target: Target,
@@ -475,7 +465,6 @@ pub(crate) struct Segment {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum State {
-    /// It waits for events.
     #[default]
     Waiting,
     /// On a core, in the program.

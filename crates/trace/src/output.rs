@@ -8,7 +8,6 @@ use flash_kit::{Error, Result};
 
 use crate::model::Trace;
 
-/// A trace as the JSON file has it.
 pub(crate) fn json(trace: &Trace) -> String {
     // The data is plain, so this cannot fail.
     let mut text = serde_json::to_string(trace).unwrap_or_default();

@@ -23,14 +23,12 @@ const BUSY_EVENTS_MIN: u64 = 20_000;
 pub(crate) struct PoolFinding {
     /// The name and the id of its process, or of the process that started its processes.
     pub(crate) name: String,
-    /// They are processes, not threads.
     pub(crate) is_processes: bool,
     pub(crate) threads: usize,
     /// The share of the time in which all of them waited for the disk, 0 to 1.
     pub(crate) full_share: f64,
     /// The share of the time in which they did and more requests waited for their answers, 0 to 1.
     pub(crate) queued_share: f64,
-    /// Requests that waited for a pool that was exhausted.
     pub(crate) requests_behind: u64,
     pub(crate) requests: u64,
     /// It is the reason that requests wait.

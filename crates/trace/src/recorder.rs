@@ -45,16 +45,13 @@ pub enum Subject {
     Command(Vec<String>),
 }
 
-/// How it is recorded.
 #[derive(Clone, Debug)]
 pub struct RecordOptions {
-    /// What.
     pub subject: Subject,
     /// How long, in seconds; none is until the command ends.
     pub duration_s: Option<f64>,
     /// The buffer of each core between the kernel and this process, in bytes; rounded up to a power of two.
     pub buffer_bytes: u64,
-    /// The command line, for the results.
     pub command_line: Vec<String>,
 }
 

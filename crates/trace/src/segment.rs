@@ -9,7 +9,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 const LINE_BYTES_MAX: usize = 256;
 const TCP: u8 = 6;
 
-/// A segment of TCP that begins a request or an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) server: SocketAddr,
@@ -21,7 +20,6 @@ pub(crate) struct Segment {
     pub(crate) begins: Begins,
 }
 
-/// The message that a segment begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Begins {
     /// A request with this first line, without the version, fit to be printed.

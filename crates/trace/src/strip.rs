@@ -243,7 +243,6 @@ fn held_up(calls: &[&BlockedCall], window: Window) -> Vec<f64> {
     held
 }
 
-/// The picture of one loop in one window.
 pub(crate) fn draw(timeline: &Timeline, blocked: &[BlockedCall], window: Window, title: &str) -> Markup {
     let mut calls: Vec<&BlockedCall> =
         blocked.iter().filter(|call| call.tid == timeline.tid && window.touches(call)).collect();

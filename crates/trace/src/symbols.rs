@@ -41,7 +41,6 @@ impl Symbols {
         self.starts.is_empty()
     }
 
-    /// The function that an address is in.
     pub(crate) fn name(&self, address: u64) -> Option<&str> {
         let after = self.starts.partition_point(|(start, ..)| *start <= address);
         let (_, from, to) = self.starts.get(after.checked_sub(1)?)?;

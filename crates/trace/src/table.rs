@@ -14,7 +14,6 @@ const CALLS_MAX: usize = 20;
 const BLOCKED_MAX: usize = 15;
 const REQUESTS_MAX: usize = 10;
 
-/// The table, with a line end; for a wide terminal.
 pub(crate) fn table(trace: &Trace) -> String {
     let mut text = head(trace);
     for thread in trace.threads.iter().filter(|thread| thread.is_loop) {

@@ -209,7 +209,6 @@ pub(crate) fn requests(total: &RequestTotal) -> String {
     text + "."
 }
 
-/// Percentiles of some times.
 fn times(times: &Times) -> String {
     let Times { count, p50_ns, p99_ns, longest_ns } = *times;
     match count {

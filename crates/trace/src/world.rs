@@ -48,11 +48,9 @@ pub(crate) trait World {
     fn socket(&self, name: &str) -> Option<String>;
     /// The name of a process now, and its parent.
     fn process(&mut self, pid: u32) -> Option<Process>;
-    /// The function of the kernel at an address.
     fn function(&self, address: u64) -> Option<&str>;
 }
 
-/// The machine that this runs on.
 #[derive(Debug)]
 pub(crate) struct Machine {
     symbols: Symbols,

@@ -1,4 +1,4 @@
-//! A disk that hangs, fails or is slow on command: a mounted `crates/flash/examples/hanging_fs.rs`.
+//! A disk that hangs, fails or is slow on command: a mounted `examples/hanging_fs.rs`.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};

@@ -36,19 +36,19 @@ pub(crate) enum Persistence {
     Closes,
 }
 
-/// What a request for a file was admitted by.
+/// Whether the gate admits equal requests for a file by the bytes of their heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pass {
-    /// Something else than its head. It must be parsed again.
+    /// It does not: such a request is parsed again.
     Once,
-    /// The bytes of its head alone: the same bytes are admitted again.
+    /// The same bytes are admitted again.
     SameHead,
 }
 
 /// How a known request is answered.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownReply {
-    /// What the request was admitted by.
+    /// The gate's pass for it.
     pub(crate) pass: Pass,
     /// The path leads to the same versions while this entry is fresh.
     pub(crate) entry: Arc<NameEntry>,

@@ -9,7 +9,7 @@ use flash_http::response::Status;
 use flash_http::target::encode_path;
 
 use super::response::ALLOW;
-use super::{About, FileRequest, Response};
+use super::{About, Response};
 use crate::body::Body;
 use crate::limits::{RETRY_AFTER_S, RETRY_AFTER_S_MAX};
 
@@ -64,15 +64,15 @@ pub(crate) fn malformed<F>(refusal: Refusal) -> Response<F> {
 }
 
 /// Redirects to a directory a client that left out its slash (RFC 9110, section 15.4.2).
-pub(super) fn redirect<F>(asked: &FileRequest<'_>) -> Response<F> {
-    let mut location = encode_path(&asked.path);
+pub(super) fn redirect<F>(request: &Request<'_>, path: &[u8]) -> Response<F> {
+    let mut location = encode_path(path);
     location.push('/');
-    if let Some(query) = asked.request.query {
+    if let Some(query) = request.query {
         location.push('?');
         location.push_str(&String::from_utf8_lossy(query));
     }
     let refusal = (Status::MOVED_PERMANENTLY, "This is a directory; its address ends with a slash.");
-    page(refusal, Form::of(asked.request), vec![("Location", location)])
+    page(refusal, Form::of(request), vec![("Location", location)])
 }
 
 /// The 416 answer, with the length of the file.

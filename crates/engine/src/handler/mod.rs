@@ -114,7 +114,7 @@ pub(crate) fn answer<M: Machine>(
         let handled = match &entry.resolved {
             Resolved::File(resource) => files::answer(desk, asked, resource, looked),
             Resolved::Listing(forms) => listing::answer(desk, asked, forms, looked),
-            Resolved::Redirect => return Step::Answer(error_page::redirect(asked)),
+            Resolved::Redirect => return Step::Answer(error_page::redirect(request, &asked.path)),
             Resolved::Script | Resolved::Missing => return refuse(request, error_page::NOT_FOUND),
             Resolved::Denied => return refuse(request, error_page::DENIED),
         };

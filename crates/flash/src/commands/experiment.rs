@@ -154,7 +154,7 @@ impl Experiment {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use flash_lab::experiment::{MEMORY_BYTES, PEERS};
+    use flash_lab::experiment::MEMORY_BYTES;
 
     use super::*;
 
@@ -168,6 +168,5 @@ mod tests {
     fn the_defaults_are_those_of_the_lab() {
         let given = Cli::parse_from(["experiment"]).experiment;
         assert_eq!(given.memory, MEMORY_BYTES);
-        assert_eq!(given.peers, PEERS);
     }
 }

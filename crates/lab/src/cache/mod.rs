@@ -32,7 +32,6 @@ const SET_BYTES: u64 = 3_000_000_000;
 /// By default the memory doubles this many times, up to the size of all requested files.
 const DOUBLINGS: u32 = 6;
 
-/// The options of `flash cache simulate`.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where the requests come from.
@@ -41,19 +40,15 @@ pub struct Options {
     pub files: workload::Options,
     /// The number of requests to draw; a log has its own number.
     pub requests: u64,
-    /// The seed of the choices.
     pub seed: u64,
     /// The share of the requests, from the first, that warms the cache and is not counted: 0 to less than 1.
     pub warm_up_share: f64,
     /// Sizes of memory; empty for a doubling series up to the size of all requested files.
     pub memory_bytes: Vec<u64>,
-    /// Policies; empty for all.
     pub policies: Vec<Policy>,
     /// The folder for the page, made when missing.
     pub out: Option<PathBuf>,
-    /// Print JSON, not a table.
     pub is_json: bool,
-    /// The whole command line.
     pub command_line: Vec<String>,
 }
 
@@ -152,7 +147,6 @@ fn simulated(options: &Options) -> Result<Simulated> {
     })
 }
 
-/// The requests of a workload: all requests of a log, otherwise the number in the options.
 fn drawn(workload: &Workload, options: &Options) -> Result<Requests> {
     let catalogue = workload.catalogue();
     let mut asked = Vec::new();

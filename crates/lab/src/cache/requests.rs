@@ -15,7 +15,6 @@ pub(super) struct Block {
     pub(super) bytes: u64,
 }
 
-/// Files and the requests for them.
 #[derive(Clone, Debug)]
 pub(super) struct Requests {
     files: Vec<File>,
@@ -42,12 +41,10 @@ impl Requests {
         (blocks < u32::MAX).then_some(Self { files, asked, blocks })
     }
 
-    /// How many requests there are.
     pub(super) fn len(&self) -> usize {
         self.asked.len()
     }
 
-    /// How many blocks all files have.
     pub(super) fn blocks(&self) -> usize {
         self.blocks as usize
     }
@@ -57,12 +54,10 @@ impl Requests {
         &self.asked
     }
 
-    /// The length of the files that are asked for.
     pub(super) fn asked_bytes(&self) -> u64 {
         self.uses().iter().zip(&self.files).filter(|(uses, _)| **uses > 0).map(|(_, file)| file.bytes).sum()
     }
 
-    /// The number of the files that are asked for.
     pub(super) fn asked_files(&self) -> usize {
         self.uses().iter().filter(|uses| **uses > 0).count()
     }

@@ -8,19 +8,14 @@ use super::requests::Requests;
 /// Misses of a policy in so much memory, after warming up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// The policy.
     pub policy: Name,
-    /// Its memory.
     pub memory_bytes: u64,
-    /// Requests that were counted.
     pub requests: u64,
     /// Requests for which the disk was read.
     pub misses: u64,
     /// Reads of the disk: blocks.
     pub reads: u64,
-    /// Bytes that were asked for.
     pub asked_bytes: u64,
-    /// Bytes that were read from the disk.
     pub missed_bytes: u64,
 }
 
@@ -35,7 +30,6 @@ impl Outcome {
         self.reads as f64 * 1000.0 / self.requests as f64
     }
 
-    /// The share of requests that were answered from memory, from 0 to 1.
     pub fn hit_share(&self) -> f64 {
         1.0 - self.misses as f64 / self.requests as f64
     }

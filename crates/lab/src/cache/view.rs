@@ -92,7 +92,6 @@ pub(super) fn sheet(simulated: &Simulated, command_line: &[String]) -> Sheet {
     }
 }
 
-/// The policies that were simulated, in the order of the table.
 fn policies(simulated: &Simulated) -> Vec<Name> {
     let mut names = Vec::new();
     for outcome in &simulated.outcomes {

@@ -17,10 +17,8 @@ use flash_load::measure::times::median;
 use flash_load::measure::validity::{self, Cause};
 use flash_load::measure::{Measures, per};
 
-/// The options of `flash compare`.
 #[derive(Clone, Debug)]
 pub struct Compare {
-    /// The options that all commands have.
     pub options: Options,
     /// The servers; ratios are to the first.
     pub servers: Vec<Peer>,

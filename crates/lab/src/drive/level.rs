@@ -23,9 +23,7 @@ use super::{Driver, Options, Users};
 /// A server under load.
 #[derive(Debug)]
 pub struct Served {
-    /// Its name in files and tables.
     pub name: String,
-    /// Where it is.
     pub target: Target,
     /// Its processes, whose descendants are its own too; empty where they are not known.
     pub pids: Vec<u32>,
@@ -36,7 +34,6 @@ pub struct Served {
 /// The load of one phase.
 #[derive(Clone, Debug)]
 pub struct Level {
-    /// Its name in tables.
     pub name: String,
     /// The fraction of the capacity.
     pub load_level: Option<f64>,
@@ -46,11 +43,9 @@ pub struct Level {
     pub arrivals: Arrivals,
     /// Closed loop: the number of clients, and how long they think, seconds.
     pub clients: Option<(u32, f64)>,
-    /// Requests a second that this asks for, in an open loop.
     pub asked_per_s: Option<f64>,
     /// For how long requests are started, at most, seconds.
     pub duration_s: f64,
-    /// Users who behave differently from those of the options.
     pub users: Option<Users>,
     /// Whether the records are kept.
     pub keep: bool,
@@ -134,9 +129,7 @@ impl Level {
 pub struct Driven {
     /// The figures computed from it.
     pub measures: Measures,
-    /// The facts beside its records.
     pub facts: PhaseFacts,
-    /// Each client of a closed loop.
     pub clients: Vec<generator::ClientTotals>,
     /// Its requests.
     pub records: Vec<Record>,
@@ -357,7 +350,6 @@ fn say(served: &Served, level: &Level) {
     eprintln!("{}{round}: {}: {how} for {} s", served.name, level.name, level.duration_s);
 }
 
-/// The head of a run's results.
 pub(super) fn describe(command: &str, options: &Options, workload: &Workload, machine: Machine) -> Run {
     let users = &options.users;
     let mut settings = BTreeMap::new();
@@ -399,7 +391,6 @@ pub(super) fn describe(command: &str, options: &Options, workload: &Workload, ma
     }
 }
 
-/// Converts seconds to the nanoseconds of a phase.
 pub(crate) fn nanoseconds(seconds: f64) -> u64 {
     (seconds * 1e9) as u64
 }

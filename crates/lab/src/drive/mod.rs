@@ -31,14 +31,12 @@ const THREADS_MAX: u32 = 64;
 /// The most connections or clients: more than a machine has ports and memory for.
 const CONNECTIONS_MAX: u32 = 1_000_000;
 
-/// The options that all commands which drive servers have.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The files that are requested.
     pub workload: Spec,
     /// The source of the list of files, and the part of a log that is used.
     pub files: workload::Options,
-    /// How the users behave.
     pub users: Users,
     /// The length of the warm-up before the first measurement, seconds.
     pub warm_up_s: f64,
@@ -46,11 +44,9 @@ pub struct Options {
     pub duration_s: Option<f64>,
     /// How long to wait for the last answers after that.
     pub drain_s: f64,
-    /// Threads of the generator.
     pub threads: u32,
     /// The cores that the generator may use; all when empty.
     pub cores: Vec<usize>,
-    /// The seed of arrivals and choices.
     pub seed: u64,
     /// Whether the server may be on another machine.
     pub allow_remote: bool,
@@ -58,7 +54,6 @@ pub struct Options {
     pub out: Option<PathBuf>,
     /// Limits for the results.
     pub require: Vec<Threshold>,
-    /// The command line, for the results.
     pub command_line: Vec<String>,
 }
 
@@ -71,15 +66,12 @@ impl Options {
     }
 }
 
-/// How the users behave.
 #[derive(Clone, Debug, Default)]
 pub struct Users {
-    /// The most connections at once.
     pub connections_max: u32,
     /// After how many requests a client closes its connection, [`u32::MAX`] for never; none as the
     /// workload has it.
     pub requests_per_connection: Option<u32>,
-    /// After how long a user gives up.
     pub abort_after_s: Option<f64>,
     /// How often it then tries again.
     pub retries_max: u8,
@@ -131,7 +123,6 @@ impl Driver {
         Ok(driver)
     }
 
-    /// The driver's options.
     pub fn options(&self) -> &Options {
         &self.options
     }
@@ -246,7 +237,6 @@ fn each_level(run: &Run) -> impl Iterator<Item = (&str, &Measures)> {
     })
 }
 
-/// Rejects invalid options.
 fn check(options: &Options) -> Result<()> {
     let usage = |text: String| Err(Error::usage(text));
     let seconds = [

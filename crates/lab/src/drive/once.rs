@@ -14,7 +14,6 @@ const DURATION_S: f64 = 10.0;
 /// The highest rate, requests per second.
 const RATE_MAX_PER_S: f64 = 10_000_000.0;
 
-/// How requests arrive.
 #[derive(Clone, Debug)]
 pub enum Arrive {
     /// Closed loop: each client asks again after its answer and a pause.
@@ -24,28 +23,23 @@ pub enum Arrive {
         /// Seconds between an answer and the next request.
         think_s: f64,
     },
-    /// Open loop at a rate.
     Open {
         /// How much.
         rate: Rate,
         /// How the starts are spread.
         spacing: Spacing,
     },
-    /// Open loop in phases.
     Phases {
         /// Their lengths and rates.
         plan: PhasePlan,
         /// How the starts are spread.
         spacing: Spacing,
     },
-    /// At the times of a log.
     Log,
 }
 
-/// The rate of an open loop.
 #[derive(Clone, Copy, Debug)]
 pub enum Rate {
-    /// Requests per second.
     PerSecond(f64),
     /// A fraction of the capacity.
     Level(f64),
@@ -60,18 +54,14 @@ pub enum Spacing {
     Fixed,
 }
 
-/// The options of `flash load`.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// The options that all commands have.
     pub options: Options,
     /// The server.
     pub url: String,
     /// Its process id, to measure its CPU time and memory.
     pub pid: Option<u32>,
-    /// How requests arrive.
     pub arrive: Arrive,
-    /// Load 1.
     pub capacity: LoadOne,
 }
 
@@ -80,7 +70,6 @@ pub struct Load {
 pub enum LoadOne {
     /// The capacity of the server, which is searched for when it is needed.
     Searched,
-    /// Requests per second.
     PerSecond(f64),
     /// The requests that fill a link, whatever the server does.
     Link(Link),
@@ -130,7 +119,6 @@ pub fn run(load: Load) -> Result<Ending> {
     driver.finish()
 }
 
-/// The capacity of a link, which becomes one of the settings.
 fn link_capacity(driver: &mut Driver, link: Link) -> Result<f64> {
     let per_connection = driver.options().users.requests_per_connection.unwrap_or(u32::MAX);
     let per_s = link.capacity_per_s(driver.workload(), per_connection)?;
@@ -210,7 +198,6 @@ fn check(options: &Options, arrive: &Arrive, load_1: LoadOne) -> Result<()> {
     Ok(())
 }
 
-/// The level to run, with its rates in requests per second.
 fn level(driver: &Driver, arrive: &Arrive, level_1_per_s: Option<f64>) -> Result<Level> {
     let workload = driver.workload();
     let duration_s = driver.options().duration_s;
@@ -268,7 +255,6 @@ fn spaced(spacing: Spacing, phases: Vec<PhaseRate>) -> Arrivals {
     }
 }
 
-/// How requests arrive, in words.
 fn describe(arrive: &Arrive, level: &Level) -> String {
     let spaced = |spacing: &Spacing| if *spacing == Spacing::Poisson { "Poisson" } else { "evenly spaced" };
     match arrive {

@@ -18,9 +18,7 @@ use flash_load::record::Record;
 use flash_load::record::file::{PathsSeen, Writer};
 use flash_load::workload::Catalogue;
 
-/// The folder of record files in a folder of results.
 const RECORDS: &str = "records";
-/// The list of paths, in that.
 const PATHS: &str = "paths.txt";
 /// The HdrHistogram log.
 const HDR_LOG: &str = "latency.hlog";
@@ -62,7 +60,6 @@ impl Keep for PhaseFiles {
 }
 
 impl Out {
-    /// Rejects a folder that already holds a run.
     pub(super) fn check(folder: &Path) -> Result<()> {
         if folder.join(results::RUN_FILE).exists() {
             return Err(Error::usage(format!(
@@ -87,7 +84,6 @@ impl Out {
         Ok(Self { folder: folder.to_owned(), log: Some(log), paths: PathsSeen::new(catalogue), files: 0 })
     }
 
-    /// Begins the file of records for a phase.
     pub(super) fn begin(&mut self, name: &str) -> PhaseFile {
         self.files += 1;
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '.';
@@ -123,7 +119,6 @@ impl Out {
         lost
     }
 
-    /// The path of something in the folder.
     pub(super) fn path(&self, relative: &str) -> PathBuf {
         self.folder.join(relative)
     }
@@ -136,13 +131,11 @@ impl Out {
         })
     }
 
-    /// Writes the list of the paths that records are of.
     pub(super) fn list_paths(&self, catalogue: &Catalogue) -> Result<()> {
         let _ = fs::remove_file(self.folder.join(ROOM));
         self.paths.write(&self.folder.join(RECORDS).join(PATHS), catalogue)
     }
 
-    /// Writes the list of paths and the report, and says where it is.
     pub(super) fn report(&self, run: &Run, catalogue: &Catalogue) -> Result<()> {
         self.list_paths(catalogue)?;
         let path = self.folder.join(REPORT_FILE);

@@ -136,7 +136,6 @@ impl Driver {
         ))
     }
 
-    /// Makes the folder of results, once.
     fn make_out(&mut self) -> Result<()> {
         if let (None, Some(folder)) = (&self.out, &self.options.out) {
             self.out = Some(Out::make(folder, self.workload.catalogue())?);

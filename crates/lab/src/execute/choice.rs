@@ -26,7 +26,6 @@ pub enum HotMix {
 }
 
 impl HotMix {
-    /// The mix in words, for the head of results.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Specweb99 => "SPECweb99's shares",
@@ -42,7 +41,6 @@ impl HotMix {
     }
 }
 
-/// An endless sequence of hot files.
 pub(crate) struct HotFiles {
     random: Xoshiro256PlusPlus,
     mix: HotMix,
@@ -64,7 +62,6 @@ impl HotFiles {
         files.filter(|file| file.class < classes).map(File::path_id).collect()
     }
 
-    /// The number of the next file.
     pub(super) fn next(&mut self) -> u32 {
         let directory = self.random.random_range(0..self.directories);
         let (class, number) = match self.mix {
@@ -94,7 +91,6 @@ impl HotFiles {
 /// It visits the directories in random order and takes one file of each, then visits them again and takes another file
 /// of each. Files of all 36 kinds come equally often, and on the first visit the directories are cold too.
 pub(super) struct ColdFiles {
-    /// The directories in their order, each with the file that it begins with.
     order: Vec<(u32, u32)>,
     taken: u32,
 }

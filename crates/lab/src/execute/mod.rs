@@ -44,7 +44,6 @@ pub(crate) struct Executor {
 pub(crate) struct Start<'a> {
     pub(crate) place: &'a Place,
     pub(crate) warm_up: WarmUp<'a>,
-    /// The link that the server is put behind, if it is.
     pub(crate) link: Option<Arc<Link>>,
 }
 
@@ -67,7 +66,6 @@ pub(crate) struct Turn {
 }
 
 impl Executor {
-    /// An executor for these servers.
     pub(crate) fn new(driver: Driver, peers: Vec<Option<Peer>>, subjects: Vec<Subject>) -> Self {
         let phases = subjects.iter().map(|_| Vec::new()).collect();
         Self { driver, peers, subjects, phases }
@@ -220,7 +218,6 @@ pub(crate) fn is_fresh(peer: &Peer, place: &Place) -> bool {
     peer.url().is_none() && (place.memory_bytes.is_some() || place.reads_per_s.is_some())
 }
 
-/// Rejects no rounds and too many.
 pub(crate) fn check_rounds(rounds: u32) -> Result<()> {
     match rounds {
         1..=ROUNDS_MAX => Ok(()),
@@ -228,7 +225,6 @@ pub(crate) fn check_rounds(rounds: u32) -> Result<()> {
     }
 }
 
-/// Rejects an empty list of servers, too many servers, and two servers with one name.
 pub(crate) fn check_servers(servers: &[Peer]) -> Result<()> {
     if servers.is_empty() || servers.len() > SERVERS_MAX {
         return Err(Error::usage(format!("{} servers: 1 to {SERVERS_MAX} can be compared", servers.len())));

@@ -14,12 +14,9 @@ use flash_load::measure::{self, PhaseFacts};
 use flash_load::record::Record;
 use flash_load::record::file::read_all;
 
-/// One phase of a server.
 #[derive(Debug)]
 pub(super) struct Phase {
-    /// The file of its records.
     pub(super) file: PathBuf,
-    /// The facts beside its records.
     pub(super) facts: PhaseFacts,
 }
 

@@ -18,7 +18,6 @@ const HOT_CHOICES: StreamId = StreamId { stream: 1, ..HOT_ARRIVALS };
 const COLD_ARRIVALS: StreamId = StreamId { stream: 2, ..HOT_ARRIVALS };
 const COLD_CHOICES: StreamId = StreamId { stream: 3, ..HOT_ARRIVALS };
 
-/// The streams of a phase.
 pub(crate) struct Streams {
     pub(crate) hot_mix: HotMix,
     /// The number of directories, from the first, that hold the hot files.
@@ -27,20 +26,16 @@ pub(crate) struct Streams {
     /// None for hot requests alone.
     pub(crate) beside: Option<Beside>,
     pub(crate) duration_s: f64,
-    /// The most connections of each stream.
     pub(crate) connections_max: u32,
-    /// The share of the hot files' bytes that stays in memory, where it is known.
     pub(crate) in_memory_share: Option<f64>,
     /// Phases with one seed have the same hot requests at the same times.
     pub(crate) seed: u64,
 }
 
-/// The requests beside hot ones.
 pub(crate) enum Beside {
     /// Poisson arrivals for cold files, each of which is requested once.
     Cold {
         directories: Range<u32>,
-        /// The seed of their order.
         order_seed: u64,
         /// The number of files that earlier phases with the same order requested.
         taken: u32,

@@ -128,7 +128,6 @@ pub(super) fn doubt(link: &Link) -> Result<Option<String>> {
     }))
 }
 
-/// The line of a scene in words, for the page.
 pub(super) fn describe(line: &Line) -> String {
     let place = match line.bottleneck {
         Bottleneck::Device => "the server's device",

@@ -12,7 +12,6 @@ use flash_kit::sheet::{Axis, Division, Plot, Unit};
 /// The servers with many processes.
 const PROCESSES: [&str; 2] = ["MP 64", "MP 256"];
 
-/// Points of a distribution from weights of values.
 fn distribution(weights: &BTreeMap<u64, f64>, unit: f64) -> Vec<(f64, f64)> {
     let all: f64 = weights.values().sum();
     let mut sum = 0.0;

@@ -15,7 +15,6 @@ use super::finding::{Bound, Cell, Check, Finding};
 use super::forms::{FindingForm, Form};
 use super::plan::Plan;
 
-/// The findings of the experiment of this name.
 pub(super) fn findings(name: &str, form: &Form, data: Data<'_>, plan: &Plan) -> Vec<Finding> {
     let mut findings = Vec::new();
     for finding in &form.finding {
@@ -91,7 +90,6 @@ impl<'t> Claim<'t> {
         (!checks.is_empty()).then_some(checks)
     }
 
-    /// The checks of one ratio.
     fn ratios(&self, cells: &str, measure: Option<Measure>, bound: Bound) -> Option<Vec<Check>> {
         let (left, right) = cells.split_once(" / ")?;
         let own = |text: &str| text.split_once(" of ").and_then(|(name, _)| Measure::named(name));
@@ -174,7 +172,6 @@ fn bounded(text: &str) -> Option<(&str, Bound)> {
     Some((cells, bound))
 }
 
-/// The names of the planned servers.
 fn names(plan: &Plan) -> Vec<&str> {
     plan.variants.iter().map(|variant| variant.name.as_str()).collect()
 }
@@ -191,7 +188,6 @@ fn servers<'t>(plan: &'t Plan, term: &'t str) -> Vec<&'t str> {
     }
 }
 
-/// The planned points that a term stands for.
 pub(super) fn points<'t>(plan: &'t Plan, term: &str) -> Vec<&'t str> {
     let all = plan.points();
     let mut placed = all.iter().filter(|point| point.x.is_finite()).map(|point| point.name.as_str());

@@ -119,7 +119,6 @@ impl Measure {
     }
 }
 
-/// Everything that was measured.
 #[derive(Clone, Copy)]
 pub(super) struct Data<'a> {
     pub(super) run: &'a Run,
@@ -161,7 +160,6 @@ impl Data<'_> {
         subject.into_iter().flat_map(|subject| &subject.rounds).filter(move |round| round.name == point)
     }
 
-    /// Why a variant has no figures at a point, as far as known.
     pub(super) fn why_missing(&self, variant: &str, point: &str) -> String {
         let subject = self.run.subjects.iter().find(|subject| subject.name == variant);
         match subject.map(|subject| &subject.missing) {

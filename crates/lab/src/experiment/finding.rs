@@ -27,11 +27,9 @@ const EFFECT_MIN_AMOUNT: f64 = 0.01;
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Verdict {
-    /// Every check holds.
     Holds,
     /// No check fails, but some lack valid data.
     CannotBeTold,
-    /// A check does not hold.
     DoesNotHold,
 }
 
@@ -187,7 +185,6 @@ impl Data<'_> {
         Ok((ratio, name))
     }
 
-    /// Left over right, against a bound.
     pub(super) fn compare(&self, left: Cell<'_>, right: Cell<'_>, measure: Measure, bound: Bound) -> Check {
         match self.ratio(left, right, measure) {
             Ok((ratio, name)) => Check::of(&name, &ratio, bound),
@@ -256,13 +253,11 @@ impl Data<'_> {
         Check::of(&format!("{name}{}", pair.unwrap_or_default()), &ratio, bound)
     }
 
-    /// A figure itself against a bound.
     pub(super) fn figure(&self, cell: Cell<'_>, measure: Measure, bound: Bound) -> Check {
         let name = format!("{}, {}", cell.0, measure.unit());
         self.cell(cell, measure).map_or_else(|missing| missing, |sample| Check::of(&name, &sample, bound))
     }
 
-    /// The difference of two figures, against a bound.
     pub(super) fn difference(
         &self,
         left: Cell<'_>,
@@ -282,7 +277,6 @@ impl Data<'_> {
     }
 }
 
-/// A finding of a paper, and the finding here.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     /// The experiment's name and its own: stays the same over versions.
@@ -300,7 +294,6 @@ pub(super) struct Finding {
 }
 
 impl Finding {
-    /// Puts the checks of a finding together.
     pub(super) fn new(id: &str, source: &str, paper: &str, checks: Vec<Check>) -> Self {
         let verdict = checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::CannotBeTold);
         let (id, source, paper) = (id.to_owned(), source.to_owned(), paper.to_owned());

@@ -16,7 +16,6 @@ use super::plan::{Bottleneck, Kind, Scale, Variant};
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Form {
-    /// One line on what it shows.
     pub(super) shows: String,
     /// The text and its figures.
     pub(super) source: String,
@@ -64,13 +63,11 @@ pub(super) enum EachValue {
     Each,
 }
 
-/// A scene, or several: one for each value.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SceneForm {
     pub(super) each: Option<Pick<Vec<f64>>>,
     pub(super) set: Option<SetForm>,
-    /// Bounded memory and disk reads.
     #[serde(default)]
     pub(super) is_bounded: bool,
     pub(super) cpu: Option<CpuForm>,
@@ -91,13 +88,11 @@ pub(super) struct SceneForm {
 pub(super) enum SetForm {
     /// SPECweb99's, as many times the memory.
     Specweb99(f64),
-    /// This many directories of it.
     Directories(u32),
     Log(LogForm),
     Pareto,
 }
 
-/// A made-up log.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LogForm {
@@ -156,7 +151,6 @@ pub(super) struct PointForm {
     pub(super) abort: Option<(f64, u8)>,
     /// Hot requests beside as many cold ones a second as the value says.
     pub(super) beside: Option<BesideForm>,
-    /// 0 for connections that stay.
     #[serde(default = "one_request")]
     pub(super) requests_per_connection: u32,
     /// That of its periods without it.
@@ -230,7 +224,6 @@ pub(super) struct PlotForm {
     pub(super) x_max: f64,
     /// The title of the other axis.
     pub(super) y: Option<String>,
-    /// Only these points.
     #[serde(default = "all_points")]
     pub(super) points: String,
 }
@@ -243,7 +236,6 @@ pub(super) struct TableForm {
     pub(super) columns: Vec<ColumnForm>,
 }
 
-/// A column, or one for each point.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ColumnForm {
@@ -252,7 +244,6 @@ pub(super) struct ColumnForm {
     pub(super) measure: Measure,
 }
 
-/// A server of `variants.toml`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct VariantForm {
@@ -286,7 +277,6 @@ fn all_points() -> String {
     "*".to_owned()
 }
 
-/// Reads a form of this program.
 pub(super) fn read<T: for<'de> Deserialize<'de>>(name: &str, text: &str) -> T {
     toml::from_str(text).unwrap_or_else(|why| panic!("the program's own {name}.toml is wrong: {why}"))
 }

@@ -31,7 +31,6 @@ pub(super) const WEIGHTED_P50: &str = "events per dispatch, median of the events
 pub(super) const DISPATCHES: &str = "dispatches in a second";
 pub(super) const IDLE_SHARE: &str = "share of moments with no runnable process";
 pub(super) const RUNNABLE_SHARE: &str = "share of processes that are runnable, mean";
-/// All of them.
 pub(super) const FIGURES: [&str; 8] =
     [EVENTS_MEAN, EVENTS_P50, EVENTS_P999, EVENTS_MAX, WEIGHTED_P50, DISPATCHES, IDLE_SHARE, RUNNABLE_SHARE];
 
@@ -41,11 +40,9 @@ pub(super) struct Inside {
     pub(super) variant: String,
     pub(super) point: String,
     pub(super) round: u32,
-    /// The figures by the names above.
     pub(super) figures: BTreeMap<String, f64>,
     /// The number of dispatches by number of events; empty where it is unknown.
     pub(super) dispatches: Vec<Bucket>,
-    /// The moments at which its processes were looked at.
     pub(super) moments: Vec<Moment>,
 }
 
@@ -61,7 +58,6 @@ pub(super) struct Bucket {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Told(BTreeMap<u64, Bucket>);
 
-/// The control socket of a server.
 #[derive(Debug)]
 pub(super) struct Control(pub(super) PathBuf);
 
@@ -136,7 +132,6 @@ impl Told {
         Some(Self(buckets.iter().filter_map(bucket).collect()))
     }
 
-    /// The counts added since `before`.
     fn since(&self, before: &Self) -> Vec<Bucket> {
         let then = |from: &u64| before.0.get(from).map_or(0, |bucket| bucket.count);
         let new = |(from, bucket): (&u64, &Bucket)| Bucket {
@@ -168,7 +163,6 @@ fn percentile(buckets: &[Bucket], share: f64, weight: impl Fn(&Bucket) -> f64) -
 }
 
 impl Inside {
-    /// Computes the figures of a measurement of this many seconds.
     pub(super) fn of(told: Option<(&Told, &Told)>, moments: Vec<Moment>, duration_s: f64) -> Self {
         let mut inside = Self { moments, ..Self::default() };
         let mut put = |name: &str, value: f64| {

@@ -28,7 +28,6 @@ const MORE: &str = "<!-- more findings -->";
 /// The longest document.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// The arguments of `flash experiment judge`.
 #[derive(Clone, Debug)]
 pub struct Judge {
     /// Folders that experiments left behind.
@@ -87,7 +86,6 @@ fn document(path: &Path) -> Result<String> {
     fs::read_to_string(path).map_err(|why| Error::file("read", path, &why))
 }
 
-/// The findings of the experiment in a folder.
 fn judge_folder(folder: &Path) -> Result<Vec<Judged>> {
     let wrong = |why: &str| {
         Error::usage(format!("{} holds no experiment that can be judged: {why}", folder.display()))

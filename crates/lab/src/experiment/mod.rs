@@ -38,10 +38,7 @@ pub use judge::{Judge, judge};
 /// The default memory of a server and the default disk reads per second: those of a small machine of today with a disk
 /// like those of the papers.
 pub const MEMORY_BYTES: u64 = 512_000_000;
-/// See [`MEMORY_BYTES`].
 pub const READS_PER_S: u32 = 150;
-/// The default servers beside Flash.
-pub const PEERS: [&str; 2] = ["nginx", "apache-event"];
 
 /// The least memory of a server: no server starts with less.
 const MEMORY_BYTES_MIN: u64 = 16 << 20;
@@ -62,9 +59,7 @@ pub struct Options {
     pub out: PathBuf,
     /// An existing SPECweb99 set.
     pub files: Option<PathBuf>,
-    /// The folder in which missing sets are made.
     pub sets: PathBuf,
-    /// Real logs, for `site-logs`.
     pub logs: Vec<PathBuf>,
     /// Servers beside Flash, by the names of ready-made servers.
     pub peers: Vec<String>,
@@ -74,19 +69,13 @@ pub struct Options {
     pub duration_s: Option<f64>,
     /// A server's memory limit, page cache included, in scenes that bound it.
     pub memory_bytes: u64,
-    /// The limit on disk reads per second in the same scenes.
     pub reads_per_s: u32,
-    /// The core of the server; none on a machine with one core.
     pub core: Option<usize>,
-    /// The cores of the generator; empty for all.
     pub cores: Vec<usize>,
-    /// The seed of arrivals and choices.
     pub seed: u64,
-    /// The command line, for the results.
     pub command_line: Vec<String>,
 }
 
-/// One of the experiments.
 struct Experiment {
     name: &'static str,
     form: Form,
@@ -142,7 +131,6 @@ impl Experiment {
     }
 }
 
-/// The names of the experiments.
 pub fn names() -> Vec<&'static str> {
     EXPERIMENTS.iter().map(|experiment| experiment.name).collect()
 }
@@ -244,7 +232,6 @@ pub fn run(options: &Options) -> Result<Ending> {
     Ok(if is_interrupted { Ending::Interrupted } else { Ending::Done })
 }
 
-/// Rejects invalid options.
 fn check(options: &Options) -> Result<()> {
     let usage = |text: String| Err(Error::usage(text));
     let Options { rounds, duration_s, memory_bytes, reads_per_s, .. } = *options;

@@ -17,7 +17,6 @@ pub(super) const ROUNDS: u32 = 5;
 /// The approximate speed at which a new file set is written, bytes per second.
 const WRITTEN_BYTES_PER_S: f64 = 60e6;
 
-/// The options that an experiment is scaled by.
 #[derive(Clone, Debug)]
 pub(super) struct Scale {
     /// Fewer points, shorter ones.
@@ -80,22 +79,21 @@ pub(super) enum Kind {
 /// The files that a scene serves.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Set {
-    /// This many directories of the SPECweb99 set.
-    Specweb99 { directories: u32 },
-    /// One file of each length, in bytes.
+    Specweb99 {
+        directories: u32,
+    },
     Lengths(Vec<u64>),
-    /// The files of a made-up log.
     Made(MadeLog),
-    /// The files of a log that the user has.
     Log(PathBuf),
     /// Files whose lengths have a heavy tail, this many bytes of them.
-    Pareto { set_bytes: u64 },
+    Pareto {
+        set_bytes: u64,
+    },
 }
 
 /// The load of the servers in each of their turns.
 #[derive(Clone, Debug)]
 pub(super) struct Scene {
-    /// Its number in the plan's sets.
     pub(super) set: usize,
     /// Bounded memory and disk reads: the point of a scene whose files do not fit.
     pub(super) is_bounded: bool,
@@ -121,7 +119,6 @@ pub(super) struct Line {
     pub(super) round_trip_ms: f64,
     /// The share of the packets that are lost, in each direction.
     pub(super) loss: f64,
-    /// The longest packet.
     pub(super) packet_bytes: u32,
     /// Whether the server's kernel answers with SYN cookies alone.
     pub(super) has_syn_cookies: bool,
@@ -161,7 +158,6 @@ pub(super) struct Point {
     pub(super) duration_s: f64,
 }
 
-/// The files that are asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Ask {
     /// SPECweb99's choice from this many directories, counted from the first.
@@ -200,7 +196,6 @@ pub(super) struct Phases {
 /// Poisson arrivals for small files that stay in memory, and for files that are asked for once.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Beside {
-    /// The number of directories, from the first, that hold the hot files.
     pub(super) hot_directories: u32,
     pub(super) hot_rate_per_s: f64,
     pub(super) cold_directories: std::ops::Range<u32>,
@@ -215,17 +210,14 @@ impl Scene {
         Self { set, is_bounded: false, cpu, warm_up_s: 1.0, points, clients, line, only }
     }
 
-    /// Whether it is for this variant.
     pub(super) fn is_for(&self, variant: &Variant) -> bool {
         self.only.is_empty() || self.only.contains(&variant.name)
     }
 
-    /// The names of its points.
     pub(super) fn names(&self) -> String {
         self.points.iter().map(|point| point.name.as_str()).collect::<Vec<_>>().join(", ")
     }
 
-    /// Why a variant is not tried here.
     pub(super) fn leaves_out(&self, variant: &Variant) -> Option<String> {
         let (clients, most) = (self.clients?, variant.clients_max?);
         (clients > most)
@@ -246,7 +238,6 @@ impl Variant {
 }
 
 impl Plan {
-    /// Replaces the durations and rounds, where they are given.
     pub(super) fn adjusted(mut self, rounds: Option<u32>, duration_s: Option<f64>) -> Self {
         self.rounds = rounds.unwrap_or(self.rounds);
         if let Some(duration_s) = duration_s {
@@ -285,7 +276,6 @@ impl Plan {
         self.sets.iter().map(bytes).sum()
     }
 
-    /// How long it takes to make them, about.
     pub(super) fn making_s(&self) -> f64 {
         self.set_bytes() as f64 / WRITTEN_BYTES_PER_S
     }
@@ -304,7 +294,6 @@ impl Plan {
         ]
     }
 
-    /// Every point once, by name.
     pub(super) fn points(&self) -> Vec<&Point> {
         let mut points: Vec<&Point> = Vec::new();
         for point in self.scenes.iter().flat_map(|scene| &scene.points) {
@@ -327,7 +316,6 @@ fn distinct(all: impl Iterator<Item = String>) -> String {
     once.join(", ")
 }
 
-/// A time as people plan with it.
 pub(super) fn minutes(seconds: f64) -> String {
     match seconds {
         s if s < 90.0 => format!("{:.0} s", s.max(1.0)),

@@ -23,11 +23,9 @@ struct Planned<'a> {
 struct Stage<'a> {
     form: &'a SceneForm,
     set: Set,
-    /// The scene's value.
     value: f64,
 }
 
-/// The plan of a form.
 pub(super) fn plan(form: &Form, scale: &Scale) -> Plan {
     let planned = Planned { form, scale, speed: form.speed.of(scale, 1.0) };
     let mut plan = Plan {

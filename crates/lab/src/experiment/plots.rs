@@ -10,7 +10,6 @@ use super::plan::{Plan, Point};
 use crate::statistics::Sample;
 use flash_kit::sheet::{Axis, Division, Entry, Grid, Plot, Unit};
 
-/// The plots of a form.
 pub(super) fn plots(form: &Form, data: Data<'_>, plan: &Plan) -> Vec<Plot> {
     let plot = |plot: &PlotForm| {
         let names = claims::points(plan, &plot.points);
@@ -29,7 +28,6 @@ pub(super) fn plots(form: &Form, data: Data<'_>, plan: &Plan) -> Vec<Plot> {
     form.plot.iter().map(plot).collect()
 }
 
-/// The axis of a measure.
 fn axis(measure: Measure, title: Option<&str>) -> Axis {
     match measure {
         Measure::Bandwidth => Axis::new(title.unwrap_or("bandwidth, Mb/s"), Unit::Number, Division::Linear),
@@ -39,12 +37,10 @@ fn axis(measure: Measure, title: Option<&str>) -> Axis {
     }
 }
 
-/// The axis of a latency.
 pub(super) fn latency(title: &str) -> Axis {
     Axis::new(title, Unit::Milliseconds, Division::Log)
 }
 
-/// The table of a form.
 pub(super) fn of_form(form: &TableForm, data: Data<'_>, plan: &Plan) -> Grid {
     let columns = form.columns.iter().flat_map(|column| {
         let points = claims::points(plan, &column.at).into_iter();
@@ -55,7 +51,6 @@ pub(super) fn of_form(form: &TableForm, data: Data<'_>, plan: &Plan) -> Grid {
     table(data, &form.title.replace("{last}", last), &columns)
 }
 
-/// The cell of a table for a sample.
 pub(super) fn entry(sample: Option<Sample>) -> Entry {
     sample.map_or(Entry::None, |sample| {
         let (low, high) = sample.ends();
@@ -98,7 +93,6 @@ pub(super) fn against(
     }
 }
 
-/// A table with a row for each server, and a column for each measure at a point.
 pub(super) fn table(data: Data<'_>, title: &str, columns: &[(String, &str, Measure)]) -> Grid {
     let row = |name: &String| {
         let figures = columns.iter().map(|(_, point, measure)| entry(data.measured(name, point, *measure)));

@@ -75,7 +75,6 @@ struct Rounds<'a> {
     options: &'a Options,
     executor: Executor,
     sets: Vec<Ready>,
-    /// The workload of each point, by scene.
     workloads: Vec<Vec<(Spec, Workload)>>,
     inside: Vec<Inside>,
     missing: Vec<Missing>,
@@ -194,7 +193,6 @@ impl<'a> Rounds<'a> {
         Ok(())
     }
 
-    /// Where the servers of a scene run.
     fn place(&self, scene: &Scene) -> Place {
         let Options { memory_bytes, reads_per_s, core, .. } = *self.options;
         let cpu = scene.cpu.filter(|cpu| cpu.is_needed || self.has_cpu);
@@ -235,7 +233,6 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// One turn of one variant in a scene: each of its points.
     fn turn(&mut self, peer: &Peer, at: At) -> Result<()> {
         let scene = &self.plan.scenes[at.scene];
         let Some(((spec, workload), first)) =
@@ -414,7 +411,6 @@ impl<'a> Rounds<'a> {
     }
 }
 
-/// The round with the median rate.
 fn middle_round(mut rounds: Vec<&Measures>) -> Option<&Measures> {
     rounds.sort_by(|a, b| a.answered_per_s.total_cmp(&b.answered_per_s));
     rounds.get(rounds.len().checked_sub(1)? / 2).copied()

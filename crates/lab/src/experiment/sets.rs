@@ -102,7 +102,6 @@ impl Ready {
         Ok((spec, workload))
     }
 
-    /// The same as options.
     pub(super) fn options(&self, ask: Ask) -> (Spec, workload::Options) {
         let manifest = Some(self.root.join(MANIFEST));
         let plain = workload::Options { manifest, ..workload::Options::default() };

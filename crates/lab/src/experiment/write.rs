@@ -66,7 +66,6 @@ pub(super) fn write(experiment: &Experiment, plan: &Plan, options: &Options, cam
     Ok(())
 }
 
-/// The findings on the terminal.
 fn print(findings: &[Finding], missing: &[Missing]) {
     for finding in findings {
         let Finding { id, source, paper, ours, .. } = finding;
@@ -110,7 +109,6 @@ fn sheet(
     }
 }
 
-/// How many findings of the papers hold, in one sentence.
 fn summary(findings: &[Finding]) -> String {
     let count = |is_such: fn(&str) -> bool| findings.iter().filter(|f| is_such(f.verdict.words())).count();
     let (holds, fails) = (count(|words| words == "holds"), count(|words| words == "does not hold"));

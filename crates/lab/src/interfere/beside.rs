@@ -12,14 +12,11 @@ use flash_load::files::layout::{DIRECTORIES_MAX, FILES_PER_DIRECTORY};
 /// The most requests that wait at once.
 const WAITING_MAX: u32 = 100_000;
 
-/// The requests beside the hot ones.
 #[derive(Clone, Debug)]
 pub enum Beside {
     /// For cold files, each of which is requested once.
     Cold {
-        /// The directories that they are taken from.
         directories: Range<u32>,
-        /// Requests per second.
         rate_per_s: f64,
         /// Whether the names of the files are looked up before each server's turn. Otherwise a file's first request reads its
         /// name and attributes from the disk too: 30 and more reads on ext4, which reads ahead inodes.
@@ -27,7 +24,6 @@ pub enum Beside {
     },
     /// For an application that takes long.
     Waiting {
-        /// The path of each.
         path: String,
         /// How many wait at once.
         requests: u32,
@@ -72,7 +68,6 @@ impl Beside {
         }
     }
 
-    /// The number of directories that the file set must have.
     pub(super) fn directories_end(&self) -> u32 {
         match self {
             Self::Cold { directories, .. } => directories.end,

@@ -30,14 +30,12 @@ use beside::Words;
 pub use verdict::Bounds;
 use verdict::{Judged, Round, Verdict, judge};
 
-/// The phase of hot requests only.
 const ALONE: &str = "hot alone";
 /// The hot files may take this long before the measurement, seconds; longer with a longer drain.
 const WARM_UP_S: f64 = 10.0;
 /// The highest rates, requests per second.
 const RATE_MAX_PER_S: f64 = 1e6;
 
-/// The options of `flash interfere`.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The servers; each serves the file set at its root or below its URL's path.
@@ -46,17 +44,11 @@ pub struct Options {
     pub place: Place,
     /// Whether `place` has a root.
     pub has_files: bool,
-    /// The number of directories, from the first, that hold the hot files.
     pub hot_directories: u32,
-    /// The requests beside the hot ones.
     pub beside: Beside,
-    /// Which of the hot files are asked for.
     pub hot_mix: HotMix,
-    /// Hot requests per second.
     pub hot_rate_per_s: f64,
-    /// How long arrivals come in each phase, seconds.
     pub phase_s: f64,
-    /// How long to wait for answers after that, seconds.
     pub drain_s: f64,
     /// The number of times that each server is measured with hot requests alone and with the others.
     pub rounds: u32,
@@ -66,17 +58,14 @@ pub struct Options {
     pub connections_max: u32,
     /// The seed of the file set, to check every byte; costs the generator some speed.
     pub verify_seed: Option<u64>,
-    /// The seed of arrivals and choices.
     pub seed: u64,
     /// The server may be another machine.
     pub allow_remote: bool,
-    /// The cores that the generator may use; all when empty.
     pub cores: Vec<usize>,
     /// The folder of the results.
     pub out: PathBuf,
     /// Limits for the hot levels.
     pub require: Vec<Threshold>,
-    /// The command line, for the results.
     pub command_line: Vec<String>,
 }
 
@@ -179,7 +168,6 @@ fn measure(executor: &mut Executor, options: &Options, pass: &Pass, turn: &Turn)
     Ok(asked)
 }
 
-/// Judges the servers, and ends the run.
 fn finish(mut executor: Executor, options: &Options, are_locked: bool) -> Result<Ending> {
     let mut said = Vec::new();
     let mut verdicts = BTreeSet::new();
@@ -242,7 +230,6 @@ fn no_answers(subject: &Subject, others: &str) -> bool {
     sum(|phase| phase.counts.asked) > 0 && sum(|phase| phase.counts.answered) == 0
 }
 
-/// The ratios of a server as results keep them.
 fn ratios(subject: &Subject, judged: &Judged, words: Words) -> Vec<Ratio> {
     let name = |phase: &str| format!("{}, {phase}", subject.name);
     let ratio = |paired: &verdict::Paired| Ratio {
@@ -257,7 +244,6 @@ fn ratios(subject: &Subject, judged: &Judged, words: Words) -> Vec<Ratio> {
     judged.ratios.iter().map(ratio).collect()
 }
 
-/// The options that all commands have.
 fn drive_options(options: &Options) -> drive::Options {
     drive::Options {
         workload: Spec::Specweb99,
@@ -285,7 +271,6 @@ fn drive_options(options: &Options) -> drive::Options {
     }
 }
 
-/// Writes the head of the results.
 fn describe(executor: &mut Executor, options: &Options, locked: &std::result::Result<Locked, String>) {
     let (others, arrivals) = options.beside.describe();
     if let Err(why) = locked {
@@ -336,7 +321,6 @@ pub fn directories_in(root: &Path) -> u32 {
     (0..DIRECTORIES_MAX).take_while(is_there).count() as u32
 }
 
-/// Refuses options that make no sense.
 fn check(options: &Options) -> Result<()> {
     if options.hot_directories == 0 || options.hot_directories > DIRECTORIES_MAX {
         return usage(format!("directories are numbered below {DIRECTORIES_MAX}, and one must be hot"));

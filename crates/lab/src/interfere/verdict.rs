@@ -25,18 +25,15 @@ const REASONS_MAX: usize = 2;
 pub struct Bounds {
     /// The p50 beside other requests over the p50 alone.
     pub p50_ratio_max: f64,
-    /// The same for the p99.
     pub p99_ratio_max: f64,
 }
 
-/// The phases of one round of one server.
 pub(super) struct Round<'a> {
     pub(super) alone: &'a Measures,
     pub(super) beside: &'a Measures,
     pub(super) others: &'a Measures,
 }
 
-/// The verdict on a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The others cost the hot requests no more than the bounds allow.
@@ -246,7 +243,6 @@ fn busy(hot: &Measures) -> Option<String> {
     (share > BUSY_SHARE_MAX).then(|| format!("the load generator was busy {} of the time", percent(share)))
 }
 
-/// The ratios of a percentile over these rounds.
 fn paired(point: &Point, rounds: &[&Round<'_>]) -> Paired {
     let &Point { name, of, max, .. } = point;
     let mut pairs: Vec<[f64; 2]> =

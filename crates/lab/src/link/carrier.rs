@@ -98,27 +98,6 @@ impl Carrier {
         (counters.to_client.bands, counters.to_server.bands) = (to_client, to_server);
         Ok(counters)
     }
-
-    /// Changes the settings, which are within their bounds.
-    ///
-    /// Errors: run, if the kernel does not take the packet length.
-    pub(super) fn change(&self, settings: &Settings) -> Result<()> {
-        for tun in &self.shared.tuns {
-            tun.set_mtu(settings.mtu_bytes).map_err(|why| {
-                let bytes = settings.mtu_bytes;
-                Error::run(format!("cannot change the packet length of the link to {bytes} bytes: {why}"))
-            })?;
-        }
-        let mut state = self.shared.lock();
-        let now_ns = self.shared.now_ns();
-        for (pipe, settings) in state.pipes.iter_mut().zip(pipe_settings(settings)) {
-            pipe.handle_change(now_ns, settings);
-        }
-        drop(state);
-        // Something may be due earlier than before.
-        self.shared.waker.wake();
-        Ok(())
-    }
 }
 
 impl Drop for Carrier {

@@ -174,7 +174,6 @@ fn round_trip(rtt_ms: u64) -> Result<Row> {
     Row::new(what, "ms", [rtt_ms as f64, times_ms[CONNECTIONS / 2]], &link)
 }
 
-/// The share of datagrams that do not arrive.
 fn loss(share: f64) -> Result<Row> {
     let link = Link::start(&alike(Path { loss: share, ..Path::default() }))?;
     let failed = |why| Error::run(format!("no datagrams over the link: {why}"));

@@ -29,10 +29,8 @@ const DESCRIPTORS: u64 = 131_072;
 /// The exit code without a client's command, which only a signal ends.
 const EXIT_INTERRUPTED: u8 = 130;
 
-/// The options of `flash link`.
 #[derive(Clone, Debug)]
 pub struct LinkOptions {
-    /// The link.
     pub settings: Settings,
     /// A command of the shell for the server's side; without one, nothing is started there.
     pub server: Option<String>,

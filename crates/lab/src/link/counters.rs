@@ -24,7 +24,6 @@ pub(crate) fn band(packet: &[u8]) -> usize {
 /// reasons, waits, travels, or was delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Packets that came from the sender.
     pub came_packets: u64,
     /// Their bytes, with IP headers.
     pub came_bytes: u64,
@@ -34,7 +33,6 @@ pub struct Counts {
     pub delivered_bytes: u64,
     /// Packets dropped by the configured loss.
     pub dropped_lost: u64,
-    /// Packets dropped because their queue was full.
     pub dropped_queue_full: u64,
     /// Packets dropped because they were longer than the packet length of the link.
     pub dropped_too_long: u64,
@@ -42,9 +40,7 @@ pub struct Counts {
     pub dropped_no_memory: u64,
     /// Packets that the receiver's kernel did not take. Valid measurements have none.
     pub dropped_refused: u64,
-    /// Packets that wait in the queue now.
     pub waiting_packets: u64,
-    /// Their bytes.
     pub waiting_bytes: u64,
     /// The most packets that have waited at once; in a sum of bands, the sum of their maxima.
     pub waiting_packets_max: u64,
@@ -64,7 +60,6 @@ impl Counts {
             + self.dropped_refused
     }
 
-    /// Each count with that of another.
     fn with(&self, other: &Self, each: fn(u64, u64) -> u64) -> Self {
         Self {
             came_packets: each(self.came_packets, other.came_packets),
@@ -85,7 +80,6 @@ impl Counts {
     }
 }
 
-/// The counts of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Direction {
     /// The counts of each band, the most urgent first. Packets are counted by their code points also where one queue serves all;
@@ -106,20 +100,17 @@ impl Direction {
 /// How exactly the link kept its times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Punctuality {
-    /// Packets delivered.
     pub packets: u64,
     /// By how much they were delivered later than configured, together, in nanoseconds.
     pub late_ns: u64,
     /// Packets delivered more than a millisecond late.
     pub over_1_ms: u64,
-    /// The most that a packet was late, in nanoseconds.
     pub late_max_ns: u64,
     /// CPU time of the link's thread, in nanoseconds.
     pub cpu_ns: u64,
 }
 
 impl Punctuality {
-    /// Notes a delivery that was this late.
     pub(crate) fn add(&mut self, late_ns: u64) {
         self.packets += 1;
         self.late_ns += late_ns;
@@ -131,9 +122,7 @@ impl Punctuality {
 /// The counts of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
-    /// From the server to the client.
     pub to_client: Direction,
-    /// From the client to the server.
     pub to_server: Direction,
     /// How exactly the link kept its times.
     pub punctuality: Punctuality,

@@ -65,12 +65,10 @@ impl Link {
         Ok(Self { carrier, server, client, _awake: keep_awake() })
     }
 
-    /// The side for the server, [`SERVER`].
     pub fn server(&self) -> &Side {
         &self.server
     }
 
-    /// The side for the load, [`CLIENT`].
     pub fn client(&self) -> &Side {
         &self.client
     }
@@ -83,15 +81,6 @@ impl Link {
         counters.to_client.missed_packets = self.server.missed_packets()?;
         counters.to_server.missed_packets = self.client.missed_packets()?;
         Ok(counters)
-    }
-
-    /// Changes the settings, for packets that are not sent yet. A shorter or longer packet length is for connections
-    /// made from now on. The losses begin anew, as the seed says.
-    ///
-    /// Errors: usage, for settings out of their bounds; run, if the kernel does not take the packet length.
-    pub fn change(&self, settings: &Settings) -> Result<()> {
-        settings.check().map_err(|why| Error::usage(format!("cannot change the link to {why}")))?;
-        self.carrier.change(settings)
     }
 }
 

@@ -28,7 +28,6 @@ pub(crate) struct PipeSettings {
     pub(crate) seed: u64,
 }
 
-/// A packet that waits to be sent.
 #[derive(Debug)]
 struct Waiting {
     came_ns: u64,
@@ -84,7 +83,6 @@ impl Pipe {
         }
     }
 
-    /// The counts of each band until now.
     pub(crate) fn counts(&self) -> [Counts; BANDS] {
         self.counts
     }
@@ -96,15 +94,6 @@ impl Pipe {
         [sent, arrives].into_iter().flatten().min()
     }
 
-    /// The settings for packets that are not sent yet. Packets that wait keep their place, even if the queue is now too
-    /// long, and no packet overtakes one that travels already. The losses begin anew, as the seed says.
-    pub(crate) fn handle_change(&mut self, now_ns: u64, settings: PipeSettings) {
-        self.send_until(now_ns);
-        self.random = Xoshiro256PlusPlus::seed_from_u64(settings.seed);
-        self.settings = settings;
-    }
-
-    /// A packet from the sender.
     pub(crate) fn handle_packet(&mut self, now_ns: u64, packet: &[u8]) {
         self.send_until(now_ns);
         let (band, length) = (band(packet), packet.len() as u64);

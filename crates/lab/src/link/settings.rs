@@ -27,7 +27,6 @@ const OVERHEAD_MAX_BYTES: u32 = 1_000;
 /// How long a queue may become, besides the packet that is being sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// This many packets.
     Packets(u64),
     /// Packets of this many bytes in total, with their IP headers.
     Bytes(u64),
@@ -75,9 +74,7 @@ impl Default for Path {
 /// A link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// From the server to the client.
     pub to_client: Path,
-    /// From the client to the server.
     pub to_server: Path,
     /// The longest packet in both directions, bytes with the IP header (MTU).
     pub mtu_bytes: u32,
@@ -209,9 +206,7 @@ pub fn parse_both<T: Clone>(text: &str, one: impl Fn(&str) -> Result<T, String>)
 /// A value for each direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Both<T> {
-    /// From the server to the client.
     pub to_client: T,
-    /// From the client to the server.
     pub to_server: T,
 }
 

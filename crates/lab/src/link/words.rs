@@ -36,7 +36,6 @@ fn path(path: &Path) -> String {
     format!("{rate}, {delay} delay, {} loss, {queue}", number::percent(path.loss))
 }
 
-/// A rate with a unit of powers of ten.
 fn rate_text(bits_per_s: f64) -> String {
     let (mut value, mut unit) = (bits_per_s, "bit/s");
     for next in ["kbit/s", "Mbit/s", "Gbit/s"] {

@@ -12,8 +12,6 @@ use flash_kit::{Ending, Error, Result};
 
 pub use sweep::Sweep;
 
-/// The papers' load levels.
-pub const LEVELS: [f64; 6] = [0.20, 0.40, 0.60, 0.80, 0.90, 0.95];
 /// The most levels.
 const LEVELS_MAX: usize = 100;
 /// The highest level: far into overload.
@@ -23,10 +21,8 @@ const RATE_MAX_PER_S: f64 = 10_000_000.0;
 /// How long a level takes when nothing is said, seconds.
 pub const LEVEL_S: f64 = 30.0;
 
-/// The options of `flash profile`.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    /// The options that all commands have.
     pub options: Options,
     /// The server.
     pub url: String,
@@ -38,7 +34,6 @@ pub struct Profile {
     pub capacity_per_s: Option<f64>,
     /// Find the score as well, up to this many connections.
     pub score: Option<u32>,
-    /// One profile for each of several data set sizes.
     pub sweep: Option<Sweep>,
 }
 
@@ -66,7 +61,6 @@ fn served(profile: &Profile) -> Result<Served> {
     Served::running("server", &profile.options, &profile.url, profile.pid)
 }
 
-/// Refuses levels that make no sense.
 pub(crate) fn check_levels(levels: &[f64]) -> Result<()> {
     if levels.is_empty() || levels.len() > LEVELS_MAX {
         return Err(Error::usage(format!("{} load levels: 1 to {LEVELS_MAX} are possible", levels.len())));
@@ -82,7 +76,6 @@ pub(crate) fn check_levels(levels: &[f64]) -> Result<()> {
     Ok(())
 }
 
-/// One profile. A signal ends it early, and it keeps the results so far.
 fn profile_subject(driver: &mut Driver, profile: &Profile, served: &Served) -> Result<Subject> {
     driver.preflight(served)?;
     driver.warm_up_fast(served)?;
@@ -121,7 +114,7 @@ mod tests {
 
     #[test]
     fn levels_have_distinct_names() {
-        assert!(check_levels(&LEVELS).is_ok());
+        assert!(check_levels(&[0.20, 0.40, 0.60, 0.80, 0.90, 0.95]).is_ok());
         assert!(check_levels(&[0.901, 0.904, 0.9]).is_ok());
         for wrong in [&[][..], &[0.0], &[f64::NAN], &[101.0], &[0.5, 0.6, 0.5]] {
             assert_eq!(check_levels(wrong).unwrap_err().exit_code(), 2, "{wrong:?}");

@@ -35,7 +35,6 @@ impl FromStr for Sweep {
     }
 }
 
-/// Profiles the server once for each size.
 pub(super) fn run(profile: &Profile, sweep: &Sweep) -> Result<Ending> {
     if profile.options.workload != Spec::Specweb99 {
         return Err(Error::usage("a sweep over directories needs --workload specweb99"));

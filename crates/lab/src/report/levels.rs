@@ -14,7 +14,6 @@ use flash_kit::scale::{Scale, Unit};
 use flash_kit::style::Style;
 use flash_load::measure::{Latency, Measures};
 
-/// A figure of a latency, by its name.
 type Measure = (&'static str, fn(&Latency) -> f64);
 
 /// The first is the plot above all others; the rest follow below the summary.
@@ -113,7 +112,6 @@ pub(super) fn is_of_own_capacity(view: &View) -> bool {
     })
 }
 
-/// A chart against load.
 fn load_chart(view: &View, title: &str, loads: &[f64], y: (&str, Scale), lines: Vec<Line>) -> Chart {
     let x_title = if is_of_own_capacity(view) { "load, fraction of the server's capacity" } else { "load" };
     chart(title, (x_title, Scale::at(Unit::Number, loads)), y, lines)
@@ -253,7 +251,6 @@ fn measures_table<'a>(title: &str, rows: impl Iterator<Item = (&'a Shown<'a>, &'
     table(title, &columns.iter().filter(has_rounds).copied().collect::<Vec<_>>(), rows)
 }
 
-/// Failed requests.
 pub(super) fn failed_count(measures: &Measures) -> u64 {
     measures.counts.failed.values().fold(0_u64, |sum, count| sum.saturating_add(*count))
 }

@@ -30,7 +30,6 @@ pub const REPORT_FILE: &str = "report.html";
 /// No report lays more runs over one another.
 const RUNS_MAX: usize = 64;
 
-/// The options of `flash report`.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Folders with a `run.json`; their runs are laid over one another.

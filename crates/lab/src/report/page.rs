@@ -11,7 +11,6 @@ use super::{levels, rest, shapes};
 use super::{sentence, summary};
 use flash_kit::part::Part;
 
-/// The parts with content, in their order.
 pub(super) fn parts(view: &View) -> Vec<Part> {
     let mut parts = vec![
         levels::profile(view),
@@ -45,7 +44,6 @@ pub(super) fn parts(view: &View) -> Vec<Part> {
     parts
 }
 
-/// The whole page.
 pub(super) fn page(view: &View) -> Markup {
     let parts = parts(view);
     let body = html! {

@@ -14,7 +14,6 @@ use flash_kit::scale::{Scale, Unit};
 use flash_kit::style::Style;
 use flash_load::measure::{Kind, Latency, Usage};
 
-/// The SPECweb99-style score.
 pub(super) fn score(view: &View) -> Part {
     let mut part = Part {
         id: "score",
@@ -72,7 +71,6 @@ fn tries_table(scored: &[(&Shown, &Score)]) -> Table {
     table("Steps of the search", &columns, tries)
 }
 
-/// Ratios to the first subject.
 pub(super) fn ratios(view: &View) -> Part {
     let mut part = Part {
         id: "ratios",
@@ -204,7 +202,6 @@ pub(super) fn split(view: &View) -> Part {
     }
 }
 
-/// Failures by kind, retries and connections.
 pub(super) fn failures(view: &View) -> Part {
     let failed = |level| {
         let level: Level<'_> = level;
@@ -241,7 +238,6 @@ pub(super) fn failures(view: &View) -> Part {
     }
 }
 
-/// CPU and memory of the servers.
 pub(super) fn server(view: &View) -> Part {
     let columns: [Column<'_, (Level<'_>, Usage)>; 5] = [
         ("subject", &|((shown, _), _)| Cell::text(&shown.label)),
@@ -261,7 +257,6 @@ pub(super) fn server(view: &View) -> Part {
     }
 }
 
-/// How late and how busy the generator was.
 pub(super) fn generator(view: &View) -> Part {
     let columns: [Column<'_, Level<'_>>; 8] = [
         ("subject", &|(shown, _)| Cell::text(&shown.label)),

@@ -19,7 +19,6 @@ const OTHERS_MAX: usize = 4;
 /// Rates that differ by less are one rate.
 const RATES_APART_MAX: f64 = 0.01;
 
-/// The sentence; none without an answered request.
 pub(super) fn sentence(view: &View) -> Option<String> {
     let phases = phases(view);
     let verdicts: Vec<String> = view.drawn().filter_map(|shown| verdict(view, shown)).collect();

@@ -132,7 +132,6 @@ pub(super) fn part(view: &View) -> Part {
     }
 }
 
-/// How steady the capacities were.
 fn capacities(view: &View) -> Table {
     let rounds = |capacity: &Capacity| -> Vec<f64> {
         capacity.rounds_requests_per_s.iter().copied().filter(|rate| rate.is_finite()).collect()
@@ -159,7 +158,6 @@ fn capacities(view: &View) -> Table {
     filled("Capacity, over the rounds", &columns, view.subjects.iter().filter_map(of))
 }
 
-/// Settings of a run, as name and words.
 pub(super) fn facts(run: &Run) -> Vec<(String, String)> {
     let load = number::figure(run.machine.load_average);
     let machine = format!("{}, load average before the run {load}", run.machine.words());
@@ -175,7 +173,6 @@ pub(super) fn facts(run: &Run) -> Vec<(String, String)> {
     facts.into_iter().map(|(name, words)| (number::plain(&name), number::plain(&words))).collect()
 }
 
-/// Who the subjects are.
 pub(super) fn subjects(view: &View) -> Table {
     let columns: [Column<'_, &Shown>; 5] = [
         ("subject", &|shown| Cell::text(&shown.label)),

@@ -6,10 +6,8 @@ use flash_kit::chart::{Chart, Line};
 use flash_kit::part::{Cell, Table};
 use flash_kit::scale::Scale;
 
-/// A column: its head, and its cell of a row.
 pub(super) type Column<'a, R> = (&'a str, &'a dyn Fn(&R) -> Cell);
 
-/// A table with a row for each of `rows`.
 pub(super) fn table<R>(title: &str, columns: &[Column<'_, R>], rows: impl IntoIterator<Item = R>) -> Table {
     let row = |row: R| columns.iter().map(|(_, cell)| cell(&row)).collect();
     Table {
@@ -50,7 +48,6 @@ pub(super) fn chart(title: &str, x: (&str, Scale), y: (&str, Scale), lines: Vec<
     }
 }
 
-/// The heights of the points of lines.
 pub(super) fn heights(lines: &[Line]) -> Vec<f64> {
     lines.iter().flat_map(|line| line.points.iter().map(|point| point.1)).collect()
 }

@@ -32,7 +32,6 @@ const HEADS: [&str; 13] = [
 /// The place of the subject; it is left out where there is only one.
 const SUBJECT: usize = 1;
 
-/// The table of a run, then capacities, failures, ratios, warnings and notes.
 pub(super) fn table(run: &Run) -> String {
     let view = View::new(std::slice::from_ref(run));
     let rows: Vec<Vec<String>> =

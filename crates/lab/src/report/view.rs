@@ -23,7 +23,6 @@ const NAME_CHARS_MAX: usize = 40;
 /// All shown subjects.
 pub(super) struct View<'a> {
     pub(super) runs: &'a [Run],
-    /// Every subject of every run.
     pub(super) subjects: Vec<Shown<'a>>,
     /// The name of the highest level that all of them have.
     pub(super) level: Option<&'a str>,
@@ -46,7 +45,6 @@ pub(super) struct Picked<'a> {
     pub(super) measures: &'a Measures,
 }
 
-/// A level of a subject.
 pub(super) type Level<'a> = (&'a Shown<'a>, &'a Measures);
 
 /// Whether there are latencies: with no answer, their summary is all zero.
@@ -74,12 +72,10 @@ impl<'a> View<'a> {
         Self { runs, subjects, level, drawn }
     }
 
-    /// The subjects that are drawn.
     pub(super) fn drawn(&self) -> impl Iterator<Item = &Shown<'a>> {
         self.drawn.iter().map(|&index| &self.subjects[index])
     }
 
-    /// Each level of each subject.
     pub(super) fn levels_of_all(&self) -> impl Iterator<Item = Level<'_>> {
         self.subjects
             .iter()
@@ -161,7 +157,6 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The level at which subjects are compared, in words.
     pub(super) fn level_words(&self) -> String {
         match self.title_of(&self.picked()) {
             words if !words.is_empty() => words,

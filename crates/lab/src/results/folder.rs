@@ -12,7 +12,6 @@ use super::{FORMAT, Run};
 use flash_kit::{Error, Result};
 use flash_load::gzip;
 
-/// The name of the file of results, in the folder of a run.
 pub const RUN_FILE: &str = "run.json";
 
 /// A larger file was not written by the lab: its records are kept elsewhere.

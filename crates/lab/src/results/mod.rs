@@ -15,20 +15,16 @@ use serde::{Deserialize, Serialize};
 /// The form of `run.json`; a change that old readers would misread raises it.
 pub const FORMAT: u32 = 1;
 
-/// One run of a command.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Run {
-    /// [`FORMAT`].
     pub format: u32,
     /// "load", "profile", "compare" or "interfere".
     pub command: String,
-    /// The whole command line.
     pub command_line: Vec<String>,
     /// When it began, RFC 3339, UTC.
     pub started: String,
     /// Where it ran.
     pub machine: Machine,
-    /// The workload in words.
     pub workload: String,
     /// How requests arrived, in words.
     pub arrivals: String,
@@ -47,9 +43,7 @@ pub struct Run {
 pub struct Machine {
     /// The processor's name.
     pub cpu: String,
-    /// Cores.
     pub cores: u32,
-    /// Memory.
     pub memory_bytes: u64,
     /// The kernel's name and release.
     pub kernel: String,
@@ -58,7 +52,6 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// It in words.
     pub(crate) fn words(&self) -> String {
         let Self { cpu, cores, memory_bytes, kernel, .. } = self;
         let cpu = if cpu.is_empty() { String::new() } else { format!("{cpu}, ") };
@@ -69,9 +62,7 @@ impl Machine {
 /// One server on one data set.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Subject {
-    /// Its name in tables and legends.
     pub name: String,
-    /// Where it was.
     pub url: String,
     /// The version that it prints, when the lab started it.
     pub version: Option<String>,
@@ -116,7 +107,6 @@ pub struct Capacity {
     pub requests_per_s: f64,
     /// Bits of their bodies.
     pub megabits_per_s: f64,
-    /// The same in each round.
     pub rounds_requests_per_s: Vec<f64>,
     /// The most connections at once.
     pub clients: u32,
@@ -129,24 +119,18 @@ pub struct Capacity {
 /// The most simultaneous connections at which all still got the least bit rate.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Score {
-    /// The score.
     pub connections: u32,
-    /// The pace that each client kept, bits/s.
     pub pace_bits_per_s: u64,
-    /// The least rate that each had to get, bits/s.
     pub least_bits_per_s: u64,
-    /// The tries of the search.
     pub tries: Vec<ScoreTry>,
 }
 
 /// One step of the bisection.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct ScoreTry {
-    /// Connections at once.
     pub connections: u32,
     /// How many of them got the least bit rate.
     pub conforming: u32,
-    /// The bit rate of the slowest.
     pub slowest_bits_per_s: f64,
     /// Failed requests of all.
     pub errors_share: f64,
@@ -164,7 +148,6 @@ pub struct Ratio {
     pub measure: String,
     /// At which level; none for the capacity.
     pub level: Option<String>,
-    /// The subject's name.
     pub subject: String,
     /// The name of the first.
     pub base: String,

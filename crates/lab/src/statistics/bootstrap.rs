@@ -59,7 +59,6 @@ pub(crate) struct Blocks(Vec<Block>);
 
 #[derive(Clone, Debug, Default)]
 struct Block {
-    /// Bucket and count, where there are any.
     counts: Vec<(u16, u32)>,
     total: u64,
     sum_ns: f64,
@@ -107,9 +106,7 @@ fn value_ns(bucket: usize, into: f64) -> f64 {
 /// A server as it is compared: with all requests of its rounds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pooled<'a> {
-    /// The server's pooled levels and its capacity.
     pub(crate) subject: &'a Subject,
-    /// For each level by name, the blocks of each round.
     pub(crate) rounds: &'a BTreeMap<String, Vec<Blocks>>,
 }
 
@@ -217,7 +214,6 @@ fn draw_rounds(random: &mut Xoshiro256PlusPlus, base: usize, other: usize) -> (V
     (of_base, of_other)
 }
 
-/// The intervals of the ratios of each of [`MEASURES`], other over base.
 fn intervals(base: &[Blocks], other: &[Blocks], resamples: usize, seed: u64) -> [Option<[f64; 2]>; 6] {
     let mut found = [None; MEASURES.len()];
     let filled = |rounds: &[Blocks]| rounds.iter().flat_map(|round| &round.0).filter(|b| b.total > 0).count();

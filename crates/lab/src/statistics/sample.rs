@@ -22,7 +22,6 @@ pub(crate) enum Scale {
 /// A figure, round by round.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Sample {
-    /// The rounds that count.
     pub(crate) rounds: BTreeMap<u32, f64>,
     /// The rounds that do not, with the causes.
     pub(crate) doubted: BTreeMap<u32, BTreeSet<Cause>>,
@@ -30,7 +29,6 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// The median of the rounds.
     pub(crate) fn median(&self) -> f64 {
         median(self.rounds.values().copied().collect())
     }
@@ -57,7 +55,6 @@ impl Sample {
         }
     }
 
-    /// How many rounds there were, those that do not count included.
     pub(crate) fn rounds_run(&self) -> usize {
         self.rounds.len() + self.doubted.len()
     }

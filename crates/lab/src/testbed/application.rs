@@ -16,7 +16,6 @@ const PROGRAM: &str = "examples/application";
 /// How long it may take to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// An application behind servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Application {
     /// The beginning of the paths that servers pass to it; [`flash_load::workload::check_prefix`] allows it.

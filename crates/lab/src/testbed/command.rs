@@ -16,10 +16,8 @@ use super::running::DESCRIPTORS;
 use super::{Place, prepare};
 use flash_kit::{Error, Result, Stop, interrupt};
 
-/// The options of `flash testbed`.
 #[derive(Clone, Debug)]
 pub struct InTestbed {
-    /// The name of the testbed in messages.
     pub name: String,
     /// The bounds; reads are those of the disk that holds its root.
     pub place: Place,

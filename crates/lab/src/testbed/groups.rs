@@ -23,7 +23,6 @@ const CPU_PERIOD_US: u32 = 10_000;
 /// How long the last processes of a group may take to be gone.
 const REMOVAL_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The bounds of the processes of the groups.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds<'a> {
     /// Bytes, page cache included.
@@ -57,7 +56,6 @@ enum Version {
     Two,
 }
 
-/// Where the controllers are mounted.
 #[derive(Debug, PartialEq, Eq)]
 enum Mounted {
     One { memory: PathBuf, blkio: PathBuf },
@@ -247,7 +245,6 @@ fn quota_us(percent: u32) -> u64 {
     u64::from(CPU_PERIOD_US) * u64::from(percent) / 100
 }
 
-/// Numbers the groups of this process.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 fn impossible(why: &str) -> Error {
@@ -308,7 +305,6 @@ fn sweep(mount: &Path) {
     }
 }
 
-/// MAJ:MIN of the whole disk that holds a path.
 fn disk_of(path: &Path) -> Result<String> {
     let about = fs::metadata(path).map_err(|why| Error::file("find the disk of", path, &why))?;
     let (major, minor) = program::device_numbers(about.dev());

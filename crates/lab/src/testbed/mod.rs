@@ -31,7 +31,7 @@ pub use peer::{Peer, Peers, read_peers, ready_made, ready_made_names};
 pub(crate) use prepare::flash_program;
 pub use running::Running;
 pub use states::{Moment, States};
-pub use watch::{UsageReading, Watch};
+pub use watch::Watch;
 
 use flash_kit::number::binary_size;
 use flash_kit::{Error, Result};
@@ -42,9 +42,7 @@ use groups::{Bounds, Groups};
 pub struct Wishes {
     /// The folder that is served.
     pub root: Option<PathBuf>,
-    /// The core of the server.
     pub core: Option<usize>,
-    /// The core of the load.
     pub load_core: Option<usize>,
     /// Memory of a server, page cache included.
     pub memory_bytes: Option<u64>,
@@ -55,7 +53,6 @@ pub struct Wishes {
 }
 
 impl Wishes {
-    /// The place for a server that serves `root`.
     pub fn place(&self, root: PathBuf) -> Place {
         let Self { core, memory_bytes, reads_per_s, cpu_percent, .. } = *self;
         Place { root, core, memory_bytes, reads_per_s, cpu_percent, application: None }
@@ -75,7 +72,6 @@ pub struct Place {
     pub reads_per_s: Option<u32>,
     /// The share of one core that it may use, percent, from 1.
     pub cpu_percent: Option<u32>,
-    /// The application behind it, if there is one.
     pub application: Option<Application>,
 }
 

@@ -30,13 +30,11 @@ const NAME_BYTES_MAX: usize = 40;
 const PATIENCE_S: f64 = 20.0;
 /// How long it may be allowed to take, in seconds.
 const PATIENCE_MAX_S: f64 = 3600.0;
-/// The log that every started server has in its folder.
 pub(super) const LOG: &str = "server.log";
 
 /// A server.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// Its name in tables and legends.
     pub name: String,
     /// A remark about it; may be empty.
     pub note: String,
@@ -45,10 +43,13 @@ pub struct Peer {
 
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
-    /// The lab starts it.
     Started(Recipe),
     /// It runs already.
-    Elsewhere { url: String, pid: Option<u32>, wait: Wait },
+    Elsewhere {
+        url: String,
+        pid: Option<u32>,
+        wait: Wait,
+    },
 }
 
 /// How a server is started. Texts are templates.
@@ -71,7 +72,6 @@ pub(super) struct Recipe {
     /// Name and text of the files in its folder.
     pub(super) files: BTreeMap<String, String>,
     pub(super) wait: Wait,
-    /// The signal that ends it.
     pub(super) stop: Option<Signal>,
 }
 
@@ -177,7 +177,6 @@ pub fn read_peers(path: &Path) -> Result<Peers> {
     Source { name: path.display().to_string(), text: &text }.peers()
 }
 
-/// Name and text of the ready-made ones.
 const READY_MADE: [(&str, &str); 12] = [
     ("flash", include_str!("../../peers/flash.toml")),
     ("nginx", include_str!("../../peers/nginx.toml")),
@@ -193,12 +192,10 @@ const READY_MADE: [(&str, &str); 12] = [
     ("lighttpd-warm", include_str!("../../peers/lighttpd-warm.toml")),
 ];
 
-/// The names of the ready-made servers.
 pub fn ready_made_names() -> Vec<&'static str> {
     READY_MADE.iter().map(|(name, _)| *name).collect()
 }
 
-/// A ready-made server.
 pub fn ready_made(name: &str) -> Option<Peer> {
     let (name, text) = READY_MADE.iter().find(|(known, _)| *known == name)?;
     // They are right: a test reads them all.
@@ -250,7 +247,6 @@ struct Source<'t> {
 }
 
 impl Source<'_> {
-    /// An error at what stands at `span`.
     fn wrong(&self, span: std::ops::Range<usize>, what: &str) -> Error {
         let before = self.text.get(..span.start).unwrap_or(self.text);
         let line = before.matches('\n').count() + 1;
@@ -347,7 +343,6 @@ impl Source<'_> {
         })
     }
 
-    /// The recipe that a server is like, and its note.
     fn base(&self, form: &ServerForm) -> Result<(Recipe, String)> {
         let Some(like) = &form.like else {
             return Ok((Recipe::default(), String::new()));
@@ -383,7 +378,6 @@ impl Source<'_> {
         Ok(())
     }
 
-    /// Replaces the recipe's values with those of the form.
     fn change(&self, form: &ServerForm, recipe: &mut Recipe) -> Result<()> {
         for name in form.set.keys().chain(form.find.keys()) {
             if !template::is_name(name.get_ref()) || template::BUILT_IN.contains(&name.get_ref().as_str()) {
@@ -433,7 +427,6 @@ impl Source<'_> {
         Ok(())
     }
 
-    /// Replaces the recipe's commands with those of the form.
     fn commands(&self, form: &ServerForm, recipe: &mut Recipe) -> Result<()> {
         let Recipe { set, find, command, backend, version, .. } = recipe;
         let is_known = |name: &str| set.contains_key(name) || find.contains_key(name);
@@ -452,7 +445,6 @@ impl Source<'_> {
     }
 }
 
-/// The note of a server that is like another one: that one's, unless something is changed.
 fn note_of(form: &ServerForm, like: &str, note: String) -> String {
     let has_commands = form.command.is_some() || form.backend.is_some();
     if form.set.is_empty() && form.file.is_empty() && !has_commands {

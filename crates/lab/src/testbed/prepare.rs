@@ -197,7 +197,6 @@ fn search_path() -> OsString {
     std::env::join_paths(folders).unwrap_or(path)
 }
 
-/// Where a program is.
 pub(super) fn program_path(name: &str, recipe: &Recipe, program: &str) -> Result<PathBuf> {
     let is_program = |path: &Path| {
         fs::metadata(path).is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)

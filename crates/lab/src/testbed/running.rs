@@ -23,7 +23,6 @@ use super::groups::Groups;
 use super::peer::{Kind, LOG, Peer, Recipe, Wait};
 use super::prepare::{self, Folder, LAST_BYTES, LOOK};
 use super::template::{self, Given};
-use super::watch::{UsageReading, Watch};
 use super::{Place, free_port};
 use crate::link::Side;
 use flash_kit::number;
@@ -228,19 +227,6 @@ impl Running {
         }
     }
 
-    /// CPU time and memory of it, its backend and all that they started, until now; none when its process is not known
-    /// or has ended.
-    pub fn usage(&self) -> Option<UsageReading> {
-        self.pid.and_then(|_| UsageReading::of(&self.pids()))
-    }
-
-    /// Begins to watch its CPU time and memory; none when its process is not known.
-    ///
-    /// Errors: as [`Watch::start`].
-    pub fn watch(&self) -> Result<Option<Watch>> {
-        self.pid.map(|_| Watch::start(&self.pids())).transpose()
-    }
-
     /// Holds its disk to the reads/s of its place, or lets it go. Nothing where there is no such bound.
     ///
     /// Errors: run, when the kernel does not take it.
@@ -298,7 +284,6 @@ impl Running {
         self.wait_until(wait.patience, &words, || answers(address, wait.path.as_deref()))
     }
 
-    /// Looks until the socket of its backend listens.
     fn wait_until_its_backend_listens(&self, patience: Duration) -> Result<()> {
         let Some(socket) = self.folder().map(prepare::socket) else { return Ok(()) };
         let words = Words {

@@ -6,6 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::Command;
 
+use super::super::watch::{UsageReading, Watch};
 use super::super::{Wishes, read_peers};
 use super::*;
 
@@ -74,13 +75,13 @@ fn a_server_is_started_answers_and_is_ended() {
     let command = "python3 -m http.server --bind 127.0.0.1 --directory {root} {port}";
     assert_eq!(running.command(), Some(command));
     assert_eq!(running.ended(), None);
-    assert!(running.usage().unwrap().memory_bytes > 1 << 20);
-    let before = running.usage().unwrap();
-    let watch = running.watch().unwrap().unwrap();
+    assert!(UsageReading::of(&running.pids()).unwrap().memory_bytes > 1 << 20);
+    let before = UsageReading::of(&running.pids()).unwrap();
+    let watch = Watch::start(&running.pids()).unwrap();
     for _ in 0..50 {
         get(running.url(), "/a.txt");
     }
-    assert!(running.usage().unwrap().cpu_ns > before.cpu_ns);
+    assert!(UsageReading::of(&running.pids()).unwrap().cpu_ns > before.cpu_ns);
     assert!(watch.finish().unwrap().cpu_ns > 0);
     running.throttle(true).unwrap();
     let (pid, made) = (running.pid().unwrap(), running.started.as_ref().unwrap().folder.0.clone());
@@ -101,7 +102,7 @@ fn one_that_runs_already_is_left_alone() {
     let other = Peer::elsewhere("other", running.url(), running.pid());
     let seen = other.start(&place).unwrap();
     assert_eq!((seen.url(), seen.version(), seen.command()), (running.url(), None, None));
-    assert!(seen.usage().unwrap().memory_bytes > 1 << 20);
+    assert!(UsageReading::of(&seen.pids()).unwrap().memory_bytes > 1 << 20);
     seen.stop().unwrap();
     assert_eq!(running.ended(), None);
     let dead = Peer { kind: elsewhere_for("http://127.0.0.1:1", 0.1), ..other };
@@ -174,10 +175,6 @@ fn a_backend_is_started_first_counted_and_ended_with_its_server() {
     );
     let pids = running.pids();
     assert_eq!((pids.len(), pids.last().copied()), (2, running.pid()));
-    // Both may still be starting: what they used grows between one look and the next.
-    let [before, usage, after] = [UsageReading::of(&pids), running.usage(), UsageReading::of(&pids)]
-        .map(|usage| usage.unwrap().cpu_ns);
-    assert!(before <= usage && usage <= after, "{before} {usage} {after}");
     for pid in place.memory_bytes.map(|_| &pids).into_iter().flatten() {
         let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
         assert!(groups.contains("/flash-lab-"), "{groups}");

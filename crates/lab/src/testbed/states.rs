@@ -20,7 +20,6 @@ const MOMENTS_MAX: usize = 20_000;
 pub struct Moment {
     /// Threads of its processes that ran or waited for a core.
     pub runnable: u32,
-    /// All of them.
     pub all: u32,
 }
 
@@ -64,7 +63,6 @@ impl States {
         Sampler::start(every, cores, Vec::new(), look).map(Self)
     }
 
-    /// The moments that were sampled.
     pub fn finish(mut self) -> Vec<Moment> {
         self.0.finish().unwrap_or_default()
     }

@@ -20,7 +20,7 @@ const SAMPLES_PER_TREE: u32 = 10;
 
 /// CPU time and memory of processes and all that descends from them, until now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UsageReading {
+pub(super) struct UsageReading {
     /// CPU time, user and system, by the kernel's own count in nanoseconds for those that run, also
     /// of their ended threads; of ended children, by clock ticks (10 ms), once they were waited for.
     pub cpu_ns: u64,
@@ -31,7 +31,7 @@ pub struct UsageReading {
 
 impl UsageReading {
     /// Reads those of these processes and their descendants; none when one of them is not there (any more).
-    pub fn of(pids: &[u32]) -> Option<Self> {
+    pub(super) fn of(pids: &[u32]) -> Option<Self> {
         Some(Self::of_tree(&living(pids).ok()?))
     }
 

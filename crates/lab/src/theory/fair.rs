@@ -71,7 +71,7 @@ impl Fair {
         Ok(fair)
     }
 
-    /// How many requests more there are after each second of overload.
+    #[cfg(test)]
     pub fn growth_per_s(&self) -> f64 {
         self.growth_per_s
     }
@@ -130,7 +130,6 @@ impl Fair {
         self.between(self.steps.partition_point(|step| step.clock_s <= clock_s), clock_s, figure)
     }
 
-    /// The same, where the first step after the clock is known.
     fn between(&self, after: usize, clock_s: f64, figure: impl Fn(&Step) -> f64) -> f64 {
         match (after.checked_sub(1).and_then(|before| self.steps.get(before)), self.steps.get(after)) {
             (Some(a), Some(b)) => {

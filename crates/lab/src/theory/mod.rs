@@ -35,7 +35,6 @@ use sizes::Sizes;
 /// A time during which the load does not change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Period {
-    /// Seconds.
     pub duration_s: f64,
     /// Service time that arrives per second: 1 is all that the link can do.
     pub load: f64,
@@ -84,12 +83,6 @@ impl Cycle {
         (self.high.load - 1.0) * self.high.duration_s / (1.0 - self.low.load)
     }
 
-    /// The mean load over a cycle.
-    pub fn mean_load(self) -> f64 {
-        let Self { high, low } = self;
-        (high.load * high.duration_s + low.load * low.duration_s) / (high.duration_s + low.duration_s)
-    }
-
     /// The share of all requests that arrive in the overload.
     pub fn high_share(self) -> f64 {
         let Self { high, low } = self;
@@ -101,7 +94,6 @@ impl Cycle {
 /// A computed response time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BySize {
-    /// The size of the response, bytes.
     pub bytes: f64,
     /// The mean response time over a cycle, seconds.
     pub response_s: f64,

@@ -58,12 +58,10 @@ impl Sizes {
         Ok(Self { atoms: grouped.into_iter().map(atom).collect() })
     }
 
-    /// The sizes, ascending.
     pub fn atoms(&self) -> &[Atom] {
         &self.atoms
     }
 
-    /// The mean service time, seconds.
     pub fn mean_s(&self) -> f64 {
         self.atoms.iter().map(|atom| atom.share * atom.service_s).sum()
     }
@@ -73,7 +71,7 @@ impl Sizes {
         load / self.mean_s()
     }
 
-    /// The service time that this share of the requests does not exceed, seconds.
+    #[cfg(test)]
     pub fn quantile_s(&self, share: f64) -> f64 {
         let mut sum = 0.0;
         let found = self.atoms.iter().find(|atom| {

@@ -62,7 +62,7 @@ impl Srpt {
         Ok(srpt)
     }
 
-    /// The mean delay of each size over a cycle by the fluid limit, seconds: Theorem 1.
+    #[cfg(test)]
     pub fn delays_s(&self) -> Vec<f64> {
         self.backlogs.iter().map(|backlog| backlog.delay_s).collect()
     }

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+#[cfg(test)]
 use super::layout::File;
 
 /// Bytes of a line, with its line feed.
@@ -38,7 +39,7 @@ pub(crate) fn mix(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// Fills `into` with the whole content of file `path_id` of the SPECweb99 set.
+#[cfg(test)]
 pub fn fill(seed: u64, path_id: u32, into: &mut Vec<u8>) {
     fill_part(seed, path_id, 0..File::from_path_id(path_id).file_bytes(), into);
 }
@@ -52,13 +53,13 @@ pub(crate) fn fill_part(seed: u64, path_id: u32, part_bytes: Range<u64>, into: &
     into.truncate((part_bytes.end - part_bytes.start) as usize);
 }
 
-/// Whether `bytes` are what stands at `offset_bytes` of file `path_id` in the SPECweb99 set made
-/// with `seed`. Bytes past the end of the file are wrong.
+#[cfg(test)]
 pub fn content_matches(seed: u64, path_id: u32, offset_bytes: u64, bytes: &[u8]) -> bool {
     part_matches(seed, path_id, File::from_path_id(path_id).file_bytes(), offset_bytes, bytes)
 }
 
-/// The same of a file of `file_bytes` in any set.
+/// Whether `bytes` are what stands at `offset_bytes` of file `path_id` of a set made with `seed`. Bytes past the end of the
+/// file are wrong.
 pub fn part_matches(seed: u64, path_id: u32, file_bytes: u64, offset_bytes: u64, bytes: &[u8]) -> bool {
     let Some(end) = offset_bytes.checked_add(bytes.len() as u64) else {
         return false;

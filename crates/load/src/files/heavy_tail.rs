@@ -9,9 +9,7 @@
 pub struct BoundedPareto {
     /// The exponent: the smaller, the more of the load is in few long files. Above 0, and not 1.
     pub alpha: f64,
-    /// The shortest length, bytes.
     pub min_bytes: f64,
-    /// The longest length, bytes.
     pub max_bytes: f64,
 }
 
@@ -28,7 +26,6 @@ impl BoundedPareto {
         self.min_bytes * beyond.powf(-1.0 / self.alpha)
     }
 
-    /// The mean length, bytes.
     pub fn mean_bytes(&self) -> f64 {
         self.partial_mean_bytes(self.min_bytes, self.max_bytes)
     }

@@ -20,7 +20,6 @@ pub const DIRECTORIES_MAX: u32 = 100_000;
 /// Bytes of a class's unit.
 const UNIT_BYTES: [u64; CLASSES as usize] = [102, 1_024, 10_240, 102_400];
 
-/// One file of the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct File {
     /// From 0.
@@ -42,7 +41,6 @@ impl File {
         }
     }
 
-    /// The inverse of [`File::from_path_id`].
     pub fn path_id(self) -> u32 {
         self.directory * FILES_PER_DIRECTORY + self.class * FILES_PER_CLASS + self.number - 1
     }

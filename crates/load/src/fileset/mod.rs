@@ -27,7 +27,6 @@ const OVERHEAD_BYTES: u64 = 4096 + 256;
 /// Bytes that are made and written at once; whole lines.
 const PART_BYTES: u64 = 16_384 * LINE_BYTES;
 
-/// Which set is to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Set {
     /// Directories of 36 files (see [`crate::files::layout`]).
@@ -40,7 +39,6 @@ pub enum Set {
     /// A file for each that a log asks for, of the length seen there, for those who have a log and
     /// not its files. The manifest has the log's path for each.
     Log {
-        /// See [`crate::workload::access_log`].
         file: PathBuf,
         /// Only the files of the first requests, as many as request this many bytes together.
         dataset_bytes: Option<u64>,
@@ -55,7 +53,6 @@ pub const PARETO_BYTES: u64 = 25_000_000;
 pub enum Amount {
     /// The fewest directories that hold this many bytes.
     Bytes(u64),
-    /// This many directories.
     Directories(u32),
 }
 

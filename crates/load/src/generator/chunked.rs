@@ -28,7 +28,6 @@ enum At {
 #[derive(Debug, Default)]
 pub(crate) struct Chunked {
     at: At,
-    /// The bytes of the chunk that are still to come.
     left_bytes: u64,
     line: Vec<u8>,
     /// Bytes of lines since the last data.
@@ -59,7 +58,6 @@ impl Chunked {
         Ok(self.at == At::Complete)
     }
 
-    /// Takes in a byte outside of data.
     fn take(&mut self, byte: u8) -> Result<(), Garbage> {
         self.line.push(byte);
         self.lines_bytes += 1;

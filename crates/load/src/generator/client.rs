@@ -9,7 +9,6 @@ use crate::record::{Outcome, Record};
 const BACKOFF_NS: u64 = 10_000_000;
 const BACKOFF_DOUBLINGS_MAX: u32 = 7;
 
-/// A client and its failures.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Client {
     pub(crate) totals: ClientTotals,

@@ -16,7 +16,6 @@ pub(crate) type Chunk = (usize, Vec<Record>);
 /// The state that all threads of a run share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// The start of the phase on the monotonic clock.
     pub(crate) start_ns: u64,
     pub(crate) phase: Phase,
     pub(crate) stop: Stop,

@@ -25,7 +25,6 @@ pub(crate) enum Step {
     Ended(Outcome),
 }
 
-/// A connection and the request on it.
 #[derive(Debug)]
 pub(crate) struct Connection {
     fd: OwnedFd,
@@ -74,7 +73,6 @@ impl Connection {
         !self.connecting && self.request.is_none()
     }
 
-    /// Why connecting failed, if it did.
     pub(crate) fn connected(&self) -> io::Result<()> {
         net::take_error(&self.fd)
     }
@@ -109,7 +107,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Receives once into `buffer`; compares contents with the catalogue's if `verify`.
     pub(crate) fn receive(&mut self, buffer: &mut [u8], catalogue: &Catalogue, verify: bool) -> Step {
         let received = net::recv(&self.fd, buffer);
         let Some(request) = &mut self.request else {
@@ -160,7 +157,6 @@ impl Connection {
         Step::Answered { outcome, reusable: head.keep_alive && !self.hang_up && self.unsent.is_empty() }
     }
 
-    /// Whether any byte of the answer has come.
     pub(crate) fn answer_has_begun(&self) -> bool {
         self.response.has_begun()
     }

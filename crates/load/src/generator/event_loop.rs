@@ -53,7 +53,6 @@ pub(crate) struct Generator<'a> {
     in_vain: bool,
     idle_ns: u64,
     done_ns: u64,
-    /// Looks at the open connections so far.
     open_looks: u64,
 }
 

@@ -121,7 +121,7 @@ fn setup(target: Target) -> Setup {
 fn drive(setup: Setup, demand: Steady, pace: Pace, duration_ms: u64, drain_ms: u64) -> (StreamRan, Ran) {
     let stream = Stream { setup, demand: Box::new(demand), pace };
     let phase = Phase { duration_ns: duration_ms * MS, drain_max_ns: drain_ms * MS };
-    let mut ran = run(vec![vec![stream]], &phase, &Stop::new(), None).unwrap();
+    let mut ran = run(vec![vec![stream]], &phase, &Stop::default(), None).unwrap();
     let stream = ran.streams.remove(0);
     for record in &stream.records {
         assert!(
@@ -169,7 +169,7 @@ fn being_busy_is_counted_while_requests_start_and_not_for_a_thread_without_any()
         pace: closed(clients, 0),
     };
     let phase = Phase { duration_ns: 2000 * MS, drain_max_ns: 5000 * MS };
-    let ran = run(vec![vec![stream(1)], vec![stream(0)]], &phase, &Stop::new(), None).unwrap();
+    let ran = run(vec![vec![stream(1)], vec![stream(0)]], &phase, &Stop::default(), None).unwrap();
     // On a busy machine the phase may end before the third.
     assert!((1..=3).contains(&ran.streams[0].records.len()));
     assert!((0.0..0.5).contains(&ran.busy_share), "one client that waits: {}", ran.busy_share);
@@ -508,7 +508,7 @@ fn a_slow_reader_slows_the_server_down() {
     };
     let stream = Stream { setup, demand: Box::new(steady(1, 0)), pace: Pace::Open };
     let phase = Phase { duration_ns: 1, drain_max_ns: 20_000 * MS };
-    let ran = run(vec![vec![stream]], &phase, &Stop::new(), None).unwrap();
+    let ran = run(vec![vec![stream]], &phase, &Stop::default(), None).unwrap();
     let record = ran.streams[0].records[0];
     assert_eq!(record.outcome, Outcome::Answered);
     assert!(record.last_byte_ns - record.first_byte_ns >= 1000 * MS);
@@ -519,7 +519,7 @@ fn a_slow_reader_slows_the_server_down() {
 
 #[test]
 fn a_stop_ends_it_and_keeps_what_was_measured() {
-    let stop = Stop::new();
+    let stop = Stop::default();
     let stopping = stop.clone();
     // Stopped by the hundredth request, so that both streams have begun by then.
     let asked = AtomicUsize::new(0);
@@ -562,7 +562,7 @@ fn threads_share_a_run_and_records_go_out_meanwhile() {
     let keep = Count(Mutex::default());
     let phase = Phase { duration_ns: 30_000 * MS, drain_max_ns: 5000 * MS };
     let threads = vec![vec![stream(1500), stream(10)], vec![stream(2000), stream(20)]];
-    let ran = run(threads, &phase, &Stop::new(), Some(&keep)).unwrap();
+    let ran = run(threads, &phase, &Stop::default(), Some(&keep)).unwrap();
     assert_eq!(ran.streams.iter().map(|s| s.records.len()).collect::<Vec<_>>(), [3500, 30]);
     assert_eq!(ran.streams[0].clients.len(), 4);
     let of_thread = |thread| ran.streams[0].records.iter().filter(|r| r.thread == thread).count();
@@ -582,7 +582,7 @@ fn refuses_what_it_has_no_room_for() {
         let mut stream = Stream { setup: setup(target), demand: Box::new(steady(1, 0)), pace: Pace::Open };
         change(&mut stream);
         let phase = Phase { duration_ns: 1, drain_max_ns: 1 };
-        run(vec![vec![stream]], &phase, &Stop::new(), None).unwrap_err().exit_code()
+        run(vec![vec![stream]], &phase, &Stop::default(), None).unwrap_err().exit_code()
     };
     assert_eq!(bad(|s| s.setup.abort_after_ns = Some(0)), 2);
     assert_eq!(bad(|s| s.setup.requests_per_connection = Some(0)), 2);
@@ -590,7 +590,7 @@ fn refuses_what_it_has_no_room_for() {
     assert_eq!(bad(|s| s.setup.connections_max = 0), 2);
     assert_eq!(bad(|s| s.pace = closed(CLIENTS_MAX + 1, 0)), 2);
     let phase = Phase { duration_ns: 1, drain_max_ns: 1 };
-    assert_eq!(run(Vec::new(), &phase, &Stop::new(), None).unwrap_err().exit_code(), 2);
+    assert_eq!(run(Vec::new(), &phase, &Stop::default(), None).unwrap_err().exit_code(), 2);
 }
 
 /// Users who come back `times` times each, `think_ns` after their answer.
@@ -630,7 +630,7 @@ fn coming_back(target: Target, duration_ms: u64) -> (StreamRan, Ran) {
     let demand = ComingBack { arrivals: steady(10, 0), times: 3, think_ns: 20 * MS, returned: 0 };
     let stream = Stream { setup: setup(target), demand: Box::new(demand), pace: Pace::Open };
     let phase = Phase { duration_ns: duration_ms * MS, drain_max_ns: 10_000 * MS };
-    let mut ran = run(vec![vec![stream]], &phase, &Stop::new(), None).unwrap();
+    let mut ran = run(vec![vec![stream]], &phase, &Stop::default(), None).unwrap();
     (ran.streams.remove(0), ran)
 }
 

@@ -21,7 +21,6 @@ pub(crate) struct Io<'a> {
 }
 
 impl Io<'_> {
-    /// Looks at the clock.
     #[inline]
     pub(crate) fn look(&mut self) -> u64 {
         self.now_ns = clock::monotonic_ns().saturating_sub(self.shared.start_ns);

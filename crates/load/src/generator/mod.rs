@@ -63,7 +63,6 @@ pub const STOPPED_DRAIN_NS: u64 = 1_000_000_000;
 /// From making the threads to the start of the phase.
 const START_NS_PER_THREAD: u64 = 1_000_000;
 
-/// How the requests of a stream are paced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
     /// They start when the demand says, whatever the answers do; users of a partly-open demand come back when it says.
@@ -71,7 +70,6 @@ pub enum Pace {
     /// Clients, each on a connection of its own: each asks `think_ns` after its answer. One
     /// whose request failed waits 10 ms, doubled with each failure in a row up to 1.28 s.
     Closed {
-        /// Clients on this thread.
         clients: u32,
         /// Nanoseconds from an answer to the next request.
         think_ns: u64,
@@ -100,13 +98,11 @@ pub struct Setup {
     pub read_bytes_per_s: Option<u64>,
 }
 
-/// A stream of requests of one thread.
 pub struct Stream {
     /// Its settings.
     pub setup: Setup,
     /// Which files are requested, and in an open loop when.
     pub demand: Box<dyn Demand>,
-    /// How it is paced.
     pub pace: Pace,
 }
 
@@ -129,7 +125,6 @@ pub trait Keep: Send + Sync {
 /// The results of a run.
 #[derive(Debug)]
 pub struct Ran {
-    /// In the order of each thread's streams.
     pub streams: Vec<StreamRan>,
     /// How long requests started, really.
     pub duration_ns: u64,
@@ -137,36 +132,28 @@ pub struct Ran {
     pub drain_ns: u64,
     /// The share of the time in which requests started, in which the busiest thread had something to do.
     pub busy_share: f64,
-    /// Threads.
     pub threads: u32,
-    /// Why it ended before its time, if it did.
     pub ended_early: Option<String>,
     /// Why the first connection failed that this machine's limits did not allow, if any.
     pub local_limit: Option<String>,
 }
 
-/// The results of one stream on all threads.
 #[derive(Debug, Default)]
 pub struct StreamRan {
     /// Every request once, in the order in which they ended, roughly.
     pub records: Vec<Record>,
-    /// Connections established.
     pub connections: u64,
     /// Requests sent again, after an abort or on a connection that the server had closed.
     pub retried: u64,
-    /// The totals of each client of a closed loop.
     pub clients: Vec<ClientTotals>,
     /// The open connections of all threads, every [`crate::record::OPEN_STEP_NS`] from the start of the phase to the end of
     /// the drain.
     pub open: Vec<OpenConnections>,
 }
 
-/// The totals of one client of a closed loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientTotals {
-    /// Bytes of the bodies of proper answers.
     pub body_bytes: u64,
-    /// Proper answers.
     pub answered: u64,
     /// The rest.
     pub failed: u64,

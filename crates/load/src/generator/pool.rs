@@ -73,7 +73,6 @@ impl Pool {
         }
     }
 
-    /// The pool that a token belongs to.
     pub(crate) fn number_of(token: u64) -> usize {
         (token >> 56) as usize
     }
@@ -84,7 +83,6 @@ impl Pool {
         u64::from(self.number) << 56 | u64::from(generation) << 32 | u64::from(index)
     }
 
-    /// The connection with that token, unless it is gone.
     #[inline]
     pub(crate) fn connection(&mut self, token: u64) -> Option<&mut Connection> {
         let slot = self.slots.get_mut(token as u32 as usize)?;
@@ -143,7 +141,6 @@ impl Pool {
         self.connection(token).is_some_and(|connection| connection.connecting)
     }
 
-    /// How many connections there are now.
     pub(crate) fn count(&self) -> OpenConnections {
         OpenConnections {
             established: (self.open - self.connecting) as u32,
@@ -151,7 +148,6 @@ impl Pool {
         }
     }
 
-    /// A connection is established.
     pub(crate) fn establish(&mut self, token: u64) -> Option<&mut Connection> {
         self.connecting -= 1;
         self.established += 1;

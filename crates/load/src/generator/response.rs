@@ -22,7 +22,6 @@ pub(crate) struct Response {
     begun: bool,
 }
 
-/// The values that matter from a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) status: u16,
@@ -33,9 +32,9 @@ pub(crate) struct Head {
 /// Where the body ends (RFC 9112 §6.3).
 #[derive(Debug, Default)]
 enum Body {
-    /// After this many more bytes.
-    Length { left_bytes: u64 },
-    /// After the last chunk.
+    Length {
+        left_bytes: u64,
+    },
     Chunked(Chunked),
     /// With the connection.
     #[default]
@@ -63,7 +62,6 @@ impl Response {
         self.head.map_or(0, |head| head.status)
     }
 
-    /// Bytes of the body that came.
     pub(crate) fn body_bytes(&self) -> u64 {
         self.body_bytes
     }

@@ -11,7 +11,6 @@ pub(crate) fn piece_bytes(rate_bytes_per_s: u64) -> usize {
     (rate_bytes_per_s / PIECES_PER_S).clamp(*PIECE_BYTES.start(), *PIECE_BYTES.end()) as usize
 }
 
-/// How long this many bytes take.
 pub(crate) fn time_ns(bytes: u64, rate_bytes_per_s: u64) -> u64 {
     (u128::from(bytes) * 1_000_000_000 / u128::from(rate_bytes_per_s.max(1))) as u64
 }

@@ -362,7 +362,6 @@ impl Flow {
         }
     }
 
-    /// A client asks for its next file, if there is one.
     fn ask_next(&mut self, client: u32, since_ns: u64, io: &Io<'_>) {
         match if self.closed { None } else { self.demand.next_path() } {
             Some(path_id) => {
@@ -373,7 +372,6 @@ impl Flow {
         }
     }
 
-    /// Sends a client's request on its connection, or makes one for it.
     fn send_for_client(&mut self, request: Request, io: &mut Io<'_>) {
         let token = self.pool.token(request.client);
         if self.pool.connection(token).is_some_and(|connection| connection.is_idle()) {

@@ -22,7 +22,6 @@ pub struct Measures {
     pub duration_s: f64,
     /// How long the last answers then took.
     pub drain_s: f64,
-    /// Counts of requests.
     pub counts: Counts,
     /// Proper answers while requests were started.
     pub answered_per_s: f64,
@@ -40,7 +39,6 @@ pub struct Measures {
     pub inversion: Option<f64>,
     /// The distribution of latency, in growing order.
     pub cdf: Vec<CdfPoint>,
-    /// The size series, smallest first.
     pub series: Vec<SizeSeries>,
     /// The static requests and the dynamic ones, if some were dynamic.
     #[serde(default)]
@@ -63,16 +61,13 @@ pub struct Measures {
     pub records: Option<String>,
     /// Records that are not in the file, and why.
     pub records_lost: u64,
-    /// Why it ended before its time, if it did.
     pub ended_early: Option<String>,
 }
 
-/// Counts of requests.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Counts {
     /// Requests started.
     pub asked: u64,
-    /// Proper answers.
     pub answered: u64,
     /// The rest, by the name of their outcome; statuses as "status 404".
     pub failed: BTreeMap<String, u64>,
@@ -82,7 +77,6 @@ pub struct Counts {
     pub late: u64,
     /// Requests sent again, after an abort or on a connection that the server had closed.
     pub retried: u64,
-    /// Connections opened.
     pub connections: u64,
 }
 
@@ -96,25 +90,19 @@ impl Counts {
 /// A summary of times; milliseconds.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Latency {
-    /// The mean.
     pub mean_ms: f64,
     /// The percentiles: the smallest time that at least this many of 100 do not exceed.
     pub p5_ms: f64,
     /// The median.
     pub p50_ms: f64,
-    /// See `p5_ms`.
     pub p90_ms: f64,
-    /// See `p5_ms`.
     pub p95_ms: f64,
-    /// See `p5_ms`.
     pub p99_ms: f64,
-    /// See `p5_ms`.
     pub p999_ms: f64,
     /// The longest.
     pub max_ms: f64,
 }
 
-/// A point of a distribution.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct CdfPoint {
     /// At most this long ...
@@ -130,7 +118,6 @@ pub struct SizeSeries {
     pub bytes_min: u64,
     /// The largest.
     pub bytes_max: u64,
-    /// Its share of the answers.
     pub share: f64,
 }
 
@@ -141,7 +128,6 @@ pub struct Kind {
     pub name: String,
     /// Requests started.
     pub asked: u64,
-    /// Proper answers.
     pub answered: u64,
     /// From the intended start to the last byte; none where no latency counts.
     pub latency: Option<Latency>,
@@ -159,7 +145,6 @@ pub struct Decile {
 /// The course of time, by the intended start.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Timeline {
-    /// The length of a step.
     pub step_s: f64,
     /// Step by step.
     pub points: Vec<TimelinePoint>,
@@ -170,7 +155,6 @@ pub struct Timeline {
 pub struct TimelinePoint {
     /// Requests started.
     pub asked: u64,
-    /// Proper answers to them.
     pub answered: u64,
     /// Their median latency; none without one.
     pub p50_ms: Option<f64>,
@@ -186,7 +170,6 @@ pub struct TimelinePoint {
 pub struct Overload {
     /// Response times of all completed requests.
     pub complete: Option<Latency>,
-    /// Their variance, square seconds.
     pub variance_s2: Option<f64>,
     /// Response times of the requests that were completed before the last one started: those to compare under persistent
     /// overload, since the load ends then.
@@ -198,7 +181,6 @@ pub struct Overload {
     pub by_size: Vec<SizeBand>,
     /// The longest 1 % of the requests.
     pub largest: Option<SizeBand>,
-    /// The length of a step of `over_time` and `open`.
     pub step_s: f64,
     /// Step by step, by the intended start; of all rounds together.
     pub over_time: Vec<TimePoint>,
@@ -228,7 +210,6 @@ pub struct Incomplete {
 }
 
 impl Incomplete {
-    /// All of them.
     pub fn total(&self) -> u64 {
         let Self { aborted, timed_out, reset, refused, status, other } = *self;
         aborted + timed_out + reset + refused + status + other
@@ -261,7 +242,6 @@ pub struct TimePoint {
     pub asked: u64,
     /// Requests that were completed, if later.
     pub complete: u64,
-    /// The mean of their response times.
     pub mean_ms: Option<f64>,
 }
 
@@ -277,7 +257,6 @@ pub struct OpenPoint {
 /// The generator's report on itself.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Generator {
-    /// Its threads.
     pub threads: u32,
     /// How much later than intended it took requests up: mean.
     #[serde(default)]

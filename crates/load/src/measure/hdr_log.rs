@@ -25,7 +25,6 @@ const DIGITS: u8 = 3;
 /// writer has it.
 const MAX_DIVISOR: f64 = 1e6;
 
-/// A log that is being written.
 pub struct HdrLog {
     path: PathBuf,
     started: SystemTime,

@@ -46,7 +46,9 @@ impl Ranked {
         (((place + 1) * DECILES).div_ceil(count.max(1)) - 1) as usize
     }
 
-    /// The sum of distances over its maximum, floor(n²/2); none of fewer than two answers.
+    /// The service inversion: the sum of distances over its maximum, floor(n²/2). It is 0 when the order by latency is the order by
+    /// size, 1 when it is the reverse; none of fewer than two answers. Equal sizes are matched Nth observed to Nth ideal, as the
+    /// paper has it.
     pub(super) fn inversion(&self) -> Option<f64> {
         let count = self.by_size.len() as u64;
         // Below 2⁶³ for 2³² answers.
@@ -57,12 +59,8 @@ impl Ranked {
     }
 }
 
-/// The service inversion of answers given by latency in nanoseconds and size in bytes: 0 when the
-/// order by latency is the order by size, 1 when it is the reverse; none of fewer than two.
-///
-/// Equal sizes are matched Nth observed to Nth ideal, as the paper has it. Of equal latencies, the
-/// paper says nothing: they take the order of sizes, so a tie never counts as inversion.
-pub fn inversion(latencies_and_sizes: impl IntoIterator<Item = (u64, u64)>) -> Option<f64> {
+#[cfg(test)]
+fn inversion(latencies_and_sizes: impl IntoIterator<Item = (u64, u64)>) -> Option<f64> {
     Ranked::new(latencies_and_sizes.into_iter()).inversion()
 }
 

@@ -24,9 +24,8 @@ pub use figures::{
     CdfPoint, Counts, Decile, Generator, Incomplete, Kind, Latency, Measures, OpenPoint, Overload, SizeBand,
     SizeSeries, TimePoint, Timeline, TimelinePoint, Usage,
 };
-pub use inversion::inversion;
 pub use sizes::SeriesBounds;
-pub use threshold::{Threshold, Verdict};
+pub use threshold::Threshold;
 
 use inversion::Ranked;
 
@@ -48,17 +47,13 @@ pub struct PhaseFacts {
     pub duration_ns: u64,
     /// How long the last answers then took.
     pub drain_ns: u64,
-    /// The generator's threads.
     pub threads: u32,
     /// The share of the time in which its busiest thread had something to do, 0 to 1.
     pub busy_share: f64,
-    /// Connections opened.
     pub connections: u64,
     /// Requests sent again.
     pub retried: u64,
-    /// Why it ended before its time, if it did.
     pub ended_early: Option<String>,
-    /// How answers are sorted into series by size.
     pub series: SeriesBounds,
     /// The number of the first dynamic request, in a workload that has some ([`Catalogue::first_dynamic`]).
     pub first_dynamic: Option<u32>,

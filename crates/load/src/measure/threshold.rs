@@ -20,7 +20,6 @@ pub struct Threshold {
     value: f64,
 }
 
-/// The verdict on a threshold in one phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// The threshold as it was written.

@@ -12,7 +12,6 @@ const CDF_TIMES: usize = 80;
 /// Points of its upper end for each tenth of what is beyond.
 const CDF_TAIL_PER_DECADE: i32 = 10;
 
-/// A number of nanoseconds as milliseconds.
 pub fn ms(ns: u64) -> f64 {
     ns as f64 / 1e6
 }

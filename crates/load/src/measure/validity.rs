@@ -27,18 +27,12 @@ pub enum Doubt {
         achieved_share: f64,
     },
     /// Too many requests failed: refused, reset, another status, no answer in time.
-    Failures {
-        /// Their share of the requests.
-        share: f64,
-    },
+    Failures { share: f64 },
     /// The generator was the limit, not the server, with what it had too little of: time in a closed loop, punctuality in an
     /// open one, or connections.
     Generator(String),
     /// Files that were meant to be in memory were not.
-    NotInMemory {
-        /// The share of their bytes that was.
-        in_memory_share: f64,
-    },
+    NotInMemory { in_memory_share: f64 },
     /// The phase ended before its time, with the reason.
     EndedEarly(String),
 }
@@ -46,20 +40,14 @@ pub enum Doubt {
 /// The kind of a [`Doubt`], in the order in which causes are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
-    /// See [`Doubt::Overloaded`].
     Overloaded,
-    /// See [`Doubt::Failures`].
     Failures,
-    /// See [`Doubt::Generator`].
     Generator,
-    /// See [`Doubt::NotInMemory`].
     NotInMemory,
-    /// See [`Doubt::EndedEarly`].
     EndedEarly,
 }
 
 impl Cause {
-    /// Its name, which a verdict gives as its reason.
     pub fn name(self) -> &'static str {
         match self {
             Self::Overloaded => "overloaded",
@@ -152,7 +140,6 @@ pub fn warnings(measures: &Measures) -> Vec<String> {
     doubts.map(|doubt| doubt.to_string()).chain(advice.map(|advice| format!("generator: {advice}"))).collect()
 }
 
-/// The causes for which the figures of a phase do not count.
 pub fn causes(measures: &Measures) -> BTreeSet<Cause> {
     doubts(measures).iter().map(Doubt::cause).collect()
 }

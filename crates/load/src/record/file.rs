@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use super::{Outcome, Record};
 use crate::workload::Catalogue;
@@ -42,10 +42,8 @@ struct Inner {
     kept: Kept,
 }
 
-/// The records that a [`Writer`] kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// Records in the file.
     pub records: u64,
     /// Records that are not.
     pub lost: u64,
@@ -180,9 +178,7 @@ fn decode(bytes: &[u8; RECORD_BYTES]) -> Option<Record> {
 pub struct Reader {
     path: PathBuf,
     file: BufReader<File>,
-    started: SystemTime,
     read: u64,
-    cut_bytes: usize,
     over: bool,
 }
 
@@ -211,28 +207,13 @@ impl Reader {
                 form.0, form.2
             ));
         }
-        let started_ns = header.last_chunk().copied().map_or(0, u64::from_le_bytes);
-        let started = SystemTime::UNIX_EPOCH + Duration::from_nanos(started_ns);
-        Ok(Self { path: path.to_owned(), file, started, read: 0, cut_bytes: 0, over: false })
-    }
-
-    /// When the phase began.
-    pub fn started(&self) -> SystemTime {
-        self.started
-    }
-
-    /// Bytes of a last record that was cut short; known at the end.
-    pub fn cut_bytes(&self) -> usize {
-        self.cut_bytes
+        Ok(Self { path: path.to_owned(), file, read: 0, over: false })
     }
 
     fn next_record(&mut self) -> Result<Option<Record>> {
         let bytes =
             read_some(&mut self.file, RECORD_BYTES).map_err(|why| Error::file("read", &self.path, &why))?;
-        let Ok(bytes) = bytes.as_slice().try_into() else {
-            self.cut_bytes = bytes.len();
-            return Ok(None);
-        };
+        let Ok(bytes) = bytes.as_slice().try_into() else { return Ok(None) };
         let record = decode(bytes).ok_or_else(|| {
             Error::run(format!(
                 "{}: record {} has outcome {}, which there is not: the file is damaged",

@@ -22,13 +22,11 @@ pub struct Record {
     pub first_byte_ns: u64,
     /// When the last byte came, or when the request failed or was given up.
     pub last_byte_ns: u64,
-    /// Bytes of the body that came.
     pub body_bytes: u64,
     /// Its number in the catalogue.
     pub path_id: u32,
     /// The status code; 0 if no head came.
     pub status: u16,
-    /// Its outcome.
     pub outcome: Outcome,
     /// [`REUSED`], [`QUEUED`].
     pub flags: u8,
@@ -65,7 +63,6 @@ pub enum Outcome {
     Refused = 1,
     /// This machine's limits did not allow the connection.
     LocalLimit = 2,
-    /// The connection was reset.
     Reset = 3,
     /// The connection ended before the answer did.
     ClosedEarly = 4,
@@ -118,7 +115,6 @@ impl Outcome {
 }
 
 impl Record {
-    /// Nanoseconds from the intended start to the end.
     pub fn latency_ns(&self) -> u64 {
         self.last_byte_ns.saturating_sub(self.intended_ns)
     }

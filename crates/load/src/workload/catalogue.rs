@@ -20,12 +20,12 @@ pub struct Catalogue {
 #[derive(Clone, Debug)]
 enum Files {
     /// The SPECweb99 set with this many directories: nothing is stored for each file.
-    Specweb99 { directories: u32 },
-    /// Any other list.
+    Specweb99 {
+        directories: u32,
+    },
     Listed(Vec<Listed>),
 }
 
-/// A file of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     /// As it stands in a request, with a slash in front.
@@ -40,7 +40,6 @@ impl Catalogue {
         Self { files: Files::Specweb99 { directories }, content_seed, first_content: 0, dynamic: None }
     }
 
-    /// These files.
     pub fn listed(files: Vec<Listed>) -> Self {
         Self { files: Files::Listed(files), content_seed: None, first_content: 0, dynamic: None }
     }
@@ -57,7 +56,6 @@ impl Catalogue {
         Self { content_seed: seed, first_content: first, ..self }
     }
 
-    /// The seed of the contents, when they are known.
     pub fn content_seed(&self) -> Option<u64> {
         self.content_seed
     }
@@ -116,7 +114,6 @@ impl Catalogue {
         }
     }
 
-    /// The length of file `path_id`, when known.
     pub fn file_bytes(&self, path_id: u32) -> Option<u64> {
         match &self.files {
             _ if self.first_dynamic().is_some_and(|first| path_id >= first) => None,

@@ -78,7 +78,6 @@ pub enum Choice {
     Deck(Deck),
     /// By rank, from 1: each of `files` as often as its rank to the power of -`alpha`.
     Zipf {
-        /// The law of the ranks.
         law: Zipf<f64>,
         /// 1 or more.
         files: u32,
@@ -108,7 +107,6 @@ impl Deck {
 }
 
 impl Choice {
-    /// SPECweb99's choice; none without directories.
     pub fn specweb99(directories: u32) -> Option<Self> {
         Zipf::new(f64::from(directories), 1.0).ok().map(Self::Specweb99)
     }

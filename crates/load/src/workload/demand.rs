@@ -73,9 +73,7 @@ const DYNAMIC: u32 = 3;
 /// Where the files of a workload come from.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
-    /// Drawn.
     Drawn(Choice),
-    /// From a log, in its order.
     Log { replay: Arc<Replay>, is_loop: bool },
 }
 
@@ -88,7 +86,6 @@ pub(super) struct Chance {
     pub(super) first: u32,
 }
 
-/// One of the threads of a load.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OneThread {
     /// From 0.

@@ -10,7 +10,6 @@ use flash_kit::{Error, Result};
 /// The path prefix of dynamic requests, unless the user gives another one.
 pub const PREFIX: &str = "/dynamic/";
 
-/// Which requests are dynamic.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dynamic {
     share: f64,
@@ -32,7 +31,6 @@ impl Dynamic {
         Ok(Self { share: percent / 100.0, prefix: prefix.to_owned() })
     }
 
-    /// The share of dynamic requests, 0 to 1.
     pub fn share(&self) -> f64 {
         self.share
     }

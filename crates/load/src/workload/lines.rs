@@ -24,7 +24,6 @@ pub(crate) struct Line<'a> {
 }
 
 impl<R: BufRead> Lines<R> {
-    /// The lines of what `source` will give.
     pub(crate) fn new(source: R) -> Self {
         Self { source, line: Vec::new(), number: 0 }
     }

@@ -8,7 +8,7 @@ use super::Workload;
 use flash_kit::{Error, Result};
 
 /// The packet length of Ethernet, the paper's baseline (Table 2).
-pub const PACKET_BYTES: u32 = 1500;
+const PACKET_BYTES: u32 = 1500;
 /// The shortest packets that IPv4 hosts must take whole (RFC 791, section 3.2); the paper goes down to 536.
 const PACKET_BYTES_MIN: u32 = 576 - 40;
 
@@ -30,7 +30,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// A link with packets of [`PACKET_BYTES`].
+    /// A link with the packets of Ethernet.
     pub fn new(rate_bits_per_s: u64) -> Self {
         Self { rate_bits_per_s, packet_bytes: PACKET_BYTES }
     }

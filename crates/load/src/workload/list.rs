@@ -41,7 +41,6 @@ pub(crate) enum Kind {
     Specweb99,
     /// That of `flash fileset pareto`: see [`crate::files::heavy_tail`].
     Pareto,
-    /// Any other.
     Other,
 }
 

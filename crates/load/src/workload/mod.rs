@@ -21,13 +21,13 @@ pub use catalogue::Catalogue;
 pub use demand::Arrivals;
 pub use demand::poisson;
 pub use dynamic::{Dynamic, PREFIX as DYNAMIC_PREFIX, check_prefix};
-pub use link::{Link, PACKET_BYTES};
+pub use link::Link;
 pub(crate) use list::escaped;
 pub use list::manifest_head;
 pub use open::{Options, Workload};
-pub use phases::{PERSISTENT, PhasePlan, PhaseRate, TRANSIENT};
+pub use phases::{PhasePlan, PhaseRate};
 pub use seed::StreamId;
-pub use sessions::{Sessions, partly_open};
+pub use sessions::Sessions;
 pub use spec::Spec;
 
 /// One request: which file, and when it is meant to start.
@@ -42,7 +42,7 @@ pub struct Ask {
 /// The request sequence of one stream on one thread.
 ///
 /// An open loop calls `next_due_ns` and `take`; a closed loop only `next_path`. If users come back after an
-/// answer, as in [`partly_open`], `next_due_ns` and `take` give the first request, `returns_ns` and `next_path` the others.
+/// answer, as in [`Sessions`], `next_due_ns` and `take` give the first request, `returns_ns` and `next_path` the others.
 pub trait Demand: Send {
     /// When the next request is meant to start, in nanoseconds since the start of the phase; none
     /// when no more will come.

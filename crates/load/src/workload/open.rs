@@ -192,7 +192,6 @@ impl Workload {
         &self.warnings
     }
 
-    /// How many requests a connection carries, where the workload says so.
     pub fn requests_per_connection(&self) -> Option<u32> {
         self.requests_per_connection
     }

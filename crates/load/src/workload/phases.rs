@@ -19,7 +19,6 @@ const LEVEL_MAX: f64 = 1000.0;
 const FORMS: &str = "write DURATION@LEVEL of the capacity, as in 25s@1.2,25s@0.2, or DURATION@RATE/s, as in \
                      25s@4000/s, or W1 to W9, or persistent; N*PLAN repeats a plan";
 
-/// A while of one rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PhaseRate {
     /// How long.
@@ -49,10 +48,10 @@ enum Intensity {
 
 /// The names of the workloads of transient overload, overload-and-srpt, Table 1. Each is a plan of one period of low load
 /// and one of overload.
-pub const TRANSIENT: [&str; 9] = ["W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "W9"];
+const TRANSIENT: [&str; 9] = ["W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "W9"];
 /// The name of the workload of persistent overload: a plan of one phase. The paper has its load in section 4.1 and shows
 /// its first 70 to 100 s in Figure 5.
-pub const PERSISTENT: &str = "persistent";
+const PERSISTENT: &str = "persistent";
 
 /// Seconds and level of each phase of the named workloads, in the order of [`TRANSIENT`], then [`PERSISTENT`].
 const NAMED: [&[(f64, f64)]; 10] = [
@@ -76,7 +75,6 @@ fn named(name: &str) -> Option<&'static [(f64, f64)]> {
 }
 
 impl PhasePlan {
-    /// Whether its rates depend on the capacity.
     pub fn needs_capacity(&self) -> bool {
         self.0.iter().any(|phase| matches!(phase.intensity, Intensity::Level(_)))
     }
@@ -106,7 +104,6 @@ impl PhasePlan {
         self.0.iter().map(rate).collect()
     }
 
-    /// How long the whole plan is, seconds.
     pub fn duration_s(&self) -> f64 {
         self.0.iter().map(|phase| phase.duration_s).sum()
     }

@@ -19,7 +19,6 @@ pub struct StreamId {
 }
 
 impl StreamId {
-    /// The seed of this sequence in a run with the seed `run`.
     pub fn seed(self, run: u64) -> u64 {
         [self.phase, self.round, self.stream]
             .into_iter()

@@ -48,7 +48,12 @@ impl Sessions {
 }
 
 /// Users who arrive as `arrivals` say and then have these sessions. `thread` tells the threads of one load apart.
-pub fn partly_open(arrivals: Box<dyn Demand>, sessions: Sessions, seed: u64, thread: u32) -> Box<dyn Demand> {
+pub(super) fn partly_open(
+    arrivals: Box<dyn Demand>,
+    sessions: Sessions,
+    seed: u64,
+    thread: u32,
+) -> Box<dyn Demand> {
     let id = StreamId { phase: thread, round: 0, stream: RETURNS };
     let random = Xoshiro256PlusPlus::seed_from_u64(id.seed(seed));
     Box::new(PartlyOpen { arrivals, sessions, random })

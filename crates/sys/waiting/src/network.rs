@@ -166,7 +166,6 @@ pub struct TunSettings<'a> {
 #[derive(Debug)]
 pub struct Tun {
     fd: OwnedFd,
-    device: Device,
 }
 
 impl Tun {
@@ -189,14 +188,7 @@ impl Tun {
         device.set_address(libc::SIOCSIFADDR as libc::c_ulong, settings.address)?;
         device.set_address(libc::SIOCSIFNETMASK as libc::c_ulong, settings.netmask)?;
         device.bring_up()?;
-        Ok(Self { fd, device })
-    }
-
-    /// Changes the length of the longest packet. TCP learns it for new connections.
-    ///
-    /// Errors: `EINVAL` for a length that the kernel does not take, `EPERM`.
-    pub fn set_mtu(&self, mtu_bytes: u32) -> io::Result<()> {
-        self.device.set_mtu(mtu_bytes)
+        Ok(Self { fd })
     }
 
     /// Takes the next packet that the namespace sent; none if there is none. Never waits.

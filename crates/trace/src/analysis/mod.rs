@@ -49,7 +49,6 @@ const NO_DESCRIPTOR: u64 = 1 << 63;
 /// Those that waited behind a call and are named, at most.
 const WAITERS_MAX: usize = 16;
 
-/// The state of the analysis.
 #[derive(Debug)]
 pub(crate) struct Analysis {
     start_ns: u64,
@@ -67,12 +66,10 @@ pub(crate) struct Analysis {
     pending: HashMap<u64, Pending>,
     next_id: u64,
     kept: Kept,
-    /// Threads that have a timeline.
     timelines: Vec<u32>,
     requests: Requests,
     pollers: Pollers,
     pools: Pools,
-    /// Processes of more than one thread.
     processes_of_threads: HashSet<u32>,
     /// Threads that turned from one descriptor to another and back: whether both are connections is yet to be looked up.
     alternating: HashMap<u32, (i32, i32)>,
@@ -93,7 +90,6 @@ struct Pending {
 }
 
 impl Analysis {
-    /// An analysis that begins now.
     pub(crate) fn new(start_ns: u64) -> Self {
         Self {
             start_ns,
@@ -135,7 +131,6 @@ impl Analysis {
         running.map(|(tid, thread)| (thread.data.pid, *tid)).collect()
     }
 
-    /// Whether any of the threads still runs.
     pub(crate) fn has_running_threads(&self) -> bool {
         self.threads.values().any(|thread| !thread.has_ended)
     }

@@ -27,20 +27,17 @@ pub(super) struct Moment {
 struct Group {
     threads: HashSet<u32>,
     waiting: HashSet<u32>,
-    /// When the last wait ended.
     last_end: Moment,
     /// How long ready work was held up while a thread of the group was blocked and no other one waited.
     held_up_ns: u64,
 }
 
-/// All groups.
 #[derive(Debug, Default)]
 pub(super) struct Pollers {
     groups: HashMap<Key, Group>,
 }
 
 impl Pollers {
-    /// The threads of a group.
     pub(super) fn threads(&self, key: Key) -> impl Iterator<Item = u32> + '_ {
         self.groups.get(&key).into_iter().flat_map(|group| &group.threads).copied()
     }
@@ -81,7 +78,6 @@ impl Pollers {
         }
     }
 
-    /// The sum of [`Pollers::held_up`].
     pub(super) fn held_up_ns(&self, key: Option<Key>) -> u64 {
         key.and_then(|key| self.groups.get(&key)).map_or(0, |group| group.held_up_ns)
     }

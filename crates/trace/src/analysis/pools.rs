@@ -23,7 +23,6 @@ pub(super) enum Key {
     Processes(u32),
 }
 
-/// One pool.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
     /// The threads that have waited for the disk.
@@ -44,7 +43,6 @@ impl Pool {
     }
 }
 
-/// All pools.
 #[derive(Debug, Default)]
 pub(super) struct Pools {
     pub(super) pools: HashMap<Key, Pool>,

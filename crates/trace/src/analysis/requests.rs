@@ -146,7 +146,6 @@ impl Threads<'_> {
         Some(Clock { own_ns: thread.blocked_until_ns(now_ns), shared_ns })
     }
 
-    /// The descriptor that a thread sends to now.
     fn sends_to(self, tid: u32) -> Option<i32> {
         let open = self.all.get(&tid)?.open.as_ref()?;
         calls::call(open.call).fd.map(|at| open.args[usize::from(at)] as i32)
@@ -359,7 +358,6 @@ fn sole_server(answerers: &HashSet<u32>, threads: Threads<'_>) -> Option<u32> {
     others.all(|tid| ready(tid) < ready(&sole) * READY_SHARE_MIN).then_some(sole)
 }
 
-/// The one that there is.
 fn only<'a>(mut tids: impl Iterator<Item = &'a u32>) -> Option<u32> {
     let first = tids.next().copied();
     first.filter(|_| tids.next().is_none())

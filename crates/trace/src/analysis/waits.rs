@@ -44,7 +44,6 @@ impl Analysis {
         }
     }
 
-    /// A wait for events has ended.
     pub(super) fn waited(&mut self, tid: u32, open: &Open, Ended { at_ns: now_ns, result }: Ended) {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         let (polls_at, unpolled_ns) = (thread.polls_at, thread.unpolled_ns);

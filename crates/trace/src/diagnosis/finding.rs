@@ -50,7 +50,6 @@ pub(crate) struct Diagnosis {
     pub(crate) others: OthersFinding,
     /// Pools of threads that were exhausted for some time, the worst first.
     pub(crate) pools: Vec<PoolFinding>,
-    /// The cost of the kernel trace to the server.
     pub(crate) cost: Cost,
 }
 
@@ -64,7 +63,6 @@ pub(crate) struct LoopFinding {
     pub(crate) is_judged: bool,
     /// Enough requests of other connections waited behind its calls; where no request was seen, connections did.
     pub(crate) delays_others: bool,
-    /// The call by which it waits for events.
     pub(crate) wait_call: String,
     /// Waits for events that ended, and descriptors that they returned as ready.
     pub(crate) waits: u64,
@@ -83,7 +81,6 @@ pub(crate) struct LoopFinding {
     pub(crate) disk_ns: u64,
     /// The longest of those calls, from begin to end.
     pub(crate) longest_ns: u64,
-    /// The calls that blocked, those that cost most first.
     pub(crate) calls: Vec<CallTotal>,
     /// Their files and sockets, the longest first.
     pub(crate) targets: Vec<TargetTotal>,
@@ -144,13 +141,11 @@ pub(crate) struct OthersFinding {
     pub(crate) disk_blocked: u64,
     /// How long, together.
     pub(crate) disk_ns: u64,
-    /// The longest of those calls.
     pub(crate) longest_ns: u64,
     /// These calls, those of all processes together (`pid` 0), those that waited longest first; only the
     /// part for the disk is counted above.
     pub(crate) calls: Vec<CallTotal>,
     /// Their files, the longest first.
     pub(crate) targets: Vec<TargetTotal>,
-    /// The longest blocked calls for the disk.
     pub(crate) longest: Vec<BlockedCall>,
 }

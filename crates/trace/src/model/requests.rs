@@ -35,12 +35,10 @@ pub(crate) struct RequestTotal {
     pub(crate) others: Times,
     /// Those that had no answer when the trace ended; their clients may have gone.
     pub(crate) unanswered: u64,
-    /// And how many of them were held up.
     pub(crate) unanswered_held_up: u64,
 }
 
 impl RequestTotal {
-    /// All requests, answered or not.
     pub(crate) fn count(&self) -> u64 {
         self.held_up.count + self.others.count + self.unanswered
     }

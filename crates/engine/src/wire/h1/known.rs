@@ -10,7 +10,7 @@ use super::{Flow, H1, Phase};
 use crate::access_log::{LogFields, LogSource, LogText};
 use crate::body::Source;
 use crate::caches::{HeadHash, KnownReply, Persistence, ReplyForm};
-use crate::desk::{Ended, note_end};
+use crate::desk::{Core, Ended, note_end};
 use crate::exchange::Turn;
 use crate::handler::{About, FileRequest, Response, readmit};
 use crate::machine::Machine;
@@ -56,11 +56,7 @@ impl H1 {
     ) -> Shortcut {
         let core = &mut *turn.desk.core;
         let (hash, known) = core.caches.known.get(head);
-        let fresh = known.filter(|known| {
-            readmit(known.reply.pass)
-                && known.reply.entry.is_fresh(core.clock.ms(), core.rules.freshness_ms)
-                && !turn.draining
-        });
+        let fresh = known.filter(|known| !turn.draining && is_valid(core, &known.reply));
         let Some(known) = fresh else {
             core.counters.known_misses += 1;
             return Shortcut::Unknown(hash);
@@ -122,4 +118,10 @@ impl H1 {
         let first = FirstSend { head_bytes: content.head_bytes(), offered, sent, rest };
         Shortcut::Answered(self.sent_first(conn, turn, answering, (first, response)))
     }
+}
+
+/// Whether a reply still answers the bytes that it was remembered with.
+#[inline]
+fn is_valid<F>(core: &Core<F>, reply: &KnownReply) -> bool {
+    readmit(reply.pass) && reply.entry.is_fresh(core.clock.ms(), core.rules.freshness_ms)
 }

@@ -22,7 +22,6 @@ pub(super) struct Gdsf {
 }
 
 impl Gdsf {
-    /// An empty cache of this much memory, with room for this many blocks.
     pub(super) fn new(memory_bytes: u64, blocks: usize) -> Self {
         Self {
             values: vec![0; blocks],

@@ -25,7 +25,6 @@ struct Link {
 }
 
 impl List {
-    /// An empty list with room for this many blocks.
     pub(super) fn new(blocks: usize) -> Self {
         let links = vec![Link { older: NONE, newer: NONE, bytes: 0 }; blocks];
         Self { links, oldest: NONE, newest: NONE, bytes: 0 }
@@ -36,7 +35,6 @@ impl List {
         self.bytes
     }
 
-    /// Whether a block is in the list.
     pub(super) fn contains(&self, number: u32) -> bool {
         self.links[number as usize].bytes > 0
     }
@@ -51,7 +49,6 @@ impl List {
         self.block(self.links[number as usize].newer)
     }
 
-    /// Adds a block that is not in the list as the newest.
     pub(super) fn push(&mut self, block: Block) {
         debug_assert!(!self.contains(block.number));
         let link = Link { older: self.newest, newer: NONE, bytes: block.bytes };

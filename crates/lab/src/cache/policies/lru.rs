@@ -12,7 +12,6 @@ pub(super) struct Lru {
 }
 
 impl Lru {
-    /// An empty cache of this much memory, with room for this many blocks.
     pub(super) fn new(memory_bytes: u64, blocks: usize) -> Self {
         Self { list: List::new(blocks), memory_bytes }
     }

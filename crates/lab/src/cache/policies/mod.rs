@@ -16,13 +16,11 @@ use std::str::FromStr;
 use super::requests::{Block, Requests};
 use flash_kit::{Error, Result};
 
-/// A cache of bounded memory.
 pub(super) trait Cache {
     /// Uses a block, and loads it if it is not there. Gives whether it was there.
     fn ask(&mut self, block: Block) -> bool;
 }
 
-/// The name of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name {
     /// Least recently used, as in the page cache of a kernel.
@@ -57,7 +55,6 @@ impl Name {
         }
     }
 
-    /// An empty cache of this many bytes for these requests.
     pub(super) fn cache(self, memory_bytes: u64, requests: &Requests) -> Box<dyn Cache> {
         let blocks = requests.blocks();
         match self {

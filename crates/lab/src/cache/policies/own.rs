@@ -16,7 +16,6 @@ pub(super) struct Own {
 }
 
 impl Own {
-    /// An empty cache of this much memory, with room for this many blocks.
     pub(super) fn new(memory_bytes: u64, blocks: usize) -> Self {
         Self { policy: Policy::new(), bytes: vec![0; blocks], free_bytes: memory_bytes, memory_bytes }
     }

@@ -57,7 +57,6 @@ impl Queue {
 }
 
 impl S3Fifo {
-    /// An empty cache of this much memory, with room for this many blocks.
     pub(super) fn new(memory_bytes: u64, blocks: usize) -> Self {
         Self {
             states: vec![State::default(); blocks],

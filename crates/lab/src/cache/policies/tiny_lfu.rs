@@ -27,7 +27,6 @@ pub(super) struct TinyLfu {
 }
 
 impl TinyLfu {
-    /// An empty cache of this much memory, with room for this many blocks.
     pub(super) fn new(memory_bytes: u64, blocks: usize) -> Self {
         let window_bytes_max = memory_bytes / 100;
         Self {
@@ -52,7 +51,6 @@ impl TinyLfu {
         }
     }
 
-    /// Uses a block of the main part, if it is one.
     fn use_main(&mut self, block: Block) -> bool {
         if self.protected.renew(block) {
             return true;

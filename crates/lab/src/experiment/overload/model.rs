@@ -38,12 +38,10 @@ impl Model {
         Some(Self { sizes, cycle, fair, srpt })
     }
 
-    /// How long a cycle lasts, seconds.
     pub(super) fn cycle_s(&self) -> f64 {
         self.cycle.high.duration_s + self.cycle.low.duration_s
     }
 
-    /// The mean of the largest requests, seconds.
     pub(super) fn largest_s(&self, by_size: &[BySize]) -> f64 {
         let (mut left, mut sum) = (LARGEST_SHARE, 0.0);
         for (atom, size) in self.sizes.atoms().iter().zip(by_size).rev() {

@@ -12,7 +12,6 @@ const SRPT: &str = "Flash SRPT";
 /// The workload of Table 2, and the setup of all its factors together.
 const W1: &str = "W1";
 const REALISTIC: &str = "J: realistic";
-/// The theory in legends.
 const THEORY: [&str; 2] = ["FAIR, theory", "SRPT, theory"];
 /// Points of a line of theory over time.
 const MOMENTS: u32 = 200;
@@ -50,7 +49,6 @@ pub(in crate::experiment) fn plots(data: Data<'_>, plan: &Plan) -> Vec<Plot> {
     plots
 }
 
-/// Whether it is a point of the baseline: one of the workloads of Table 1.
 fn is_workload(point: &Point) -> bool {
     point.name.starts_with('W')
 }

@@ -29,10 +29,8 @@ const SIGMA: f64 = 1.4;
 const STRAY: f64 = 2.0;
 const REQUESTS_PER_S: usize = 100;
 
-/// The properties of a made-up log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MadeLog {
-    /// Its name in paths.
     pub name: String,
     /// All files that are asked for, together.
     pub dataset_bytes: u64,
@@ -40,7 +38,6 @@ pub struct MadeLog {
     pub median_bytes: f64,
     /// The exponent of Zipf's law: the higher, the more requests are for few files.
     pub alpha: f64,
-    /// Requests for each file, on average.
     pub requests_per_file: usize,
 }
 

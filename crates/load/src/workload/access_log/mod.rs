@@ -70,7 +70,6 @@ struct Timed {
     path_id: u32,
 }
 
-/// A log, sorted by time.
 #[derive(Debug, Default)]
 pub struct AccessLog {
     requests: Vec<Timed>,

@@ -24,7 +24,6 @@ pub(super) fn read(path: &Path, lines_max: u64) -> Result<AccessLog> {
     reading.finish(path, ended)
 }
 
-/// The requests and files read so far.
 #[derive(Default)]
 struct Reading {
     /// "line" or "record".
@@ -38,7 +37,6 @@ struct Reading {
     other_methods: u64,
     other_statuses: u64,
     no_paths: u64,
-    /// Why reading ended before the end.
     full: Option<String>,
 }
 

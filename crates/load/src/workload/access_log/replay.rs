@@ -11,7 +11,6 @@ use super::AccessLog;
 #[derive(Debug)]
 pub(crate) struct Replay {
     path_ids: Vec<u32>,
-    /// The seconds in which there are requests.
     seconds: Vec<Second>,
 }
 
