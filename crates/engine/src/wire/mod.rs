@@ -3,6 +3,7 @@
 //! [`Engine`](crate::Engine).
 
 mod conn;
+mod drain;
 mod h1;
 mod h2;
 #[cfg(feature = "test-wire")]
@@ -432,30 +433,6 @@ impl<S> Wires<S> {
                 self.act(turn, key, Act::TimeOut);
             }
         }
-    }
-
-    /// Begins to drain: closes idle connections at once, and every other connection after its next response,
-    /// even if its first request is still to come.
-    pub(crate) fn drain<M: Machine<Socket = S>>(&mut self, turn: &mut Turn<'_, M>) {
-        self.draining = true;
-        self.drain_at = Some(0);
-        self.drain_idle(turn);
-    }
-
-    /// Checks a bounded number of connections while draining, and closes the idle ones.
-    fn drain_idle<M: Machine<Socket = S>>(&mut self, turn: &mut Turn<'_, M>) {
-        let Some(from) = self.drain_at else { return };
-        let to = self.connections.places().min(from + DEADLINES_PER_TURN_MAX);
-        for place in from..to {
-            let Some(key) = self.connections.key_at(place) else { continue };
-            if let Some(connection) = self.connections.get_mut(key).filter(|connection| connection.is_idle())
-            {
-                // A request may have arrived that no event has reported yet.
-                connection.conn.transport.suspect(Readiness { readable: true, ..Readiness::default() });
-                self.act(turn, key, Act::Turn);
-            }
-        }
-        self.drain_at = (to < self.connections.places()).then_some(to);
     }
 
     /// Whether all clients whose exchanges wait for a job seem to have gone away. A client can close its

@@ -74,10 +74,7 @@ fn files_errors_and_heads() {
         assert_eq!(client.take(known).status(), 304);
         assert_eq!(client.take(missing).status(), 404);
         let listing = client.take(listing);
-        assert!(
-            listing.status() == 200 && String::from_utf8_lossy(&listing.body).contains("\"x\""),
-            "{listing:?}"
-        );
+        assert!(listing.status() == 200 && listing.body.starts_with(b"JSON of /d/"), "{listing:?}");
         assert_eq!(client.take(posted).status(), 405);
         let connect = client.take(connect);
         assert!(connect.status() == 405 && connect.head.contains("\r\nallow: GET, HEAD, OPTIONS\r\n"));
@@ -189,11 +186,8 @@ fn urgent_and_short_answers_go_first() {
         exchange(world, &mut client);
         let mut seen = Vec::new();
         for heard in &client.heard {
-            match heard {
-                Heard::End(stream) => {
-                    seen.push(streams.iter().position(|other| other == stream).expect("a stream"))
-                }
-                _ => {}
+            if let Heard::End(stream) = heard {
+                seen.push(streams.iter().position(|other| other == stream).expect("a stream"))
             }
         }
         let data = |heard: &Heard| if let Heard::Data(stream, _) = heard { Some(*stream) } else { None };
@@ -298,7 +292,7 @@ fn a_head_can_come_in_pieces_and_a_late_one_ends_the_connection() {
     client.send(HEADERS, END_STREAM, stream + 2, &block[..2]);
     world.run();
     world.advance(HEAD_MS + 100);
-    assert_eq!(client.goaway(), Some(1));
+    assert_eq!(client.goaway(), Some(0));
     world.advance(LINGER_MS + 100);
     assert!(client.client.is_closed());
     world.end();

@@ -62,6 +62,8 @@ pub(crate) struct H2Codec {
     window: i64,
     first_window: i64,
     windows: BTreeMap<u32, i64>,
+    /// For each SETTINGS that is not acknowledged, by how much and of which streams the windows shrink.
+    shrinking: VecDeque<(i64, Vec<u32>)>,
     ended: BTreeMap<u32, bool>,
     /// Whether windows grow as data comes.
     pub(crate) grows_windows: bool,
@@ -84,6 +86,7 @@ impl H2Codec {
             window: WINDOW_BYTES,
             first_window: WINDOW_BYTES,
             windows: BTreeMap::new(),
+            shrinking: VecDeque::new(),
             ended: BTreeMap::new(),
             grows_windows: true,
             replies: Vec::new(),
@@ -98,9 +101,21 @@ impl H2Codec {
     /// SETTINGS with the first window of streams.
     pub(crate) fn settings(&mut self, first_window: u32) -> Vec<u8> {
         let difference = i64::from(first_window) - self.first_window;
-        self.windows.values_mut().for_each(|window| *window += difference);
+        if difference > 0 {
+            self.windows.values_mut().for_each(|window| *window += difference);
+            self.shrinking.push_back((0, Vec::new()));
+        } else {
+            // The server can have sent more before it knows.
+            self.shrinking.push_back((difference, self.windows.keys().copied().collect()));
+        }
         self.first_window = first_window.into();
         frame(SETTINGS, 0, 0, &[&[0, 4][..], &first_window.to_be_bytes()].concat())
+    }
+
+    /// SETTINGS with the size of the table of header fields.
+    pub(crate) fn table_size(&mut self, bytes: u32) -> Vec<u8> {
+        self.shrinking.push_back((0, Vec::new()));
+        frame(SETTINGS, 0, 0, &[&[0, 1][..], &bytes.to_be_bytes()].concat())
     }
 
     /// A header block.
@@ -244,7 +259,13 @@ impl H2Codec {
                 }
                 self.ended.insert(stream, true);
             }
-            SETTINGS if flags & 1 == 1 => heard.push(Heard::SettingsAck),
+            SETTINGS if flags & 1 == 1 => {
+                let (difference, streams) = self.shrinking.pop_front().unwrap_or_default();
+                for stream in streams {
+                    *self.windows.entry(stream).or_default() += difference;
+                }
+                heard.push(Heard::SettingsAck);
+            }
             SETTINGS => {
                 self.replies.extend(frame(SETTINGS, 1, 0, &[]));
                 heard.push(Heard::Settings);

@@ -5,6 +5,7 @@
 mod body;
 pub(super) mod head;
 mod known;
+mod pace;
 mod relay;
 mod send;
 
@@ -24,8 +25,8 @@ use crate::jobs::Waiter;
 use crate::limits::{FIELDS_MAX, HEAD_BYTES_MAX, LINGER_BYTES_MAX, LINGER_MS, TARGET_BYTES_MAX};
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
-use crate::transport::{Readiness, Received};
-use crate::wire::conn::{Conn, Uplink, Verdict};
+use crate::transport::Received;
+use crate::wire::conn::{Conn, Verdict};
 use body::Discarded;
 use known::Shortcut;
 use relay::RelayFrames;
@@ -455,43 +456,6 @@ impl H1 {
                 self.note_answered();
                 self.turn(conn, turn, buffer)
             }
-        }
-    }
-
-    /// Closes a client that reads more slowly than the lowest rate.
-    fn judge_pace<M: Machine>(
-        &mut self,
-        conn: &mut Conn<M::Socket>,
-        turn: &mut Turn<'_, M>,
-        buffer: &mut [u8],
-    ) -> Verdict {
-        // The kernel reports room only when there is much of it, but here any room counts.
-        conn.transport.suspect(Readiness { writable: true, ..Default::default() });
-        let before = conn.pace;
-        let verdict = self.turn(conn, turn, buffer);
-        if verdict != Verdict::Blocked || !matches!(self.phase, Phase::Sending(..) | Phase::Relaying(..)) {
-            return verdict;
-        }
-        // Until now the server waited for the client, also if from now on the client waits for the uplink.
-        let waits_for_uplink = matches!(conn.uplink, Uplink::Waiting(_));
-        if waits_for_uplink {
-            conn.pace = before;
-        }
-        if conn.pace.is_some() && !conn.keeps_pace(&mut turn.desk) {
-            return Verdict::Reset;
-        }
-        if waits_for_uplink {
-            conn.await_server();
-        }
-        self.pace_checked(conn, turn);
-        verdict
-    }
-
-    /// Continues after a check of the client's rate.
-    fn pace_checked<M: Machine>(&mut self, conn: &mut Conn<M::Socket>, turn: &Turn<'_, M>) {
-        if let Phase::Relaying(key, frames) = &mut self.phase {
-            frames.pace_due_ms = conn.deadline_ms;
-            conn.deadline_ms = conn.deadline_ms.min(turn.exchanges.due_ms(*key));
         }
     }
 

@@ -267,7 +267,7 @@ impl H2 {
             window: Window::new(self.first_window),
             ..Stream::new(id, key, priority, part)
         };
-        self.streams.push(Box::new(stream));
+        self.streams.push(stream);
     }
 
     /// Reads a body that has no meaning before its request is answered.

@@ -144,7 +144,7 @@ impl H2 {
             self.fail(conn, turn, LATE);
         } else if is_block_late {
             let reason = "A header block did not arrive in time";
-            self.fail(conn, turn, Violation::connection(ErrorCode::PROTOCOL_ERROR, reason));
+            self.fail(conn, turn, Violation::connection(ErrorCode::NO_ERROR, reason));
         } else if self.is_idle() && conn.idle_since_ms + idle_ms <= now_ms && self.drain == Drain::No {
             self.end_in_order();
         }
@@ -158,16 +158,15 @@ impl H2 {
         while at < self.streams.len() {
             match &self.streams[at].part {
                 Part::Discarding { due_ms, .. } if *due_ms <= now_ms => {
-                    self.refuse_body(turn, at, REQUEST_LATE)
+                    self.refuse_body(turn, at, REQUEST_LATE);
+                    at += 1;
                 }
                 Part::Relaying(_) if turn.exchanges.due_ms(self.streams[at].key) <= now_ms => {
-                    if self.expire_relay(conn, turn, at) {
-                        continue;
-                    }
+                    let has_ended = self.expire_relay(conn, turn, at);
+                    at += usize::from(!has_ended);
                 }
-                _ => {}
+                _ => at += 1,
             }
-            at += 1;
         }
     }
 }

@@ -2,7 +2,7 @@
 //! those of the most urgent streams, and among them of the one with the fewest bytes left (RFC 9218). A stream that waits for a
 //! helper or for a server holds up no other.
 //!
-//! [`receive`] reads frames, [`begin`] begins requests, [`send`] frames answers, [`relay`] is the client of an upstream's
+//! [`receive`] and [`control`] read frames, [`begin`] begins requests, [`send`] frames answers, [`relay`] is the client of an upstream's
 //! answer, [`closing`] ends connections, and [`calm`] bounds what a client can cause for nothing. The protocol itself is in
 //! [`flash_http::h2`].
 //!
@@ -12,6 +12,7 @@
 mod begin;
 mod calm;
 mod closing;
+mod control;
 mod receive;
 mod relay;
 mod send;
@@ -42,7 +43,7 @@ pub(crate) struct H2 {
     /// How many bytes of request bodies the client may send on all streams together.
     receive_window: Window,
     /// The streams whose answers are not complete, the oldest first.
-    streams: Vec<Box<Stream>>,
+    streams: Vec<Stream>,
     /// The highest number of a stream of the client.
     last_stream: u32,
     closed: ClosedStreams,
@@ -256,7 +257,7 @@ impl H2 {
 
     /// When something other than the client's pace is due.
     fn due_ms<M: Machine>(&self, turn: &Turn<'_, M>) -> u64 {
-        let of_stream = |stream: &Box<Stream>| match &stream.part {
+        let of_stream = |stream: &Stream| match &stream.part {
             Part::Discarding { due_ms, .. } => *due_ms,
             _ => turn.exchanges.due_ms(stream.key),
         };
@@ -317,14 +318,16 @@ impl H2 {
         turn: &mut Turn<'_, M>,
         has_panicked: bool,
     ) {
-        if let Some(key) = self.lent.take().filter(|_| has_panicked) {
+        let lost = self.lent.take().filter(|_| has_panicked);
+        if let Some(key) = lost {
             turn.abort(key, &conn.peer, None);
         }
         let client = conn.opener.client;
         if let Some(block) = self.block.take() {
             turn.inputs.give_back(client, block.bytes.len());
         }
-        for mut stream in std::mem::take(&mut self.streams) {
+        let streams = std::mem::take(&mut self.streams);
+        for mut stream in streams.into_iter().filter(|stream| Some(stream.key) != lost) {
             stream.drop_body(turn.inputs, client);
             turn.abort(stream.key, &conn.peer, Some(stream.sent().unwrap_or((CLIENT_LEFT, 0))));
         }

@@ -1,9 +1,7 @@
 //! Reads frames: what each means for the connection and its streams. Called by [`h2`](super).
 
-use flash_http::h2::frame::{
-    self, push_ping, push_reset, push_settings, push_settings_ack, push_window_update,
-};
-use flash_http::h2::settings::{self, Setting, each_setting};
+use flash_http::h2::frame::{self, push_ping, push_reset, push_settings, push_window_update};
+use flash_http::h2::settings;
 use flash_http::h2::{
     ErrorCode, Frame, ListLimits, PREFACE, Priority, Violation, check_trailers, next_frame,
 };
@@ -13,9 +11,8 @@ use super::stream::{Part, Stream};
 use super::{H2, Stage, Workspace};
 use crate::exchange::{CLIENT_LEFT, Turn};
 use crate::limits::{
-    FIELDS_MAX, H2_CONNECTION_WINDOW_BYTES, H2_CONTINUATIONS_MAX, H2_EARLY_PRIORITIES_MAX,
-    H2_SETTINGS_ACK_MS, H2_SETTINGS_PARAMETERS_MAX, H2_STREAM_WINDOW_BYTES, H2_STREAMS_MAX, HEAD_BYTES_MAX,
-    REQUEST_BODY_BYTES_MAX,
+    FIELDS_MAX, H2_CONNECTION_WINDOW_BYTES, H2_CONTINUATIONS_MAX, H2_SETTINGS_ACK_MS, H2_STREAM_WINDOW_BYTES,
+    H2_STREAMS_MAX, HEAD_BYTES_MAX, REQUEST_BODY_BYTES_MAX,
 };
 use crate::machine::Machine;
 use crate::transport::Received;
@@ -35,12 +32,11 @@ const NO_BLOCK: Violation =
     Violation::connection(ErrorCode::PROTOCOL_ERROR, "CONTINUATION does not follow a header block");
 const LONG_BLOCK: Violation =
     Violation::connection(ErrorCode::ENHANCE_YOUR_CALM, "A header block is too long");
-const IDLE: Violation = Violation::connection(ErrorCode::PROTOCOL_ERROR, "The stream has not begun");
+pub(super) const IDLE: Violation =
+    Violation::connection(ErrorCode::PROTOCOL_ERROR, "The stream has not begun");
 const CLOSED: Violation = Violation::connection(ErrorCode::STREAM_CLOSED, "The stream has ended");
 const BAD_NUMBER: Violation =
     Violation::connection(ErrorCode::PROTOCOL_ERROR, "The number of a new stream is not higher, or even");
-const MANY_SETTINGS: Violation =
-    Violation::connection(ErrorCode::ENHANCE_YOUR_CALM, "There are too many settings");
 
 /// A header block that is not complete.
 #[derive(Debug)]
@@ -366,51 +362,6 @@ impl H2 {
         Ok(())
     }
 
-    fn take_settings(&mut self, payload: &[u8]) -> Result<(), Violation> {
-        self.calm.frame()?;
-        if payload.len() > H2_SETTINGS_PARAMETERS_MAX * 6 {
-            return Err(MANY_SETTINGS);
-        }
-        let mut first_window = self.first_window;
-        let encoder = &mut self.encoder;
-        each_setting(payload, |setting| {
-            match setting {
-                Setting::HeaderTable(bytes) => encoder.resize(bytes as usize),
-                Setting::InitialWindow(bytes) => first_window = bytes,
-                Setting::Other => {}
-            }
-            Ok(())
-        })?;
-        let difference = i64::from(first_window) - i64::from(self.first_window);
-        self.first_window = first_window;
-        for stream in &mut self.streams {
-            stream.window.grow(difference)?;
-            stream.is_blocked = false;
-        }
-        push_settings_ack(&mut self.out);
-        Ok(())
-    }
-
-    fn take_window(&mut self, id: u32, increment: u32) -> Result<(), Violation> {
-        if id == 0 {
-            self.window.grow(i64::from(increment))?;
-            self.streams.iter_mut().for_each(|stream| stream.is_blocked = false);
-            return Ok(());
-        }
-        match self.find(id) {
-            Some(at) => {
-                let stream = &mut self.streams[at];
-                stream.is_blocked = false;
-                stream
-                    .window
-                    .grow(increment.into())
-                    .map_err(|violation| Violation { stream: id, ..violation })
-            }
-            None if id > self.last_stream => Err(IDLE),
-            None => Ok(()),
-        }
-    }
-
     fn take_reset<M: Machine>(
         &mut self,
         conn: &Conn<M::Socket>,
@@ -427,29 +378,6 @@ impl H2 {
         self.closed.note(id, false);
         self.has_answered = true;
         self.calm.reset()
-    }
-
-    fn set_priority(&mut self, id: u32, priority: Priority) {
-        if let Some(at) = self.find(id) {
-            self.streams[at].priority = priority;
-        } else if id > self.last_stream {
-            self.early_priorities.retain(|(early, _)| *early != id);
-            if self.early_priorities.len() == H2_EARLY_PRIORITIES_MAX {
-                self.early_priorities.remove(0);
-            }
-            self.early_priorities.push((id, priority));
-        }
-    }
-
-    /// The priority of a new stream whose head has this one: a PRIORITY_UPDATE counts more (RFC 9218, section 7).
-    pub(super) fn priority_of(&mut self, id: u32, of_head: Priority) -> Priority {
-        if self.early_priorities.is_empty() {
-            return of_head;
-        }
-        let early =
-            self.early_priorities.iter().find(|(early, _)| *early == id).map(|(_, priority)| *priority);
-        self.early_priorities.retain(|(early, _)| *early > id);
-        early.unwrap_or(of_head)
     }
 
     /// The place of a stream.

@@ -202,8 +202,7 @@ impl H2 {
         turn: &mut Turn<'_, M>,
         at: usize,
     ) -> bool {
-        let mut stream = self.streams.remove(at);
-        self.lent = Some(stream.key);
+        let mut stream = self.lend(at);
         let Exchange { opener, record, state } = turn.exchanges.lend(stream.key);
         let after = match state {
             State::Relaying(mut relay) => {
@@ -215,18 +214,8 @@ impl H2 {
                 After::Stays
             }
         };
-        self.lent = None;
-        match after {
-            After::Stays => {
-                self.streams.insert(at, stream);
-                false
-            }
-            After::Ended => {
-                stream.drop_body(turn.inputs, conn.opener.client);
-                self.has_answered = true;
-                true
-            }
-        }
+        self.put_back(conn, turn, (at, stream), after);
+        after == After::Ended
     }
 
     /// Continues after a turn of a relay.

@@ -17,6 +17,7 @@ use crate::machine::{Machine, Resident};
 use crate::wire::conn::Conn;
 
 /// The head of an answer.
+#[derive(Clone, Copy)]
 pub(super) struct Head<'a> {
     pub(super) status: Status,
     pub(super) about: &'a About,
@@ -40,6 +41,7 @@ enum Piece {
 }
 
 /// What becomes of a stream after its turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum After {
     Stays,
     Ended,
@@ -56,18 +58,37 @@ impl H2 {
         while self.room_bytes(&turn.budget) > 0 {
             let Some(at) = self.next_stream(turn) else { return };
             self.served += 1;
-            let mut stream = self.streams.remove(at);
+            let mut stream = self.lend(at);
             stream.served = self.served;
             stream.is_stalled = false;
-            self.lent = Some(stream.key);
-            match self.serve(conn, turn, buffer, &mut stream) {
-                After::Stays => self.streams.insert(at, stream),
-                After::Ended => {
-                    stream.drop_body(turn.inputs, conn.opener.client);
-                    self.has_answered = true;
-                }
+            let after = self.serve(conn, turn, buffer, &mut stream);
+            self.put_back(conn, turn, (at, stream), after);
+        }
+    }
+
+    /// Takes a stream out for its turn. A copy without its part keeps its place.
+    pub(super) fn lend(&mut self, at: usize) -> Stream {
+        let Stream { id, key, priority, .. } = self.streams[at];
+        self.lent = Some(key);
+        std::mem::replace(&mut self.streams[at], Stream::new(id, key, priority, Part::Pending))
+    }
+
+    /// Puts a stream back after its turn, or removes it.
+    pub(super) fn put_back<M: Machine>(
+        &mut self,
+        conn: &Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        (at, mut stream): (usize, Stream),
+        after: After,
+    ) {
+        self.lent = None;
+        match after {
+            After::Stays => self.streams[at] = stream,
+            After::Ended => {
+                self.streams.remove(at);
+                stream.drop_body(turn.inputs, conn.opener.client);
+                self.has_answered = true;
             }
-            self.lent = None;
         }
     }
 
@@ -255,7 +276,7 @@ impl H2 {
         };
         let room_bytes = self.window.available().min(self.first_window as usize).min(frame::FRAME_BYTES);
         let goes_first =
-            |stream: &Box<Stream>| stream.is_answering() && stream.priority.urgency < priority.urgency;
+            |stream: &Stream| stream.is_answering() && stream.priority.urgency < priority.urgency;
         (bytes.len() <= room_bytes && !self.streams.iter().any(goes_first)).then_some(bytes)
     }
 
@@ -318,7 +339,7 @@ impl H2 {
         &mut self,
         conn: &Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
-        mut stream: Box<Stream>,
+        mut stream: Stream,
         code: ErrorCode,
     ) {
         stream.drop_body(turn.inputs, conn.opener.client);
