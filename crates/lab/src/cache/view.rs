@@ -9,8 +9,9 @@ use super::policies::Name;
 use super::requests::BLOCK_BYTES;
 use super::simulate::Outcome;
 use flash_kit::number::{binary_size as memory, count, figure, percent, size};
+use flash_kit::part::{Cell, Table};
 use flash_kit::scale::Unit;
-use flash_kit::sheet::{Axis, Division, Entry, Grid, Plot, Sheet};
+use flash_kit::sheet::{Axis, Division, Plot, Sheet};
 use flash_kit::text::{columns, wrapped};
 
 /// The form of the JSON; a change that old readers would misread raises it.
@@ -68,7 +69,7 @@ pub(super) fn sheet(simulated: &Simulated, command_line: &[String]) -> Sheet {
         x: Axis::new("memory", Unit::Bytes, Division::Log),
         y: Axis::new(title, Unit::Number, Division::Log),
         lines: lines(simulated, value),
-        grid: Some(grid(title, simulated, value)),
+        table: Some(against_memory(title, simulated, value)),
     };
     let mut facts: Vec<_> =
         facts(simulated).into_iter().map(|(name, words)| (name.to_owned(), words)).collect();
@@ -111,16 +112,16 @@ fn lines(simulated: &Simulated, value: fn(&Outcome) -> f64) -> Vec<(String, Vec<
     policies(simulated).into_iter().map(line).collect()
 }
 
-fn grid(title: &str, simulated: &Simulated, value: fn(&Outcome) -> f64) -> Grid {
+fn against_memory(title: &str, simulated: &Simulated, value: fn(&Outcome) -> f64) -> Table {
     let names = policies(simulated);
     let mut columns = vec!["memory".to_owned()];
     columns.extend(names.iter().map(|name| name.word().to_owned()));
     let rows = simulated.outcomes.chunks(names.len()).map(|of_memory| {
-        let mut row = vec![Entry::Text(memory(of_memory[0].memory_bytes))];
-        row.extend(of_memory.iter().map(|outcome| Entry::Figure(value(outcome))));
+        let mut row = vec![Cell::Text(memory(of_memory[0].memory_bytes))];
+        row.extend(of_memory.iter().map(|outcome| Cell::figure(value(outcome))));
         row
     });
-    Grid { title: title.to_owned(), columns, rows: rows.collect() }
+    Table { title: title.to_owned(), columns, rows: rows.collect() }
 }
 
 /// All figures, for programs; with a line end.

@@ -28,7 +28,8 @@ use std::sync::LazyLock;
 use data::Data;
 use finding::Finding;
 use flash_kit::Ending;
-use flash_kit::sheet::{Grid, Plot};
+use flash_kit::part::Table;
+use flash_kit::sheet::Plot;
 use flash_kit::{Error, Result, number};
 use forms::Form;
 use plan::{Plan, Scale, minutes};
@@ -86,13 +87,13 @@ struct Experiment {
 #[derive(Clone, Copy, Default)]
 struct Shown {
     plots: Option<fn(Data<'_>, &Plan) -> Vec<Plot>>,
-    grid: Option<fn(Data<'_>, &Plan) -> Grid>,
+    table: Option<fn(Data<'_>, &Plan) -> Table>,
 }
 
 static EXPERIMENTS: LazyLock<Vec<Experiment>> = LazyLock::new(|| {
-    let distributions = Shown { plots: Some(burstiness::plots), grid: None };
-    let theory = Shown { plots: Some(overload::plots), grid: Some(overload::setups) };
-    let caps = Shown { plots: Some(cwnd::plots), grid: None };
+    let distributions = Shown { plots: Some(burstiness::plots), table: None };
+    let theory = Shown { plots: Some(overload::plots), table: Some(overload::setups) };
+    let caps = Shown { plots: Some(cwnd::plots), table: None };
     let plain = Shown::default();
     let of =
         |name: &'static str, text: &str, shown| Experiment { name, form: forms::read(name, text), shown };
@@ -125,9 +126,9 @@ impl Experiment {
         self.shown.plots.map_or_else(|| plots::plots(&self.form, data, plan), |plots| plots(data, plan))
     }
 
-    fn grid(&self, data: Data<'_>, plan: &Plan) -> Option<Grid> {
+    fn table(&self, data: Data<'_>, plan: &Plan) -> Option<Table> {
         let of_form = self.form.table.as_ref().map(|table| plots::of_form(table, data, plan));
-        of_form.or_else(|| self.shown.grid.map(|grid| grid(data, plan)))
+        of_form.or_else(|| self.shown.table.map(|table| table(data, plan)))
     }
 }
 

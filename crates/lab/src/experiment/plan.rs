@@ -111,18 +111,28 @@ pub(super) struct Scene {
 }
 
 /// A link between a server and its clients (overload-and-srpt, Table 2).
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Line {
     /// From the server to the clients. The other direction has no bound.
     pub(super) rate_bits_per_s: u64,
     /// There and back.
+    #[serde(default)]
     pub(super) round_trip_ms: f64,
     /// The share of the packets that are lost, in each direction.
+    #[serde(default)]
     pub(super) loss: f64,
+    #[serde(default = "packet_bytes")]
     pub(super) packet_bytes: u32,
     /// Whether the server's kernel answers with SYN cookies alone.
+    #[serde(default)]
     pub(super) has_syn_cookies: bool,
+    #[serde(default)]
     pub(super) bottleneck: Bottleneck,
+}
+
+fn packet_bytes() -> u32 {
+    1500
 }
 
 /// The place where the packets of a line wait for its rate.

@@ -4,12 +4,11 @@
 
 use maud::Markup;
 
-use super::tables::{Column, chart, heights, places, table};
 use super::view::{Picked, Shown, View, has_latency};
 use crate::results::Capacity;
 use flash_kit::bars::{self, Row, Rows};
-use flash_kit::chart::{Chart, Line, together};
-use flash_kit::part::{Cell, Part, Table, columns};
+use flash_kit::chart::{Chart, Line, chart, heights, places, together};
+use flash_kit::part::{Cell, Column, Part, Table, columns, table};
 use flash_kit::scale::{Scale, Unit};
 use flash_kit::style::Style;
 use flash_load::measure::{Latency, Measures};

@@ -3,13 +3,12 @@
 //! The page calls it. All figures come from the run. Pure.
 
 use super::levels::{failed_count, ranges};
-use super::tables::{Column, chart, filled, heights, places, table};
 use super::view::{Level, Picked, Shown, View};
 use crate::results::{Ratio, Score, ScoreTry};
 use flash_kit::bars::{ROWS_MAX, Row, Rows};
-use flash_kit::chart::{Chart, Line};
+use flash_kit::chart::{Chart, Line, chart, heights, places};
 use flash_kit::number;
-use flash_kit::part::{Cell, Part, Table};
+use flash_kit::part::{Cell, Column, Part, Table, filled, table};
 use flash_kit::scale::{Scale, Unit};
 use flash_kit::style::Style;
 use flash_load::measure::{Kind, Latency, Usage};

@@ -3,11 +3,10 @@
 //! The page and the JSON call it. It compares figures that the run has, and computes no others. Pure.
 
 use super::levels::failed_share;
-use super::tables::{Column, filled};
 use super::view::{Shown, View, has_latency};
 use crate::results::{Capacity, Run};
 use flash_kit::number;
-use flash_kit::part::{Cell, Part, Table};
+use flash_kit::part::{Cell, Column, Part, Table, filled};
 use flash_kit::text::{capital, shortened};
 use flash_load::measure::{Measures, validity};
 
