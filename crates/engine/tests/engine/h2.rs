@@ -187,7 +187,7 @@ fn urgent_and_short_answers_go_first() {
         let mut seen = Vec::new();
         for heard in &client.heard {
             if let Heard::End(stream) = heard {
-                seen.push(streams.iter().position(|other| other == stream).expect("a stream"))
+                seen.push(streams.iter().position(|other| other == stream).expect("a stream"));
             }
         }
         let data = |heard: &Heard| if let Heard::Data(stream, _) = heard { Some(*stream) } else { None };
