@@ -83,7 +83,7 @@ fn h2load_loses_no_request() {
 #[test]
 fn http2_can_be_switched_off() {
     let folder = Folder::with_hello();
-    let server = Launch::new(&folder).args(["--http2", "false"]).start();
+    let server = Launch::new(&folder).args(["--no-http2"]).start();
     let mut client = Client::to(server.addresses[0]);
     client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     assert_eq!(client.page().status, 505);

@@ -2,12 +2,14 @@
 
 use std::borrow::Cow;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use flash_http::date::http_date;
 use flash_http::etag::etag;
+use flash_http::h2::{Encoder, Indexing};
 use flash_http::negotiate::Coding;
+use flash_http::response::push_number;
 use quick_cache::unsync::Cache;
 
 use crate::limits::FILL_AGAIN_MS;
@@ -44,6 +46,8 @@ pub(crate) struct Version {
     is_listing: bool,
     /// The result of [`Version::lines`], if heads are cached.
     kept_fields: Option<Vec<u8>>,
+    /// The result of [`Version::h2_fields`], once it was wanted.
+    h2_fields: OnceLock<Box<[u8]>>,
     /// When one of its blocks in the page cache was last requested for the store, in milliseconds of the
     /// monotonic clock.
     fill_asked_ms: AtomicU64,
@@ -73,6 +77,7 @@ impl Version {
             content_type: content_type.to_owned(),
             is_listing: false,
             kept_fields: None,
+            h2_fields: OnceLock::new(),
             fill_asked_ms: AtomicU64::new(0),
         }
     }
@@ -103,6 +108,7 @@ impl Version {
             content_type: content_type.to_owned(),
             is_listing: true,
             kept_fields: None,
+            h2_fields: OnceLock::new(),
             fill_asked_ms: AtomicU64::new(0),
         }
     }
@@ -122,6 +128,11 @@ impl Version {
         }
         field("ETag", self.etag.as_bytes());
         field("Last-Modified", &http_date(self.modified_s));
+        self.each_shared_field(field);
+    }
+
+    /// Calls `field` with those of these fields that most files have with the same value.
+    pub(crate) fn each_shared_field(&self, mut field: impl FnMut(&'static str, &[u8])) {
         field("Accept-Ranges", b"bytes");
         field("X-Content-Type-Options", b"nosniff");
         if let Some(coding) = self.coding {
@@ -150,6 +161,20 @@ impl Version {
         let mut fields = Vec::with_capacity(192);
         self.each_field(|name, value| push_line(&mut fields, name, value));
         fields
+    }
+
+    /// The length and the validators of a whole file as HTTP/2 has them; None for a listing. They do not depend on the
+    /// connection, because they are in no table.
+    pub(crate) fn h2_fields(&self) -> Option<&[u8]> {
+        let make = || {
+            let (mut encoder, mut block, mut length) = (Encoder::new(), Vec::new(), Vec::new());
+            push_number(&mut length, self.stat.size_bytes);
+            encoder.field(&mut block, b"content-length", &length, Indexing::Own);
+            encoder.field(&mut block, b"etag", self.etag.as_bytes(), Indexing::Own);
+            encoder.field(&mut block, b"last-modified", &http_date(self.modified_s), Indexing::Own);
+            block.into_boxed_slice()
+        };
+        (!self.is_listing).then(|| &**self.h2_fields.get_or_init(make))
     }
 
     /// Whether the store can have its blocks. They are found by the file's state, which must be unambiguous.

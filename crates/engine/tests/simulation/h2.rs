@@ -40,7 +40,7 @@ impl H2Peer {
         }
         if kind.is_multiple_of(5) {
             // A table for few fields.
-            first.extend(codec.table_size(150));
+            first.extend(codec.table_size(270));
         }
         (Self { codec, kind, opened: 0, asked: Vec::new(), pings: VecDeque::new() }, first)
     }

@@ -176,7 +176,7 @@ impl H2 {
             }
             self.follow_drain(turn);
             self.frame_streams(conn, turn, buffer);
-            if self.out.is_empty() && !self.has_input {
+            if self.out.is_empty() && !self.has_input && !turn.budget.is_used_up() {
                 break;
             }
         }

@@ -11,7 +11,7 @@ use super::stream::{Outgoing, Part, Stream};
 use crate::body::{Body, Pulled};
 use crate::desk::Core;
 use crate::exchange::{CLIENT_LEFT, Exchange, Halt, Progress, Sending, State, Turn, proceed};
-use crate::handler::{About, Response};
+use crate::handler::{About, Extent, Response};
 use crate::jobs::Waiter;
 use crate::machine::{Machine, Resident};
 use crate::wire::conn::Conn;
@@ -293,6 +293,15 @@ impl H2 {
             encoder.begin(out, head.status.0);
             encoder.field(out, b"server", b"flash", Indexing::Shared);
             encoder.field(out, b"date", date, Indexing::Shared);
+            if let About::File(version, Extent::Whole) = head.about
+                && let Some(own) =
+                    version.h2_fields().filter(|_| head.length == Some(version.stat.size_bytes))
+            {
+                encoder.field(out, b"content-type", version.content_type.as_bytes(), Indexing::Shared);
+                out.extend_from_slice(own);
+                return version
+                    .each_shared_field(|name, value| push_field(encoder, out, name.as_bytes(), value));
+            }
             head.about.each_leading_field(|name, value| push_field(encoder, out, name.as_bytes(), value));
             if let Some(bytes) = head.length {
                 let mut digits = Vec::with_capacity(20);
