@@ -1,4 +1,4 @@
-//! HTTP/2 with the clients that people use: curl, nghttp and h2load. What it does with hostile ones is tested in the engine.
+//! HTTP/2 with the clients that people use: curl, nghttp and h2load. The tests of the engine are about hostile ones.
 
 use std::fs;
 use std::process::Command;

@@ -11,11 +11,13 @@ use std::net::SocketAddr;
 use flash_http::date::{iso_date, log_date};
 use flash_http::request::Request;
 use flash_http::response::push_number;
+use serde::{Deserialize, Serialize};
 
 use crate::limits::LOG_FIELD_BYTES_MAX;
 
 /// The format of access-log lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum LogFormat {
     /// Apache's and nginx's combined format.
     Combined,
@@ -24,6 +26,7 @@ pub enum LogFormat {
     /// One JSON object per line.
     Json,
     /// No lines.
+    #[default]
     Off,
 }
 

@@ -4,6 +4,7 @@
 //! decision may depend on them.
 
 use flash_http::response::Status;
+use serde::{Deserialize, Serialize};
 
 use crate::admission::WhyRefused;
 use crate::histogram::Histogram;
@@ -136,17 +137,22 @@ pub struct LinkCounters {
 
 /// The time that connections, requests and jobs have spent in each state: of each state the sum over all that were in it,
 /// in milliseconds. Divided by the time that passed it is their average number (Little's law).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Times {
     /// Time for which connections were open.
     pub connections_ms: u64,
     /// Time for which requests waited for a job, or had their answers sent piece by piece.
+    #[serde(rename = "requests_ms")]
     pub exchanges_ms: u64,
     /// Time for which jobs waited for a helper.
+    #[serde(rename = "queue_ms")]
     pub jobs_queued_ms: u64,
     /// Time for which helpers worked on jobs.
+    #[serde(rename = "helpers_ms")]
     pub jobs_running_ms: u64,
     /// Time for which connections waited for the uplink.
+    #[serde(rename = "uplink_ms")]
     pub egress_waiting_ms: u64,
 }
 
@@ -211,7 +217,8 @@ impl JobKind {
 }
 
 /// How the jobs of one kind ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct JobCounters {
     /// Jobs handed to helpers.
     pub started: u64,

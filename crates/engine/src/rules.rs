@@ -32,9 +32,11 @@ pub struct ServerId {
 }
 
 /// The protocol that an upstream speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum UpstreamProtocol {
     /// HTTP/1.1.
+    #[default]
     Http,
     /// FastCGI 1.0, as a responder.
     FastCgi,

@@ -27,10 +27,10 @@ use flash_waiting::{
 use flash_worker::backend::{BackendGiven, BackendLoop, Closes, Door, EndpointGiven, Speech, WarmRoot};
 use flash_worker::{HelperRules, keep_panics_quiet};
 
-use crate::config::{self, BackendSettings, Settings};
+use crate::config::{BackendSettings, Settings};
 use crate::sandbox::{self, Role};
 use crate::threads::{self, Confined};
-use crate::{convert, names, start};
+use crate::{names, start};
 
 /// Descriptors that the process makes room for at its start, because its threads share them.
 const ROOM_DESCRIPTORS: u64 = 1 << 14;
@@ -46,7 +46,7 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings, own: &BackendSettings) 
     // Before there are threads: a child process opens each root, because one can hang.
     let roots = warm_roots(own);
     let closer = Closers::start(settings)?;
-    let looked_up = names::start(settings, own.names.iter().map(|root| root.0.clone()).collect())?;
+    let looked_up = names::start(settings, own.names.iter().map(|root| root.to_path_buf()).collect())?;
     let identity = open_folder("/".as_ref()).and_then(file::identity).ok();
     let own_root =
         identity.map(|found| FileId { device: found.device, inode: found.inode, mount: found.mount });
@@ -67,7 +67,7 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings, own: &BackendSettings) 
             own_root,
         },
         helpers: HelperRules {
-            kind: convert::helper_kind(settings.helpers),
+            kind: settings.helpers,
             helpers_max: settings.helpers_max,
             idle_ms: settings.helper_idle_ms,
         },
@@ -102,7 +102,7 @@ const ROOTS_PATIENCE: Duration = Duration::from_secs(if cfg!(debug_assertions) {
 
 /// The directories of the warm endpoint. The loop looks at files only on a local file system.
 fn warm_roots(own: &BackendSettings) -> Vec<WarmRoot> {
-    let paths: Vec<&Path> = own.endpoint.roots.iter().map(|root| root.0.as_path()).collect();
+    let paths: Vec<&Path> = own.endpoint.roots.iter().map(|root| &**root).collect();
     let folders = open_roots(&paths, ROOTS_PATIENCE);
     let root = |(path, folder): (&&Path, Result<Root, Unopened>)| {
         let path = resolve(b"", path.as_os_str().as_bytes()).ok()?;
@@ -126,12 +126,10 @@ fn doors(
     let mut doors: Vec<Door> =
         tcp.map(|listener| Door { listener, speech: Speech::Http, is_local: false }).collect();
     let listener = listeners.next()?;
-    doors.extend(listeners.zip(&own.endpoint.sockets).map(|(listener, socket)| {
-        let speech = match socket.speech {
-            config::Speech::Http => Speech::Http,
-            config::Speech::FastCgi => Speech::FastCgi,
-        };
-        Door { listener, speech, is_local: true }
+    doors.extend(listeners.zip(&own.endpoint.sockets).map(|(listener, socket)| Door {
+        listener,
+        speech: socket.speech,
+        is_local: true,
     }));
     Some((listener, doors))
 }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 
 use super::*;
-use crate::config::{Overrides, Probe, Protocol, Route, RoutePaths, Sources};
-use flash_engine::UpstreamId;
+use crate::config::{Overrides, Probe, Route, RoutePaths, Sources};
+use flash_engine::{UpstreamId, UpstreamProtocol};
 use flash_worker::codec::{decode, encode};
 use flash_worker::control::{CHANNEL_BYTES, Notice, receive_notice, send_order};
 
@@ -54,7 +54,7 @@ impl Running {
     /// Like [`Running::start`], with probes.
     fn probing(servers: &[&ServerAddress], connect_timeout_ms: u64, probe: Option<&Probe>) -> Self {
         let route = |server: &&ServerAddress| Route {
-            protocol: Protocol::Http,
+            protocol: UpstreamProtocol::Http,
             servers: vec![(*server).clone()],
             body_bytes_max: 0,
             stream_bodies: false,
@@ -141,7 +141,7 @@ fn carries_bytes(socket: &OwnedFd, mut accepted: impl io::Read) {
 }
 
 fn unix(path: &Path) -> ServerAddress {
-    ServerAddress::Unix(path.to_owned())
+    ServerAddress::Unix(path.into())
 }
 
 #[test]

@@ -13,10 +13,11 @@ use flash_waiting::sandbox::calls::{CallList, More};
 use flash_waiting::sandbox::paths::Rights;
 use flash_worker::control::{InForce, Notice, Order, receive_order, send_notice};
 use flash_worker::{
-    Accepts, Fills, Given, GivenStore, HelperRules, OwnJobs, Plan, Reach, Root, Worker, keep_panics_quiet,
+    Accepts, Fills, Given, GivenStore, HelperKind, HelperRules, OwnJobs, Plan, Reach, Root, Worker,
+    keep_panics_quiet,
 };
 
-use crate::config::{HelperKind, SchedulePolicy, SendBy, Settings};
+use crate::config::{SchedulePolicy, SendBy, Settings};
 use crate::convert;
 use crate::helper::{self, DiskWork, Fill};
 use crate::hot_list::{self, Hot, LIST_BYTES_MAX};
@@ -149,13 +150,13 @@ impl Begun {
         let given = Given { control, roots, listeners, log, store, gateway, sharers, helpers };
         let plan = Plan {
             rules,
-            mechanism: convert::mechanism(settings.event_mechanism),
+            mechanism: settings.event_mechanism,
             send: convert::send_by(settings, descriptors_max),
-            marks: convert::marks(&settings.schedule),
-            cap: convert::cap(&settings.schedule),
+            marks: convert::marks(settings),
+            cap: convert::cap(settings),
             unsent_bytes_max: convert::unsent_bytes_max(settings),
             helpers: HelperRules {
-                kind: convert::helper_kind(settings.helpers),
+                kind: settings.helpers,
                 helpers_max: settings.helpers_max,
                 idle_ms: settings.helper_idle_ms,
             },
@@ -194,7 +195,7 @@ fn warm(list: &File, settings: &Settings) -> Vec<(SiteId, Box<[u8]>, u64)> {
     if read.is_err() {
         return Vec::new();
     }
-    let roots: Vec<_> = settings.sites.iter().map(|site| site.root.as_path()).collect();
+    let roots: Vec<_> = settings.sites.iter().map(|site| &*site.root).collect();
     let block =
         |(site, hot): (usize, Hot)| Some((SiteId(site.try_into().ok()?), hot.path.into(), hot.block.into()));
     hot_list::read(&text, &roots).filter_map(block).collect()
@@ -219,13 +220,13 @@ pub(crate) fn close(worker: &Worker, settings: &Settings, work: Option<&DiskWork
 /// The additional system calls for its settings.
 fn more(settings: &Settings) -> More {
     More {
-        sendfile: settings.optimizations.send == SendBy::Sendfile,
-        map_files: settings.optimizations.send == SendBy::Mmap,
-        pread: !settings.optimizations.residency_check,
-        mechanism: convert::mechanism(settings.event_mechanism),
+        sendfile: settings.send == SendBy::Sendfile,
+        map_files: settings.send == SendBy::Mmap,
+        pread: !settings.residency_check,
+        mechanism: settings.event_mechanism,
         has_threads: settings.helpers == HelperKind::Threads,
         has_local_clients: false,
-        priorities: settings.schedule.policy == SchedulePolicy::Srpt,
-        code_points: settings.schedule.dscp,
+        priorities: settings.schedule == SchedulePolicy::Srpt,
+        code_points: settings.srpt_dscp,
     }
 }

@@ -16,6 +16,7 @@ use super::site_file::SiteFile;
 use crate::control::{Notice, send_notice};
 use crate::protocol::{MESSAGE_BYTES_MAX, decode_outcome, send_task};
 use crate::setup::{HelperKind, HelperRules};
+use crate::stats::HelperCounts;
 
 /// After a helper could not be started, the next request for one is delayed by this time.
 const ASK_AGAIN_MS: u64 = 1_000;
@@ -218,10 +219,10 @@ impl Helpers {
         }
     }
 
-    /// The number of helpers, and how many of them have a job.
-    pub(super) fn counts(&self) -> (usize, usize) {
+    /// The numbers of helpers.
+    pub(super) fn counts(&self) -> HelperCounts {
         let busy = self.helpers.values().filter(|helper| helper.job.is_some()).count();
-        (self.helpers.len(), busy)
+        HelperCounts { all: self.helpers.len(), busy }
     }
 
     /// Whether idle helpers will have to end, or a request for a helper is delayed.

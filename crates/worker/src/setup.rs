@@ -11,6 +11,7 @@ use flash_prompt::net::InFlightCap;
 use flash_prompt::sharers::Sharers;
 use flash_prompt::store_memory::StoreMemory;
 use flash_prompt::table::TableReader;
+use serde::{Deserialize, Serialize};
 
 use super::priority::Marks;
 
@@ -119,9 +120,11 @@ pub struct HelperRules {
 }
 
 /// The kind of helpers (flash-1999, section 3.4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum HelperKind {
     /// Processes, which start on demand and can be killed.
+    #[default]
     Processes,
     /// Threads of the worker, all started at the beginning.
     Threads,

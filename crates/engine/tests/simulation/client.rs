@@ -180,7 +180,7 @@ impl Peer {
 
     fn note_sent(&mut self, bytes: u64, now_ms: u64, turn: u64) {
         self.sent_bytes += bytes;
-        // What only answers frames of the server keeps no connection open.
+        // A frame that only answers one of the server keeps no connection open.
         if self.h2.is_none() || self.asks.iter().any(|ask| ask.whole_turn.is_none()) {
             self.active_ms = now_ms;
         }

@@ -10,7 +10,7 @@ use crate::machine::h2::{
 };
 
 const WHOLE_WINDOW: u32 = 0x7fff_ffff;
-/// What remains of the largest window above that of a new connection.
+/// The difference between the largest window and that of a new connection.
 const REST_OF_WINDOW: u32 = WHOLE_WINDOW - 65_535;
 
 /// The state of a client.

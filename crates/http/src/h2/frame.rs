@@ -87,7 +87,7 @@ pub enum Frame<'b> {
     Ping {
         /// Whether it answers a PING of this server.
         is_ack: bool,
-        /// What the answer repeats.
+        /// The bytes that the answer repeats.
         data: [u8; 8],
     },
     /// GOAWAY: the client opens no more streams.

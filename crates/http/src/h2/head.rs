@@ -1,6 +1,6 @@
 //! Requests of HTTP/2: from a list of fields to a [`Request`] (RFC 9113 section 8).
 //!
-//! What gets through here can be written as a request of HTTP/1.1 without a change of its meaning: no name or value has a byte
+//! A request that gets through here can be written as a request of HTTP/1.1 without a change of its meaning: no name or value has a byte
 //! that could end a line, no field concerns a connection, and the framing is known from the frames alone.
 
 use crate::forward::Inbound;

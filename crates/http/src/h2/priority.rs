@@ -16,7 +16,7 @@ impl Default for Priority {
 }
 
 impl Priority {
-    /// Reads a dictionary of structured fields (RFC 8941 section 3.2). What is unknown, malformed or out of range is ignored,
+    /// Reads a dictionary of structured fields (RFC 8941 section 3.2). Members that are unknown, malformed or out of range are ignored,
     /// and a value that cannot be read has the defaults (RFC 9218 section 4).
     pub fn parse(value: &[u8]) -> Self {
         let mut priority = Self::default();

@@ -3,20 +3,11 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use flash_worker::backend::Speech;
 use serde::{Deserialize, Serialize};
 
 use super::error::Problem;
-use super::settings::path;
-
-/// The protocol of a socket of the warm endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Speech {
-    /// HTTP/1.
-    Http,
-    /// FastCGI.
-    FastCgi,
-}
+use super::file_path::FilePath;
 
 /// A Unix socket of the warm endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,17 +16,8 @@ pub struct EndpointSocket {
     /// Its protocol.
     pub speech: Speech,
     /// Its absolute path.
-    #[serde(with = "path")]
-    pub path: PathBuf,
+    pub path: FilePath,
 }
-
-/// A directory whose files can be asked for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WarmRoot(
-    /// Its absolute path.
-    #[serde(with = "path")]
-    pub PathBuf,
-);
 
 /// The settings of the warm endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,7 +26,7 @@ pub struct EndpointSettings {
     /// Its Unix sockets.
     pub sockets: Vec<EndpointSocket>,
     /// The directories whose files can be asked for.
-    pub roots: Vec<WarmRoot>,
+    pub roots: Vec<FilePath>,
 }
 
 /// The options of the warm endpoint, as given.
@@ -69,7 +51,9 @@ impl EndpointOptions {
         {
             match (text.strip_prefix("unix:"), speech) {
                 (Some(""), _) => refuse(format!("`{flag} {text}`"), "a path must follow unix:"),
-                (Some(path), _) => settings.sockets.push(EndpointSocket { speech, path: cwd.join(path) }),
+                (Some(path), _) => {
+                    settings.sockets.push(EndpointSocket { speech, path: cwd.join(path).into() });
+                }
                 (None, Speech::FastCgi) => refuse(format!("`{flag} {text}`"), "give unix:PATH"),
                 (None, Speech::Http) => match text.parse() {
                     Ok(address) => addresses.push(address),
@@ -92,7 +76,7 @@ impl EndpointOptions {
             ),
             _ => {}
         }
-        settings.roots = self.roots.iter().map(|root| WarmRoot(cwd.join(root))).collect();
+        settings.roots = self.roots.iter().map(|root| cwd.join(root).into()).collect();
         if problems.is_empty() { Ok((settings, addresses)) } else { Err(problems) }
     }
 }
@@ -104,9 +88,9 @@ impl EndpointSettings {
         use std::ffi::OsString;
         use std::os::unix::ffi::OsStringExt;
 
-        let odd = PathBuf::from(OsString::from_vec(b"/srv/\xff".to_vec()));
+        let odd = FilePath::from(OsString::from_vec(b"/srv/\xff".to_vec()));
         let sockets = vec![EndpointSocket { speech: Speech::FastCgi, path: odd.clone() }];
-        Self { sockets, roots: vec![WarmRoot(odd), WarmRoot("/srv/www".into())] }
+        Self { sockets, roots: vec![odd, "/srv/www".into()] }
     }
 }
 
@@ -132,7 +116,7 @@ mod tests {
         let sockets: Vec<_> =
             settings.sockets.iter().map(|socket| (socket.speech, socket.path.to_str())).collect();
         assert_eq!(sockets, [(Speech::Http, Some("/cwd/w.sock")), (Speech::FastCgi, Some("/run/f"))]);
-        let roots: Vec<_> = settings.roots.iter().map(|root| root.0.to_str()).collect();
+        let roots: Vec<_> = settings.roots.iter().map(|root| root.to_str()).collect();
         assert_eq!(roots, [Some("/cwd/www"), Some("/srv")]);
         assert!(options(&[], &[], &[]).resolve(Path::new("/")).is_ok());
     }

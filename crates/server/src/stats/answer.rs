@@ -54,38 +54,23 @@ pub struct ServerStats {
 
 figures! {
     /// The store of file blocks in memory. The counts are of all keepers since the server began.
-    StoreStats {
+    StoreStats(totals: &flash_keeper::Totals) {
         /// Its current maximum memory, in bytes.
-        bytes_max: Gauge,
+        bytes_max: Gauge = Gauge(totals.bytes_max),
         /// Its memory in use, in bytes.
-        held_bytes: Gauge,
+        held_bytes: Gauge = Gauge(totals.held_bytes),
         /// Bytes of evicted blocks that transfers still send.
-        pinned_bytes: Gauge,
+        pinned_bytes: Gauge = Gauge(totals.pinned_bytes),
         /// Blocks in the store.
-        blocks: Gauge,
+        blocks: Gauge = Gauge(totals.blocks),
         /// Blocks brought in.
-        loads: u64,
+        loads: u64 = totals.loads,
         /// Blocks that a helper wanted to bring in and that were present or being loaded.
-        joined: u64,
+        joined: u64 = totals.joined,
         /// Blocks that got no space.
-        refused: u64,
+        refused: u64 = totals.refused,
         /// Blocks evicted.
-        evictions: u64,
-    }
-}
-
-impl StoreStats {
-    pub(crate) fn of(totals: &flash_keeper::Totals) -> Self {
-        Self {
-            bytes_max: Gauge(totals.bytes_max),
-            held_bytes: Gauge(totals.held_bytes),
-            pinned_bytes: Gauge(totals.pinned_bytes),
-            blocks: Gauge(totals.blocks),
-            loads: totals.loads,
-            joined: totals.joined,
-            refused: totals.refused,
-            evictions: totals.evictions,
-        }
+        evictions: u64 = totals.evictions,
     }
 }
 

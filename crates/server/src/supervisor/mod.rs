@@ -29,13 +29,14 @@ mod uplink;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use flash_engine::LogFormat;
 use flash_prompt::clock;
 use flash_waiting::process::{keep_descriptors_to_itself, raise_descriptor_limit, shift_oom_score};
 use flash_waiting::sandbox::privileges;
 use flash_waiting::signal::{self, Signal, Signals};
 use flash_waiting::systemd;
 
-use crate::config::{self, BackendOptions, ConfigError, LogFormat, Settings, Sources};
+use crate::config::{self, BackendOptions, ConfigError, Settings, Sources};
 use crate::stats::Counters;
 use control_socket::{ControlSocket, Subject};
 use generation::Generation;
@@ -295,7 +296,7 @@ impl<'m> Supervisor<'m> {
         }
         let line = start_line::text(generation);
         // Without a log file, standard output belongs to the access log.
-        let to_stdout = settings.log.format == LogFormat::Off || settings.log.file.is_some();
+        let to_stdout = settings.log_format == LogFormat::Off || settings.log_file.is_some();
         if to_stdout {
             self.messages.print(line);
         } else {

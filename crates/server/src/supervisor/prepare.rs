@@ -4,7 +4,7 @@
 //! on HUP a child does (`reader.rs`).
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use flash_prompt::OwnedFd;
 use flash_prompt::file::{Want, tells_residency};
@@ -13,7 +13,7 @@ use flash_waiting::root::{Root, Unopened, open_roots};
 use flash_waiting::sandbox::privileges::{self, Keep};
 
 use super::store::HotList;
-use crate::config::{ROOT_PATIENCE, RunAs, Service, Settings};
+use crate::config::{FilePath, ROOT_PATIENCE, RunAs, Service, Settings};
 
 /// Maximum names searched for a file to try.
 const NAMES_TRIED_MAX: usize = 256;
@@ -41,7 +41,7 @@ pub(super) enum FoundRoot {
 }
 
 /// The paths of the roots, each once.
-pub(super) fn root_paths(settings: &Settings) -> Vec<PathBuf> {
+pub(super) fn root_paths(settings: &Settings) -> Vec<FilePath> {
     let mut paths: Vec<_> = settings.sites.iter().map(|site| site.root.clone()).collect();
     paths.sort_unstable();
     paths.dedup();
@@ -53,7 +53,7 @@ pub(super) fn root_paths(settings: &Settings) -> Vec<PathBuf> {
 /// Errors: the list of hot files cannot be used.
 pub(super) fn prepare(settings: Settings, has_store: bool) -> io::Result<Prepared> {
     let paths = root_paths(&settings);
-    let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+    let paths: Vec<&Path> = paths.iter().map(|path| &**path).collect();
     let found = open_roots(&paths, ROOT_PATIENCE).into_iter().map(|opened| match opened {
         Ok(root) => FoundRoot::Open(root),
         Err(Unopened::Hangs(_)) => FoundRoot::Hangs,

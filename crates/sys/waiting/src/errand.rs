@@ -194,8 +194,6 @@ pub struct UnnamedFile(Errand);
 
 impl UnnamedFile {
     /// Starts to create one in `folder`, open for reading and writing.
-    ///
-    /// Errors: those of starting a process.
     pub fn start(folder: &Path) -> io::Result<Self> {
         let name = format!(".flash-{}-{:x}", std::process::id(), clock::monotonic_ns());
         let named = CString::new(folder.join(name).as_os_str().as_bytes())?;

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use flash_prompt::file::FileKind;
 
-use crate::file::{load, open_again, stat};
+use crate::file::{TO_READ, load, open_again, stat};
 
 /// A part of a file's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ fn real_path(place: &OwnedFd) -> io::Result<PathBuf> {
 /// The kernel checks the rights, reads extended attributes and loads the first blocks of the file's map only
 /// when it is opened for reading.
 fn load_part(place: &OwnedFd, part: Part) -> io::Result<()> {
-    let file = open_again(place, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+    let file = open_again(place, TO_READ)?;
     let size_bytes = stat(&file)?.size_bytes;
     let (offset, length_bytes) = match part {
         Part::From { offset, length_bytes } => (offset, length_bytes),

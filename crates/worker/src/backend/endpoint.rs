@@ -17,6 +17,7 @@ use flash_engine::backend::{Backend, CONNECTIONS_MAX, answer_of};
 use flash_prompt::epoll::{Ready, Watch};
 use flash_prompt::mechanism::Mechanism;
 use flash_prompt::{OwnedFd, channel, net};
+use serde::{Deserialize, Serialize};
 
 use super::roots::WarmRoot;
 use crate::calls::{Call, lap};
@@ -34,7 +35,8 @@ const BUFFER_BYTES: usize = 16 * 1024;
 const IDLE_MS: u64 = 75_000;
 
 /// The protocol of a listener.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Speech {
     /// HTTP/1.
     Http,

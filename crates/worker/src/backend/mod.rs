@@ -322,11 +322,8 @@ impl BackendLoop {
 
     fn tell_stats(&self, question: u64) {
         let looked_up = self.names.load(Ordering::Relaxed);
-        let counters = crate::stats::Counters::of_backend(
-            (&self.backend.counters(), looked_up),
-            self.helpers.counts(),
-            calls::counted(),
-        );
+        let (backend, helpers) = (self.backend.counters(), self.helpers.counts());
+        let counters = crate::stats::Counters::of_backend(&backend, looked_up, helpers, calls::counted());
         self.tell(&Notice::Stats(question, counters.to_json()));
     }
 

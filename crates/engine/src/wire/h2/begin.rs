@@ -8,7 +8,7 @@ use flash_http::h2::{ErrorCode, FieldList, Priority, Receiving, Violation, Windo
 use flash_http::request::{BadHead, Body, Request};
 
 use super::send::Head;
-use super::stream::{Outgoing, Part, Stream};
+use super::stream::{Stream, StreamAnswer, StreamPart};
 use super::{H2, Workspace};
 use crate::access_log::{LogFields, LogSource, LogText};
 use crate::body::Source;
@@ -106,7 +106,7 @@ impl H2 {
             Admitted::Route(routed) => {
                 let (opener, peer) = (conn.opener, conn.peer);
                 let key = open(turn, &routed, opener, peer, |machine| conn.local_address(machine));
-                self.push(fresh, key, Part::Relaying(Box::default()));
+                self.push(fresh, key, StreamPart::Relaying(Box::default()));
             }
             Admitted::Answer(response) if has_body => {
                 let after = AfterBody::Answer(RequestBuf::new(request), response);
@@ -144,7 +144,7 @@ impl H2 {
             Step::Wait(wait) => {
                 let record = Record::new(turn.desk.core, file.request);
                 match turn.exchanges.open_waiting(&mut turn.desk, (conn.opener, record), file, *wait) {
-                    Opening::Waits(key) => return self.push(fresh, key, Part::Pending),
+                    Opening::Waits(key) => return self.push(fresh, key, StreamPart::Pending),
                     Opening::Answer(response) => response,
                 }
             }
@@ -255,12 +255,12 @@ impl H2 {
             record: Record { log, started_ms },
             state,
         });
-        let outgoing = Outgoing { status, head: Some((about, length)), body_bytes: 0 };
-        self.push(fresh, key, Part::Sending(Box::new(outgoing)));
+        let outgoing = StreamAnswer { status, head: Some((about, length)), body_bytes: 0 };
+        self.push(fresh, key, StreamPart::Sending(Box::new(outgoing)));
     }
 
     /// Adds a stream.
-    fn push(&mut self, fresh: Fresh, key: ExchangeKey, part: Part) {
+    fn push(&mut self, fresh: Fresh, key: ExchangeKey, part: StreamPart) {
         let Fresh { id, priority, receiving, .. } = fresh;
         let stream = Stream {
             receiving,
@@ -285,7 +285,7 @@ impl H2 {
         let state = State::Reading(after);
         let key = turn.exchanges.insert(Exchange { opener: conn.opener, record, state });
         let due_ms = fresh.started_ms + turn.desk.core.rules.timeouts.head_ms;
-        self.push(fresh, key, Part::Discarding { read_bytes: 0, due_ms });
+        self.push(fresh, key, StreamPart::Discarding { read_bytes: 0, due_ms });
     }
 
     /// Refuses a request whose body is being discarded.
@@ -298,8 +298,11 @@ impl H2 {
         let Response { status, about, length, body, .. } = error_page(&after.request(), refusal);
         let state = State::Sending(Sending::new(body, None, 0));
         turn.exchanges.put_back(stream.key, Exchange { opener, record, state });
-        stream.part =
-            Part::Sending(Box::new(Outgoing { status, head: Some((about, length)), body_bytes: 0 }));
+        stream.part = StreamPart::Sending(Box::new(StreamAnswer {
+            status,
+            head: Some((about, length)),
+            body_bytes: 0,
+        }));
         stream.is_blocked = false;
     }
 
@@ -307,13 +310,13 @@ impl H2 {
     pub(super) fn after_body<F>(stream: &mut Stream, after: AfterBody<F>) -> State<F> {
         match after {
             AfterBody::File(file) => {
-                stream.part = Part::Pending;
+                stream.part = StreamPart::Pending;
                 State::Woken(Parked::new(file), Wake::LookAgain)
             }
             AfterBody::Answer(_, response) => {
                 let Response { status, about, length, body, .. } = response;
-                let outgoing = Outgoing { status, head: Some((about, length)), body_bytes: 0 };
-                stream.part = Part::Sending(Box::new(outgoing));
+                let outgoing = StreamAnswer { status, head: Some((about, length)), body_bytes: 0 };
+                stream.part = StreamPart::Sending(Box::new(outgoing));
                 State::Sending(Sending::new(body, None, 0))
             }
         }

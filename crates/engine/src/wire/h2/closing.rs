@@ -4,8 +4,8 @@
 use flash_http::h2::frame::{push_goaway, push_ping};
 use flash_http::h2::{ErrorCode, Violation};
 
-use super::stream::Part;
-use super::{H2, Stage};
+use super::stream::StreamPart;
+use super::{ConnStage, H2};
 use crate::exchange::Turn;
 use crate::handler::REQUEST_LATE;
 use crate::limits::{H2_DRAIN_MS, LINGER_BYTES_MAX, LINGER_MS};
@@ -53,7 +53,7 @@ impl H2 {
     pub(super) fn follow_drain<M: Machine>(&mut self, turn: &Turn<'_, M>) {
         let now_ms = turn.desk.core.clock.ms();
         match self.drain {
-            Drain::No if turn.draining && self.stage == Stage::Open => {
+            Drain::No if turn.draining && self.stage == ConnStage::Open => {
                 push_goaway(&mut self.out, LAST_STREAM, ErrorCode::NO_ERROR, "");
                 push_ping(&mut self.out, false, DRAIN_PING);
                 self.drain = Drain::Announced { due_ms: now_ms + H2_DRAIN_MS };
@@ -84,7 +84,7 @@ impl H2 {
         }
         self.drop_exchanges(conn, turn, false);
         push_goaway(&mut self.out, self.last_stream, violation.code, violation.reason);
-        self.stage = Stage::Closing;
+        self.stage = ConnStage::Closing;
         conn.deadline_ms = turn.desk.core.clock.ms() + LINGER_MS;
     }
 
@@ -113,7 +113,7 @@ impl H2 {
             match conn.transport.receive(turn.desk.machine, buffer) {
                 Received::Bytes(bytes) => left_bytes = left_bytes.saturating_sub(bytes),
                 Received::Nothing => {
-                    self.stage = Stage::Linger { left_bytes };
+                    self.stage = ConnStage::Linger { left_bytes };
                     return Verdict::Blocked;
                 }
                 Received::End | Received::Failed => break,
@@ -132,14 +132,15 @@ impl H2 {
             Violation::connection(ErrorCode::SETTINGS_TIMEOUT, "The settings were not acknowledged in time");
         let now_ms = turn.desk.core.clock.ms();
         let idle_ms = turn.desk.core.rules.timeouts.idle_ms;
-        if matches!(self.stage, Stage::Linger { .. } | Stage::Preface) {
+        if matches!(self.stage, ConnStage::Linger { .. } | ConnStage::Preface) {
             return Some(Verdict::Close);
         }
-        if self.stage == Stage::Closing {
+        if self.stage == ConnStage::Closing {
             return Some(Verdict::Reset);
         }
         let is_block_late = self.block.as_ref().is_some_and(|block| block.due_ms <= now_ms);
-        let is_silent = self.stage == Stage::Settings && conn.deadline_ms <= now_ms && self.out.is_empty();
+        let is_silent =
+            self.stage == ConnStage::Settings && conn.deadline_ms <= now_ms && self.out.is_empty();
         if self.settings_due_ms <= now_ms || is_silent {
             self.fail(conn, turn, LATE);
         } else if is_block_late {
@@ -157,11 +158,11 @@ impl H2 {
         let mut at = 0;
         while at < self.streams.len() {
             match &self.streams[at].part {
-                Part::Discarding { due_ms, .. } if *due_ms <= now_ms => {
+                StreamPart::Discarding { due_ms, .. } if *due_ms <= now_ms => {
                     self.refuse_body(turn, at, REQUEST_LATE);
                     at += 1;
                 }
-                Part::Relaying(_) if turn.exchanges.due_ms(self.streams[at].key) <= now_ms => {
+                StreamPart::Relaying(_) if turn.exchanges.due_ms(self.streams[at].key) <= now_ms => {
                     let has_ended = self.expire_relay(conn, turn, at);
                     at += usize::from(!has_ended);
                 }

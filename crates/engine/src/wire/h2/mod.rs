@@ -28,13 +28,13 @@ use crate::transport::{Gone, Readiness};
 use crate::wire::conn::{Conn, Uplink, Verdict};
 use calm::Calm;
 use closing::Drain;
-use receive::Block;
-use stream::{ClosedStreams, Part, Stream};
+use receive::HeaderBlock;
+use stream::{ClosedStreams, Stream, StreamPart};
 
 /// The state of HTTP/2 on a connection.
 #[derive(Debug)]
 pub(crate) struct H2 {
-    stage: Stage,
+    stage: ConnStage,
     decoder: Decoder,
     encoder: Encoder,
     /// How many bytes of answers the client takes, on all streams together, and on a new one.
@@ -50,7 +50,7 @@ pub(crate) struct H2 {
     /// Priorities of streams that have not begun.
     early_priorities: Vec<(u32, Priority)>,
     /// A header block that is not complete.
-    block: Option<Block>,
+    block: Option<HeaderBlock>,
     /// Framed bytes, and how many of them were sent.
     out: Vec<u8>,
     out_at: usize,
@@ -74,7 +74,7 @@ pub(crate) struct H2 {
 
 /// The stage of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ConnStage {
     /// The preface is to come.
     Preface,
     /// The first SETTINGS are to come.
@@ -101,7 +101,7 @@ pub(crate) struct Workspace {
 impl H2 {
     pub(crate) fn new(now_ms: u64) -> Self {
         Self {
-            stage: Stage::Preface,
+            stage: ConnStage::Preface,
             decoder: Decoder::new(),
             encoder: Encoder::new(),
             window: Window::new(flash_http::h2::settings::WINDOW_BYTES),
@@ -128,7 +128,10 @@ impl H2 {
 
     /// Whether the connection has no stream and nothing to send.
     pub(crate) fn is_idle(&self) -> bool {
-        self.stage == Stage::Open && self.streams.is_empty() && self.out.is_empty() && self.block.is_none()
+        self.stage == ConnStage::Open
+            && self.streams.is_empty()
+            && self.out.is_empty()
+            && self.block.is_none()
     }
 
     /// Runs the connection's turn.
@@ -164,9 +167,9 @@ impl H2 {
                 Err(Gone) => return Verdict::Close,
             }
             match self.stage {
-                Stage::Closing => return self.begin_linger(conn, turn, buffer),
-                Stage::Linger { left_bytes } => return self.linger(conn, turn, buffer, left_bytes),
-                Stage::Preface | Stage::Settings | Stage::Open => {}
+                ConnStage::Closing => return self.begin_linger(conn, turn, buffer),
+                ConnStage::Linger { left_bytes } => return self.linger(conn, turn, buffer, left_bytes),
+                ConnStage::Preface | ConnStage::Settings | ConnStage::Open => {}
             }
             if turn.budget.is_used_up() {
                 return Verdict::Yield;
@@ -210,7 +213,7 @@ impl H2 {
         }
         self.out.clear();
         self.out_at = 0;
-        // What waited for room can continue.
+        // The streams that waited for room can continue.
         self.streams.iter_mut().for_each(|stream| stream.is_blocked = false);
         Ok(true)
     }
@@ -228,7 +231,7 @@ impl H2 {
         }
         if self.is_idle() {
             if matches!(self.drain, Drain::Final) {
-                self.stage = Stage::Closing;
+                self.stage = ConnStage::Closing;
                 return Verdict::Yield;
             }
             if std::mem::take(&mut self.has_answered) {
@@ -241,7 +244,7 @@ impl H2 {
         }
         self.has_answered |= !self.streams.is_empty();
         let waits_for_room = !self.out.is_empty() && !matches!(conn.uplink, Uplink::Waiting(_));
-        let first_ms = if self.stage == Stage::Open { u64::MAX } else { conn.deadline_ms };
+        let first_ms = if self.stage == ConnStage::Open { u64::MAX } else { conn.deadline_ms };
         if waits_for_room || self.streams.iter().any(|stream| stream.is_stalled) {
             if conn.pace.is_none() {
                 conn.pace = Some(conn.transport.acknowledged_bytes(turn.desk.machine));
@@ -258,7 +261,7 @@ impl H2 {
     /// When something other than the client's pace is due.
     fn due_ms<M: Machine>(&self, turn: &Turn<'_, M>) -> u64 {
         let of_stream = |stream: &Stream| match &stream.part {
-            Part::Discarding { due_ms, .. } => *due_ms,
+            StreamPart::Discarding { due_ms, .. } => *due_ms,
             _ => turn.exchanges.due_ms(stream.key),
         };
         let of_streams = self.streams.iter().map(of_stream).min().unwrap_or(u64::MAX);

@@ -7,8 +7,8 @@ use flash_http::h2::{
 };
 
 use super::closing::Drain;
-use super::stream::{Part, Stream};
-use super::{H2, Stage, Workspace};
+use super::stream::{Stream, StreamPart};
+use super::{ConnStage, H2, Workspace};
 use crate::exchange::{CLIENT_LEFT, Turn};
 use crate::limits::{
     FIELDS_MAX, H2_CONNECTION_WINDOW_BYTES, H2_CONTINUATIONS_MAX, H2_SETTINGS_ACK_MS, H2_STREAM_WINDOW_BYTES,
@@ -40,7 +40,7 @@ const BAD_NUMBER: Violation =
 
 /// A header block that is not complete.
 #[derive(Debug)]
-pub(super) struct Block {
+pub(super) struct HeaderBlock {
     head: BlockHead,
     pub(super) bytes: Vec<u8>,
     frames: usize,
@@ -124,7 +124,7 @@ impl H2 {
         turn: &mut Turn<'_, M>,
         (bytes, workspace): (&[u8], &mut Workspace),
     ) -> Result<usize, Violation> {
-        if self.stage == Stage::Preface {
+        if self.stage == ConnStage::Preface {
             return self.take_preface(turn, bytes);
         }
         let (frame, taken) = match next_frame(bytes) {
@@ -138,11 +138,11 @@ impl H2 {
                 return Ok(taken);
             }
         };
-        if self.stage == Stage::Settings {
+        if self.stage == ConnStage::Settings {
             if !matches!(frame, Frame::Settings { .. }) {
                 return Err(NO_SETTINGS);
             }
-            self.stage = Stage::Open;
+            self.stage = ConnStage::Open;
         }
         if self.block.is_some() && !matches!(frame, Frame::Continuation { .. }) {
             return Err(OPEN_BLOCK);
@@ -174,7 +174,7 @@ impl H2 {
         );
         push_window_update(&mut self.out, 0, H2_CONNECTION_WINDOW_BYTES - settings::WINDOW_BYTES);
         self.settings_due_ms = turn.desk.core.clock.ms() + H2_SETTINGS_ACK_MS;
-        self.stage = Stage::Settings;
+        self.stage = ConnStage::Settings;
         Ok(PREFACE.len())
     }
 
@@ -197,7 +197,7 @@ impl H2 {
                     return self.take_block(conn, turn, (head, fragment), workspace);
                 }
                 let due_ms = turn.desk.core.clock.ms() + turn.desk.core.rules.timeouts.head_ms;
-                self.block = Some(Block { head, bytes: Vec::new(), frames: 0, due_ms });
+                self.block = Some(HeaderBlock { head, bytes: Vec::new(), frames: 0, due_ms });
                 self.continue_block(conn, turn, fragment)
             }
             Frame::Continuation { stream, fragment, ends_headers } => {
@@ -339,7 +339,7 @@ impl H2 {
         stream.receive_window.take(flow_bytes).map_err(of_stream)?;
         stream.is_blocked = false;
         match &mut stream.part {
-            Part::Relaying(frames) => {
+            StreamPart::Relaying(frames) => {
                 stream.credit_bytes += flow_bytes - data.len();
                 if turn.inputs.take(conn.opener.client, data.len()) {
                     frames.body.extend(data);
@@ -347,7 +347,7 @@ impl H2 {
                     frames.is_stopped = true;
                 }
             }
-            Part::Discarding { read_bytes, .. } => {
+            StreamPart::Discarding { read_bytes, .. } => {
                 *read_bytes += data.len() as u64;
                 stream.credit_bytes += flow_bytes;
                 if *read_bytes > REQUEST_BODY_BYTES_MAX {
@@ -356,7 +356,7 @@ impl H2 {
                 }
             }
             // Its answer has begun, so nothing more of the body is wanted.
-            Part::Pending | Part::Sending(_) => {}
+            StreamPart::Pending | StreamPart::Sending(_) => {}
         }
         give_credit(&mut self.out, &mut self.streams[at]);
         Ok(())
@@ -413,7 +413,7 @@ impl H2 {
     /// Drops the streams whose requests can no longer be completed, because the client sends no more.
     fn drop_unfinished<M: Machine>(&mut self, conn: &Conn<M::Socket>, turn: &mut Turn<'_, M>) {
         while let Some(at) = self.streams.iter().position(|stream| {
-            matches!(stream.part, Part::Discarding { .. }) && !stream.receiving.has_ended()
+            matches!(stream.part, StreamPart::Discarding { .. }) && !stream.receiving.has_ended()
         }) {
             let stream = self.streams.remove(at);
             self.end_early(conn, turn, stream, ErrorCode::CANCEL);

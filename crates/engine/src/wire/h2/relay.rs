@@ -10,7 +10,7 @@ use flash_http::response::push_number;
 use super::H2;
 use super::receive::give_credit;
 use super::send::{After, push_field};
-use super::stream::{Outgoing, Part, RelayFrames, Stream};
+use super::stream::{Stream, StreamAnswer, StreamPart, StreamRelay};
 use crate::exchange::relay::{Advance, Awaits, BodyPart, RelayClient, advance, expire, leave};
 use crate::exchange::{CLIENT_LEFT, Exchange, Parked, Record, Relay, Sending, State, Turn, Wake};
 use crate::handler::{Response, error_page};
@@ -24,7 +24,7 @@ use crate::wire::conn::{Conn, Uplink};
 struct H2Client<'c> {
     h2: &'c mut H2,
     stream: &'c mut Stream,
-    frames: &'c mut RelayFrames,
+    frames: &'c mut StreamRelay,
     client: ClientNumber,
     is_hung_up: bool,
     has_ended: bool,
@@ -177,7 +177,8 @@ impl H2 {
         buffer: &mut [u8],
         (stream, record, mut relay): Lent<'_>,
     ) -> After {
-        let Part::Relaying(mut frames) = std::mem::replace(&mut stream.part, Part::Pending) else {
+        let StreamPart::Relaying(mut frames) = std::mem::replace(&mut stream.part, StreamPart::Pending)
+        else {
             unreachable!("an exchange that an upstream answers has a stream that relays")
         };
         let mut client = H2Client {
@@ -191,7 +192,7 @@ impl H2 {
             out_bytes_max: H2_OUT_BYTES.min(turn.budget.bytes),
         };
         let advanced = advance(&mut client, turn, buffer, &mut relay);
-        stream.part = Part::Relaying(frames);
+        stream.part = StreamPart::Relaying(frames);
         self.advanced(conn, turn, (stream, record, relay), advanced)
     }
 
@@ -240,13 +241,16 @@ impl H2 {
                 let Response { status, about, length, body, .. } =
                     error_page(&relay.request.request(), refusal);
                 stream.drop_body(turn.inputs, opener.client);
-                stream.part =
-                    Part::Sending(Box::new(Outgoing { status, head: Some((about, length)), body_bytes: 0 }));
+                stream.part = StreamPart::Sending(Box::new(StreamAnswer {
+                    status,
+                    head: Some((about, length)),
+                    body_bytes: 0,
+                }));
                 State::Sending(Sending::new(body, None, 0))
             }
             Advance::HandBack(file) => {
                 stream.drop_body(turn.inputs, opener.client);
-                stream.part = Part::Pending;
+                stream.part = StreamPart::Pending;
                 State::Woken(Parked::new(*file), Wake::LookAgain)
             }
             advanced => {

@@ -7,7 +7,7 @@ use flash_http::h2::{ErrorCode, Indexing, Priority, Receiving};
 use flash_http::response::{Status, push_number};
 
 use super::H2;
-use super::stream::{Outgoing, Part, Stream};
+use super::stream::{Stream, StreamAnswer, StreamPart};
 use crate::body::{Body, Pulled};
 use crate::desk::Core;
 use crate::exchange::{CLIENT_LEFT, Exchange, Halt, Progress, Sending, State, Turn, proceed};
@@ -26,13 +26,13 @@ pub(super) struct Head<'a> {
 
 /// The order among streams: the lowest goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Rank {
+struct StreamRank {
     urgency: u8,
     left_bytes: u64,
 }
 
 /// The result of framing a piece of an answer.
-enum Piece {
+enum FramedPiece {
     Framed,
     /// Nothing can be framed before something happens.
     Blocked,
@@ -40,7 +40,7 @@ enum Piece {
     Halted(Halt),
 }
 
-/// What becomes of a stream after its turn.
+/// Whether a stream remains after its turn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum After {
     Stays,
@@ -70,7 +70,7 @@ impl H2 {
     pub(super) fn lend(&mut self, at: usize) -> Stream {
         let Stream { id, key, priority, .. } = self.streams[at];
         self.lent = Some(key);
-        std::mem::replace(&mut self.streams[at], Stream::new(id, key, priority, Part::Pending))
+        std::mem::replace(&mut self.streams[at], Stream::new(id, key, priority, StreamPart::Pending))
     }
 
     /// Puts a stream back after its turn, or removes it.
@@ -95,7 +95,7 @@ impl H2 {
     /// The stream whose turn it is: the most urgent, and among these the one with the fewest bytes left. Streams that can use
     /// parts of their answers take turns if one of them is first.
     fn next_stream<M: Machine>(&mut self, turn: &Turn<'_, M>) -> Option<usize> {
-        let mut first: Option<(Rank, usize)> = None;
+        let mut first: Option<(StreamRank, usize)> = None;
         let mut shared: Option<(u8, u64, usize)> = None;
         let has_window = self.window.available() > 0;
         for (at, stream) in self.streams.iter_mut().enumerate().filter(|(_, stream)| !stream.is_blocked) {
@@ -104,7 +104,7 @@ impl H2 {
                 continue;
             };
             let Priority { urgency, is_incremental } = stream.priority;
-            let rank = Rank { urgency, left_bytes };
+            let rank = StreamRank { urgency, left_bytes };
             if first.is_none_or(|(best, _)| rank < best) {
                 first = Some((rank, at));
             }
@@ -141,19 +141,19 @@ impl H2 {
                 Progress::Waits(state) => state,
                 Progress::Answer(file, response) => {
                     let Response { status, about, length, body, tries, .. } = response;
-                    let outgoing = Outgoing { status, head: Some((about, length)), body_bytes: 0 };
-                    stream.part = Part::Sending(Box::new(outgoing));
+                    let outgoing = StreamAnswer { status, head: Some((about, length)), body_bytes: 0 };
+                    stream.part = StreamPart::Sending(Box::new(outgoing));
                     State::Sending(Sending::new(body, Some(file), tries))
                 }
             },
             State::Relaying(relay) => return self.serve_relay(conn, turn, buffer, (stream, record, relay)),
             State::Sending(mut sending) => match self.send_piece(turn, waiter, stream, &mut sending) {
-                Piece::Framed => State::Sending(sending),
-                Piece::Blocked => {
+                FramedPiece::Framed => State::Sending(sending),
+                FramedPiece::Blocked => {
                     stream.is_blocked = true;
                     State::Sending(sending)
                 }
-                Piece::Done => {
+                FramedPiece::Done => {
                     sending.leave_jobs(&mut turn.desk.core.jobs, stream.key);
                     turn.exchanges.end_lent(stream.key);
                     let (status, body_bytes) = stream.sent().unwrap_or((Status::OK, 0));
@@ -161,13 +161,13 @@ impl H2 {
                     self.close_stream(stream.id, stream.receiving);
                     return After::Ended;
                 }
-                Piece::Halted(halt) => {
+                FramedPiece::Halted(halt) => {
                     sending.leave_jobs(&mut turn.desk.core.jobs, stream.key);
                     // If nothing was sent, the request is answered again.
                     let has_begun = stream.sent().is_some();
                     match if has_begun { None } else { sending.retry(halt) } {
                         Some(state) => {
-                            stream.part = Part::Pending;
+                            stream.part = StreamPart::Pending;
                             state
                         }
                         None => {
@@ -196,18 +196,18 @@ impl H2 {
         waiter: Waiter,
         stream: &mut Stream,
         sending: &mut Sending<M::File>,
-    ) -> Piece {
+    ) -> FramedPiece {
         if let Some(halt) = sending.halt.take() {
-            return Piece::Halted(halt);
+            return FramedPiece::Halted(halt);
         }
         if sending.waits_for.is_some() {
-            return Piece::Blocked;
+            return FramedPiece::Blocked;
         }
         let left_bytes = sending.body.len();
         let room_bytes = self.window.available().min(stream.window.available()).min(frame::FRAME_BYTES);
         if room_bytes == 0 && left_bytes > 0 {
             stream.is_stalled = true;
-            return Piece::Blocked;
+            return FramedPiece::Blocked;
         }
         sending.body.offer_at_most(room_bytes);
         sending.load_ahead(&mut turn.desk, waiter);
@@ -225,33 +225,33 @@ impl H2 {
                 let file = Arc::clone(file);
                 let room = &mut core.file_buffer[..part.length.min(room_bytes)];
                 match machine.read_resident(&file, part.offset, room) {
-                    Ok(Resident::Bytes(0)) => return Piece::Halted(Halt::Changed),
+                    Ok(Resident::Bytes(0)) => return FramedPiece::Halted(Halt::Changed),
                     Ok(Resident::Bytes(bytes)) => {
                         self.push_piece(&date, stream, left_bytes, &core.file_buffer[..bytes])
                     }
                     Ok(found @ (Resident::Absent | Resident::Unknown)) => {
                         return bring(turn, waiter, sending, found == Resident::Absent);
                     }
-                    Err(_) => return Piece::Halted(Halt::FAILED),
+                    Err(_) => return FramedPiece::Halted(Halt::FAILED),
                 }
             }
             Pulled::Wait(wanted) => {
                 sending.wait(&mut turn.desk, waiter, *wanted);
                 sending.load_ahead(&mut turn.desk, waiter);
-                return Piece::Framed;
+                return FramedPiece::Framed;
             }
             Pulled::End => self.push_piece(&date, stream, 0, &[]),
-            Pulled::Changed => return Piece::Halted(Halt::Changed),
-            Pulled::Failed => return Piece::Halted(Halt::FAILED),
+            Pulled::Changed => return FramedPiece::Halted(Halt::Changed),
+            Pulled::Failed => return FramedPiece::Halted(Halt::FAILED),
         };
         account(turn, stream, sending, framed);
         self.rank_bytes = sending.body.len();
-        if framed as u64 == left_bytes { Piece::Done } else { Piece::Framed }
+        if framed as u64 == left_bytes { FramedPiece::Done } else { FramedPiece::Framed }
     }
 
     /// Frames a piece of an answer that has `left_bytes` left, preceded by its head. Returns its length.
     fn push_piece(&mut self, date: &[u8; 29], stream: &mut Stream, left_bytes: u64, data: &[u8]) -> usize {
-        let Part::Sending(outgoing) = &mut stream.part else { return 0 };
+        let StreamPart::Sending(outgoing) = &mut stream.part else { return 0 };
         if let Some((about, length)) = outgoing.head.take() {
             let head = Head { status: outgoing.status, about: &about, length };
             self.push_head_dated(date, (stream.id, left_bytes == 0), head);
@@ -384,7 +384,7 @@ fn account<M: Machine>(
     sending: &mut Sending<M::File>,
     framed: usize,
 ) {
-    if let Part::Sending(outgoing) = &mut stream.part {
+    if let StreamPart::Sending(outgoing) = &mut stream.part {
         if outgoing.body_bytes == 0 {
             turn.desk.core.counters.heads_made += 1;
             turn.desk.core.schedule.note_answer(sending.body.len());
@@ -405,13 +405,13 @@ fn bring<M: Machine>(
     waiter: Waiter,
     sending: &mut Sending<M::File>,
     is_absent: bool,
-) -> Piece {
+) -> FramedPiece {
     let held_bytes = turn.desk.core.handed_over.bytes();
-    let Some(file) = sending.body.file_mut() else { return Piece::Halted(Halt::FAILED) };
+    let Some(file) = sending.body.file_mut() else { return FramedPiece::Halted(Halt::FAILED) };
     let wanted = if is_absent { file.bring_absent(held_bytes) } else { file.hand_over(held_bytes) };
     sending.wait(&mut turn.desk, waiter, *wanted);
     sending.load_ahead(&mut turn.desk, waiter);
-    Piece::Framed
+    FramedPiece::Framed
 }
 
 /// Encodes a field whose name can have capitals.

@@ -22,7 +22,7 @@ pub(super) struct Stream {
     /// How many bytes the client may send, and how many of those that it has sent it gets back with the next update.
     pub(super) receive_window: Window,
     pub(super) credit_bytes: usize,
-    pub(super) part: Part,
+    pub(super) part: StreamPart,
     /// Whether nothing can be done for it before something happens.
     pub(super) is_blocked: bool,
     /// Whether the next bytes of the answer wait for a window.
@@ -33,20 +33,20 @@ pub(super) struct Stream {
 
 /// The wire's part in a stream.
 #[derive(Debug)]
-pub(super) enum Part {
+pub(super) enum StreamPart {
     /// The request body has no meaning and is discarded; the exchange waits for its end.
     Discarding { read_bytes: u64, due_ms: u64 },
     /// The exchange waits for a job before its answer can begin.
     Pending,
     /// The exchange's answer is being sent.
-    Sending(Box<Outgoing>),
+    Sending(Box<StreamAnswer>),
     /// An upstream answers.
-    Relaying(Box<RelayFrames>),
+    Relaying(Box<StreamRelay>),
 }
 
 /// An answer under way.
 #[derive(Debug)]
-pub(super) struct Outgoing {
+pub(super) struct StreamAnswer {
     pub(super) status: Status,
     /// The rest of the head, until it is sent: with the first bytes of the body, so that an answer that finds none of them can
     /// still become another one.
@@ -56,7 +56,7 @@ pub(super) struct Outgoing {
 
 /// The data of a relayed request and of its answer.
 #[derive(Debug, Default)]
-pub(super) struct RelayFrames {
+pub(super) struct StreamRelay {
     /// Bytes of the request body that the server has not taken.
     pub(super) body: VecDeque<u8>,
     /// Whether there was no room for more of them.
@@ -71,7 +71,7 @@ pub(super) struct RelayFrames {
 }
 
 impl Stream {
-    pub(super) fn new(id: u32, key: ExchangeKey, priority: Priority, part: Part) -> Self {
+    pub(super) fn new(id: u32, key: ExchangeKey, priority: Priority, part: StreamPart) -> Self {
         Self {
             id,
             key,
@@ -89,13 +89,13 @@ impl Stream {
 
     /// Whether bytes of an answer may wait for their turn.
     pub(super) fn is_answering(&self) -> bool {
-        matches!(self.part, Part::Sending(_) | Part::Relaying(_))
+        matches!(self.part, StreamPart::Sending(_) | StreamPart::Relaying(_))
     }
 
     /// The status and the body bytes of the part of the answer that was sent.
     pub(super) fn sent(&self) -> Option<(Status, u64)> {
         match &self.part {
-            Part::Sending(outgoing) if outgoing.head.is_none() => {
+            StreamPart::Sending(outgoing) if outgoing.head.is_none() => {
                 Some((outgoing.status, outgoing.body_bytes))
             }
             _ => None,
@@ -104,14 +104,14 @@ impl Stream {
 
     /// Gives up the request body that is held.
     pub(super) fn drop_body(&mut self, inputs: &mut Inputs, client: ClientNumber) {
-        if let Part::Relaying(frames) = &mut self.part {
+        if let StreamPart::Relaying(frames) = &mut self.part {
             inputs.give_back(client, frames.body.len());
             frames.body = VecDeque::new();
         }
     }
 }
 
-impl RelayFrames {
+impl StreamRelay {
     pub(super) fn unsent(&self) -> &[u8] {
         &self.unsent[self.unsent_at..]
     }

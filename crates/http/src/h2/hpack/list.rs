@@ -11,7 +11,7 @@ pub struct FieldList {
     /// For each field: the lengths of name and value, name and value. So equal bytes are equal lists.
     pub(super) bytes: Vec<u8>,
     pub(super) fields: usize,
-    /// What the list counts (RFC 9113 section 6.5.2), whether it was kept or not.
+    /// The size of the list (RFC 9113 section 6.5.2), whether its fields were kept or not.
     pub(super) counted_bytes: usize,
     pub(super) is_too_large: bool,
 }

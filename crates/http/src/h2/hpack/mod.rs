@@ -17,7 +17,7 @@ pub use list::FieldList;
 /// The size of a dynamic table unless SETTINGS change it (RFC 9113 section 6.5.2), in bytes as RFC 7541 section 4.1 counts.
 pub const TABLE_BYTES: usize = 4096;
 
-/// What a field counts besides its name and its value (RFC 7541 section 4.1).
+/// The size of a field without its name and its value (RFC 7541 section 4.1).
 pub const FIELD_OVERHEAD_BYTES: usize = 32;
 
 /// A header block that cannot be decoded: the connection must end with `COMPRESSION_ERROR` (RFC 9113 section 4.3). The text

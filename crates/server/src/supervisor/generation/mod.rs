@@ -8,12 +8,13 @@ mod programs;
 use std::io;
 use std::sync::Arc;
 
+use flash_engine::LogFormat;
 use flash_prompt::clock;
 use flash_waiting::file;
 use flash_worker::control::{InForce, Notice, Order};
 
 use crate::config::architecture;
-use crate::config::{CacheMemory, LogFormat, Settings};
+use crate::config::{CacheMemory, Settings};
 use crate::supervisor::life::{Duty, State, not_started};
 use crate::supervisor::outbox::{self, Outbox, Shared};
 use crate::supervisor::prepare::Prepared;
@@ -60,8 +61,6 @@ pub(super) struct Generation {
 
 impl Generation {
     /// Starts the processes of a configuration. Returns messages for the operator about the roots and the store.
-    ///
-    /// Errors: those of starting a process, and of making memory files and sockets.
     pub(super) fn start(
         prepared: Prepared,
         sockets: Sockets,
@@ -82,7 +81,7 @@ impl Generation {
                 }
             }
         }
-        let has_uplink = settings.schedule.egress_bits_per_s > 0;
+        let has_uplink = settings.egress_bits_per_s > 0;
         if has_uplink && resources.uplink.is_none() {
             resources.uplink = Some(Uplink::new()?);
         }
@@ -115,7 +114,7 @@ impl Generation {
     /// The processes that it needs, in the order of their start.
     fn duties(&self) -> Vec<Duty> {
         let mut duties = Vec::new();
-        if self.settings.log.format != LogFormat::Off {
+        if self.settings.log_format != LogFormat::Off {
             duties.push(Duty::Log);
         }
         if self.settings.routes().next().is_some() {
