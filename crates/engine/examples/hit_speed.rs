@@ -65,6 +65,10 @@ impl Net for OneFile {
         Ok(first.len() + second.len())
     }
 
+    fn send_pieces(&mut self, (): &(), pieces: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        Ok(pieces.iter().map(|piece| piece.len()).sum())
+    }
+
     fn end_sending(&mut self, (): &()) {}
 
     fn reset(&mut self, (): &()) {}

@@ -65,6 +65,8 @@ pub struct Counters {
     pub links: LinkCounters,
     /// Connections of HTTP/2.
     pub http2: Http2Counters,
+    /// Encrypted connections.
+    pub tls: TlsCounters,
     /// Panics that were caught.
     pub panics: u64,
     /// Connections accepted.
@@ -110,6 +112,21 @@ pub struct Http2Counters {
     pub failed: u64,
     /// Connections that were ended because the client sent too many frames that ask for nothing.
     pub calmed: u64,
+}
+
+/// Encrypted connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TlsCounters {
+    /// Handshakes completed in full, each with a signature.
+    pub handshakes: u64,
+    /// Handshakes that resumed an earlier session.
+    pub resumed: u64,
+    /// Handshakes that failed, were late, or were given up by the client.
+    pub failed: u64,
+    /// Connections without TLS to a listener with TLS, answered 400.
+    pub plain_requests: u64,
+    /// Connections with TLS to a listener without, closed.
+    pub on_plain: u64,
 }
 
 /// Connections to the servers of upstreams.

@@ -35,6 +35,21 @@ pub const ACCEPTS_IN_OVERLOAD_MAX: usize = 4;
 /// time from answers.
 pub const REFUSALS_PER_TURN_MAX: usize = 4;
 
+/// Longest plaintext of a record (RFC 8446, section 5.1).
+pub const RECORD_BYTES_MAX: usize = 16 * 1024;
+/// Longest plaintext of a record at the start of an answer. A client can use the bytes of a record only once it has all of
+/// them, and at the start, or after a pause, they arrive a few packets at a time.
+pub const RECORD_BYTES_EARLY: usize = 4 * 1024;
+/// Bytes of an answer that are sent in such short records.
+pub const EARLY_BYTES: usize = 64 * 1024;
+/// Maximum number of bytes that are encrypted before they are sent, so also the most that wait for a slow client.
+pub const ENCRYPTED_BYTES_MAX: usize = 64 * 1024;
+/// Maximum number of connections whose handshake is continued in one turn, after all others had theirs. One step can take a
+/// millisecond, for a signature with RSA, and requests on other connections wait meanwhile.
+pub const HANDSHAKES_PER_TURN_MAX: usize = 1;
+/// Maximum number of unfinished handshakes of one client address (an IPv6 /64).
+pub const HANDSHAKES_PER_CLIENT_MAX: usize = 128;
+
 /// Longest field of an access-log line in bytes, escapes included; a longer field is cut.
 pub const LOG_FIELD_BYTES_MAX: usize = 6 * 1024;
 /// Longest access-log line in bytes: four fields and the text between them.
@@ -305,6 +320,7 @@ const _: () = {
     assert!(READ_BYTES_MIN <= READ_BYTES_MAX);
     // A burst is enough for a grant.
     assert!(EGRESS_BURST_BYTES_MIN as i64 >= EGRESS_GRANT_BYTES_MIN);
+    assert!(RECORD_BYTES_EARLY < RECORD_BYTES_MAX && RECORD_BYTES_MAX <= ENCRYPTED_BYTES_MAX);
     // One turn can send at least one full read.
     assert!(SEND_BYTES_PER_TURN_MAX >= READ_BYTES_MAX);
 };

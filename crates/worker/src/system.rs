@@ -258,6 +258,19 @@ impl Net for LinuxSystem {
         sent
     }
 
+    fn send_pieces(&mut self, socket: &Socket, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let sent = match (self.cap_of(socket), pieces) {
+            (None, [piece]) => net::send(socket, piece),
+            (None, pieces) => net::send_parts(socket, pieces),
+            (Some(cap), pieces) => {
+                let joined: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
+                net::send_capped(socket, cap, &joined, &[])
+            }
+        };
+        lap(Call::Send);
+        sent
+    }
+
     fn end_sending(&mut self, socket: &Socket) {
         // This fails only if the connection has gone.
         let _ = net::end_sending(socket);

@@ -36,6 +36,8 @@ pub(crate) const SPOOL_FAILED: Refusal =
 pub(crate) const UNSTEADY: Refusal = (Status::UNAVAILABLE, "The file keeps changing. Try again soon.");
 pub(crate) const TOO_LARGE: Refusal = (Status::PAYLOAD_TOO_LARGE, "The request body is too large.");
 pub(crate) const REQUEST_LATE: Refusal = (Status::REQUEST_TIMEOUT, "The request did not arrive in time.");
+pub(crate) const PLAIN_HTTP: Refusal =
+    (Status::BAD_REQUEST, "This port speaks HTTPS. Use an address that begins with https://.");
 
 pub(super) const LENGTH_REQUIRED: Refusal =
     (Status::LENGTH_REQUIRED, "The application needs to know the length of the request body.");

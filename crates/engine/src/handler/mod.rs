@@ -19,8 +19,9 @@ use std::sync::Arc;
 use flash_http::request::Request;
 
 pub(crate) use error_page::{
-    BAD_ANSWER, BUSY, DENIED, EXHAUSTED, LOST, NO_ANSWER, NO_LINK, NOT_FOUND, READ_FAILED, REQUEST_LATE,
-    Refusal, SPOOL_FAILED, TOO_LARGE, UNSTEADY, UPSTREAM_BUSY, busy_page, error_page, malformed,
+    BAD_ANSWER, BUSY, DENIED, EXHAUSTED, LOST, NO_ANSWER, NO_LINK, NOT_FOUND, PLAIN_HTTP, READ_FAILED,
+    REQUEST_LATE, Refusal, SPOOL_FAILED, TOO_LARGE, UNSTEADY, UPSTREAM_BUSY, busy_page, error_page,
+    malformed,
 };
 pub(crate) use files::content;
 pub(crate) use gate::{Admitted, FileRequest, FileRequestBuf, OUTSIDE, admit, admit_named, readmit};

@@ -78,6 +78,11 @@ impl<S> Conn<S> {
         }
     }
 
+    /// The scheme of its requests (RFC 9110, section 4.2).
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.transport.is_sealed() { "https" } else { "http" }
+    }
+
     /// The address that the client has reached.
     pub(crate) fn local_address<M: Machine<Socket = S>>(&self, machine: &mut M) -> Option<SocketAddr> {
         *self.local.get_or_init(|| machine.local_address(self.transport.socket()))

@@ -1,6 +1,6 @@
 //! The end of all connections, because the worker ends: each after its last answer. Called by [`Engine`](crate::Engine).
 
-use super::{Act, Wires};
+use super::{Act, Wire, Wires};
 use crate::exchange::Turn;
 use crate::limits::DEADLINES_PER_TURN_MAX;
 use crate::machine::Machine;
@@ -25,7 +25,11 @@ impl<S> Wires<S> {
             {
                 // A request may have arrived that no event has reported yet.
                 connection.conn.transport.suspect(Readiness { readable: true, ..Readiness::default() });
-                self.act(turn, key, Act::Turn);
+                if matches!(connection.wire, Wire::Handshake) {
+                    self.continue_later(key);
+                } else {
+                    self.act(turn, key, Act::Turn);
+                }
             }
         }
         self.drain_at = (to < self.connections.places()).then_some(to);

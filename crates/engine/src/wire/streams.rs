@@ -250,7 +250,7 @@ impl Streams {
         turn.desk.core.counters.requests += 1;
         let record = Record::new(turn.desk.core, &request);
         let (file, response) =
-            match admit(turn.desk.core, &request, || Inbound::of_head(&request, head, "http")) {
+            match admit(turn.desk.core, &request, || Inbound::of_head(&request, head, conn.scheme())) {
                 Admitted::Refused(response) | Admitted::Answer(response) => (None, response),
                 Admitted::Route(routed) => {
                     let (opener, peer) = (conn.opener, conn.peer);

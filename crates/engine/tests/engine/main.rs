@@ -23,6 +23,7 @@ mod relays;
 mod requests;
 mod schedule;
 mod scripts;
+mod sealed;
 mod shares;
 mod timeouts;
 mod uploads;

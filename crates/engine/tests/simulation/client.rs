@@ -75,6 +75,8 @@ pub(crate) struct Peer {
     /// The status of its latest answer.
     pub(crate) status: u16,
     pub(crate) received_bytes: u64,
+    /// All bytes that came, encrypted or not, at the last check.
+    pub(crate) wire_bytes: u64,
     /// Bytes received and not parsed yet.
     inbox: Vec<u8>,
     /// The expected rest of the current answer.
@@ -126,6 +128,7 @@ impl Peer {
             answers: 0,
             status: 0,
             received_bytes: 0,
+            wire_bytes: 0,
             inbox: Vec::new(),
             pieces: VecDeque::new(),
             in_body: false,

@@ -16,6 +16,9 @@
 //!   within the turns that its frames take, whatever the others wait for. Half of these connections speak HTTP/2 ([`h2`]).
 //! - **cut**: a connection is closed without an answer only for a reason: the client closed it, a timeout, a
 //!   change of the file, a failed or lost job for this file or path, a clock jump, or a drain.
+//! - **announced**: an encrypted connection is not closed in the middle of a record or without notice, unless its place is
+//!   needed or its client does not read. Half of the runs have such connections, and all other properties hold for them.
+//! - **records**: a record is sent completely as soon as there is room.
 //! - **bytes per turn**, **fairness**, **connections**, **bounds**: nothing exceeds its bound, including jobs
 //!   in total and per client, input, and bytes loaded ahead of a client.
 //! - **turns of sites**: if two sites wait for helpers, neither has two jobs started before one of the other.

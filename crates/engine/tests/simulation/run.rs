@@ -30,6 +30,9 @@ const QUEUE_SEED: u64 = 0x71_7565_7565;
 /// The policy has random numbers of its own.
 const POLICY_SEED: u64 = 0x5eed_0001_5eed_0001;
 
+/// So has the choice of encrypted connections.
+const SEAL_SEED: u64 = 0x5ea1_0001_5ea1_0001;
+
 /// A run that takes more turns than this is considered endless.
 const TURNS_MAX: u64 = 100_000;
 
@@ -164,6 +167,8 @@ pub(crate) struct Run {
     pub(crate) rush: Rush,
     /// How far clients have come in each file (an index of [`Disk::named`]).
     reached: BTreeMap<usize, u64>,
+    /// Decides which connections are encrypted.
+    pub(crate) sealing: Rng,
     /// Parts of files that helpers began to load in this turn: inode and offset.
     loads: Vec<(u64, u64)>,
 }
@@ -182,6 +187,8 @@ impl Run {
         let mut rng = Rng::new(seed);
         let mut plan = Plan::random(&mut rng);
         let queue_wait_ms = plan::queue(&mut Rng::new(seed ^ QUEUE_SEED), &mut plan);
+        let mut sealing = Rng::new(seed ^ SEAL_SEED);
+        plan.sealed = plan::sealed(&mut sealing, &plan);
         plan.store = plan::store(&mut Rng::new(seed ^ STORE_DICE), &plan);
         let mut rules = plan::rules(&mut rng, &plan);
         rules.queue_wait_ms = queue_wait_ms;
@@ -199,6 +206,7 @@ impl Run {
         let now = machine.now;
         let mut run = Self {
             rng,
+            sealing,
             limits: Limits::new(&rules),
             sites: rules.sites.clone(),
             types: rules.types.clone(),
@@ -439,10 +447,16 @@ impl Run {
     fn tell(&mut self, call: Call) {
         match call {
             Call::Ready(key, ready) => {
-                let before = self.machine.calls.sent_bytes;
+                let before = self.machine.calls;
                 self.engine.handle_ready(&mut self.machine, key, ready);
-                let sent = self.machine.calls.sent_bytes - before;
-                self.require(sent <= Limits::TURN_BYTES, "bytes per turn", || format!("{sent} bytes"));
+                let now = self.machine.calls;
+                let (sent, sealed) =
+                    (now.sent_bytes - before.sent_bytes, now.sealed_bytes - before.sealed_bytes);
+                self.require(
+                    sent <= Limits::TURN_BYTES && sealed <= Limits::SEALED_BYTES,
+                    "bytes per turn",
+                    || format!("{sent} bytes, {sealed} encrypted"),
+                );
             }
             Call::Job(id, outcome) => {
                 self.note_finished();
@@ -515,8 +529,12 @@ impl Run {
                 peer.closed = true;
                 let verdict = self.judge_close(peer);
                 self.require(verdict.is_ok(), "cut", || format!("client {number}: {}", verdict.unwrap_err()));
+                let is_rude = peer.client.wire().was_closed_rudely() && !peer.evicted;
+                self.require(!is_rude, "announced", || format!("client {number} was closed without notice"));
                 continue;
             }
+            let is_kept = peer.client.wire().is_kept_waiting();
+            self.require(!is_kept, "records", || format!("client {number} waits for the rest of a record"));
             let patience_ms = self.patience_ms(peer);
             self.require(now_ms - peer.active_ms <= patience_ms, "timeouts", || {
                 format!("client {number} is still connected after {} ms", now_ms - peer.active_ms)
@@ -525,7 +543,7 @@ impl Run {
             self.require(head_ms.is_none(), "timeouts", || {
                 format!("the head of client {number} is incomplete after {head_ms:?} ms")
             });
-            let stuck_ms = self.note_stuck(peer, bytes);
+            let stuck_ms = self.note_stuck(peer);
             self.require(stuck_ms <= self.limits.stuck_ms, "least rate", || {
                 format!("client {number} has read nothing for {stuck_ms} ms")
             });
@@ -678,7 +696,10 @@ impl Run {
     }
 
     /// How long a client has read nothing although there are bytes for it.
-    fn note_stuck(&self, peer: &mut Peer, bytes: u64) -> u64 {
+    fn note_stuck(&self, peer: &mut Peer) -> u64 {
+        // A part of a record counts, although the client cannot decrypt it yet.
+        let all = peer.client.wire().sent_bytes();
+        let bytes = all - std::mem::replace(&mut peer.wire_bytes, all);
         let waits = peer.next_ask().is_some_and(|ask| ask.whole_turn.is_some());
         let is_stuck = bytes == 0 && waits && peer.client.wire().wants_room();
         let since_ms = peer.stuck_since_ms.unwrap_or(self.now_ms()).max(self.jumped_at_ms);

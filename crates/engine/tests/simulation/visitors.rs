@@ -13,6 +13,7 @@ use crate::client::{FRAME_BYTES_MAX, Peer, STREAMS_MAX};
 use crate::disk::{Lead, Target};
 use crate::h2::H2Peer;
 use crate::machine::client::pair;
+use crate::machine::records::{Seal, ToyRecords};
 use crate::machine::{Client, START_WALL_NS};
 use crate::properties::Limits;
 use crate::run::{Event, Run};
@@ -26,7 +27,8 @@ impl Run {
         let Some(number) = self.connect_as(false, speaks_streams, None) else {
             return self.after(50, Event::Come);
         };
-        if !speaks_streams && !self.hot_targets.is_empty() && self.rng.chance(5) {
+        let is_sealed = self.peers[number].client.wire().sealed().is_some();
+        if !speaks_streams && !is_sealed && !self.hot_targets.is_empty() && self.rng.chance(5) {
             return self.burst(number);
         }
         let rng = &mut self.rng;
@@ -138,8 +140,11 @@ impl Run {
         let address = from.map_or_else(|| address(number), |ip| SocketAddr::from((ip, 9)));
         let (engine, machine) = (&mut self.engine, &mut self.machine);
         let speaks_h2 = streams && number.is_multiple_of(2);
+        let sealed = self.sealing.chance(self.plan.sealed) && (!streams || speaks_h2);
         let taken = if streams && !speaks_h2 {
             engine.handle_accept_streams(machine, socket, address)
+        } else if sealed {
+            engine.handle_accept_sealed(machine, socket, address, Box::<ToyRecords>::default())
         } else {
             engine.handle_accept(machine, socket, address)
         };
@@ -157,6 +162,9 @@ impl Run {
         });
         if is_full {
             self.note_evicted(evicted as usize);
+        }
+        if sealed {
+            wire.borrow_mut().seal();
         }
         let client = Client::new(taken?, wire);
         let mut peer = Peer::new(client, hot, self.now_ms());
@@ -366,7 +374,10 @@ impl Run {
             let in_memory = self.disk.in_memory(&self.machine, ask);
             let until_ms = in_memory.is_none().then(|| self.now_ms() + SHORT_WAIT_MS);
             let turns = in_memory.or_else(|| self.in_store(ask)).map(Limits::turns);
-            let turns = turns.filter(|_| !peer.closed && !peer.reset && !peer.evicted);
+            // A handshake takes turns of its own, and the rest of a record can come a turn later.
+            let is_whole = peer.client.wire().sealed().is_none_or(Seal::is_established)
+                && !peer.client.wire().has_more();
+            let turns = turns.filter(|_| is_whole && !peer.closed && !peer.reset && !peer.evicted);
             let peer = &mut self.peers[number];
             peer.promised_turn = turns.map(|turns| self.turn + turns);
             (peer.promised_ms, peer.promised_turns) = (until_ms, turns.unwrap_or(0));

@@ -7,6 +7,27 @@ use crate::transport::Readiness;
 use crate::wire::conn::{Conn, Uplink, Verdict};
 
 impl H1 {
+    /// Closes a client that has been idle for too long, or that reads its last answer too slowly.
+    pub(super) fn judge_idle<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+    ) -> Verdict {
+        let rules = &turn.desk.core.rules;
+        let idle_until_ms = conn.idle_since_ms + rules.timeouts.idle_ms;
+        // Not everything has reached the client, so its rate is checked as during an answer.
+        if rules.least_rate_bytes_per_s > 0 && !conn.transport.is_acknowledged(turn.desk.machine) {
+            let is_first = conn.pace.is_none();
+            let keeps_pace = conn.keeps_pace(&mut turn.desk) || is_first;
+            return if keeps_pace { Verdict::Blocked } else { Verdict::Reset };
+        }
+        if conn.pace.take().is_some() && self.used && turn.desk.core.clock.ms() < idle_until_ms {
+            conn.deadline_ms = idle_until_ms;
+            return Verdict::Blocked;
+        }
+        Verdict::Close
+    }
+
     /// Closes a client that reads more slowly than the lowest rate.
     pub(super) fn judge_pace<M: Machine>(
         &mut self,

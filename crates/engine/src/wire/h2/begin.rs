@@ -102,7 +102,7 @@ impl H2 {
         *turn.blamed = Blamed::Line(request.line.to_vec());
         let hash = if priority == Priority::default() { hash } else { HeadHash::NONE };
         let has_body = !request.body.is_empty();
-        match admit(turn.desk.core, request, || head.inbound("http")) {
+        match admit(turn.desk.core, request, || head.inbound(conn.scheme())) {
             Admitted::Route(routed) => {
                 let (opener, peer) = (conn.opener, conn.peer);
                 let key = open(turn, &routed, opener, peer, |machine| conn.local_address(machine));
