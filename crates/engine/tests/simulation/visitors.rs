@@ -140,7 +140,7 @@ impl Run {
         let address = from.map_or_else(|| address(number), |ip| SocketAddr::from((ip, 9)));
         let (engine, machine) = (&mut self.engine, &mut self.machine);
         let speaks_h2 = streams && number.is_multiple_of(2);
-        let sealed = self.sealing.chance(self.plan.sealed) && (!streams || speaks_h2);
+        let sealed = self.sealing.chance(self.plan.sealed) && !streams;
         let taken = if streams && !speaks_h2 {
             engine.handle_accept_streams(machine, socket, address)
         } else if sealed {
