@@ -26,6 +26,7 @@ mod limits;
 mod listings;
 mod logs;
 mod mechanisms;
+mod names;
 mod negotiation;
 mod optimizations;
 mod paths;

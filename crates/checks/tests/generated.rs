@@ -9,7 +9,7 @@ use flash_prompt::OwnedFd;
 use flash_prompt::table::{BlockKey, Place};
 use flash_worker::codec::encode;
 use flash_worker::control::{InForce, Notice};
-use flash_worker::gateway_protocol::{Answer as Told, Connect};
+use flash_worker::gateway_protocol::{Connect, GatewayReply};
 use flash_worker::store_protocol::{self, Answer, FromWorker, Named, Request, ToWorker};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -442,7 +442,7 @@ fn message() -> Bytes {
             let task: Task<OwnedFd> = match kind {
                 0 => Task::Find { site: SiteId(site), path: path.into() },
                 1 => Task::List { site: SiteId(site), path: path.into(), json },
-                2 => Task::Fill { file: file(), block: offset },
+                2 => Task::Fill { file: file(), block: offset, name: None },
                 3 => Task::Warm { site: SiteId(site), path: path.into(), block: offset },
                 4 => Task::Load { file: file(), offset, length_bytes },
                 5 => Task::Touch { root: file(), path: path.into() },
@@ -562,9 +562,10 @@ fn messages_of_the_gateway() {
     };
     let message = prop_oneof![
         (any::<u64>(), server()).prop_map(|(link, server)| encode(&Connect { link, server })),
-        (any::<u64>(), any::<i32>()).prop_map(|(link, errno)| encode(&Told::NotConnected { link, errno })),
-        any::<u64>().prop_map(|link| encode(&Told::Connected { link })),
-        (server(), any::<bool>()).prop_map(|(server, is_up)| encode(&Told::Probed { server, is_up })),
+        (any::<u64>(), any::<i32>())
+            .prop_map(|(link, errno)| encode(&GatewayReply::NotConnected { link, errno })),
+        any::<u64>().prop_map(|link| encode(&GatewayReply::Connected { link })),
+        (server(), any::<bool>()).prop_map(|(server, is_up)| encode(&GatewayReply::Probed { server, is_up })),
     ];
     run(flash_checks::gateway, message);
 }

@@ -35,6 +35,8 @@ pub struct Counters {
     pub name_hits: u64,
     /// Look-ups that the name cache could not answer.
     pub name_misses: u64,
+    /// Names that were taken over from those that all workers share.
+    pub names_shared: u64,
     /// Requests that needed a file which was still open.
     pub file_hits: u64,
     /// Requests that needed a file which had to be opened.

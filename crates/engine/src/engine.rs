@@ -234,7 +234,9 @@ impl<M: Machine> Engine<M> {
         let now_ms = self.core.clock.ms();
         let kind = NoLink::of(why);
         let report = match self.links.not_connected(machine, link, kind, now_ms) {
-            Some(server) => self.links.complaint(server, &format!("cannot connect: {why}"), None, now_ms),
+            Some(server) => {
+                self.links.failure_report(server, &format!("cannot connect: {why}"), None, now_ms)
+            }
             None if kind == NoLink::OwnFault => self.links.shortage(why, now_ms),
             None => None,
         };

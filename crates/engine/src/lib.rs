@@ -48,6 +48,7 @@ mod histogram;
 mod jobs;
 pub mod limits;
 mod machine;
+mod report_limit;
 mod rules;
 mod schedule;
 mod shares;
@@ -65,9 +66,11 @@ pub use engine::Engine;
 pub use histogram::{BUCKETS, Bucket, Histogram};
 pub use machine::{
     Bands, Block, BlockBytes, Blocks, FileId, FileKind, FilePart, FileSent, FileStat, Files, Finding,
-    Gateway, Handshake, Helpers, JobId, Log, LookUpError, Machine, Moment, Net, Opened, Outcome, Part,
-    ReceiveCall, RecordLayer, Resident, SendCall, Task, UplinkShare, Want,
+    Gateway, Handshake, Helpers, JobId, KnownName, Log, LookUpError, Machine, Moment, NameFacts, NameOfFile,
+    Net, Opened, Outcome, Part, ReceiveCall, RecordLayer, Resident, SendCall, SharedNames, Task, UplinkShare,
+    Want,
 };
+pub use report_limit::ReportLimit;
 pub use rules::{
     BodyRules, Optimizations, Route, RoutePaths, Rules, ServerId, ServerRules, SiteId, SiteRules, Timeouts,
     UpstreamId, UpstreamProtocol, UpstreamRules,

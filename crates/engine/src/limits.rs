@@ -124,6 +124,8 @@ pub const NAME_ENTRY_BYTES: usize = 256;
 pub const VERSIONS_MAX: usize = NAMES_BYTES as usize / VERSION_BYTES;
 /// Estimated size of a version of a file.
 pub const VERSION_BYTES: usize = 768;
+/// Maximum number of names that a worker has looked up itself and whose older findings by others it does not take over.
+pub const DOUBTS_MAX: usize = 16 * 1024;
 /// Expected number of names, for which the cache is sized at its start.
 pub const NAMES_EXPECTED: usize = 4096;
 /// Maximum number of contents of one-block files that are kept with their heads.
@@ -175,7 +177,7 @@ pub const LINK_LOOK_MS: u64 = 1_000;
 /// How long after the deadline of a connection in the making the gateway may still report it.
 pub const GATEWAY_LATE_MS: u64 = 250;
 /// Failures of one server are reported no more often than this.
-pub const COMPLAINT_MS: u64 = 10_000;
+pub const REPORT_MS: u64 = 10_000;
 
 /// Longest piece of a body in the spool: up to this much of a request body stays in memory, and one slot of the file has
 /// room for it.

@@ -122,6 +122,18 @@ pub struct SiteRules {
 }
 
 impl SiteRules {
+    /// Everything except the root that decides what the names of the site lead to: two sites for which this is equal
+    /// find the same under the same root.
+    pub fn identity(&self, types: &TypeTable) -> Vec<u8> {
+        let Self { index, browse, precompressed, routes, root: _, hosts: _, encoded_slash: _ } = self;
+        let extension_of = |route: &Route| match &route.paths {
+            RoutePaths::Extension(extension) => Some(extension.clone()),
+            RoutePaths::Prefix(_) => None,
+        };
+        let scripts: Vec<_> = routes.iter().filter_map(extension_of).collect();
+        format!("{index:?} {browse} {precompressed} {scripts:?} {:?}", types.own()).into_bytes()
+    }
+
     /// Whether a file of this name or path belongs to a route by its extension. Its content is never sent, whoever answers.
     pub(crate) fn is_script(&self, name: &[u8]) -> bool {
         self.routes.iter().any(|route| route.is_script(name))
@@ -266,6 +278,11 @@ pub struct Rules {
 }
 
 impl Rules {
+    /// Whether the worker uses the names that all workers share. They are part of the store.
+    pub(crate) fn shares_names(&self) -> bool {
+        self.has_store && self.optimizations.name_cache
+    }
+
     /// The rules of a site.
     #[inline]
     pub(crate) fn site(&self, site: SiteId) -> &SiteRules {

@@ -3,7 +3,7 @@
 //! Called by the engine when it describes a file that it has opened. It must not look into the file.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// The type of a file whose name is unknown.
 const UNKNOWN: &str = "application/octet-stream";
@@ -175,6 +175,11 @@ impl TypeTable {
             })
             .collect();
         Self { extra, charset }
+    }
+
+    /// The types that were given for extensions, in the order of these.
+    pub fn own(&self) -> BTreeMap<&str, &str> {
+        self.extra.iter().map(|(extension, media_type)| (extension.as_str(), media_type.as_str())).collect()
     }
 
     /// The value of `Content-Type` for the file with this path, by the extension of its last segment. A name

@@ -75,4 +75,8 @@ pub struct Totals {
     pub pinned_bytes: u64,
     /// Maximum number of bytes of memory that can be in use.
     pub bytes_max: u64,
+    /// Names that all workers share, each form of a file counted. The owner of their table counts them.
+    pub names: u64,
+    /// Names that made room for others.
+    pub names_evicted: u64,
 }

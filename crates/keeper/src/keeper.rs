@@ -319,6 +319,13 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Keeper<K, S> {
         self.actions.pop_front()
     }
 
+    /// Whether a block is in the store.
+    #[must_use]
+    pub fn has(&self, key: &K) -> bool {
+        let slot = self.index.get(&self.hasher.hash_one(key)).map(|slot| &self.slots[*slot as usize]);
+        matches!(slot, Some(Slot::Ready { key: known, .. }) if known == key)
+    }
+
     /// The value of the block in a slot, for comparisons; None if there is none.
     #[must_use]
     pub fn value(&self, slot: u32) -> Option<f64> {

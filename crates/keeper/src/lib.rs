@@ -11,8 +11,10 @@
 
 mod action;
 mod keeper;
+mod names;
 pub mod policy;
 pub mod space;
 
 pub use action::{Action, Answer, Entry, HelperId, Place, Totals, WorkerId};
 pub use keeper::Keeper;
+pub use names::{NameClass, NameSlot, NameSlots};

@@ -24,7 +24,9 @@ use flash_waiting::{
     process,
     root::{Root, Unopened, open_roots},
 };
-use flash_worker::backend::{BackendGiven, BackendLoop, Closes, Door, EndpointGiven, Speech, WarmRoot};
+use flash_worker::backend::{
+    BackendGiven, BackendLoop, Closes, EndpointGiven, EndpointListener, EndpointProtocol, WarmRoot,
+};
 use flash_worker::{HelperRules, keep_panics_quiet};
 
 use crate::config::{BackendSettings, Settings};
@@ -41,7 +43,7 @@ const MOUNTS_MAX: usize = 4096;
 pub(crate) fn run(control: OwnedFd, settings: &Settings, own: &BackendSettings) -> io::Result<()> {
     let (control, listeners) = start::begin(control, settings)?.into_channels();
     let missing = || io::Error::new(io::ErrorKind::InvalidData, "the supervisor did not send all sockets");
-    let (listener, doors) = doors(listeners, settings, own).ok_or_else(missing)?;
+    let (listener, listeners) = of_endpoint(listeners, settings, own).ok_or_else(missing)?;
     process::make_room_for_descriptors(ROOM_DESCRIPTORS)?;
     // Before there are threads: a child process opens each root, because one can hang.
     let roots = warm_roots(own);
@@ -50,9 +52,9 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings, own: &BackendSettings) 
     let identity = open_folder("/".as_ref()).and_then(file::identity).ok();
     let own_root =
         identity.map(|found| FileId { device: found.device, inode: found.inode, mount: found.mount });
-    let endpoint = match doors.is_empty() {
+    let endpoint = match listeners.is_empty() {
         true => None,
-        false => Some(EndpointGiven { doors, roots, own_root: open_folder("/".as_ref())? }),
+        false => Some(EndpointGiven { listeners, roots, own_root: open_folder("/".as_ref())? }),
     };
     let given = BackendGiven {
         control,
@@ -113,25 +115,24 @@ fn warm_roots(own: &BackendSettings) -> Vec<WarmRoot> {
 }
 
 /// The backend's own listener, and those of the endpoint: first all of TCP, in this order from the supervisor.
-fn doors(
+fn of_endpoint(
     listeners: Vec<OwnedFd>,
     settings: &Settings,
     own: &BackendSettings,
-) -> Option<(OwnedFd, Vec<Door>)> {
+) -> Option<(OwnedFd, Vec<EndpointListener>)> {
     if listeners.len() != settings.listen.len() + 1 + own.endpoint.sockets.len() {
         return None;
     }
-    let mut listeners = listeners.into_iter();
-    let tcp = listeners.by_ref().take(settings.listen.len());
-    let mut doors: Vec<Door> =
-        tcp.map(|listener| Door { listener, speech: Speech::Http, is_local: false }).collect();
-    let listener = listeners.next()?;
-    doors.extend(listeners.zip(&own.endpoint.sockets).map(|(listener, socket)| Door {
-        listener,
-        speech: socket.speech,
-        is_local: true,
+    let mut given = listeners.into_iter();
+    let of_tcp = |listener| EndpointListener { listener, protocol: EndpointProtocol::Http, is_local: false };
+    let mut listeners: Vec<_> = given.by_ref().take(settings.listen.len()).map(of_tcp).collect();
+    let listener = given.next()?;
+    let sockets = given.zip(&own.endpoint.sockets);
+    listeners.extend(sockets.map(|(listener, socket)| {
+        let protocol = socket.protocol;
+        EndpointListener { listener, protocol, is_local: true }
     }));
-    Some((listener, doors))
+    Some((listener, listeners))
 }
 
 fn with_rights(folders: &[OwnedFd], rights: Rights) -> Vec<(&OwnedFd, Rights)> {

@@ -8,11 +8,13 @@ use flash_engine::{
     ServerRules, SiteRules, Timeouts, UpstreamId, UpstreamProtocol, UpstreamRules,
 };
 use flash_http::types::TypeTable;
+use flash_prompt::names::ENTRY_BYTES;
 use flash_prompt::net::{self, InFlightCap};
 use flash_waiting::memory::usable_bytes;
+use flash_worker::SendBy;
 
-use crate::config::architecture::{self, connections_that_fit, mapped_chunks_max, open_files_max};
-use crate::config::{self, SchedulePolicy, SendBy, Settings};
+use crate::config::architecture::{self, connections_that_fit, open_files_max};
+use crate::config::{self, SchedulePolicy, Settings};
 
 /// The fraction of the store's size that a worker's name cache may have: a file of a page and its name have 8 : 1.
 const STORE_NAMES_SHARE: u64 = 8;
@@ -128,6 +130,14 @@ pub(crate) fn store_slots_max(bytes_max: u64) -> u32 {
     (bytes_max / BLOCK_BYTES).clamp(*SLOTS.start(), *SLOTS.end()) as u32
 }
 
+/// Maximum names in a store of this size: their table takes at most an eighth of it.
+pub(crate) fn store_names_max(bytes_max: u64) -> u32 {
+    const PART: u64 = 8;
+    /// Enough for a small store, and a bound of the table.
+    const NAMES: std::ops::RangeInclusive<u64> = 1 << 14..=1 << 26;
+    (bytes_max / PART / ENTRY_BYTES).clamp(*NAMES.start(), *NAMES.end()) as u32
+}
+
 /// How many slots the file for request bodies of each worker may have.
 pub(crate) fn spool_slots(settings: &Settings) -> u32 {
     let of_worker = settings.spool_bytes_max / architecture::processes(settings) as u64;
@@ -139,17 +149,6 @@ pub(crate) fn spool_slots(settings: &Settings) -> u32 {
 pub(crate) fn store_length_bytes(bytes_max: u64) -> u64 {
     const LEAST_BYTES: u64 = 1 << 30;
     bytes_max.saturating_mul(4).max(LEAST_BYTES).next_multiple_of(4096)
-}
-
-/// The call that sends parts of files.
-pub(crate) fn send_by(settings: &Settings, descriptors_max: u64) -> flash_worker::SendBy {
-    match settings.send {
-        SendBy::Read => flash_worker::SendBy::Read,
-        SendBy::Sendfile => flash_worker::SendBy::Sendfile,
-        SendBy::Mmap => {
-            flash_worker::SendBy::Mmap { chunks_max: mapped_chunks_max(settings, descriptors_max) }
-        }
-    }
 }
 
 /// The rules of the sites. Each route has an upstream, whose number is the place of the route among those of all sites.
@@ -239,16 +238,6 @@ fn site_rules(site: &config::Site) -> SiteRules {
 pub(crate) fn types(settings: &Settings) -> TypeTable {
     let types = settings.types.iter().map(|(extension, kind)| (extension.clone(), kind.clone()));
     TypeTable::with_charset(types, settings.charset.as_deref())
-}
-
-/// A part of a file, for the system call.
-pub(crate) fn part(part: flash_engine::Part) -> flash_waiting::warm::Part {
-    match part {
-        flash_engine::Part::From { offset, length_bytes } => {
-            flash_waiting::warm::Part::From { offset, length_bytes }
-        }
-        flash_engine::Part::Last { length_bytes } => flash_waiting::warm::Part::Last { length_bytes },
-    }
 }
 
 #[cfg(test)]

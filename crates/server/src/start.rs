@@ -6,18 +6,20 @@ use std::sync::Arc;
 
 use flash_engine::SiteId;
 use flash_prompt::OwnedFd;
+use flash_prompt::names::NamesReader;
 use flash_prompt::sharers::Sharers;
 use flash_prompt::store_memory::StoreMemory;
 use flash_prompt::table::TableReader;
 use flash_waiting::sandbox::calls::{CallList, More};
 use flash_waiting::sandbox::paths::Rights;
 use flash_worker::control::{InForce, Notice, Order, receive_order, send_notice};
+use flash_worker::names::SharedNames;
 use flash_worker::{
-    Accepts, Fills, Given, GivenStore, HelperKind, HelperRules, OwnJobs, Plan, Reach, Root, Worker,
+    Accepts, Fills, Given, GivenStore, HelperKind, HelperRules, OwnJobs, Plan, Reach, Root, SendBy, Worker,
     keep_panics_quiet,
 };
 
-use crate::config::{SchedulePolicy, SendBy, Settings};
+use crate::config::{SchedulePolicy, Settings, architecture};
 use crate::convert;
 use crate::helper::{self, DiskWork, Fill};
 use crate::hot_list::{self, Hot, LIST_BYTES_MAX};
@@ -45,6 +47,7 @@ pub(crate) struct Begun {
 struct BegunStore {
     memory: Option<(u64, OwnedFd)>,
     table: Option<OwnedFd>,
+    names: Option<OwnedFd>,
     keeper: Option<OwnedFd>,
     hot_list: Option<OwnedFd>,
     /// Channels to fill the store, and the memory file to write to.
@@ -92,6 +95,7 @@ pub(crate) fn begin(control: OwnedFd, settings: &Settings) -> io::Result<Begun> 
             }
             Order::HotList(file) => begun.store.hot_list = Some(file),
             Order::StoreTable(file) => begun.store.table = Some(file),
+            Order::NamesTable(file) => begun.store.names = Some(file),
             Order::Keeper(channel) => begun.store.keeper = Some(channel),
             Order::Filler(channel) => begun.store.fillers.push(channel),
             Order::Place(place) => begun.place = place,
@@ -119,6 +123,9 @@ impl Begun {
             let fill = Arc::new(Fill::new(memory, std::mem::take(&mut self.store.fillers)));
             work.set_store(Arc::clone(&fill));
             self.store.fill = Some(fill);
+            if let Some(names) = &self.store.names {
+                work.set_names(names)?;
+            }
         }
         Ok(work)
     }
@@ -138,7 +145,7 @@ impl Begun {
             HelperKind::Threads => helper::start_threads(settings, self.disk_work(settings)?)?,
         };
         let Begun { control, roots, listeners, log, uplink, store, gateway, place, spool } = self;
-        let store = store.map(settings).or_else(|e| {
+        let store = store.map(settings, &roots).or_else(|e| {
             let text = format!("serves without the store: cannot map it: {e}");
             send_notice(&control, &Notice::Report(text)).map(|()| None)
         })?;
@@ -151,7 +158,8 @@ impl Begun {
         let plan = Plan {
             rules,
             mechanism: settings.event_mechanism,
-            send: convert::send_by(settings, descriptors_max),
+            send: settings.send,
+            mapped_chunks_max: architecture::mapped_chunks_max(settings, descriptors_max),
             marks: convert::marks(settings),
             cap: convert::cap(settings),
             unsent_bytes_max: convert::unsent_bytes_max(settings),
@@ -173,12 +181,20 @@ impl Begun {
 
 impl BegunStore {
     /// The mapped memory file and table, and the saved hot blocks.
-    fn map(self, settings: &Settings) -> io::Result<Option<GivenStore>> {
-        let (Some((length_bytes, memory)), Some(table)) = (self.memory, self.table) else { return Ok(None) };
+    fn map(self, settings: &Settings, roots: &[Option<Root>]) -> io::Result<Option<GivenStore>> {
+        let (Some((length_bytes, memory)), Some(table), Some(names)) = (self.memory, self.table, self.names)
+        else {
+            return Ok(None);
+        };
+        let rules = convert::sites(settings);
+        let folders = roots.iter().map(|root| root.as_ref().map(|root| &root.folder));
+        let sites = rules.iter().zip(folders);
+        let names = SharedNames::new(NamesReader::map(names)?, sites, &convert::types(settings));
         let memory = StoreMemory::map(memory, length_bytes)?;
         Ok(Some(GivenStore {
             memory,
             table: TableReader::map(table)?,
+            names,
             keeper: self.keeper,
             warm: self.hot_list.map_or(Vec::new(), |list| warm(&File::from(list), settings)),
             tells_names: settings.cache_list.is_some(),

@@ -56,6 +56,8 @@ pub enum Order<Fd = OwnedFd> {
     },
     /// The table of the store.
     StoreTable(Fd),
+    /// The table of the names that all workers share.
+    NamesTable(Fd),
     /// For a worker: the channel to the keeper. For the keeper: the channel to a worker.
     Keeper(Fd),
     /// For a process that fills the store: a channel to the keeper. For the keeper: its end of such a
@@ -147,6 +149,7 @@ impl<Fd> Order<Fd> {
                 Order::StoreMemory { length_bytes, file: fd(file)? }
             }
             Order::StoreTable(own) => Order::StoreTable(fd(own)?),
+            Order::NamesTable(own) => Order::NamesTable(fd(own)?),
             Order::Keeper(own) => Order::Keeper(fd(own)?),
             Order::Filler(own) => Order::Filler(fd(own)?),
             Order::Gateway(own) => Order::Gateway(fd(own)?),

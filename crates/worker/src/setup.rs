@@ -13,6 +13,7 @@ use flash_prompt::store_memory::StoreMemory;
 use flash_prompt::table::TableReader;
 use serde::{Deserialize, Serialize};
 
+use super::names::SharedNames;
 use super::priority::Marks;
 
 /// The descriptors of a worker.
@@ -43,6 +44,8 @@ pub struct GivenStore {
     pub memory: StoreMemory,
     /// Its table, mapped.
     pub table: TableReader,
+    /// The names that all workers share.
+    pub names: SharedNames,
     /// The channel to the keeper.
     pub keeper: Option<OwnedFd>,
     /// Blocks to load without a request, in order: site, path and block number.
@@ -80,6 +83,8 @@ pub struct Plan {
     pub mechanism: MechanismKind,
     /// How parts of files are sent.
     pub send: SendBy,
+    /// Maximum number of mapped parts of files at once.
+    pub mapped_chunks_max: usize,
     /// Whether packets carry the band of their response.
     pub marks: Marks,
     /// How much one connection may have in flight; None for as much as the kernel decides.
@@ -95,17 +100,16 @@ pub struct Plan {
 }
 
 /// How parts of files are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum SendBy {
     /// By reading into a buffer and sending it.
+    #[default]
     Read,
     /// By sendfile(2).
     Sendfile,
     /// From memory mappings.
-    Mmap {
-        /// Maximum number of mapped parts at once.
-        chunks_max: usize,
-    },
+    Mmap,
 }
 
 /// The helpers of a worker.

@@ -7,19 +7,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use flash_engine::limits::LOAD_BYTES;
-use flash_engine::{Block, BlockBytes, FileStat, SiteId};
+use flash_engine::{Block, BlockBytes, FileStat, KnownName, SiteId};
 use flash_prompt::OwnedFd;
 use flash_prompt::channel;
 use flash_prompt::epoll::Watch;
 use flash_prompt::mechanism::Mechanism;
+use flash_prompt::names::NameHash;
 use flash_prompt::store_memory::StoreMemory;
 use flash_prompt::table::{BlockKey, Place, TableReader};
 
 use super::calls::{Call, lap};
 use crate::codec::{decode, encode, send};
+use crate::names::SharedNames;
 use crate::setup::{Fills, GivenStore};
 use crate::store_protocol::{
-    FromWorker, NAMES_BYTES_MAX, NOTICES_MAX, Named, Notice, STORE_MESSAGE_BYTES_MAX, ToWorker,
+    FromWorker, NAMES_BYTES_MAX, NOTICES_MAX, Named, Notice, STORE_MESSAGE_BYTES_MAX, ToWorker, WRONG_MAX,
 };
 
 /// Slots checked for uses at each housekeeping.
@@ -110,6 +112,10 @@ pub(super) struct Store {
     leaving: Vec<Leaving>,
     /// Messages for the keeper.
     notices: Vec<Notice>,
+    /// The names that all workers share.
+    shared_names: SharedNames,
+    /// Those that this worker has found to be wrong, for the keeper.
+    wrong: Vec<NameHash>,
     /// Names for the keeper at the end.
     names: Names,
     /// Blocks to load without a request, last one first.
@@ -122,7 +128,7 @@ pub(super) struct Store {
 impl Store {
     /// Makes the view. Returns the channel to the keeper, for [`Store::connect`].
     pub(super) fn new(given: GivenStore) -> (Self, Option<OwnedFd>) {
-        let GivenStore { memory, table, keeper, mut warm, tells_names, fills } = given;
+        let GivenStore { memory, table, names, keeper, mut warm, tells_names, fills } = given;
         warm.reverse();
         let store = Self {
             table,
@@ -134,6 +140,8 @@ impl Store {
             check_from: 0,
             leaving: Vec::new(),
             notices: Vec::new(),
+            shared_names: names,
+            wrong: Vec::new(),
             names: Names::default(),
             warm,
             tells_names,
@@ -201,6 +209,19 @@ impl Store {
         let block = Arc::new(block);
         self.known[at] = Some(Arc::clone(&block));
         Some(block)
+    }
+
+    /// The facts about a name.
+    pub(super) fn known_name(&self, site: SiteId, path: &[u8]) -> Option<KnownName> {
+        self.shared_names.find(site, path)
+    }
+
+    /// Tells the keeper that the facts about a name are wrong. If it does not hear that, other workers find out
+    /// themselves.
+    pub(super) fn doubt_name(&mut self, site: SiteId, path: &[u8]) {
+        if self.wrong.len() < WRONG_MAX {
+            self.wrong.extend(self.shared_names.hash(site, path));
+        }
     }
 
     /// Receives a message of the keeper and returns the slots whose blocks must leave. Each is released once
@@ -294,7 +315,7 @@ impl Store {
     /// Whether there is work that no event announces: blocks to load, or messages for which the keeper's
     /// channel had no room.
     pub(super) fn has_work(&self) -> bool {
-        let has_words = !self.notices.is_empty() || !self.names.is_empty();
+        let has_words = !self.notices.is_empty() || !self.names.is_empty() || !self.wrong.is_empty();
         self.is_warming() || (has_words && self.has_keeper())
     }
 
@@ -337,7 +358,13 @@ impl Store {
     }
 
     fn send(&mut self) {
-        let Some(keeper) = &self.keeper else { return self.notices.clear() };
+        let Some(keeper) = &self.keeper else {
+            self.wrong.clear();
+            return self.notices.clear();
+        };
+        if !self.wrong.is_empty() && send(keeper, &FromWorker::Wrong(self.wrong.clone()), &[]).is_ok() {
+            self.wrong.clear();
+        }
         self.names.close_message();
         while let Some((message, _)) = self.names.messages.last() {
             if channel::send(keeper, &[IoSlice::new(message)], &[]).is_err() {

@@ -1,5 +1,7 @@
 //! The messages between the keeper of the store, the workers, and the processes that fill the store.
 
+use flash_engine::NameFacts;
+use flash_prompt::names::NameHash;
 use flash_prompt::table::{BlockKey, Place};
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +13,8 @@ pub const ANSWER_BYTES_MAX: usize = 1 + 10 + 5;
 pub const NOTICES_MAX: usize = LIST_BYTES_MAX / NOTICE_BYTES;
 /// Maximum number of leaving slots in one message.
 pub const LEAVING_MAX: usize = LIST_BYTES_MAX / 5;
+/// Maximum number of wrong names in one message, each of two numbers.
+pub const WRONG_MAX: usize = LIST_BYTES_MAX / 20;
 /// Maximum bytes of the names in one message, each with `NAMED_BYTES_MAX` besides its texts.
 pub const NAMES_BYTES_MAX: usize = LIST_BYTES_MAX;
 /// Maximum bytes of a name besides its texts: slot, block, and the lengths of the texts.
@@ -22,6 +26,7 @@ const LIST_BYTES_MAX: usize = STORE_MESSAGE_BYTES_MAX - 1 - 2;
 
 /// A message from a process that fills the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::large_enum_variant, reason = "each value is made once and sent at once")]
 pub enum Request {
     /// It wants this block, of this length in bytes.
     Want(BlockKey, u32),
@@ -31,6 +36,15 @@ pub enum Request {
     Failed,
     /// It could not load the block, because the system has no memory for it.
     NoMemory,
+    /// It has found what a name leads to. There is no answer.
+    Learned {
+        /// The name.
+        name: NameHash,
+        /// Its target.
+        facts: NameFacts,
+        /// When the look-up began, in milliseconds of the monotonic clock.
+        found_ms: u64,
+    },
     /// It no longer waits for an answer, and writes nothing. The last answer to it is [`Answer::GivenUp`].
     GiveUp,
 }
@@ -75,6 +89,8 @@ pub enum FromWorker {
     Notices(#[serde(with = "notices")] Vec<Notice>),
     /// The names under which it knows blocks.
     Names(Vec<Named>),
+    /// The facts about these names are wrong.
+    Wrong(Vec<NameHash>),
 }
 
 /// Numbers of fixed width: there can be thousands of notices, ten times each second.
@@ -133,6 +149,8 @@ impl Named {
 
 #[cfg(test)]
 mod tests {
+    use flash_engine::{FileKind, FileStat};
+
     use super::*;
     use crate::codec::{decode, encode};
 
@@ -155,9 +173,23 @@ mod tests {
         let fits = |bytes: Vec<u8>| {
             bytes.len() > STORE_MESSAGE_BYTES_MAX - 20 && bytes.len() <= STORE_MESSAGE_BYTES_MAX
         };
+        let stat = FileStat {
+            kind: FileKind::Regular,
+            device: u64::MAX,
+            inode: u64::MAX,
+            size_bytes: u64::MAX,
+            modified_ns: i128::MIN,
+            changed_ns: i128::MIN,
+        };
+        let facts = NameFacts::File { plain: stat, coded: [Some(stat); 3], index: Some(u8::MAX) };
+        let learned = Request::Learned { name: NameHash([u64::MAX; 2]), facts, found_ms: u64::MAX };
+        assert_eq!(decode(&encode(&learned)), Some(learned));
+        assert!(encode(&learned).len() <= STORE_MESSAGE_BYTES_MAX);
+
         let notices = FromWorker::Notices(vec![Notice::Used(u32::MAX, u32::MAX); NOTICES_MAX]);
         assert_eq!(decode(&encode(&notices)), Some(notices.clone()));
         assert!(fits(encode(&notices)) && fits(encode(&ToWorker::Leaving(vec![u32::MAX; LEAVING_MAX]))));
+        assert!(fits(encode(&FromWorker::Wrong(vec![NameHash([u64::MAX; 2]); WRONG_MAX]))));
         let root_bytes = NAMES_BYTES_MAX - NAMED_BYTES_MAX - 2;
         let named =
             Named { slot: u32::MAX, block: u32::MAX, root: vec![b'x'; root_bytes], path: b"/p".to_vec() };

@@ -17,7 +17,7 @@ use crate::limits::{
     BLOCKS_AHEAD, FILLS_MAX, HAND_OVER_BYTES_MAX, HANDED_OVER_BYTES_MAX, LOAD_BYTES, READ_BYTES_MAX,
     READ_BYTES_MIN, SAMPLE_BYTES_MAX, TRIES_MAX,
 };
-use crate::machine::{Block, FilePart, FileStat, JobId, Machine, Resident, Task};
+use crate::machine::{Block, FilePart, FileStat, JobId, Machine, NameOfFile, Resident, Task};
 
 /// Whether a file still has the bytes that were seen before.
 enum Checked {
@@ -176,7 +176,7 @@ impl<F> FileBody<F> {
                 Checked::Same(stat) => {
                     self.seen.note(stat, self.range.start, &core.file_buffer[..bytes]);
                     if self.is_storable(core) {
-                        ask_in(core, &self.version, &self.file, self.range.start / LOAD_BYTES);
+                        ask_in(core, &self.version, &self.file, self.range.start / LOAD_BYTES, None);
                     }
                     Pulled::Bytes(&core.file_buffer[..bytes])
                 }
@@ -408,11 +408,18 @@ impl<F> FileBody<F> {
 
 /// Queues a job that copies a block from the page cache into the store, unless one was queued recently. No
 /// request waits for it.
-pub(crate) fn ask_in<F>(core: &mut Core<F>, version: &Arc<Version>, file: &Arc<F>, block: u64) {
+pub(crate) fn ask_in<F>(
+    core: &mut Core<F>,
+    version: &Arc<Version>,
+    file: &Arc<F>,
+    block: u64,
+    name: Option<NameOfFile>,
+) {
     let now_ms = core.clock.ms();
     if version.is_storable() && version.asks_for_fill(now_ms) {
         // If the queue is full, a later read tries again.
-        let _ = core.jobs.submit(fill(version, file, block, Urgency::Ahead), None, now_ms);
+        let wanted = with_name(fill(version, file, block, Urgency::Ahead), name);
+        let _ = core.jobs.submit(wanted, None, now_ms);
     }
 }
 
@@ -425,11 +432,22 @@ pub(crate) fn fill<F>(
 ) -> Wanted<F, Arc<Version>> {
     Wanted {
         key: JobKey::Fill(version.site, version.id, block),
-        task: Task::Fill { file: Arc::clone(file), block },
+        task: Task::Fill { file: Arc::clone(file), block, name: None },
         urgency,
         subject: Some(Arc::clone(version)),
         remaining_bytes: version.stat.size_bytes.saturating_sub(block * LOAD_BYTES),
     }
+}
+
+/// The same job for a file that a request knows by this name.
+pub(crate) fn with_name<F>(
+    mut wanted: Wanted<F, Arc<Version>>,
+    known: Option<NameOfFile>,
+) -> Wanted<F, Arc<Version>> {
+    if let Task::Fill { name, .. } = &mut wanted.task {
+        *name = known;
+    }
+    wanted
 }
 
 /// The job that loads the block at `offset` into the page cache.

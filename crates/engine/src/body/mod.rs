@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-pub(crate) use file::{FileBody, ask_in, fill, hand_over, load};
+pub(crate) use file::{FileBody, ask_in, fill, hand_over, load, with_name};
 pub(crate) use multipart::MultipartBody;
 use seen::Seen;
 

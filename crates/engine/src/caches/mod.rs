@@ -8,6 +8,7 @@
 //! files that are requested once do not evict the hot ones. The keeper decides which blocks stay in memory.
 
 mod contents;
+mod doubts;
 mod find;
 mod known;
 mod listings;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use flash_http::negotiate::Coding;
 use flash_http::types::TypeTable;
 
-pub(crate) use contents::{Content, ContentBytes, Contents, write_head};
+pub(crate) use contents::{Content, ContentBytes, Contents};
 pub use find::find;
 pub(crate) use known::{HeadHash, KnownReply, KnownRequests, Pass, Persistence, ReplyForm};
 pub(crate) use listings::Listings;
@@ -31,6 +32,7 @@ pub(crate) use version::{Version, VersionOrigin, Versions};
 use crate::machine::{FileStat, Finding, Moment, Opened};
 use crate::rules::{Rules, SiteId};
 use crate::slab::VersionId;
+use doubts::Doubts;
 
 /// The caches of a worker.
 #[derive(Debug)]
@@ -40,12 +42,23 @@ pub(crate) struct Caches<F> {
     pub(crate) files: OpenFiles<F>,
     pub(crate) known: KnownRequests,
     pub(crate) listings: Listings,
+    doubts: Doubts,
+    /// How long an older finding of another process can be in use.
+    doubts_last_ms: u64,
     /// Used only if names are not cached; otherwise names lead to their versions.
     versions_by_file: Versions,
     versions: u64,
     types: TypeTable,
     keeps_heads: bool,
     tags_by_change: bool,
+}
+
+/// Another process's finding for a name, and its age.
+#[derive(Debug)]
+pub(crate) struct Told<F> {
+    pub(crate) finding: Finding<F>,
+    /// When it was last known to be true, in milliseconds of the monotonic clock.
+    pub(crate) confirmed_ms: u64,
 }
 
 /// A name that was looked up, and when.
@@ -55,6 +68,8 @@ pub(crate) struct LookedUp<'p> {
     pub(crate) path: &'p [u8],
     /// The earliest time at which the finding is known to be true, in milliseconds of the monotonic clock.
     pub(crate) as_of_ms: u64,
+    /// Whether this worker has just looked it up itself, so that any finding of another process is older.
+    pub(crate) is_own: bool,
 }
 
 impl<F> Caches<F> {
@@ -65,6 +80,8 @@ impl<F> Caches<F> {
             files: OpenFiles::new(rules.open_files_max),
             known: KnownRequests::new(rules.known_requests_max()),
             listings: Listings::default(),
+            doubts: Doubts::default(),
+            doubts_last_ms: rules.freshness_ms.saturating_add(rules.stale_ms),
             versions_by_file: Versions::new(rules.versions_max()),
             versions: 0,
             types: rules.types.clone(),
@@ -73,10 +90,47 @@ impl<F> Caches<F> {
         }
     }
 
-    /// Stores a finding in the name cache. Versions of unchanged files stay, with their contents; other
-    /// versions are dropped.
+    /// Takes over what another process has found for a name, unless this worker knows it better. Returns the entry
+    /// that is then in the name cache.
+    pub(crate) fn take_told(
+        &mut self,
+        site: SiteId,
+        path: &[u8],
+        told: Told<F>,
+        now: Moment,
+    ) -> Option<Arc<NameEntry>> {
+        let Told { finding, confirmed_ms } = told;
+        if self.doubts.is_doubted(site, path, confirmed_ms) {
+            return None;
+        }
+        if let Some(own) = self.names.get(site, path) {
+            if own.confirmed_ms.get() >= confirmed_ms {
+                return None;
+            }
+            if own.confirmed_by(&finding) {
+                own.confirmed_ms.set(confirmed_ms);
+                own.believed_ms.set(confirmed_ms.max(own.believed_ms.get()));
+                return Some(Arc::clone(own));
+            }
+        }
+        Some(self.keep_finding(LookedUp { site, path, as_of_ms: confirmed_ms, is_own: false }, finding, now))
+    }
+
+    /// No finding up to this time may replace one of this worker, even if its own is dropped.
+    pub(crate) fn doubt(&mut self, site: SiteId, path: &[u8], now_ms: u64) {
+        self.doubts.note(site, path, now_ms + 1, self.doubts_last_ms);
+    }
+
+    /// Stores a finding of this worker or of its helper in the name cache. Versions of unchanged files stay, with
+    /// their contents; other versions are dropped.
     pub(crate) fn learn(&mut self, name: LookedUp<'_>, finding: Finding<F>, now: Moment) -> Arc<NameEntry> {
-        let LookedUp { site, path, as_of_ms } = name;
+        // A helper's finding is what it tells all workers too.
+        self.doubts.note(name.site, name.path, name.as_of_ms + u64::from(name.is_own), self.doubts_last_ms);
+        self.keep_finding(name, finding, now)
+    }
+
+    fn keep_finding(&mut self, name: LookedUp<'_>, finding: Finding<F>, now: Moment) -> Arc<NameEntry> {
+        let LookedUp { site, path, as_of_ms, is_own: _ } = name;
         if let Some(newer) = self.names.get(site, path).filter(|entry| entry.confirmed_ms.get() >= as_of_ms) {
             // The finding is older than the cached entry: its helper was slow, or a file was opened again.
             let newer = Arc::clone(newer);

@@ -14,13 +14,14 @@ use flash_http::request::{Method, Request};
 use flash_http::response::Status;
 
 use super::error_page::{NOT_ACCEPTABLE, PRECONDITION_FAILED, READ_FAILED, Refusal, UNSTEADY, unsatisfiable};
+use super::head::{HeadForm, write_head};
 use super::{About, Extent, FileRequest, Found, Handled, Held, Response, Step, Wait, refuse};
-use crate::body::{Body, Source, ask_in, fill, hand_over, load, multipart};
-use crate::caches::{Content, ContentBytes, NameEntry, ReplyForm, Resource, Version, write_head};
+use crate::body::{Body, Source, ask_in, fill, hand_over, load, multipart, with_name};
+use crate::caches::{Content, ContentBytes, NameEntry, Persistence, ReplyForm, Resource, Version};
 use crate::desk::{Core, Desk};
 use crate::jobs::{Urgency, Wanted};
 use crate::limits::{FILLS_MAX, LOAD_BYTES, SMALL_FILE_BYTES_MAX, TRIES_MAX};
-use crate::machine::{Machine, Resident};
+use crate::machine::{Machine, NameOfFile, Resident};
 
 /// The entry that a request is answered from, and anything already found for its file.
 pub(super) struct Looked<'e, F> {
@@ -29,6 +30,8 @@ pub(super) struct Looked<'e, F> {
     pub(super) tries: u8,
     /// Whether the file was opened for this request, by the worker or by a helper.
     pub(super) opened: bool,
+    /// The path of the request.
+    pub(super) path: &'e [u8],
 }
 
 /// The source of a version's bytes.
@@ -133,14 +136,9 @@ fn choose<'r>(resource: &'r Resource, request: &Request<'_>) -> Option<&'r Arc<V
 }
 
 fn one_range<F>(version: &Arc<Version>, source: Source<F>, range: ByteRange) -> Response<F> {
-    Response {
-        status: Status::PARTIAL_CONTENT,
-        length: Some(range.len()),
-        body: source.part(range.start..range.end),
-        about: About::File(Arc::clone(version), Extent::Range(range)),
-        repeats: None,
-        tries: 0,
-    }
+    let about = About::File(Arc::clone(version), Extent::Range(range));
+    let body = source.part(range.start..range.end);
+    Response::new(Status::PARTIAL_CONTENT, about, Some(range.len()), body)
 }
 
 fn many_ranges<F>(
@@ -161,14 +159,8 @@ fn many_ranges<F>(
         })
         .collect();
     let body = multipart(source, parts, part_end(&boundary));
-    Response {
-        status: Status::PARTIAL_CONTENT,
-        length: Some(body.len()),
-        body,
-        about: About::File(Arc::clone(version), Extent::Ranges(boundary)),
-        repeats: None,
-        tries: 0,
-    }
+    let about = About::File(Arc::clone(version), Extent::Ranges(boundary));
+    Response::new(Status::PARTIAL_CONTENT, about, Some(body.len()), body)
 }
 
 /// Finds the source of a version's bytes: memory for a one-block file, otherwise the file.
@@ -201,9 +193,10 @@ pub(super) fn obtain<M: Machine>(
     if is_first_look {
         count_file(desk.core, looked.opened, version.stat.size_bytes);
     }
-    let obtained = read(desk, version, &file, looked.tries);
-    match obtained {
+    let name = NameOfFile { site: version.site, path: looked.path.into() };
+    match read(desk, version, &file, looked.tries, &name) {
         Obtained::Wait(..) if looked.tries > 3 * TRIES_MAX => Obtained::Refused(UNSTEADY),
+        Obtained::Wait(wanted, held) => wait(with_name(*wanted, Some(name)), held),
         other => other,
     }
 }
@@ -238,6 +231,7 @@ fn read<M: Machine>(
     version: &Arc<Version>,
     file: &Arc<M::File>,
     tries: u8,
+    name: &NameOfFile,
 ) -> Obtained<M::File> {
     let size_bytes = version.stat.size_bytes;
     let core = &mut *desk.core;
@@ -269,7 +263,7 @@ fn read<M: Machine>(
     if !is_small {
         return Obtained::Source(Source::File(Arc::clone(version), Arc::clone(file)));
     }
-    ask_in(core, version, file, 0);
+    ask_in(core, version, file, 0, Some(name.clone()));
     let bytes = core.file_buffer[..size_bytes as usize].into();
     Obtained::Source(Source::Memory(content(core, version, ContentBytes::Own(bytes))))
 }
@@ -295,12 +289,14 @@ fn wait<F>(wanted: Wanted<F, Arc<Version>>, held: Held<F>) -> Obtained<F> {
 }
 
 /// The content of a one-block file, together with its response head if heads are cached.
-pub(crate) fn content<F>(core: &Core<F>, version: &Version, body: ContentBytes) -> Arc<Content> {
+pub(crate) fn content<F>(core: &Core<F>, version: &Arc<Version>, body: ContentBytes) -> Arc<Content> {
     let mut head = Vec::with_capacity(512);
     let mut date_at = 0;
     if core.rules.optimizations.head_cache {
-        let align_bytes = core.rules.optimizations.head_align_bytes();
-        date_at = write_head(&mut head, version, &core.clock.date, align_bytes);
+        let about = About::File(Arc::clone(version), Extent::Whole);
+        let length = Some(version.stat.size_bytes);
+        date_at =
+            write_head(&mut head, HeadForm::of(core), (Status::OK, length), &about, Persistence::Persists);
     }
     Arc::new(Content::new(&head, date_at, body, core.clock.wall_s))
 }

@@ -1,5 +1,5 @@
-//! Finds the entry for a path: in the name cache, otherwise by a look-up that cannot block, otherwise through
-//! a helper. Called by [`handler`](crate::handler).
+//! Finds the entry for a path: in the name cache or among the names that all workers share, otherwise by a look-up
+//! that cannot block, otherwise through a helper. Called by [`handler`](crate::handler).
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use flash_http::target::is_hidden;
 
 use super::FileRequest;
 use super::error_page::{BUSY, EXHAUSTED, NOT_FOUND, READ_FAILED, Refusal};
-use crate::caches::{LookedUp, NameEntry, OpenFiles, Resolved, Version, find};
+use crate::caches::{LookedUp, NameEntry, OpenFiles, Resolved, Told, Version, find};
 use crate::desk::Desk;
 use crate::jobs::{JobKey, Urgency, Wanted};
 use crate::limits::SIBLINGS_MS;
@@ -16,7 +16,7 @@ use crate::rules::SiteId;
 
 /// The result of a look-up in the worker.
 pub(super) enum LookUp<F> {
-    /// The entry was in the name cache.
+    /// The entry was in the name cache, or made from a name that all workers share.
     Known(Arc<NameEntry>),
     /// The entry is new; its file was opened just now.
     Opened(Arc<NameEntry>),
@@ -53,15 +53,15 @@ pub(super) fn look_up<M: Machine>(
     reopen: bool,
 ) -> LookUp<M::File> {
     let now_ms = desk.core.clock.ms();
-    if !reopen && let Some(entry) = desk.core.caches.names.get(asked.site, &asked.path) {
+    if !reopen && let Some(entry) = known(desk, asked) {
         if entry.is_fresh(now_ms, desk.core.rules.freshness_ms) {
             desk.core.counters.name_hits += 1;
-            return LookUp::Known(Arc::clone(entry));
+            return LookUp::Known(entry);
         }
-        let entry = Arc::clone(entry);
         if let Some(look_up) = confirm(desk, asked, entry) {
             return look_up;
         }
+        doubt(desk, asked.site, &asked.path);
     }
     if is_hidden(&asked.path) {
         return LookUp::Refused(NOT_FOUND);
@@ -69,11 +69,40 @@ pub(super) fn look_up<M: Machine>(
     desk.core.counters.name_misses += 1;
     match find_cached(desk, asked, Want::Content, None) {
         Ok(finding) => {
-            let name = LookedUp { site: asked.site, path: &asked.path, as_of_ms: now_ms };
+            let name = LookedUp { site: asked.site, path: &asked.path, as_of_ms: now_ms, is_own: true };
             LookUp::Opened(desk.core.caches.learn(name, finding, desk.core.clock.now))
         }
         Err(LookUpError::WouldWait) => LookUp::Wait(Box::new(wanted_find(asked.site, &asked.path)), None),
         Err(error) => LookUp::Refused(refusal_of(error)),
+    }
+}
+
+/// The newest entry for a path that the worker knows or that all workers share, however old.
+fn known<M: Machine>(desk: &mut Desk<'_, M>, asked: &FileRequest<'_>) -> Option<Arc<NameEntry>> {
+    let (now, freshness_ms) = (desk.core.clock.now, desk.core.rules.freshness_ms);
+    let own = desk.core.caches.names.get(asked.site, &asked.path).map(Arc::clone);
+    // A listing is made again once it is not fresh, whatever its name leads to.
+    let suffices = |own: &NameEntry| {
+        own.is_fresh(now.monotonic_ms, freshness_ms) || matches!(own.resolved, Resolved::Listing(_))
+    };
+    if !desk.core.rules.shares_names() || own.as_deref().is_some_and(suffices) {
+        return own;
+    }
+    let told = desk.machine.known_name(asked.site, &asked.path).and_then(|name| {
+        let site = desk.core.rules.site(asked.site);
+        Some(Told { finding: name.facts.finding(&asked.path, site)?, confirmed_ms: name.confirmed_ms })
+    });
+    let Some(told) = told else { return own };
+    let shared = desk.core.caches.take_told(asked.site, &asked.path, told, now);
+    desk.core.counters.names_shared += u64::from(shared.is_some());
+    shared.or(own)
+}
+
+/// Reports that the known facts about a path are wrong.
+pub(super) fn doubt<M: Machine>(desk: &mut Desk<'_, M>, site: SiteId, path: &[u8]) {
+    if desk.core.rules.shares_names() {
+        desk.core.caches.doubt(site, path, desk.core.clock.ms());
+        desk.machine.doubt_name(site, path);
     }
 }
 

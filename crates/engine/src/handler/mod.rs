@@ -8,6 +8,7 @@
 mod error_page;
 mod files;
 mod gate;
+mod head;
 mod listing;
 mod look_up;
 mod response;
@@ -25,7 +26,10 @@ pub(crate) use error_page::{
 };
 pub(crate) use files::content;
 pub(crate) use gate::{Admitted, FileRequest, FileRequestBuf, OUTSIDE, admit, admit_named, readmit};
-pub(crate) use response::{About, Extent, Response};
+pub(crate) use head::{
+    About, Extent, HeadForm, each_own_field, each_shared_field, persistence, write_head, write_relayed_head,
+};
+pub(crate) use response::Response;
 pub(crate) use route::Routed;
 pub(crate) use script::{ScriptFound, find_script, script_of};
 
@@ -111,7 +115,7 @@ pub(crate) fn answer<M: Machine>(
             },
         };
         let tries = found.tries;
-        let looked = files::Looked { entry: &entry, held: found.held, tries, opened };
+        let looked = files::Looked { entry: &entry, held: found.held, tries, opened, path: &asked.path };
         let handled = match &entry.resolved {
             Resolved::File(resource) => files::answer(desk, asked, resource, looked),
             Resolved::Listing(forms) => listing::answer(desk, asked, forms, looked),
@@ -123,7 +127,10 @@ pub(crate) fn answer<M: Machine>(
             Handled::Step(step) => return step,
             // The file was closed, but its stored siblings are still valid, so the entry is kept.
             Handled::Closed => reopen = true,
-            Handled::Stale => desk.core.caches.forget(asked.site, &asked.path, &entry),
+            Handled::Stale => {
+                desk.core.caches.forget(asked.site, &asked.path, &entry);
+                look_up::doubt(desk, asked.site, &asked.path);
+            }
         }
         // The number of attempts is bounded, in case the file keeps changing.
         found = Found { tries: tries.saturating_add(1), ..Found::NOTHING };
@@ -139,6 +146,7 @@ pub(crate) fn forget<M: Machine>(desk: &mut Desk<'_, M>, asked: &FileRequest<'_>
     if let Some(entry) = entry {
         desk.core.caches.forget(asked.site, &asked.path, &entry);
     }
+    look_up::doubt(desk, asked.site, &asked.path);
 }
 
 fn refuse<F>(request: &Request<'_>, refusal: Refusal) -> Step<F> {

@@ -6,6 +6,7 @@
 
 mod file;
 mod message;
+mod name;
 mod records;
 mod task;
 
@@ -15,8 +16,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 pub use file::{FileKind, FilePart, FileSent, FileStat, LookUpError, Opened, Resident, Want};
+pub use name::{KnownName, NameFacts, SharedNames};
 pub use records::{Handshake, ReceiveCall, RecordLayer, SendCall};
-pub use task::{FileId, Finding, JobId, Outcome, Part, Task};
+pub use task::{FileId, Finding, JobId, NameOfFile, Outcome, Part, Task};
 
 use crate::rules::{ServerId, SiteId};
 use crate::schedule::Band;
@@ -148,7 +150,9 @@ pub trait Log {
 }
 
 /// The complete machine of a worker.
-pub trait Machine: Net + Bands + UplinkShare + Files + Blocks + Helpers + Gateway + Log {
+pub trait Machine:
+    Net + Bands + UplinkShare + Files + SharedNames + Blocks + Helpers + Gateway + Log
+{
     /// Sends as much of `head` and then of `part` as the connection accepts and as is in memory without a
     /// gap. If the first byte of the part is not in memory, sends nothing, not even the head. Called only if
     /// [`Optimizations::send_file`](crate::Optimizations::send_file) is on.

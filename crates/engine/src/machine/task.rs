@@ -55,6 +55,28 @@ pub enum Part {
     },
 }
 
+/// A name under which a request has asked for a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NameOfFile {
+    /// The site.
+    pub site: SiteId,
+    /// The decoded path, beginning with a slash.
+    #[serde(with = "bytes")]
+    pub path: Arc<[u8]>,
+}
+
+impl Part {
+    /// Its offset and its length in a file of this size.
+    #[must_use]
+    pub fn within(self, size_bytes: u64) -> (u64, u64) {
+        let (offset, length_bytes) = match self {
+            Part::From { offset, length_bytes } => (offset, length_bytes),
+            Part::Last { length_bytes } => (size_bytes.saturating_sub(length_bytes), length_bytes),
+        };
+        (offset, length_bytes.min(size_bytes.saturating_sub(offset)))
+    }
+}
+
 /// A task for a helper. In a message the file is not among the bytes: it becomes a descriptor.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(bound(serialize = "", deserialize = "F: Default"))]
@@ -86,6 +108,8 @@ pub enum Task<F> {
         file: Arc<F>,
         /// The number of the block.
         block: u64,
+        /// A name of the file. The helper tells all workers what it leads to.
+        name: Option<NameOfFile>,
     },
     /// Look up a path and bring a block of its file into the store. No request waits for it, so failures are
     /// ignored.
@@ -193,7 +217,9 @@ impl<F> Task<F> {
         Ok(match self {
             &Task::Find { site, ref path } => Task::Find { site, path: Arc::clone(path) },
             &Task::List { site, ref path, json } => Task::List { site, path: Arc::clone(path), json },
-            &Task::Fill { file: ref own, block } => Task::Fill { file: file(own)?, block },
+            &Task::Fill { file: ref own, block, ref name } => {
+                Task::Fill { file: file(own)?, block, name: name.clone() }
+            }
             &Task::Warm { site, ref path, block } => Task::Warm { site, path: Arc::clone(path), block },
             &Task::Load { file: ref own, offset, length_bytes } => {
                 Task::Load { file: file(own)?, offset, length_bytes }

@@ -15,6 +15,7 @@ mod listings;
 #[expect(dead_code, reason = "the simulation uses the rest")]
 mod machine;
 mod misses;
+mod names;
 mod optimizations;
 mod overload;
 mod pipelining;

@@ -25,8 +25,8 @@ use std::sync::Arc;
 
 use flash_engine::limits::{LOAD_BYTES, READ_BYTES_MAX};
 use flash_engine::{
-    Band, Block, FilePart, FileSent, FileStat, Gateway, JobId, Key, Log, LookUpError, Moment, Net, Opened,
-    Resident, ServerId, SiteId, Task, Want,
+    Band, Block, FilePart, FileSent, FileStat, Gateway, JobId, Key, KnownName, Log, LookUpError, Moment, Net,
+    Opened, Resident, ServerId, SiteId, Task, Want,
 };
 
 pub(crate) use client::Client;
@@ -282,6 +282,24 @@ impl flash_engine::Files for Machine {
         self.calls.stats += 1;
         self.trace.note("stat", &[file.stat().inode]);
         file.stat_cached()
+    }
+}
+
+impl flash_engine::SharedNames for Machine {
+    fn known_name(&mut self, site: SiteId, path: &[u8]) -> Option<KnownName> {
+        let known = self.store.as_ref()?.host().borrow().names.get(site, path);
+        self.trace.note(
+            "known name",
+            &[u64::from(site.0), digest(path), known.map_or(0, |name| name.confirmed_ms)],
+        );
+        known
+    }
+
+    fn doubt_name(&mut self, site: SiteId, path: &[u8]) {
+        self.trace.note("doubt", &[u64::from(site.0), digest(path)]);
+        if let Some(store) = &self.store {
+            store.host().borrow_mut().names.doubt(site, path);
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use super::client::{Client, Wire, pair};
 use super::files::{FileHandle, Inode};
 use super::records::ToyRecords;
 use super::response::Response;
-use super::store::{ALL_ACTIONS, StoreHost, StoreSize, WorkerStore};
+use super::store::{ALL_ACTIONS, Done, StoreHost, StoreSize, WorkerStore};
 use super::{Machine, START_MS};
 
 /// A run that takes more turns than this is considered endless.
@@ -423,8 +423,9 @@ impl World {
     /// Does a running job's task, but withholds the result from the engine.
     pub(crate) fn perform(&mut self, id: JobId) -> Outcome<FileHandle> {
         let task = self.machine.helpers.finish(id);
-        if let (Task::Fill { file, block }, None) = (&task, self.machine.helpers.failure) {
+        if let (Task::Fill { file, block, .. }, None) = (&task, self.machine.helpers.failure) {
             self.fill(file, *block);
+            self.tell_all(&task, &Outcome::Loaded);
             return Outcome::Loaded;
         }
         let outcome = self.machine.helpers.perform(&task, &mut self.machine.files, &self.sites, &self.types);
@@ -437,7 +438,17 @@ impl World {
                 file.inode.borrow_mut().load(0, plain.stat.size_bytes);
             }
         }
+        self.tell_all(&task, &outcome);
         outcome
+    }
+
+    /// Tells the keeper what a helper has found.
+    fn tell_all(&mut self, task: &Task<FileHandle>, outcome: &Outcome<FileHandle>) {
+        let Some(store) = &self.machine.store else { return };
+        let (host, files) = (Rc::clone(store.host()), &mut self.machine.files);
+        let (sites, types, now) = (&self.sites, &self.types, self.machine.now);
+        host.borrow_mut().names.tell(Done { task, outcome, files, sites, types, now });
+        host.borrow_mut().turn(now.monotonic_ms, ALL_ACTIONS);
     }
 
     /// Passes the outcome of a job to the engine.

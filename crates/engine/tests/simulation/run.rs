@@ -608,7 +608,7 @@ impl Run {
                 _ => Fate::Ends,
             };
             let fill = match &task {
-                Task::Fill { file, block } => self.begin_fill(file, *block),
+                Task::Fill { file, block, .. } => self.begin_fill(file, *block),
                 _ => None,
             };
             // A helper reads the state of the disk at the start or at the end of the job.
@@ -634,7 +634,7 @@ impl Run {
     fn note_start(&mut self, id: JobId, task: &Task<FileHandle>) {
         match task {
             Task::Load { file, offset, .. } => self.loads.push((file.stat().inode, *offset)),
-            Task::Fill { file, block } => self.loads.push((file.stat().inode, block * LOAD_BYTES)),
+            Task::Fill { file, block, .. } => self.loads.push((file.stat().inode, block * LOAD_BYTES)),
             _ => {}
         }
         self.check_wanted(task);
@@ -716,6 +716,7 @@ impl Run {
             // The listing is a memory file, whose residency is unknown.
             file.inode.borrow_mut().residency = Residency::Unknown;
         }
+        self.tell_all(task, &outcome);
         outcome
     }
 

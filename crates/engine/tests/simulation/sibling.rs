@@ -12,7 +12,7 @@ use flash_keeper::HelperId;
 use crate::ask::Ask;
 use crate::client::Peer;
 use crate::machine::client::pair;
-use crate::machine::store::{Stage, StoreHost, WorkerStore};
+use crate::machine::store::{Done, Stage, StoreHost, WorkerStore};
 use crate::machine::{Client, Count, FileHandle, Machine};
 use crate::oracle::Facts;
 use crate::plan;
@@ -182,7 +182,7 @@ impl Sibling {
             return None;
         }
         let task = machine.helpers.task(id)?;
-        if let Task::Fill { file, block } = &task {
+        if let Task::Fill { file, block, .. } = &task {
             let at = self.fills.iter().position(|(job, _)| *job == id);
             let Some(at) = at else {
                 let begun = self.host.borrow_mut().begin(file, *block, machine.now.wall_ns);
@@ -220,7 +220,13 @@ impl Sibling {
         machine.helpers.listing_ms = run.now_ms();
         machine.helpers.listing_bytes = run.machine.helpers.listing_bytes;
         let Machine { helpers, files, .. } = machine;
-        Some(helpers.perform(&task, files, &run.sites, &run.types))
+        let outcome = helpers.perform(&task, files, &run.sites, &run.types);
+        if self.rng.chance(90) {
+            let (sites, types, now) = (&run.sites, &run.types, machine.now);
+            let done = Done { task: &task, outcome: &outcome, files, sites, types, now };
+            self.host.borrow_mut().names.tell(done);
+        }
+        Some(outcome)
     }
 
     /// Judges the answers to its clients. Errors and closed connections need no excuse here; the first worker

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use flash_engine::{Finding, JobId, Outcome, Task};
 use flash_keeper::HelperId;
 
-use crate::machine::store::{ALL_ACTIONS, Stage, StoreHost, WorkerStore};
+use crate::machine::store::{ALL_ACTIONS, Done, Stage, StoreHost, WorkerStore};
 use crate::machine::{FileHandle, Machine, StoreSize};
 use crate::plan::STORE_BYTES;
 use crate::rng::Rng;
@@ -71,6 +71,7 @@ impl Run {
         let Some(host) = &self.store.host else { return };
         let dies = !self.over && self.store.rng.chance(1);
         let actions_max = if dies { self.store.rng.below(4) as usize } else { ALL_ACTIONS };
+        host.borrow_mut().names.is_heard = self.over || self.store.rng.chance(80);
         host.borrow_mut().heard_at_once = self.store.rng.pick(&[usize::MAX, usize::MAX, 1, 0]);
         host.borrow_mut().turn(now_ms, actions_max);
         let is_dead = !host.borrow().has_keeper();
@@ -154,6 +155,17 @@ impl Run {
         helper
     }
 
+    /// A helper tells the keeper what it has found, unless it dies before.
+    pub(crate) fn tell_all(&mut self, task: &Task<FileHandle>, outcome: &Outcome<FileHandle>) {
+        let Some(host) = &self.store.host else { return };
+        if self.store.rng.chance(90) {
+            let Machine { files, now, .. } = &mut self.machine;
+            let (sites, types, now) = (&self.sites, &self.types, *now);
+            host.borrow_mut().names.tell(Done { task, outcome, files, sites, types, now });
+        }
+        self.wake_keeper();
+    }
+
     /// A helper continues its job. Returns false while the job waits for the store.
     pub(crate) fn go_on_filling(&mut self, job: &mut Job, task: &Task<FileHandle>) -> bool {
         let Some(host) = self.store.host.clone() else { return true };
@@ -181,6 +193,9 @@ impl Run {
         let is_over = stage == Stage::Over || job.fate == Fate::Dies;
         if is_over {
             job.fill = None;
+            if job.fate == Fate::Ends && matches!(task, Task::Fill { .. }) {
+                self.tell_all(task, &Outcome::Loaded);
+            }
             self.machine.trace.note("filled", &[u64::from(helper.0)]);
         }
         is_over

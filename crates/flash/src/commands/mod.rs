@@ -18,7 +18,6 @@ mod interfere;
 mod link;
 mod load;
 mod man;
-mod profile;
 mod qdisc;
 mod report;
 mod role;
@@ -64,7 +63,8 @@ enum Command {
     /// Send load to a server and measure its latency
     Load(load::Load),
     /// Measure latency at increasing load, up to the capacity
-    Profile(profile::Profile),
+    #[command(after_long_help = drive_args::MORE)]
+    Profile(flash_lab::profile::Profile),
     /// Run the same profile on several servers
     Compare(compare::Compare),
     /// Measure whether requests for files in memory wait for the disk
@@ -113,7 +113,7 @@ impl Cli {
             Command::Fileset(command) => command.run(),
             Command::Floor(command) => command.run(),
             Command::Load(command) => command.run(),
-            Command::Profile(command) => command.run(),
+            Command::Profile(profile) => crate::lab::finish_run(flash_lab::profile::run(profile)),
             Command::Compare(command) => command.run(),
             Command::Interfere(command) => command.run(),
             Command::Testbed(command) => command.run(),

@@ -12,7 +12,7 @@ use flash_kit::number::{binary_size as memory, count, figure, percent, size};
 use flash_kit::part::{Cell, Table};
 use flash_kit::scale::Unit;
 use flash_kit::sheet::{Axis, Division, Plot, Sheet};
-use flash_kit::text::{columns, wrapped};
+use flash_kit::text::{columns, distinct, wrapped};
 
 /// The form of the JSON; a change that old readers would misread raises it.
 const FORMAT: u32 = 1;
@@ -63,7 +63,7 @@ fn facts(simulated: &Simulated) -> Vec<(&'static str, String)> {
 }
 
 /// The page.
-pub(super) fn sheet(simulated: &Simulated, command_line: &[String]) -> Sheet {
+pub(super) fn sheet(simulated: &Simulated) -> Sheet {
     let figure_of = |title: &str, value: fn(&Outcome) -> f64| Plot {
         title: title.to_owned(),
         x: Axis::new("memory", Unit::Bytes, Division::Log),
@@ -76,7 +76,7 @@ pub(super) fn sheet(simulated: &Simulated, command_line: &[String]) -> Sheet {
     let block =
         format!("one read of the disk for each {} of a file that is not in memory", memory(BLOCK_BYTES));
     facts.push(("counted".to_owned(), block));
-    facts.push(("command".to_owned(), command_line.join(" ")));
+    facts.push(("command".to_owned(), flash_kit::command_line().join(" ")));
     Sheet {
         title: "How much memory does this site need?".to_owned(),
         subtitle: format!("{}, simulated", simulated.workload),
@@ -94,13 +94,7 @@ pub(super) fn sheet(simulated: &Simulated, command_line: &[String]) -> Sheet {
 }
 
 fn policies(simulated: &Simulated) -> Vec<Name> {
-    let mut names = Vec::new();
-    for outcome in &simulated.outcomes {
-        if !names.contains(&outcome.policy) {
-            names.push(outcome.policy);
-        }
-    }
-    names
+    distinct(simulated.outcomes.iter().map(|outcome| outcome.policy))
 }
 
 fn lines(simulated: &Simulated, value: fn(&Outcome) -> f64) -> Vec<(String, Vec<(f64, f64)>)> {

@@ -6,6 +6,7 @@
 use flash_load::workload::access_log::made::MadeLog;
 use std::path::PathBuf;
 
+use flash_kit::text::distinct;
 use serde::Deserialize;
 
 /// How long a server takes to start, to answer its first requests and to end; seconds, about.
@@ -299,8 +300,8 @@ impl Plan {
         };
         let warm_up = |scene: &Scene| format!("{} s", scene.warm_up_s);
         [
-            ("requests per connection", distinct(points.map(kept))),
-            ("warm-up", distinct(self.scenes.iter().map(warm_up))),
+            ("requests per connection", distinct(points.map(kept)).join(", ")),
+            ("warm-up", distinct(self.scenes.iter().map(warm_up)).join(", ")),
         ]
     }
 
@@ -313,17 +314,6 @@ impl Plan {
         }
         points
     }
-}
-
-/// Each once, in their order.
-fn distinct(all: impl Iterator<Item = String>) -> String {
-    let mut once: Vec<String> = Vec::new();
-    for word in all {
-        if !once.contains(&word) {
-            once.push(word);
-        }
-    }
-    once.join(", ")
 }
 
 pub(super) fn minutes(seconds: f64) -> String {

@@ -37,7 +37,7 @@ pub(super) fn write(experiment: &Experiment, plan: &Plan, options: &Options, cam
     let data = Data { run: &came.run, inside: &came.inside };
     let findings = experiment.findings(data, plan);
     let sheet = sheet(experiment, plan, options, came, &findings);
-    let path = options.out.join(REPORT_FILE);
+    let path = options.folder.join(REPORT_FILE);
     write_whole(&path, &sheet.html())?;
     let report = json!({
         "format": FORMAT,
@@ -57,7 +57,7 @@ pub(super) fn write(experiment: &Experiment, plan: &Plan, options: &Options, cam
     });
     write_whole(&path.with_extension("json"), &format!("{report:#}\n"))?;
     if !came.inside.is_empty() {
-        let path = options.out.join(INSIDE_FILE);
+        let path = options.folder.join(INSIDE_FILE);
         let text = serde_json::to_string(&came.inside)
             .map_err(|why| Error::run(format!("cannot put {} into words: {why}", path.display())))?;
         write_whole(&path, &(text + "\n"))?;

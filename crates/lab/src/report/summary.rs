@@ -19,12 +19,7 @@ const GROWTH: &str = "p99 growth";
 
 /// "flash, nginx and apache".
 pub(super) fn title(view: &View) -> String {
-    let mut names: Vec<&str> = Vec::new();
-    for shown in &view.subjects {
-        if !names.contains(&shown.name.as_str()) {
-            names.push(&shown.name);
-        }
-    }
+    let names = view.names();
     if names.len() > NAMES_MAX {
         return format!("{} and {} others", names[..NAMES_MAX - 1].join(", "), names.len() + 1 - NAMES_MAX);
     }

@@ -249,7 +249,7 @@ impl Thread {
         state.worker.count_dispatch(batch);
         for ready in batch {
             match parts(ready.token) {
-                (kind::CONNECTION, _) => state.worker.hear(*ready)?,
+                (kind::CONNECTION, _) => state.worker.handle_event(*ready)?,
                 (kind::LISTENER, number) => self.accept(&mut state, number as usize)?,
                 _ => {
                     // One thread hears it, and that thread has room for a job.

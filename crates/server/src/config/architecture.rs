@@ -4,9 +4,9 @@
 //! The supervisor, the sandbox, `convert` and the checks of the settings ask it. It must not run anything: `crate::architecture` does.
 
 use flash_engine::limits::{FILES_OF_NAME_MAX, OPEN_FILES_MAX};
-use flash_worker::HelperKind;
+use flash_worker::{HelperKind, SendBy};
 
-use super::choices::{Architecture, SendBy};
+use super::choices::Architecture;
 use super::memory::rounded_text;
 use super::options::Settings;
 use super::route_options::Route;

@@ -5,7 +5,7 @@
 
 use flash_engine::LogFormat;
 use flash_prompt::mechanism::MechanismKind;
-use flash_worker::HelperKind;
+use flash_worker::{HelperKind, SendBy};
 use serde::{Deserialize, Serialize};
 
 /// A value from a fixed set.
@@ -68,17 +68,6 @@ choices! {
         Mt = "mt",
     }
 
-    /// The calls that can send parts of files.
-    SendBy {
-        /// Read into a buffer, then send.
-        #[default]
-        Read = "read",
-        /// By sendfile(2).
-        Sendfile = "sendfile",
-        /// From mappings.
-        Mmap = "mmap",
-    }
-
     /// The schedule: which connection's bytes go first.
     SchedulePolicy {
         /// The kernel shares the link.
@@ -121,6 +110,7 @@ choices! {
 
 words! {
     MechanismKind { Epoll = "epoll", Poll = "poll", Select = "select" }
+    SendBy { Read = "read", Sendfile = "sendfile", Mmap = "mmap" }
     HelperKind hint number_of_helpers { Processes = "processes", Threads = "threads" }
     LogFormat { Combined = "combined", CombinedHost = "combined_host", Json = "json", Off = "off" }
 }

@@ -5,10 +5,10 @@
 use flash_prompt::mechanism::{MechanismKind, SELECT_DESCRIPTORS_MAX};
 use flash_prompt::net::InFlightCap;
 use flash_units::{rate_text, size_text};
-use flash_worker::HelperKind;
+use flash_worker::{HelperKind, SendBy};
 
 use super::architecture::{self, connections_that_fit};
-use super::choices::{Choice, SchedulePolicy, SendBy};
+use super::choices::{Choice, SchedulePolicy};
 use super::error::Problem;
 use super::kind::Kind;
 use super::options::{self, OPTIONS, Overrides, Settings, Site};

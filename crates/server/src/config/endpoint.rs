@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use flash_worker::backend::Speech;
+pub use flash_worker::backend::EndpointProtocol;
 use serde::{Deserialize, Serialize};
 
 use super::error::Problem;
@@ -14,7 +14,7 @@ use super::file_path::FilePath;
 #[serde(deny_unknown_fields)]
 pub struct EndpointSocket {
     /// Its protocol.
-    pub speech: Speech,
+    pub protocol: EndpointProtocol,
     /// Its absolute path.
     pub path: FilePath,
 }
@@ -46,16 +46,16 @@ impl EndpointOptions {
         let (mut settings, mut addresses, mut problems) =
             (EndpointSettings::default(), Vec::new(), Vec::new());
         let mut refuse = |what: String, why: &str| problems.push(Problem::plain(what, why.to_owned()));
-        for (speech, flag, text) in (self.http.iter().map(|text| (Speech::Http, "--warm", text)))
-            .chain(self.fastcgi.iter().map(|text| (Speech::FastCgi, "--fastcgi", text)))
+        for (protocol, flag, text) in (self.http.iter().map(|text| (EndpointProtocol::Http, "--warm", text)))
+            .chain(self.fastcgi.iter().map(|text| (EndpointProtocol::FastCgi, "--fastcgi", text)))
         {
-            match (text.strip_prefix("unix:"), speech) {
+            match (text.strip_prefix("unix:"), protocol) {
                 (Some(""), _) => refuse(format!("`{flag} {text}`"), "a path must follow unix:"),
                 (Some(path), _) => {
-                    settings.sockets.push(EndpointSocket { speech, path: cwd.join(path).into() });
+                    settings.sockets.push(EndpointSocket { protocol, path: cwd.join(path).into() });
                 }
-                (None, Speech::FastCgi) => refuse(format!("`{flag} {text}`"), "give unix:PATH"),
-                (None, Speech::Http) => match text.parse() {
+                (None, EndpointProtocol::FastCgi) => refuse(format!("`{flag} {text}`"), "give unix:PATH"),
+                (None, EndpointProtocol::Http) => match text.parse() {
                     Ok(address) => addresses.push(address),
                     Err(_) => refuse(
                         format!("`{flag} {text}`"),
@@ -89,7 +89,7 @@ impl EndpointSettings {
         use std::os::unix::ffi::OsStringExt;
 
         let odd = FilePath::from(OsString::from_vec(b"/srv/\xff".to_vec()));
-        let sockets = vec![EndpointSocket { speech: Speech::FastCgi, path: odd.clone() }];
+        let sockets = vec![EndpointSocket { protocol: EndpointProtocol::FastCgi, path: odd.clone() }];
         Self { sockets, roots: vec![odd, "/srv/www".into()] }
     }
 }
@@ -114,8 +114,11 @@ mod tests {
         let (settings, addresses) = given.resolve(Path::new("/cwd")).expect("right");
         assert_eq!(addresses, ["127.0.0.1:8081", "[::1]:0"].map(|text| text.parse().expect("an address")));
         let sockets: Vec<_> =
-            settings.sockets.iter().map(|socket| (socket.speech, socket.path.to_str())).collect();
-        assert_eq!(sockets, [(Speech::Http, Some("/cwd/w.sock")), (Speech::FastCgi, Some("/run/f"))]);
+            settings.sockets.iter().map(|socket| (socket.protocol, socket.path.to_str())).collect();
+        assert_eq!(
+            sockets,
+            [(EndpointProtocol::Http, Some("/cwd/w.sock")), (EndpointProtocol::FastCgi, Some("/run/f"))]
+        );
         let roots: Vec<_> = settings.roots.iter().map(|root| root.to_str()).collect();
         assert_eq!(roots, [Some("/cwd/www"), Some("/srv")]);
         assert!(options(&[], &[], &[]).resolve(Path::new("/")).is_ok());

@@ -46,8 +46,8 @@ use std::time::Duration;
 
 pub use admission::Clients;
 pub use backend::{BackendOptions, SOCKET_BY_DEFAULT};
-pub use choices::{Architecture, EncodedSlash, EtagTime, SandboxMode, SchedulePolicy, SendBy};
-pub use endpoint::{EndpointOptions, EndpointSettings, EndpointSocket};
+pub use choices::{Architecture, EncodedSlash, EtagTime, SandboxMode, SchedulePolicy};
+pub use endpoint::{EndpointOptions, EndpointProtocol, EndpointSettings, EndpointSocket};
 pub use error::{ConfigError, ConfigErrorKind, NotUtf8, Refusal};
 pub use file_path::FilePath;
 pub use kind::{Bounds, Form, Kind, Unit, one_of};

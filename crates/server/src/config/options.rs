@@ -11,10 +11,10 @@ use std::path::PathBuf;
 use flash_engine::LogFormat;
 use flash_prompt::mechanism::MechanismKind;
 use flash_prompt::net::InFlightCap;
-use flash_worker::HelperKind;
+use flash_worker::{HelperKind, SendBy};
 
 use super::admission::Clients;
-use super::choices::{Architecture, Choice, EncodedSlash, EtagTime, SandboxMode, SchedulePolicy, SendBy};
+use super::choices::{Architecture, Choice, EncodedSlash, EtagTime, SandboxMode, SchedulePolicy};
 use super::file_path::FilePath;
 use super::kind::{Form, GIB, HOUR_MS, Kind, Unit, bounds, count, memory, millis, number};
 use super::memory::CacheMemory;

@@ -47,11 +47,11 @@ mod tests {
 
     use flash_engine::LogFormat;
     use flash_prompt::mechanism::MechanismKind;
-    use flash_worker::HelperKind;
+    use flash_worker::{HelperKind, SendBy};
 
     use super::super::Site;
     use super::super::admission::Clients;
-    use super::super::choices::{Architecture, EncodedSlash, EtagTime, SandboxMode, SchedulePolicy, SendBy};
+    use super::super::choices::{Architecture, EncodedSlash, EtagTime, SandboxMode, SchedulePolicy};
     use super::super::endpoint::EndpointSettings;
     use super::super::memory::CacheMemory;
     use super::super::run_as::RunAs;

@@ -6,7 +6,7 @@ use std::fs;
 use flash_engine::{LogFormat, UpstreamProtocol};
 use flash_prompt::mechanism::MechanismKind;
 use flash_waiting::sandbox::privileges;
-use flash_worker::HelperKind;
+use flash_worker::{HelperKind, SendBy};
 use tempfile::TempDir;
 
 use super::crew::Crew;

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use flash_engine::limits::{LOAD_BYTES, RACY_COARSE_NS};
-use flash_engine::{FileKind, FileStat};
+use flash_engine::{FileKind, FileStat, NameFacts};
 use flash_prompt::file::is_path_only;
+use flash_prompt::names::NameHash;
 use flash_prompt::table::{BlockKey, Place};
 use flash_prompt::{AsFd, OwnedFd, channel, clock};
 use flash_waiting::past_cache::Reader;
@@ -48,6 +49,20 @@ impl Fill {
     /// Whether a newer process may have a keeper while this one has none.
     pub(super) fn has_lost_keeper(&self) -> bool {
         self.lost_keeper.load(Ordering::Relaxed)
+    }
+
+    /// Tells the keeper what a name leads to, if there is a keeper that listens.
+    pub(super) fn tell(&self, name: NameHash, facts: NameFacts, found_ms: u64) {
+        let filler = self.idle().pop();
+        let Some(filler) = filler else { return };
+        if filler.is_late {
+            // A keeper that hangs must not fill its channel.
+            return self.idle().push(filler);
+        }
+        match filler.send(&Request::Learned { name, facts, found_ms }) {
+            Ok(()) => self.idle().push(filler),
+            Err(NoKeeper) => self.lost_keeper.store(true, Ordering::Relaxed),
+        }
     }
 
     /// Brings a block of a file into the store, if there is a keeper and space for it.

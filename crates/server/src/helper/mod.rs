@@ -41,11 +41,12 @@ const NO_JOB: u64 = u64::MAX;
 /// Errors: `StaleNetworkFileHandle` when it makes room for a helper with newer roots.
 pub(crate) fn run(channel: &OwnedFd, settings: &Settings) -> io::Result<()> {
     let mut work = DiskWork::new(settings);
-    let (mut memory, mut fillers) = (None, Vec::new());
+    let (mut memory, mut names, mut fillers) = (None, None, Vec::new());
     loop {
         match receive_order(channel)? {
             Order::Root { site, folder, .. } => work.set_root(site, folder),
             Order::StoreMemory { file, .. } => memory = Some(file),
+            Order::NamesTable(file) => names = Some(file),
             Order::Filler(channel) => fillers.push(channel),
             Order::Begin => break,
             other => return Err(io::Error::new(ErrorKind::InvalidData, format!("unexpected {other:?}"))),
@@ -53,6 +54,7 @@ pub(crate) fn run(channel: &OwnedFd, settings: &Settings) -> io::Result<()> {
     }
     if let Some(memory) = memory {
         work.set_store(Arc::new(Fill::new(memory, fillers)));
+        names.map_or(Ok(()), |names| work.set_names(names))?;
     }
     close(&work, settings, CallList::Helper)?;
     serve(&work, channel, Some(OUTDATED_MIN))

@@ -8,11 +8,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use flash_engine::limits::{LOAD_BYTES, SMALL_FILE_BYTES_MAX};
-use flash_engine::{FileKind, FileStat, Finding, LookUpError, Outcome, SiteId, SiteRules, Task, Want, find};
+use flash_engine::{
+    FileKind, FileStat, Finding, LookUpError, NameFacts, NameOfFile, Outcome, SiteId, SiteRules, Task, Want,
+    find,
+};
 use flash_http::types::TypeTable;
 use flash_prompt::file::is_path_only;
-use flash_prompt::{AsFd, OwnedFd};
+use flash_prompt::names::NamesReader;
+use flash_prompt::{AsFd, OwnedFd, clock};
 use flash_waiting::{file, store_file, warm};
+
+use flash_worker::names::SharedNames;
 
 use super::fill::Fill;
 use super::listing;
@@ -37,6 +43,8 @@ pub(crate) struct DiskWork {
     warm_roots: Vec<PathBuf>,
     /// None without a store.
     store: Option<Arc<Fill>>,
+    /// The names that all workers share; None without a store.
+    names: Option<SharedNames>,
     /// A task needed a root that is missing or gone: a newer process may have it.
     outdated: AtomicBool,
 }
@@ -51,6 +59,7 @@ impl DiskWork {
             listing_entries_max: settings.listing_entries_max,
             warm_roots: settings.service.warm_roots().map(Path::to_owned).collect(),
             store: None,
+            names: None,
             outdated: AtomicBool::new(false),
         }
     }
@@ -65,6 +74,15 @@ impl DiskWork {
     /// Adds the means to fill the store.
     pub(crate) fn set_store(&mut self, store: Arc<Fill>) {
         self.store = Some(store);
+    }
+
+    /// Adds the table of the names that all workers share, once all roots are known.
+    ///
+    /// Errors: those of mapping it.
+    pub(crate) fn set_names(&mut self, table: impl AsFd) -> io::Result<()> {
+        let sites = self.sites.iter().map(|site| (&site.rules, site.root.as_ref()));
+        self.names = Some(SharedNames::new(NamesReader::map(table)?, sites, &self.types));
+        Ok(())
     }
 
     /// Whether a newer process may have a keeper while this one has none.
@@ -87,7 +105,13 @@ impl DiskWork {
         let outcome = match task {
             Task::Find { site, path } => self.find(*site, path),
             Task::List { site, path, json } => self.list(*site, path, *json),
-            Task::Fill { file, block } => self.fill(&**file, *block).map(|()| Outcome::Loaded),
+            Task::Fill { file, block, name } => {
+                let filled = self.fill(&**file, *block);
+                if let Some(NameOfFile { site, path }) = name {
+                    self.find_for_all(*site, path);
+                }
+                filled.map(|()| Outcome::Loaded)
+            }
             Task::Warm { site, path, block } => {
                 self.warm(*site, path, *block);
                 Ok(Outcome::Loaded)
@@ -121,18 +145,13 @@ impl DiskWork {
     /// Brings a file beneath the warm roots into memory.
     fn warm_file(&self, path: &[u8], part: flash_engine::Part) -> io::Result<()> {
         let path = Path::new(OsStr::from_bytes(path));
-        let wanted = (path, convert::part(part));
-        warm::warm(wanted, &self.warm_roots, INDEX, self.listing_entries_max)
+        warm::warm(path, &|size| part.within(size), &self.warm_roots, INDEX, self.listing_entries_max)
     }
 
     fn find<G: AsFd + From<OwnedFd>>(&self, site: SiteId, path: &[u8]) -> io::Result<Outcome<G>> {
-        let Some((rules, root)) = self.rooted(site)? else {
-            return Ok(Outcome::Lost);
-        };
-        let look_up = |path: &[u8], want| {
-            flash_worker::convert::look_up(file::open(root, path, flash_worker::convert::sys_want(want)))
-        };
-        let finding = match find(path, rules, &self.types, Want::Content, look_up) {
+        let found_ms = clock::monotonic_ms();
+        let Some(found) = self.look_up(site, path, Want::Content)? else { return Ok(Outcome::Lost) };
+        let finding = match found {
             Ok(finding) => finding,
             Err(LookUpError::Failed(number)) => return Ok(Outcome::Failed(number)),
             Err(LookUpError::Exhausted) => return Ok(Outcome::Exhausted),
@@ -145,23 +164,55 @@ impl DiskWork {
             // The content is nearly always needed next. If it cannot be read, the next task reports that.
             let _ = self.load_small(file, plain.stat.size_bytes);
         }
+        self.tell_all(site, path, &finding, found_ms);
         Ok(Outcome::Found(finding))
+    }
+
+    /// Looks a path up, for as long as it takes. None if the root did not answer at startup.
+    fn look_up<G: From<OwnedFd>>(
+        &self,
+        site: SiteId,
+        path: &[u8],
+        want: Want,
+    ) -> io::Result<Option<Result<Finding<G>, LookUpError>>> {
+        let Some((rules, root)) = self.rooted(site)? else { return Ok(None) };
+        let look_up = |path: &[u8], want| {
+            flash_worker::convert::look_up(file::open(root, path, flash_worker::convert::sys_want(want)))
+        };
+        Ok(Some(find(path, rules, &self.types, want, look_up)))
+    }
+
+    /// Looks up a path that leads to a file, for all workers: the kernel knows it by now, and can forget it later.
+    fn find_for_all(&self, site: SiteId, path: &[u8]) {
+        let found_ms = clock::monotonic_ms();
+        if self.names.is_some()
+            && let Ok(Some(Ok(finding))) = self.look_up::<OwnedFd>(site, path, Want::Stat)
+        {
+            self.tell_all(site, path, &finding, found_ms);
+        }
+    }
+
+    /// Tells all workers what was found. A file that changed just now can change again unnoticed.
+    fn tell_all<G>(&self, site: SiteId, path: &[u8], finding: &Finding<G>, found_ms: u64) {
+        let (Some(names), Some(store)) = (&self.names, &self.store) else { return };
+        let rules = self.sites.get(usize::from(site.0)).map(|site| &site.rules);
+        if let Some(facts) = rules.and_then(|rules| NameFacts::of(finding, path, rules))
+            && let Some(name) = names.hash(site, path)
+            && !facts.is_racy(clock::wall_ns())
+        {
+            store.tell(name, facts, found_ms);
+        }
     }
 
     /// Brings a block of the file at a path into the store, if it can be found and read.
     fn warm(&self, site: SiteId, path: &[u8], block: u64) {
-        let Ok(Some((rules, root))) = self.rooted(site) else { return };
-        let look_up = |path: &[u8], want| {
-            flash_worker::convert::look_up::<OwnedFd>(file::open(
-                root,
-                path,
-                flash_worker::convert::sys_want(want),
-            ))
-        };
-        if let Ok(Finding::File { plain, .. }) = find(path, rules, &self.types, Want::Content, look_up)
+        let found_ms = clock::monotonic_ms();
+        if let Ok(Some(Ok(finding))) = self.look_up::<OwnedFd>(site, path, Want::Content)
+            && let Finding::File { plain, .. } = &finding
             && let Some(file) = &plain.file
         {
             let _ = self.fill(file, block);
+            self.tell_all(site, path, &finding, found_ms);
         }
     }
 

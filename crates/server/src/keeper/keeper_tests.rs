@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use flash_prompt::names::{self, NamesWriter};
 use flash_prompt::table::{TableReader, file_bytes};
 use flash_worker::codec::encode;
 use flash_worker::control::{CHANNEL_BYTES, receive_notice, send_order};
@@ -33,10 +34,14 @@ impl Running {
             store_file::create(c"flash-test", file_bytes(100).expect("a length")).expect("a memory file");
         TableWriter::create(&table, 100).expect("a table");
         let to_read = TableReader::map(store_file::read_only(&table).expect("opened")).expect("mapped");
+        let names = store_file::create(c"flash-test", names::file_bytes(100).expect("a length"))
+            .expect("a memory file");
+        NamesWriter::create(&names, 100).expect("a table of names");
         let (control, theirs) = channel::pair(CHANNEL_BYTES).expect("a pair");
         let running = Self { control, table: to_read, thread: thread::spawn(move || run(theirs, &settings)) };
         running.order(&Order::StoreMemory { length_bytes: LENGTH_BYTES, file: memory });
         running.order(&Order::StoreTable(table));
+        running.order(&Order::NamesTable(names));
         running.order(&Order::Begin);
         assert!(matches!(receive_notice(&running.control), Ok(ToSupervisor::Ready(_))));
         running

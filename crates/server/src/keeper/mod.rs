@@ -4,6 +4,7 @@
 //!
 //! The supervisor keeps the memory file and the table open, so both outlive the keeper, and a new keeper takes over the blocks.
 
+mod known;
 mod names;
 mod size;
 
@@ -13,8 +14,9 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use flash_engine::limits::LOAD_BYTES;
-use flash_keeper::{Action, Answer, Entry, HelperId, Keeper, Place, WorkerId};
+use flash_keeper::{Action, Answer, Entry, HelperId, Keeper, Place, Totals, WorkerId};
 use flash_prompt::epoll::{Epoll, Watch};
+use flash_prompt::names::FileState;
 use flash_prompt::table::{self, BlockKey, TableWriter};
 use flash_prompt::{OwnedFd, channel, clock};
 use flash_waiting::pressure::PressureFiles;
@@ -31,6 +33,7 @@ use crate::control::Control;
 use crate::hot_list::{self, Hot};
 use crate::sandbox::{self, Role};
 use crate::stats::StoreStats;
+use known::KnownNames;
 use names::Names;
 
 /// Messages taken from one link before the next has its turn.
@@ -98,6 +101,7 @@ struct Process {
     epoll: Epoll,
     keeper: Keeper<BlockKey>,
     table: TableWriter,
+    known: KnownNames,
     memory: OwnedFd,
     /// By their numbers, which are the epoll tokens.
     links: BTreeMap<u32, Link>,
@@ -153,13 +157,14 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
 impl Process {
     /// Reads the orders from `control` up to `Begin`.
     fn begin(control: OwnedFd, settings: &Settings) -> io::Result<Self> {
-        let (mut memory, mut table, mut links) = (None, None, Vec::new());
+        let (mut memory, mut table, mut known, mut links) = (None, None, None, Vec::new());
         let mut hot_list = None;
         let mut bytes_max = settings.cache_memory.bytes_max();
         loop {
             match receive_order(&control)? {
                 Order::StoreMemory { length_bytes, file } => memory = Some((length_bytes, file)),
                 Order::StoreTable(file) => table = Some(TableWriter::open(file)?),
+                Order::NamesTable(file) => known = Some(KnownNames::open(file)?),
                 Order::Keeper(channel) => links.push(Link::to_worker(channel)),
                 Order::Filler(channel) => links.push(Link::Filler(channel)),
                 Order::BytesMax(bytes) => bytes_max = bytes,
@@ -170,7 +175,7 @@ impl Process {
                 }
             }
         }
-        let (Some((length_bytes, memory)), Some(table)) = (memory, table) else {
+        let (Some((length_bytes, memory)), Some(table), Some(known)) = (memory, table, known) else {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a keeper without a store"));
         };
         let epoll = Epoll::new(64)?;
@@ -179,6 +184,7 @@ impl Process {
             epoll,
             keeper: Keeper::new(length_bytes, table.slots_max(), bytes_max),
             table,
+            known,
             memory,
             links: BTreeMap::new(),
             links_made: 0,
@@ -301,6 +307,10 @@ impl Process {
                 }
                 return true;
             }
+            Some(FromWorker::Wrong(names)) => {
+                names.into_iter().for_each(|name| self.known.forget(name));
+                return true;
+            }
             None => return false,
         };
         for notice in notices {
@@ -320,6 +330,12 @@ impl Process {
             Some(Request::Want(..)) | None => return false,
             Some(Request::Filled) => self.keeper.handle_filled(helper, true),
             Some(Request::Failed) => self.keeper.handle_filled(helper, false),
+            Some(Request::Learned { name, facts, found_ms }) => {
+                // A file without content needs no block.
+                let is_stored =
+                    |state: &FileState| state.size_bytes == 0 || self.keeper.has(&first_block(state));
+                self.known.learn(name, &facts, found_ms, is_stored);
+            }
             Some(Request::NoMemory) => {
                 self.keeper.handle_filled(helper, false);
                 self.shrink();
@@ -349,6 +365,7 @@ impl Process {
             return;
         }
         self.next_stats_ms = now_ms + size::LOOK_MS;
+        let totals = Totals { names: self.known.len(), names_evicted: self.known.evictions, ..totals };
         let stats = StoreStats::of(&totals);
         if stats != self.reported
             && let Ok(json) = serde_json::to_string(&stats)
@@ -494,6 +511,12 @@ impl Process {
 /// Whether a worker could look for this block: larger ones would only drive out others.
 fn is_block(key: &BlockKey, length_bytes: u32) -> bool {
     key.device != NO_DEVICE && (1..=LOAD_BYTES).contains(&length_bytes.into())
+}
+
+/// The key of the first block of a file.
+fn first_block(state: &FileState) -> BlockKey {
+    let FileState { device, inode, size_bytes, modified_ns, changed_ns } = *state;
+    BlockKey { device, inode, size_bytes, modified_ns, changed_ns, block: 0 }
 }
 
 fn place(at: table::Place) -> Place {

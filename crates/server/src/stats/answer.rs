@@ -71,6 +71,10 @@ figures! {
         refused: u64 = totals.refused,
         /// Blocks evicted.
         evictions: u64 = totals.evictions,
+        /// Names that all workers share, each form of a file counted.
+        names: Gauge = Gauge(totals.names),
+        /// Names that made room for others.
+        names_evicted: u64 = totals.names_evicted,
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flash_prompt::channel;
+use flash_prompt::names::{self, NamesWriter};
 use flash_prompt::store_memory::StoreMemory;
 use flash_prompt::table::{self, TableWriter};
 use flash_waiting::guarded::Place;
@@ -24,7 +25,7 @@ use super::poller::Poller;
 use super::process::Process;
 use super::processes::{Ended, Processes};
 use crate::config::Settings;
-use crate::convert::{store_length_bytes, store_slots_max};
+use crate::convert::{store_length_bytes, store_names_max, store_slots_max};
 use crate::hot_list::LIST_BYTES_MAX;
 use crate::stats::StoreStats;
 
@@ -46,6 +47,8 @@ pub(super) struct Store {
     length_bytes: u64,
     table: Shared,
     table_to_read: Shared,
+    names: Shared,
+    names_to_read: Shared,
     /// The settings for the next keeper.
     settings_file: Shared,
     bytes_max: u64,
@@ -99,6 +102,11 @@ impl Store {
         let table_bytes = table::file_bytes(slots_max).unwrap_or(0);
         let table = store_file::create(c"flash-table", table_bytes).map_err(cannot("create its table"))?;
         TableWriter::create(&table, slots_max).map_err(cannot("create its table"))?;
+        let names_max = store_names_max(bytes_max);
+        let names_bytes = names::file_bytes(names_max).unwrap_or(0);
+        let names =
+            store_file::create(c"flash-names", names_bytes).map_err(cannot("create its table of names"))?;
+        NamesWriter::create(&names, names_max).map_err(cannot("create its table of names"))?;
         let memory_to_read =
             Arc::new(store_file::read_only(&memory).map_err(cannot("create its memory file"))?);
         // Every worker maps it. Where RLIMIT_AS forbids that, one early message is better than one from each worker.
@@ -112,6 +120,10 @@ impl Store {
             length_bytes,
             table_to_read: Arc::new(store_file::read_only(&table).map_err(cannot("create its table"))?),
             table: Arc::new(table),
+            names_to_read: Arc::new(
+                store_file::read_only(&names).map_err(cannot("create its table of names"))?,
+            ),
+            names: Arc::new(names),
             settings_file: Arc::clone(settings_file),
             bytes_max,
             processes: Processes::default(),
@@ -135,6 +147,7 @@ impl Store {
         let file = Arc::clone(&self.memory);
         orders.give_at_start(Order::StoreMemory { length_bytes: self.length_bytes, file })?;
         orders.give_at_start(Order::StoreTable(Arc::clone(&self.table)))?;
+        orders.give_at_start(Order::NamesTable(Arc::clone(&self.names)))?;
         orders.give_at_start(Order::BytesMax(self.bytes_max))?;
         for (worker, fillers) in workers {
             link(orders, worker, Order::Keeper)?;
@@ -154,6 +167,7 @@ impl Store {
         let file = Arc::clone(&self.memory_to_read);
         worker.give_at_start(Order::StoreMemory { length_bytes, file })?;
         worker.give_at_start(Order::StoreTable(Arc::clone(&self.table_to_read)))?;
+        self.give_names(worker)?;
         if let Some(keeper) = self.processes.of_mut(Duty::Keeper) {
             link(&mut keeper.orders, worker, Order::Keeper)?;
         }
@@ -165,6 +179,11 @@ impl Store {
             self.give_filler(worker, fillers)?;
         }
         Ok(())
+    }
+
+    /// Gives a starting process read access to the names that all workers share.
+    pub(super) fn give_names(&self, process: &mut Outbox) -> io::Result<()> {
+        process.give_at_start(Order::NamesTable(Arc::clone(&self.names_to_read)))
     }
 
     /// Gives a starting process everything that it needs to fill the store with `fillers` blocks at once.

@@ -22,13 +22,16 @@ mod levels;
 pub mod mapped;
 pub mod mapping;
 pub mod mechanism;
+pub mod names;
 pub mod net;
 pub mod sendfile;
 mod shared;
 pub mod sharers;
+mod siphash;
 #[cfg(test)]
 #[path = "../../../../tests/skip.rs"]
 mod skipping;
+mod slots;
 pub mod store_memory;
 pub mod table;
 pub mod timer;

@@ -192,6 +192,8 @@ figures! {
         known: Known = Known::of(engine.known_hits, engine.known_misses),
         /// Path look-ups in the name cache.
         names: Names = Names::of(engine.name_hits, engine.name_misses, engine.names),
+        /// Names taken over from those that all workers share.
+        names_shared: u64 = engine.names_shared,
         /// One-block files in the store, with their response heads.
         contents: Names = Names::of(engine.content_hits, engine.content_misses, engine.contents),
         /// Blocks of larger files in the store.

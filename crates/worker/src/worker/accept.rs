@@ -103,7 +103,7 @@ impl Worker {
         if let Ok((socket, _)) = accepted {
             self.refuse(&socket, WhyRefused::Descriptors);
         }
-        self.spare = self.control.try_clone().ok();
+        self.spare = self.sys.supervisor.channel.try_clone().ok();
     }
 
     fn refuse(&mut self, socket: impl AsFd, why: WhyRefused) {

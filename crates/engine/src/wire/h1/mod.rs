@@ -3,7 +3,6 @@
 //! and [`send`](send) turns responses into bytes.
 
 mod body;
-pub(super) mod head;
 mod known;
 mod pace;
 mod refuse;

@@ -10,7 +10,7 @@ use flash_http::request::{BadHead, Body, Request};
 use super::send::Head;
 use super::stream::{Stream, StreamAnswer, StreamPart};
 use super::{H2, Workspace};
-use crate::access_log::{LogFields, LogSource, LogText};
+use crate::access_log::{AnswerEnd, LogFields, LogSource, LogText};
 use crate::body::Source;
 use crate::caches::{HeadHash, KnownReply, Persistence, ReplyForm};
 use crate::desk::Ended;
@@ -232,8 +232,12 @@ impl H2 {
             let body_bytes = body.len() as u64;
             turn.desk.core.schedule.note_answer(body_bytes);
             let source = asked.source();
-            let ended =
-                Ended { peer: &conn.peer, source, started_ms, status: *status, body_bytes, whole: true };
+            let ended = Ended {
+                peer: &conn.peer,
+                source,
+                started_ms,
+                end: AnswerEnd { status: *status, body_bytes, is_whole: true },
+            };
             if let Some(line) = turn.desk.core.note_end(ended) {
                 turn.desk.machine.log_access(line);
             }

@@ -1,16 +1,17 @@
 //! Requests that an upstream answers, on a stream of HTTP/2: [`H2Client`] takes bodies from DATA and frames answers, both within
 //! their windows; [`relay`](crate::exchange::relay) decides everything else. Called by [`h2`](super).
 
-use flash_http::answer::{Answer, AnswerBody};
 use flash_http::h2::frame::{FRAME_BYTES, push_headers};
 use flash_http::h2::{ErrorCode, Indexing};
 use flash_http::request::Request;
 use flash_http::response::push_number;
+use flash_http::upstream_response::{ResponseBody, ResponseHead};
 
 use super::H2;
 use super::receive::give_credit;
 use super::send::{After, push_field};
 use super::stream::{Stream, StreamAnswer, StreamPart, StreamRelay};
+use crate::access_log::AnswerEnd;
 use crate::exchange::relay::{Advance, Awaits, BodyPart, RelayClient, advance, expire, leave};
 use crate::exchange::{CLIENT_LEFT, Exchange, Parked, Record, Relay, Sending, State, Turn, Wake};
 use crate::handler::{Response, error_page};
@@ -103,8 +104,8 @@ impl<M: Machine> RelayClient<M> for H2Client<'_> {
         has_room && !self.waits_for_uplink
     }
 
-    fn begin(&mut self, turn: &mut Turn<'_, M>, _: &Request<'_>, answer: &Answer) {
-        let is_empty = matches!(answer.body, AnswerBody::None | AnswerBody::Length(0));
+    fn begin(&mut self, turn: &mut Turn<'_, M>, _: &Request<'_>, answer: &ResponseHead) {
+        let is_empty = matches!(answer.body, ResponseBody::None | ResponseBody::Length(0));
         let date = turn.desk.core.clock.date;
         let encoder = &mut self.h2.encoder;
         push_headers(&mut self.h2.out, self.stream.id, is_empty, |out| {
@@ -266,7 +267,7 @@ impl H2 {
                 if is_whole && relay.reply.as_ref().is_some_and(|reply| reply.left_bytes.is_none()) {
                     turn.desk.core.schedule.note_answer(body_bytes);
                 }
-                record.note_end(&mut turn.desk, &conn.peer, (status, body_bytes, is_whole));
+                record.note_end(&mut turn.desk, &conn.peer, AnswerEnd { status, body_bytes, is_whole });
                 return After::Ended;
             }
         };

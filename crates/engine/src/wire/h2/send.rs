@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use flash_http::h2::frame::{self, push_headers, push_reset};
-use flash_http::h2::{ErrorCode, Indexing, Priority, Receiving};
+use flash_http::h2::{Encoder, ErrorCode, Indexing, Priority, Receiving};
 use flash_http::response::{Status, push_number};
 
 use super::H2;
 use super::stream::{Stream, StreamAnswer, StreamPart};
+use crate::access_log::AnswerEnd;
 use crate::body::{Body, Pulled};
+use crate::caches::Version;
 use crate::desk::Core;
 use crate::exchange::{CLIENT_LEFT, Exchange, Halt, Progress, Sending, State, Turn, proceed};
-use crate::handler::{About, Extent, Response};
+use crate::handler::{About, Extent, Response, each_own_field, each_shared_field};
 use crate::jobs::Waiter;
 use crate::machine::{Machine, Resident};
 use crate::wire::conn::Conn;
@@ -157,7 +159,11 @@ impl H2 {
                     sending.leave_jobs(&mut turn.desk.core.jobs, stream.key);
                     turn.exchanges.end_lent(stream.key);
                     let (status, body_bytes) = stream.sent().unwrap_or((Status::OK, 0));
-                    record.note_end(&mut turn.desk, &conn.peer, (status, body_bytes, true));
+                    record.note_end(
+                        &mut turn.desk,
+                        &conn.peer,
+                        AnswerEnd { status, body_bytes, is_whole: true },
+                    );
                     self.close_stream(stream.id, stream.receiving);
                     return After::Ended;
                 }
@@ -173,7 +179,11 @@ impl H2 {
                         None => {
                             turn.exchanges.end_lent(stream.key);
                             let (status, body_bytes) = stream.sent().unwrap_or((Status::INTERNAL, 0));
-                            record.note_end(&mut turn.desk, &conn.peer, (status, body_bytes, false));
+                            record.note_end(
+                                &mut turn.desk,
+                                &conn.peer,
+                                AnswerEnd { status, body_bytes, is_whole: false },
+                            );
                             self.reset_stream(stream.id, ErrorCode::INTERNAL_ERROR);
                             return After::Ended;
                         }
@@ -294,13 +304,13 @@ impl H2 {
             encoder.field(out, b"server", b"flash", Indexing::Shared);
             encoder.field(out, b"date", date, Indexing::Shared);
             if let About::File(version, Extent::Whole) = head.about
-                && let Some(own) =
-                    version.h2_fields().filter(|_| head.length == Some(version.stat.size_bytes))
+                && !version.is_listing
+                && head.length == Some(version.stat.size_bytes)
             {
                 encoder.field(out, b"content-type", version.content_type.as_bytes(), Indexing::Shared);
-                out.extend_from_slice(own);
-                return version
-                    .each_shared_field(|name, value| push_field(encoder, out, name.as_bytes(), value));
+                out.extend_from_slice(version.kept_h2_fields(|| own_fields(version)));
+                let shared = |name: &str, value: &[u8]| push_field(encoder, out, name.as_bytes(), value);
+                return each_shared_field(version, shared);
             }
             head.about.each_leading_field(|name, value| push_field(encoder, out, name.as_bytes(), value));
             if let Some(bytes) = head.length {
@@ -414,13 +424,17 @@ fn bring<M: Machine>(
     FramedPiece::Framed
 }
 
+/// The length and the validators of a whole file, which are in no table and so the same for all connections.
+fn own_fields(version: &Version) -> Box<[u8]> {
+    let (mut encoder, mut block, mut length) = (Encoder::new(), Vec::new(), Vec::new());
+    push_number(&mut length, version.stat.size_bytes);
+    encoder.field(&mut block, b"content-length", &length, Indexing::Own);
+    each_own_field(version, |name, value| push_field(&mut encoder, &mut block, name.as_bytes(), value));
+    block.into()
+}
+
 /// Encodes a field whose name can have capitals.
-pub(super) fn push_field(
-    encoder: &mut flash_http::h2::Encoder,
-    out: &mut Vec<u8>,
-    name: &[u8],
-    value: &[u8],
-) {
+pub(super) fn push_field(encoder: &mut Encoder, out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     let mut lower = [0; 64];
     let Some(lower) = lower.get_mut(..name.len()) else {
         return encoder.field(out, &name.to_ascii_lowercase(), value, indexing(b""));

@@ -6,6 +6,7 @@
 //! fails a test at once, even if the transfer would not have shown it.
 
 mod memory;
+mod names;
 mod worker;
 
 use std::cell::RefCell;
@@ -20,6 +21,8 @@ use flash_keeper::{Action, Answer, Entry, HelperId, Keeper, Place, Totals, Worke
 
 use super::files::{FileHandle, Inode};
 use memory::{Memory, overlap, pages};
+pub(crate) use names::Done;
+use names::KnownNames;
 pub(crate) use worker::WorkerStore;
 
 /// A block of a file in one state.
@@ -142,6 +145,8 @@ pub(crate) struct StoreHost {
     helpers: u32,
     fills: BTreeMap<HelperId, Fill>,
     news: VecDeque<News>,
+    /// The names that all workers share.
+    pub(crate) names: KnownNames,
     /// How many notices of each worker the keeper receives in one turn; the others are still under way.
     pub(crate) heard_at_once: usize,
     pub(crate) tally: Tally,
@@ -167,6 +172,7 @@ impl StoreHost {
             helpers: 0,
             fills: BTreeMap::new(),
             news: VecDeque::new(),
+            names: KnownNames::new(size.slots_max),
             heard_at_once: usize::MAX,
             tally: Tally::default(),
         }
@@ -236,7 +242,9 @@ impl StoreHost {
     /// Whether the keeper has something to do now.
     pub(crate) fn is_busy(&self) -> bool {
         let is_unsettled = self.unsettled && !self.writes_for_earlier();
-        let has_heard = !self.news.is_empty() || self.links.values().any(|link| !link.notices.is_empty());
+        let has_heard = !self.news.is_empty()
+            || self.names.has_unheard()
+            || self.links.values().any(|link| !link.notices.is_empty());
         self.keeper.is_some() && (is_unsettled || has_heard)
     }
 
@@ -262,6 +270,8 @@ impl StoreHost {
                 }
             }
         }
+        let index = &self.index;
+        self.names.turn(|stat| stat.size_bytes == 0 || index.contains_key(&BlockKey::new(stat, 0)));
         let mut known = Vec::new();
         for news in std::mem::take(&mut self.news) {
             match news {
@@ -361,6 +371,7 @@ impl StoreHost {
     pub(crate) fn lose_keeper(&mut self) {
         self.keeper = None;
         self.news.clear();
+        self.names.lose_keeper();
         for link in self.links.values_mut() {
             link.notices.clear();
             link.forget.clear();

@@ -39,6 +39,7 @@ impl Generation {
             Process::start_by(duty, &self.settings_file, poller, |channel| starter.start(channel))?;
         self.roots.give(&mut helper.orders)?;
         if let Some(store) = store.as_mut().filter(|_| self.has_store) {
+            store.give_names(&mut helper.orders)?;
             store.give_filler(&mut helper.orders, 1)?;
         }
         helper.orders.give_at_start(Order::Begin)?;

@@ -20,7 +20,7 @@ pub struct Mount {
 
 /// The shares of devices.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct FileSystems {
     /// The longest paths first.
     mounts: Vec<Mount>,
     own_root: Option<FileId>,
@@ -30,7 +30,7 @@ pub(super) struct Places {
     jammed: [bool; SHARES_MAX],
 }
 
-impl Places {
+impl FileSystems {
     pub(super) fn new(mut mounts: Vec<Mount>, own_root: Option<FileId>) -> Self {
         mounts.sort_by_key(|mount| std::cmp::Reverse(mount.path.len()));
         Self { mounts, own_root, share_of: HashMap::new(), shares_len: 0, jammed: [false; SHARES_MAX] }
@@ -92,23 +92,27 @@ mod tests {
     fn a_path_belongs_to_the_innermost_mount() {
         let mount = |path: &str, device| Mount { path: path.as_bytes().into(), device };
         let mounts = vec![mount("/", 1), mount("/srv", 2), mount("/srv/www", 3)];
-        let places = Places::new(mounts, Some(root(2)));
+        let file_systems = FileSystems::new(mounts, Some(root(2)));
         let table =
             [("/etc", 1), ("/srv", 2), ("/srv/x", 2), ("/srv/www2", 2), ("/srv/www/a", 3), ("/srvx", 1)];
         for (path, device) in table {
-            assert_eq!(places.device_of(root(2), path.as_bytes()), device, "{path}");
+            assert_eq!(file_systems.device_of(root(2), path.as_bytes()), device, "{path}");
             let elsewhere = FileId { mount: 7, ..root(2) };
-            assert_eq!(places.device_of(elsewhere, path.as_bytes()), device, "{path} in another namespace");
-            assert_eq!(places.device_of(root(9), path.as_bytes()), 1, "{path} in another root");
+            assert_eq!(
+                file_systems.device_of(elsewhere, path.as_bytes()),
+                device,
+                "{path} in another namespace"
+            );
+            assert_eq!(file_systems.device_of(root(9), path.as_bytes()), 1, "{path} in another root");
         }
     }
 
     #[test]
     fn the_number_of_shares_is_bounded() {
-        let mut places = Places::new(Vec::new(), None);
+        let mut file_systems = FileSystems::new(Vec::new(), None);
         let mut added = 0;
         let mut share = |device| {
-            let share = places.share_of(device, || {
+            let share = file_systems.share_of(device, || {
                 added += 1;
                 SiteId(added)
             });

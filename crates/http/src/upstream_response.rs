@@ -1,4 +1,4 @@
-//! Parses response heads of upstream servers: from the bytes that an upstream sent to an [`Answer`] (RFC 9112
+//! Parses response heads of upstream servers: from the bytes that an upstream sent to an [`ResponseHead`] (RFC 9112
 //! sections 4 to 6 and 9.3, or RFC 3875 section 6 for CGI).
 //!
 //! Called by the engine. It decides how the body is framed and which fields are passed on. It must not decide
@@ -8,11 +8,10 @@
 //!
 //! Each call reads the head from its start, and reads at most `head_bytes_max` bytes.
 
-use std::fmt;
-
 use memchr::{memchr, memchr_iter};
 
 use crate::hop::{Field, Named, elements, is_hop_by_hop};
+use crate::refusal::refusals;
 use crate::request::fields::parse_length;
 use crate::request::{FIELDS_MAX, Version};
 use crate::response::Status;
@@ -20,7 +19,7 @@ use crate::target::{EncodedSlash, decode_path};
 
 /// The form of a response head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Speech {
+pub enum HeadSyntax {
     /// HTTP/1.x: a status line, then fields.
     Http,
     /// CGI (RFC 3875 section 6): fields only. `Status` has the status. Lines can end in LF alone.
@@ -29,7 +28,7 @@ pub enum Speech {
 
 /// The properties of a request that decide how its answer is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AnswerTo {
+pub struct ResponseTo {
     /// Whether the method is HEAD, so that the answer has no body.
     pub is_head: bool,
     /// Whether the request, as sent to the upstream, has `Upgrade`, so that 101 is a valid answer.
@@ -38,7 +37,7 @@ pub struct AnswerTo {
 
 /// How the body after a head is framed (RFC 9112 section 6.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AnswerBody {
+pub enum ResponseBody {
     /// There is no body.
     None,
     /// This many bytes follow; can be 0.
@@ -63,13 +62,13 @@ pub enum HandBack {
 
 /// The head of a final answer, or of a 101.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Answer {
+pub struct ResponseHead {
     /// Length of the head in bytes, including the final empty line.
     pub head_len: usize,
     /// The status, from 100 to 599.
     pub status: Status,
     /// The framing of the body.
-    pub body: AnswerBody,
+    pub body: ResponseBody,
     /// The `Content-Length`, also if there is no body because of HEAD or 304. None for 204 and 101, which must
     /// not have one (RFC 9110 section 8.6).
     pub length_bytes: Option<u64>,
@@ -87,9 +86,9 @@ pub struct Answer {
     pub fields: Vec<u8>,
 }
 
-/// The result of [`parse_answer`].
+/// The result of [`parse_response`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum AnswerHead {
+pub enum ParsedHead {
     /// No error so far, but the final empty line has not come yet.
     Partial,
     /// An interim answer (1xx except 101), which is to be skipped. Another head follows.
@@ -98,133 +97,71 @@ pub enum AnswerHead {
         head_len: usize,
     },
     /// A complete head.
-    Complete(Box<Answer>),
+    Complete(Box<ResponseHead>),
 }
 
-/// Why an answer was refused. The client gets 502, and the connection to the upstream must be closed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BadAnswer {
-    /// The first line does not begin with `HTTP/1.` and a digit.
-    Version,
-    /// The status line has another form than RFC 9112 section 4.
-    StatusLine,
-    /// The status is not three digits, or not from 100 to 599.
-    Status,
-    /// CGI: there is more than one `Status`.
-    StatusTwice,
-    /// CGI: the head begins with a status line, as that of a script with a name of the form `nph-*`.
-    StatusLineInCgi,
-    /// CGI: an interim status, which RFC 3875 does not have.
-    InterimInCgi,
-    /// CGI: there is no field (RFC 3875 section 6.2 demands at least one).
-    NoField,
-    /// A line that does not end in CRLF; for CGI, a CR that is not followed by LF.
-    LineEnd,
-    /// The name of a field is malformed or folded, or there is a space before the colon.
-    FieldName,
-    /// The value of a field has a control byte.
-    FieldValue,
-    /// More than `head_bytes_max` bytes.
-    HeadTooLarge,
-    /// More than [`FIELDS_MAX`] fields.
-    TooManyFields,
-    /// There is more than one `Content-Length`.
-    LengthTwice,
-    /// The `Content-Length` is not a number.
-    Length,
-    /// There is both `Content-Length` and `Transfer-Encoding`.
-    LengthAndCoding,
-    /// The transfer coding is not a single `chunked`.
-    TransferCoding,
-    /// There is a `Transfer-Encoding` in HTTP/1.0 or in CGI.
-    UnexpectedCoding,
-    /// A 101 that the request did not ask for.
-    UnaskedUpgrade,
-    /// A 101 without `Upgrade` (RFC 9110 section 7.8 demands it).
-    NoUpgrade,
-    /// `X-Accel-Redirect` is no valid path, or `X-Sendfile` no absolute file name.
-    HandBack,
-    /// `X-Accel-Redirect` and `X-Sendfile` occur more than once.
-    HandBackTwice,
-}
-
-impl BadAnswer {
-    /// The status for the client: 502.
-    pub fn status(&self) -> Status {
-        Status::BAD_GATEWAY
-    }
-
-    /// A short text for the log: a sentence without its full stop.
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::Version => "The answer is not HTTP/1.x",
-            Self::StatusLine => "The status line of the answer is malformed",
-            Self::Status => "The status of the answer is not a number from 100 to 599",
-            Self::StatusTwice => "The answer has more than one Status",
-            Self::StatusLineInCgi => "The answer of the CGI program begins with a status line",
-            Self::InterimInCgi => "The answer of the CGI program has an interim status",
-            Self::NoField => "The answer of the CGI program has no field",
-            Self::LineEnd => "A line of the answer's head does not end in CRLF",
-            Self::FieldName => "A field of the answer has a malformed or folded name",
-            Self::FieldValue => "A field of the answer has a control byte in its value",
-            Self::HeadTooLarge => "The head of the answer is too large",
-            Self::TooManyFields => "The answer has too many fields",
-            Self::LengthTwice => "The answer has more than one Content-Length",
-            Self::Length => "The Content-Length of the answer is malformed",
-            Self::LengthAndCoding => "The answer has both Content-Length and Transfer-Encoding",
-            Self::TransferCoding => "The transfer coding of the answer is not a single chunked",
-            Self::UnexpectedCoding => "The answer has a Transfer-Encoding but is not HTTP/1.1",
-            Self::UnaskedUpgrade => "The answer switches protocols but the request did not ask for that",
-            Self::NoUpgrade => "The answer switches protocols but has no Upgrade",
-            Self::HandBack => "The X-Accel-Redirect or X-Sendfile of the answer is malformed",
-            Self::HandBackTwice => "The answer has more than one X-Accel-Redirect or X-Sendfile",
-        }
+refusals! {
+    /// Why an answer was refused. The client gets 502, and the connection to the upstream must be closed.
+    BadResponse {
+        Version BAD_GATEWAY "The answer is not HTTP/1.x";
+        StatusLine BAD_GATEWAY "The status line of the answer is malformed";
+        Status BAD_GATEWAY "The status of the answer is not a number from 100 to 599";
+        StatusTwice BAD_GATEWAY "The answer has more than one Status";
+        StatusLineInCgi BAD_GATEWAY "The answer of the CGI program begins with a status line";
+        InterimInCgi BAD_GATEWAY "The answer of the CGI program has an interim status";
+        NoField BAD_GATEWAY "The answer of the CGI program has no field";
+        LineEnd BAD_GATEWAY "A line of the answer's head does not end in CRLF";
+        FieldName BAD_GATEWAY "A field of the answer has a malformed or folded name";
+        FieldValue BAD_GATEWAY "A field of the answer has a control byte in its value";
+        HeadTooLarge BAD_GATEWAY "The head of the answer is too large";
+        TooManyFields BAD_GATEWAY "The answer has too many fields";
+        LengthTwice BAD_GATEWAY "The answer has more than one Content-Length";
+        Length BAD_GATEWAY "The Content-Length of the answer is malformed";
+        LengthAndCoding BAD_GATEWAY "The answer has both Content-Length and Transfer-Encoding";
+        TransferCoding BAD_GATEWAY "The transfer coding of the answer is not a single chunked";
+        UnexpectedCoding BAD_GATEWAY "The answer has a Transfer-Encoding but is not HTTP/1.1";
+        UnaskedUpgrade BAD_GATEWAY "The answer switches protocols but the request did not ask for that";
+        NoUpgrade BAD_GATEWAY "The answer switches protocols but has no Upgrade";
+        HandBack BAD_GATEWAY "The X-Accel-Redirect or X-Sendfile of the answer is malformed";
+        HandBackTwice BAD_GATEWAY "The answer has more than one X-Accel-Redirect or X-Sendfile";
     }
 }
-
-impl fmt::Display for BadAnswer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.reason())
-    }
-}
-
-impl std::error::Error for BadAnswer {}
 
 /// Parses the head at the front of `bytes`. The bytes after the head do not matter. The request must not be
 /// CONNECT, whose answers are framed by other rules.
 ///
 /// # Errors
-/// [`BadAnswer`], also for an incomplete head that can no longer become valid.
-pub fn parse_answer(
+/// [`BadResponse`], also for an incomplete head that can no longer become valid.
+pub fn parse_response(
     bytes: &[u8],
-    speech: Speech,
-    asked: AnswerTo,
+    syntax: HeadSyntax,
+    asked: ResponseTo,
     head_bytes_max: usize,
-) -> Result<AnswerHead, BadAnswer> {
+) -> Result<ParsedHead, BadResponse> {
     let window = &bytes[..bytes.len().min(head_bytes_max)];
     let partial = || match window.len() >= head_bytes_max {
-        true => Err(BadAnswer::HeadTooLarge),
-        false => Ok(AnswerHead::Partial),
+        true => Err(BadResponse::HeadTooLarge),
+        false => Ok(ParsedHead::Partial),
     };
-    let Some((line_len, line)) = start(window, speech)? else {
+    let Some((line_len, line)) = start(window, syntax)? else {
         return partial();
     };
     let mut table = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let (fields_len, headers) = match httparse::parse_headers(&window[line_len..], &mut table) {
         Ok(httparse::Status::Complete(found)) => found,
         Ok(httparse::Status::Partial) => {
-            check_line_ends(window, speech)?;
+            check_line_ends(window, syntax)?;
             return partial();
         }
         Err(error) => return Err(bad_fields(error)),
     };
     let head_len = line_len + fields_len;
-    check_line_ends(&window[..head_len], speech)?;
+    check_line_ends(&window[..head_len], syntax)?;
     let fields: Vec<Field<'_>> =
         headers.iter().map(|header| (header.name.as_bytes(), header.value)).collect();
     let mut seen = Seen::default();
     for &(name, value) in &fields {
-        seen.take(name, value, speech)?;
+        seen.take(name, value, syntax)?;
     }
     seen.into_head(line, asked, head_len, &fields)
 }
@@ -233,72 +170,72 @@ pub fn parse_answer(
 type StatusLine = Option<(Version, Status)>;
 
 /// Parses the bytes before the fields. Returns their length, or None if they are incomplete.
-fn start(window: &[u8], speech: Speech) -> Result<Option<(usize, StatusLine)>, BadAnswer> {
+fn start(window: &[u8], syntax: HeadSyntax) -> Result<Option<(usize, StatusLine)>, BadResponse> {
     const NAME: &[u8] = b"HTTP/1.";
-    if speech == Speech::Cgi {
+    if syntax == HeadSyntax::Cgi {
         // `/` is in no field name, so no valid head begins like this.
         return if window.starts_with(b"HTTP/") {
-            Err(BadAnswer::StatusLineInCgi)
+            Err(BadResponse::StatusLineInCgi)
         } else {
             Ok(Some((0, None)))
         };
     }
     let known = window.len().min(NAME.len());
     if window[..known] != NAME[..known] {
-        return Err(BadAnswer::Version);
+        return Err(BadResponse::Version);
     }
     let Some(line_feed) = memchr(b'\n', window) else {
         return Ok(None);
     };
-    let line = window[..line_feed].strip_suffix(b"\r").ok_or(BadAnswer::LineEnd)?;
-    let rest = line.strip_prefix(NAME).ok_or(BadAnswer::Version)?;
+    let line = window[..line_feed].strip_suffix(b"\r").ok_or(BadResponse::LineEnd)?;
+    let rest = line.strip_prefix(NAME).ok_or(BadResponse::Version)?;
     let (version, rest) = match rest {
         [b'0', rest @ ..] => (Version::Http10, rest),
         [b'1'..=b'9', rest @ ..] => (Version::Http11, rest),
-        _ => return Err(BadAnswer::Version),
+        _ => return Err(BadResponse::Version),
     };
-    let rest = rest.strip_prefix(b" ").ok_or(BadAnswer::StatusLine)?;
+    let rest = rest.strip_prefix(b" ").ok_or(BadResponse::StatusLine)?;
     let status = parse_status(rest)?;
     Ok(Some((line_feed + 1, Some((version, status)))))
 }
 
 /// Parses a status and its reason phrase, which can be missing together with the space before it.
-fn parse_status(text: &[u8]) -> Result<Status, BadAnswer> {
+fn parse_status(text: &[u8]) -> Result<Status, BadResponse> {
     let Some((digits, reason)) = text.split_first_chunk::<3>() else {
-        return Err(BadAnswer::Status);
+        return Err(BadResponse::Status);
     };
     if !digits.iter().all(u8::is_ascii_digit) || reason.first().is_some_and(u8::is_ascii_digit) {
-        return Err(BadAnswer::Status);
+        return Err(BadResponse::Status);
     }
     let code = digits.iter().fold(0, |code, digit| code * 10 + u16::from(digit - b'0'));
     if !(100..=599).contains(&code) {
-        return Err(BadAnswer::Status);
+        return Err(BadResponse::Status);
     }
     let is_text = |byte: &u8| *byte == b'\t' || !byte.is_ascii_control();
     match reason {
         [] => Ok(Status(code)),
         [b' ', phrase @ ..] if phrase.iter().all(is_text) => Ok(Status(code)),
-        _ => Err(BadAnswer::StatusLine),
+        _ => Err(BadResponse::StatusLine),
     }
 }
 
 /// Checks that each line ends in CRLF. `httparse` also accepts LF alone; only CGI allows that. It never accepts
 /// a CR elsewhere.
-fn check_line_ends(head: &[u8], speech: Speech) -> Result<(), BadAnswer> {
+fn check_line_ends(head: &[u8], syntax: HeadSyntax) -> Result<(), BadResponse> {
     let is_bare = |at: usize| !head[..at].ends_with(b"\r");
-    match speech == Speech::Http && memchr_iter(b'\n', head).any(is_bare) {
-        true => Err(BadAnswer::LineEnd),
+    match syntax == HeadSyntax::Http && memchr_iter(b'\n', head).any(is_bare) {
+        true => Err(BadResponse::LineEnd),
         false => Ok(()),
     }
 }
 
 /// Translates an error of `httparse`.
-fn bad_fields(error: httparse::Error) -> BadAnswer {
+fn bad_fields(error: httparse::Error) -> BadResponse {
     match error {
-        httparse::Error::TooManyHeaders => BadAnswer::TooManyFields,
-        httparse::Error::HeaderName => BadAnswer::FieldName,
-        httparse::Error::HeaderValue => BadAnswer::FieldValue,
-        _ => BadAnswer::LineEnd,
+        httparse::Error::TooManyHeaders => BadResponse::TooManyFields,
+        httparse::Error::HeaderName => BadResponse::FieldName,
+        httparse::Error::HeaderValue => BadResponse::FieldValue,
+        _ => BadResponse::LineEnd,
     }
 }
 
@@ -320,16 +257,16 @@ struct Seen<'b> {
 }
 
 impl<'b> Seen<'b> {
-    fn take(&mut self, name: &[u8], value: &'b [u8], speech: Speech) -> Result<(), BadAnswer> {
+    fn take(&mut self, name: &[u8], value: &'b [u8], syntax: HeadSyntax) -> Result<(), BadResponse> {
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
         if is(b"content-length") {
             if self.content_length.is_some() {
-                return Err(BadAnswer::LengthTwice);
+                return Err(BadResponse::LengthTwice);
             }
-            self.content_length = Some(parse_length(value).ok_or(BadAnswer::Length)?);
+            self.content_length = Some(parse_length(value).ok_or(BadResponse::Length)?);
         } else if is(b"transfer-encoding") {
             if self.is_chunked || !value.eq_ignore_ascii_case(b"chunked") {
-                return Err(BadAnswer::TransferCoding);
+                return Err(BadResponse::TransferCoding);
             }
             self.is_chunked = true;
         } else if is(b"connection") {
@@ -337,9 +274,9 @@ impl<'b> Seen<'b> {
                 self.connection_close |= option.eq_ignore_ascii_case(b"close");
                 self.connection_keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
             }
-        } else if is(b"status") && speech == Speech::Cgi {
+        } else if is(b"status") && syntax == HeadSyntax::Cgi {
             if self.status.replace(parse_status(value)?).is_some() {
-                return Err(BadAnswer::StatusTwice);
+                return Err(BadResponse::StatusTwice);
             }
         } else if is(b"x-accel-redirect") || is(b"x-sendfile") {
             self.hand_back_twice |= self.hand_back.replace((is(b"x-accel-redirect"), value)).is_some();
@@ -355,28 +292,28 @@ impl<'b> Seen<'b> {
     fn into_head(
         self,
         line: StatusLine,
-        asked: AnswerTo,
+        asked: ResponseTo,
         head_len: usize,
         fields: &[Field<'_>],
-    ) -> Result<AnswerHead, BadAnswer> {
+    ) -> Result<ParsedHead, BadResponse> {
         if self.is_chunked && self.content_length.is_some() {
-            return Err(BadAnswer::LengthAndCoding);
+            return Err(BadResponse::LengthAndCoding);
         }
         if self.is_chunked && line.is_none_or(|(version, _)| version == Version::Http10) {
-            return Err(BadAnswer::UnexpectedCoding);
+            return Err(BadResponse::UnexpectedCoding);
         }
         let status = match line {
             Some((_, status)) => status,
             None => self.cgi_status(fields)?,
         };
         match status.0 {
-            101 if !asked.upgrades => return Err(BadAnswer::UnaskedUpgrade),
-            101 if !self.has_upgrade => return Err(BadAnswer::NoUpgrade),
+            101 if !asked.upgrades => return Err(BadResponse::UnaskedUpgrade),
+            101 if !self.has_upgrade => return Err(BadResponse::NoUpgrade),
             101 | 200.. => {}
-            _ => return Ok(AnswerHead::Interim { head_len }),
+            _ => return Ok(ParsedHead::Interim { head_len }),
         }
         let body = self.body(status, asked);
-        Ok(AnswerHead::Complete(Box::new(Answer {
+        Ok(ParsedHead::Complete(Box::new(ResponseHead {
             head_len,
             status,
             body,
@@ -389,10 +326,10 @@ impl<'b> Seen<'b> {
     }
 
     /// RFC 3875 sections 6.2.1 to 6.2.4 and 6.3.3.
-    fn cgi_status(&self, fields: &[Field<'_>]) -> Result<Status, BadAnswer> {
+    fn cgi_status(&self, fields: &[Field<'_>]) -> Result<Status, BadResponse> {
         match self.status {
-            _ if fields.is_empty() => Err(BadAnswer::NoField),
-            Some(Status(..200)) => Err(BadAnswer::InterimInCgi),
+            _ if fields.is_empty() => Err(BadResponse::NoField),
+            Some(Status(..200)) => Err(BadResponse::InterimInCgi),
             Some(status) => Ok(status),
             None if self.has_location => Ok(Status::FOUND),
             None => Ok(Status::OK),
@@ -400,36 +337,36 @@ impl<'b> Seen<'b> {
     }
 
     /// RFC 9112 section 6.3, in its order.
-    fn body(&self, status: Status, asked: AnswerTo) -> AnswerBody {
+    fn body(&self, status: Status, asked: ResponseTo) -> ResponseBody {
         match status {
-            Status::SWITCHING_PROTOCOLS => AnswerBody::Upgraded,
-            Status::NO_CONTENT | Status::NOT_MODIFIED => AnswerBody::None,
-            _ if asked.is_head => AnswerBody::None,
-            _ if self.is_chunked => AnswerBody::Chunked,
-            _ => self.content_length.map_or(AnswerBody::UntilEnd, AnswerBody::Length),
+            Status::SWITCHING_PROTOCOLS => ResponseBody::Upgraded,
+            Status::NO_CONTENT | Status::NOT_MODIFIED => ResponseBody::None,
+            _ if asked.is_head => ResponseBody::None,
+            _ if self.is_chunked => ResponseBody::Chunked,
+            _ => self.content_length.map_or(ResponseBody::UntilEnd, ResponseBody::Length),
         }
     }
 
     /// RFC 9112 section 9.3, in its order.
-    fn keeps_alive(&self, version: Version, status: Status, body: AnswerBody) -> bool {
+    fn keeps_alive(&self, version: Version, status: Status, body: ResponseBody) -> bool {
         // An upstream that announces a body for 204, against RFC 9110 section 8.6, might send it too.
         let is_doubtful = status == Status::NO_CONTENT
             && (self.is_chunked || self.content_length.is_some_and(|length| length > 0));
-        !matches!(body, AnswerBody::UntilEnd | AnswerBody::Upgraded)
+        !matches!(body, ResponseBody::UntilEnd | ResponseBody::Upgraded)
             && !is_doubtful
             && !self.connection_close
             && (version == Version::Http11 || self.connection_keep_alive)
     }
 
-    fn hand_back(&self, status: Status) -> Result<Option<HandBack>, BadAnswer> {
+    fn hand_back(&self, status: Status) -> Result<Option<HandBack>, BadResponse> {
         let Some((is_path, value)) = self.hand_back.filter(|_| (200..=299).contains(&status.0)) else {
             return Ok(None);
         };
         if self.hand_back_twice {
-            return Err(BadAnswer::HandBackTwice);
+            return Err(BadResponse::HandBackTwice);
         }
         if !value.starts_with(b"/") {
-            return Err(BadAnswer::HandBack);
+            return Err(BadResponse::HandBack);
         }
         if !is_path {
             return Ok(Some(HandBack::File(value.to_vec())));
@@ -437,7 +374,7 @@ impl<'b> Seen<'b> {
         let path = &value[..memchr(b'?', value).unwrap_or(value.len())];
         match decode_path(path, EncodedSlash::Decode) {
             Ok(_) => Ok(Some(HandBack::Path(path.to_vec()))),
-            Err(_) => Err(BadAnswer::HandBack),
+            Err(_) => Err(BadResponse::HandBack),
         }
     }
 }
@@ -447,7 +384,7 @@ fn media_type(value: &[u8]) -> &[u8] {
     value[..memchr(b';', value).unwrap_or(value.len())].trim_ascii()
 }
 
-/// The value of [`Answer::fields`].
+/// The value of [`ResponseHead::fields`].
 fn lines_to_pass_on(fields: &[Field<'_>], status: Status, is_cgi: bool) -> Vec<u8> {
     let named = Named::new(fields);
     let is_upgrade = status == Status::SWITCHING_PROTOCOLS;
@@ -480,5 +417,5 @@ fn is_for_flash(name: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-#[path = "answer_tests.rs"]
+#[path = "upstream_response_tests.rs"]
 mod tests;

@@ -2,11 +2,12 @@
 //! of the modules. Called by the worker's loop.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::ControlFlow;
 
-use super::places::Places;
+use super::file_systems::FileSystems;
 use super::protocol::{Reply, Request};
-use super::warm::{Answer, Ask, Part};
-use super::{Backend, ClientFile, ETIMEDOUT, Standing};
+use super::warm::{Part, WarmRequest, WarmResult};
+use super::{Backend, ClientFile, ETIMEDOUT};
 use crate::jobs::{JobKey, Urgency, Wanted};
 use crate::machine::Task;
 use crate::slab::Key;
@@ -49,7 +50,7 @@ impl LoadedFiles {
         self.until_ms.insert(key, until_ms);
     }
 
-    fn has(&mut self, ask: &Ask, now_ms: u64) -> bool {
+    fn has(&mut self, ask: &WarmRequest, now_ms: u64) -> bool {
         self.forget(now_ms);
         !self.until_ms.is_empty() && self.until_ms.contains_key(&(ask.path.as_slice().into(), ask.part))
     }
@@ -67,10 +68,10 @@ impl LoadedFiles {
 }
 
 impl<F> Backend<F> {
-    /// Whether a question of the endpoint is answered at once with [`Answer::Done`]: without a job and whatever
+    /// Whether a question of the endpoint is answered at once with [`WarmResult::Done`]: without a job and whatever
     /// waits for one. `look` is called only if the answer depends on it. Otherwise pass the question to
-    /// [`Backend::handle_ask`].
-    pub fn answers_at_once(&mut self, ask: &Ask, look: impl FnOnce() -> Residency) -> bool {
+    /// [`Backend::handle_warm_request`].
+    pub fn answers_at_once(&mut self, ask: &WarmRequest, look: impl FnOnce() -> Residency) -> bool {
         // The delay for tests holds every reply back.
         let is_known =
             self.delay_ms == 0 && (self.loaded.has(ask, self.now_ms) || look() == Residency::InMemory);
@@ -87,19 +88,19 @@ impl<F> Backend<F> {
         let client = self.handle_accept(user, true)?;
         let hello = Request::Hello { waiters_max: 0, group: 0, name: b"warm" };
         match self.handle_message(client, hello, Some(root)) {
-            Standing::Continue => Some(client),
-            Standing::End => None,
+            ControlFlow::Continue(()) => Some(client),
+            ControlFlow::Break(()) => None,
         }
     }
 
     /// Handles a question of the endpoint, with a number that no other unanswered question has. Its reply comes
     /// from [`Backend::poll_reply`].
-    pub fn handle_ask(&mut self, client: Key, id: u32, ask: Ask) -> Standing {
+    pub fn handle_warm_request(&mut self, client: Key, id: u32, ask: WarmRequest) -> ControlFlow<()> {
         let Some(root) = self.clients.welcomed(client).map(|welcomed| welcomed.root_id) else {
-            return Standing::End;
+            return ControlFlow::Break(());
         };
         self.counters.names += 1;
-        let device = Places::device_of(&self.places, root, &ask.path);
+        let device = FileSystems::device_of(&self.file_systems, root, &ask.path);
         let share = self.share_of(device);
         let path: Box<[u8]> = ask.path.into();
         let wanted = Wanted {
@@ -115,11 +116,11 @@ impl<F> Backend<F> {
 
 /// The answer that a reply of the backend means. An error of the file system is not the endpoint's: the server
 /// finds it too.
-pub fn answer_of(reply: Reply) -> Answer {
+pub fn answer_of(reply: Reply) -> WarmResult {
     match reply {
-        Reply::Errno { number: ETIMEDOUT, .. } => Answer::Busy { retry_after_ms: 0 },
-        Reply::Errno { number: EXDEV, .. } => Answer::Refused,
-        Reply::Busy { retry_after_ms, .. } => Answer::Busy { retry_after_ms },
-        Reply::Ready { .. } | Reply::Errno { .. } | Reply::Hello(_) => Answer::Done,
+        Reply::Errno { number: ETIMEDOUT, .. } => WarmResult::Busy { retry_after_ms: 0 },
+        Reply::Errno { number: EXDEV, .. } => WarmResult::Refused,
+        Reply::Busy { retry_after_ms, .. } => WarmResult::Busy { retry_after_ms },
+        Reply::Ready { .. } | Reply::Errno { .. } | Reply::Hello(_) => WarmResult::Done,
     }
 }

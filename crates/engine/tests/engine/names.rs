@@ -1,0 +1,110 @@
+//! Names that all workers share: a worker answers from them without a look-up, and never with something older than it
+//! has found itself.
+
+use crate::machine::world::{FRESHNESS_MS, STALE_MS};
+use crate::machine::{World, rules};
+
+/// A worker whose own cache of names holds hardly any, in a world with files `f0` to `f9` that nobody has asked for.
+fn forgetful() -> World {
+    let mut rules = rules();
+    rules.names_bytes_max = 2_000;
+    let mut world = World::with(rules);
+    for number in 0..10 {
+        world.machine.files.add_cold(&format!("f{number}"), &*format!("content {number}"));
+    }
+    world.machine.files.missing_cached = false;
+    world
+}
+
+/// Asks for each file once.
+fn get_all(world: &mut World) {
+    for number in 0..10 {
+        assert_eq!(world.get(&format!("/f{number}")).text(), format!("content {number}"));
+    }
+}
+
+fn jobs(world: &mut World) -> usize {
+    std::mem::take(&mut world.machine.helpers.history).len()
+}
+
+#[test]
+fn a_name_that_the_worker_has_forgotten_is_answered_without_a_look_up() {
+    let mut world = forgetful();
+    get_all(&mut world);
+    assert_eq!(world.get("/none").status, 404);
+    assert_eq!(jobs(&mut world), 11);
+    (0..10).for_each(|number| world.machine.files.forget_name(&format!("f{number}")));
+    let look_ups = world.machine.calls.look_ups;
+    get_all(&mut world);
+    assert_eq!(world.get("/none").status, 404);
+    assert_eq!((jobs(&mut world), world.machine.calls.look_ups), (0, look_ups));
+    assert!(world.engine.counters().names_shared > 0);
+    world.end();
+}
+
+#[test]
+fn a_shared_name_is_checked_like_the_workers_own() {
+    let mut world = forgetful();
+    get_all(&mut world);
+    world.pass(FRESHNESS_MS + 1);
+    jobs(&mut world);
+    // The kernel still knows the names.
+    let look_ups = world.machine.calls.look_ups;
+    get_all(&mut world);
+    assert_eq!((jobs(&mut world), world.machine.calls.look_ups), (0, look_ups + 10));
+    // It has forgotten them: helpers check, and then another worker's request has them fresh.
+    world.pass(FRESHNESS_MS + 1);
+    (0..10).for_each(|number| world.machine.files.forget_name(&format!("f{number}")));
+    get_all(&mut world);
+    assert_eq!(jobs(&mut world), 10);
+    (0..10).for_each(|number| world.machine.files.forget_name(&format!("f{number}")));
+    get_all(&mut world);
+    assert_eq!(jobs(&mut world), 0);
+    // Beyond the stale limit nothing is believed.
+    world.pass(FRESHNESS_MS + STALE_MS + 1);
+    world.machine.files.remove("f3");
+    assert_eq!(world.get("/f3").status, 404);
+    world.end();
+}
+
+#[test]
+fn what_the_worker_has_found_itself_counts_more() {
+    let mut world = forgetful();
+    get_all(&mut world);
+    // The worker checks, finds the file changed, and forgets that again.
+    world.pass(FRESHNESS_MS + 1);
+    world.machine.files.tick();
+    world.machine.files.add("f0", "new");
+    assert_eq!(world.get("/f0").text(), "new");
+    get_all_but_the_first(&mut world);
+    world.machine.files.forget_name("f0");
+    assert_eq!(world.get("/f0").text(), "new");
+    world.end();
+}
+
+fn get_all_but_the_first(world: &mut World) {
+    for number in 1..10 {
+        assert_eq!(world.get(&format!("/f{number}")).text(), format!("content {number}"));
+    }
+}
+
+#[test]
+fn an_index_and_the_siblings_of_a_file_are_shared_too() {
+    let mut world = forgetful();
+    world.machine.files.add_directory("d");
+    world.machine.files.add_cold("d/index.html", "an index");
+    world.machine.files.add_cold("d/index.html.gz", "compressed");
+    let gzip =
+        |world: &mut World| world.ask("GET /d/ HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n").1;
+    for _ in 0..2 {
+        assert_eq!(gzip(&mut world).text(), "compressed");
+        assert_eq!(world.get("/d/").field("Content-Type"), Some("text/html; charset=utf-8"));
+        get_all(&mut world);
+    }
+    jobs(&mut world);
+    let look_ups = world.machine.calls.look_ups;
+    assert_eq!(gzip(&mut world).text(), "compressed");
+    assert_eq!(world.get("/d/").text(), "an index");
+    assert_eq!((jobs(&mut world), world.machine.calls.look_ups), (0, look_ups));
+    world.end();
+}

@@ -1,0 +1,211 @@
+//! The names that all workers share: the keeper writes what helpers have found into their table. Called by
+//! [`keeper`](super).
+
+use std::io;
+
+use flash_engine::NameFacts;
+use flash_keeper::{NameClass, NameSlots};
+use flash_prompt::AsFd;
+use flash_prompt::names::{FileState, NameEntry, NameHash, NamesWriter};
+use flash_worker::names::{self, PARTS};
+
+/// The table and its slots.
+#[derive(Debug)]
+pub(super) struct KnownNames {
+    table: NamesWriter,
+    slots: NameSlots,
+    /// Names that made room for others.
+    pub(super) evictions: u64,
+}
+
+impl KnownNames {
+    /// Takes over the table of an earlier keeper, or an empty one.
+    ///
+    /// Errors: those of [`NamesWriter::open`].
+    pub(super) fn open(file: impl AsFd) -> io::Result<Self> {
+        let table = NamesWriter::open(file)?;
+        let mut slots = NameSlots::new(table.slots_max());
+        for slot in 0..table.slots_used() {
+            slots.resume(table.get(slot).map(|entry| class(&entry)));
+        }
+        Ok(Self { table, slots, evictions: 0 })
+    }
+
+    /// The number of entries.
+    pub(super) fn len(&self) -> u64 {
+        self.slots.len()
+    }
+
+    /// Enters what a helper has found for a name, unless something newer is known. `is_stored` tells whether the content
+    /// of a file in this state is in the store.
+    pub(super) fn learn(
+        &mut self,
+        name: NameHash,
+        facts: &NameFacts,
+        found_ms: u64,
+        is_stored: impl Fn(&FileState) -> bool,
+    ) {
+        if self.table.find(name, 0).is_some_and(|(_, entry)| entry.confirmed_ms > found_ms) {
+            return;
+        }
+        let Some(entries) = names::entries(name, facts, found_ms) else { return self.forget(name) };
+        let there = self.parts(name);
+        for part in 1..PARTS {
+            if !entries.iter().any(|entry| entry.part == part) {
+                there[usize::from(part)].into_iter().for_each(|slot| self.drop_slot(slot));
+            }
+        }
+        // The name itself leads readers to its parts, so it comes last.
+        for entry in entries.iter().rev() {
+            let own = there[usize::from(entry.part)];
+            let Some(slot) = own.or_else(|| self.take(entry, &is_stored)) else { break };
+            self.slots.change(slot, class(entry));
+            self.table.put(slot, entry);
+        }
+        // Without one of its parts, which can have made room for another, a name is not known.
+        if self.parts(name).into_iter().flatten().count() < entries.len() {
+            self.forget(name);
+        }
+    }
+
+    /// Forgets a name.
+    pub(super) fn forget(&mut self, name: NameHash) {
+        for slot in self.parts(name).into_iter().flatten() {
+            self.drop_slot(slot);
+        }
+    }
+
+    fn parts(&self, name: NameHash) -> [Option<u32>; PARTS as usize] {
+        std::array::from_fn(|part| self.table.find(name, part as u8).map(|(slot, _)| slot))
+    }
+
+    fn take(&mut self, entry: &NameEntry, is_stored: impl Fn(&FileState) -> bool) -> Option<u32> {
+        let table = &self.table;
+        let is_kept = |entry: &NameEntry| class(entry) == NameClass::Present && is_stored(&entry.state);
+        let has_stored = |slot| table.get(slot).is_some_and(|entry| is_kept(&entry));
+        let taken = self.slots.take(class(entry), is_kept(entry), has_stored)?;
+        self.evictions += u64::from(taken.evicts);
+        Some(taken.slot)
+    }
+
+    fn drop_slot(&mut self, slot: u32) {
+        self.table.remove(slot);
+        self.slots.free(slot);
+    }
+}
+
+fn class(entry: &NameEntry) -> NameClass {
+    if names::is_absent(entry) { NameClass::Absent } else { NameClass::Present }
+}
+
+#[cfg(test)]
+mod tests {
+    use flash_engine::{FileKind, FileStat, KnownName, SiteId, SiteRules};
+    use flash_http::EncodedSlash;
+    use flash_http::types::TypeTable;
+    use flash_prompt::OwnedFd;
+    use flash_prompt::names::{NamesReader, file_bytes};
+    use flash_waiting::store_file;
+    use flash_worker::names::SharedNames;
+
+    use super::*;
+
+    const SITE: SiteId = SiteId(0);
+
+    fn rules(browse: bool) -> SiteRules {
+        SiteRules {
+            root: "/".into(),
+            hosts: vec![],
+            index: vec!["index.html".into()],
+            browse,
+            precompressed: true,
+            encoded_slash: EncodedSlash::Decode,
+            routes: vec![],
+        }
+    }
+
+    fn table(slots_max: u32) -> (OwnedFd, KnownNames) {
+        let file =
+            store_file::create(c"flash-test", file_bytes(slots_max).expect("a length")).expect("a file");
+        NamesWriter::create(&file, slots_max).expect("created");
+        let known = KnownNames::open(&file).expect("opened");
+        (file, known)
+    }
+
+    fn shared(file: &OwnedFd, browse: bool, root: &str) -> SharedNames {
+        let table = NamesReader::map(store_file::read_only(file).expect("opened")).expect("mapped");
+        let root = std::fs::File::open(root).expect("a root");
+        SharedNames::new(table, [(&rules(browse), Some(root))].into_iter(), &TypeTable::default())
+    }
+
+    fn file(inode: u64, coded: [Option<u64>; 3]) -> NameFacts {
+        let stat = |inode| FileStat {
+            kind: FileKind::Regular,
+            device: 1,
+            inode,
+            size_bytes: 10,
+            modified_ns: 5,
+            changed_ns: -6,
+        };
+        NameFacts::File { plain: stat(inode), coded: coded.map(|inode| inode.map(stat)), index: None }
+    }
+
+    #[test]
+    fn a_worker_finds_what_a_helper_has_found() {
+        let (memory, mut known) = table(100);
+        let shared = shared(&memory, false, "/");
+        let name = shared.hash(SITE, b"/a").expect("a hash");
+        assert_eq!(shared.find(SITE, b"/a"), None);
+        for (facts, entries) in [
+            (file(7, [None; 3]), 1),
+            (file(7, [Some(8), None, Some(9)]), 3),
+            (file(7, [None, Some(8), None]), 2),
+            (NameFacts::Missing, 1),
+            (NameFacts::Redirect, 1),
+        ] {
+            known.learn(name, &facts, 50, |_| false);
+            assert_eq!(shared.find(SITE, b"/a"), Some(KnownName { facts, confirmed_ms: 50 }));
+            assert_eq!(known.len(), entries);
+        }
+        known.learn(name, &NameFacts::Denied, 49, |_| false);
+        assert_eq!(
+            shared.find(SITE, b"/a").map(|name| name.facts),
+            Some(NameFacts::Redirect),
+            "that is newer"
+        );
+        // The next keeper has the same names.
+        drop(known);
+        let mut known = KnownNames::open(&memory).expect("opened");
+        assert_eq!((known.len(), shared.find(SITE, b"/a").is_some()), (1, true));
+        known.forget(name);
+        assert_eq!((known.len(), shared.find(SITE, b"/a")), (0, None));
+    }
+
+    #[test]
+    fn a_site_with_other_rules_or_another_root_does_not_use_a_name() {
+        let (memory, mut known) = table(100);
+        let name = shared(&memory, false, "/").hash(SITE, b"/a").expect("a hash");
+        known.learn(name, &NameFacts::Listing, 50, |_| false);
+        assert!(shared(&memory, false, "/").find(SITE, b"/a").is_some());
+        assert!(shared(&memory, true, "/").find(SITE, b"/a").is_none());
+        assert!(shared(&memory, false, "/proc").find(SITE, b"/a").is_none());
+    }
+
+    #[test]
+    fn a_name_that_has_no_room_with_its_parts_is_not_known() {
+        let (memory, mut known) = table(4);
+        let shared = shared(&memory, false, "/");
+        let hash = |path: &[u8]| shared.hash(SITE, path).expect("a hash");
+        for path in [b"/1", b"/2", b"/3"] {
+            known.learn(hash(path), &file(path[1].into(), [None; 3]), 50, |_| true);
+        }
+        // Its forms are not stored, and all others are.
+        known.learn(hash(b"/4"), &file(4, [Some(5), Some(6), None]), 50, |state| state.inode > 10);
+        assert_eq!((shared.find(SITE, b"/4"), known.len()), (None, 3));
+        known.learn(hash(b"/4"), &file(4, [Some(5), None, None]), 50, |_| true);
+        assert!(shared.find(SITE, b"/4").is_some());
+        let left = [b"/1", b"/2", b"/3"].iter().filter(|path| shared.find(SITE, **path).is_some()).count();
+        assert_eq!(left, 2, "one of them makes room");
+        assert!(known.evictions > 0);
+    }
+}

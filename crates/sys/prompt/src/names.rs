@@ -1,0 +1,224 @@
+//! The names that Flash knows, shared by processes: what a path of a site leads to, so that a request is
+//! answered without asking the kernel. One process, the keeper, writes the table; workers and helpers read it.
+//! [`super::slots`] describes the memory file, and why a reader never sees half an entry.
+//!
+//! No path is stored: a name is found by a keyed hash of 128 bits ([`super::siphash`]) of the site and the
+//! path, which nobody can find a second name for without the key. A precompressed form of a file is a further
+//! entry with the same hash and another part.
+
+use std::io;
+
+use rustix::fd::AsFd;
+use serde::{Deserialize, Serialize};
+
+use super::siphash::siphash;
+use super::slots::{self, Record, Table, Writer};
+
+/// The hash of a name, or of a site.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct NameHash(pub [u64; 2]);
+
+/// The state of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct FileState {
+    /// Device, as in [`Stat`](super::file::Stat).
+    pub device: u64,
+    /// Inode number.
+    pub inode: u64,
+    /// Length in bytes.
+    pub size_bytes: u64,
+    /// Time of the last change of the content, in nanoseconds since 1970.
+    pub modified_ns: i64,
+    /// Time of the last change of content or metadata, in nanoseconds since 1970.
+    pub changed_ns: i64,
+}
+
+/// The facts about a name, or about a precompressed form of its file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NameEntry {
+    /// The hash of the name.
+    pub hash: NameHash,
+    /// 0 for the name itself, and for a form the number of its coding, counted from 1.
+    pub part: u8,
+    /// The kind of its target: a number of its finder, which this module does not interpret.
+    pub kind: u8,
+    /// Which forms the file has, one bit for each coding.
+    pub forms: u8,
+    /// The number of the index file that was found, counted from 1, or 0.
+    pub index: u8,
+    /// The state of the file.
+    pub state: FileState,
+    /// When this was last known to be true, in milliseconds of the monotonic clock. All parts of one finding
+    /// have the same time.
+    pub confirmed_ms: u64,
+}
+
+const WORDS: usize = 9;
+
+#[derive(Debug)]
+struct Name;
+
+impl Record<WORDS> for Name {
+    const WHAT: &'static str = "names table";
+    /// "FlashNam".
+    const MAGIC: u64 = u64::from_le_bytes(*b"FlashNam");
+    const VERSION: u32 = 1;
+    const SHARED_WORDS: u64 = 0;
+
+    /// The words of the hash are keyed already.
+    #[inline]
+    fn hash(_: &[u64; 2], words: &[u64; WORDS]) -> u32 {
+        (words[0] ^ words[8] >> 8 & 0xff) as u32
+    }
+
+    #[inline]
+    fn is_same(one: &[u64; WORDS], other: &[u64; WORDS]) -> bool {
+        one[..2] == other[..2] && one[8] >> 8 & 0xff == other[8] >> 8 & 0xff
+    }
+}
+
+fn to_words(entry: &NameEntry) -> [u64; WORDS] {
+    let NameEntry { hash, part, kind, forms, index, state, confirmed_ms } = *entry;
+    let marks = u64::from(u32::from_le_bytes([kind, part, forms, index]));
+    [
+        hash.0[0],
+        hash.0[1],
+        state.device,
+        state.inode,
+        state.size_bytes,
+        state.modified_ns.cast_unsigned(),
+        state.changed_ns.cast_unsigned(),
+        confirmed_ms,
+        marks,
+    ]
+}
+
+fn from_words(words: &[u64; WORDS]) -> NameEntry {
+    let [first, second, device, inode, size_bytes, modified_ns, changed_ns, confirmed_ms, marks] = *words;
+    let [kind, part, forms, index] = (marks as u32).to_le_bytes();
+    let state = FileState {
+        device,
+        inode,
+        size_bytes,
+        modified_ns: modified_ns.cast_signed(),
+        changed_ns: changed_ns.cast_signed(),
+    };
+    NameEntry { hash: NameHash([first, second]), part, kind, forms, index, state, confirmed_ms }
+}
+
+/// The words of a name that is looked for.
+fn key(hash: NameHash, part: u8) -> [u64; WORDS] {
+    let [first, second] = hash.0;
+    [first, second, 0, 0, 0, 0, 0, 0, u64::from(part) << 8]
+}
+
+/// The length of the memory file of a table for `slots_max` entries; None for 0 and for more than
+/// [`SLOTS_MAX`](super::table::SLOTS_MAX).
+#[must_use]
+pub fn file_bytes(slots_max: u32) -> Option<u64> {
+    slots::file_bytes::<Name, WORDS>(slots_max)
+}
+
+/// Bytes of an entry in the table, with its share of the heads.
+pub const ENTRY_BYTES: u64 = 8 + 8 * WORDS as u64 + 8;
+
+/// The view of a process that looks names up. Several threads can use it.
+#[derive(Debug)]
+pub struct NamesReader {
+    table: Table<Name, WORDS>,
+}
+
+impl NamesReader {
+    /// Maps the table in `fd`, read-only.
+    ///
+    /// Errors: `InvalidData` with the reason if this version does not know the table; `InvalidInput` for a
+    /// file without F_SEAL_SHRINK; any of fstat(2) and mmap(2).
+    pub fn map(fd: impl AsFd) -> io::Result<Self> {
+        Ok(Self { table: slots::map_to_read(fd)? })
+    }
+
+    /// The hash of a site, given everything that decides what its names lead to.
+    #[must_use]
+    pub fn site(&self, identity: &[u8]) -> NameHash {
+        NameHash(siphash(self.table.hash_key(), &[b"site", identity]))
+    }
+
+    /// The hash of a path of a site.
+    #[inline]
+    #[must_use]
+    pub fn name(&self, site: NameHash, path: &[u8]) -> NameHash {
+        let [first, second] = site.0.map(u64::to_le_bytes);
+        NameHash(siphash(self.table.hash_key(), &[&first, &second, path]))
+    }
+
+    /// The facts about a name or one of its parts.
+    #[inline]
+    #[must_use]
+    pub fn find(&self, hash: NameHash, part: u8) -> Option<NameEntry> {
+        self.table.find(&key(hash, part)).map(|(_, words)| from_words(&words))
+    }
+}
+
+/// The keeper's view of the table. There must be only one writer at a time.
+#[derive(Debug)]
+pub struct NamesWriter {
+    writer: Writer<Name, WORDS>,
+}
+
+impl NamesWriter {
+    /// Makes a table for `slots_max` entries. Errors: as for
+    /// [`TableWriter::create`](super::table::TableWriter::create).
+    pub fn create(fd: impl AsFd, slots_max: u32) -> io::Result<Self> {
+        Ok(Self { writer: Writer::create(fd, slots_max)? })
+    }
+
+    /// Takes over the table of another writer, wherever that writer stopped.
+    ///
+    /// Errors: as for [`NamesReader::map`].
+    pub fn open(fd: impl AsFd) -> io::Result<Self> {
+        Ok(Self { writer: Writer::open(fd)? })
+    }
+
+    /// The number of slots.
+    #[must_use]
+    pub fn slots_max(&self) -> u32 {
+        self.writer.slots_max()
+    }
+
+    /// No slot from this number on was ever used.
+    #[must_use]
+    pub fn slots_used(&self) -> u32 {
+        self.writer.slots_used()
+    }
+
+    /// The entry in a slot; None if it is empty.
+    #[must_use]
+    pub fn get(&self, slot: u32) -> Option<NameEntry> {
+        self.writer.get(slot).map(|words| from_words(&words))
+    }
+
+    /// The slot and the entry of a name or one of its parts.
+    #[must_use]
+    pub fn find(&self, hash: NameHash, part: u8) -> Option<(u32, NameEntry)> {
+        self.writer.table().find(&key(hash, part)).map(|(slot, words)| (slot, from_words(&words)))
+    }
+
+    /// Makes readers find this entry from now on, instead of the slot's old one. No other slot may have its
+    /// name and part.
+    ///
+    /// # Panics
+    ///
+    /// If the table does not have the slot.
+    pub fn put(&mut self, slot: u32, entry: &NameEntry) {
+        self.writer.put(slot, &to_words(entry));
+    }
+
+    /// Empties a slot.
+    pub fn remove(&mut self, slot: u32) {
+        self.writer.remove(slot);
+    }
+}
+
+#[cfg(test)]
+#[path = "names_tests.rs"]
+mod tests;

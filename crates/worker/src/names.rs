@@ -1,0 +1,136 @@
+//! The names that all workers share, as one process looks them up: its sites in the table, and the engine's facts as
+//! entries of it. Workers, helpers and the keeper use this.
+
+use flash_engine::{FileKind, FileStat, KnownName, NameFacts, SiteId, SiteRules};
+use flash_http::types::TypeTable;
+use flash_prompt::AsFd;
+use flash_prompt::file;
+use flash_prompt::names::{FileState, NameEntry, NameHash, NamesReader};
+
+/// The parts of a name: itself, and the forms of its file.
+pub const PARTS: u8 = 4;
+
+const FILE: u8 = 1;
+const SCRIPT: u8 = 2;
+const REDIRECT: u8 = 3;
+const LISTING: u8 = 4;
+const MISSING: u8 = 5;
+const DENIED: u8 = 6;
+
+/// The table, and the sites of a process in it.
+#[derive(Debug)]
+pub struct SharedNames {
+    table: NamesReader,
+    /// None for a site whose root is missing.
+    sites: Vec<Option<NameHash>>,
+}
+
+impl SharedNames {
+    /// The names of sites with these rules and roots.
+    ///
+    /// A site is known by its root and the rules by which its names are looked up. So its names outlive a reload that
+    /// changes neither, and another site does not use them.
+    pub fn new<'s>(
+        table: NamesReader,
+        sites: impl Iterator<Item = (&'s SiteRules, Option<impl AsFd>)>,
+        types: &TypeTable,
+    ) -> Self {
+        let site = |(rules, root): (&SiteRules, Option<_>)| {
+            // This does not wait, whatever the file system.
+            let root = file::identity(root?).ok()?;
+            let mut identity = [root.device, root.inode].map(u64::to_le_bytes).concat();
+            identity.extend_from_slice(&rules.identity(types));
+            Some(table.site(&identity))
+        };
+        let sites = sites.map(site).collect();
+        Self { table, sites }
+    }
+
+    /// The hash of a decoded path; None for a site that shares no names.
+    #[must_use]
+    pub fn hash(&self, site: SiteId, path: &[u8]) -> Option<NameHash> {
+        let site = (*self.sites.get(usize::from(site.0))?)?;
+        Some(self.table.name(site, path))
+    }
+
+    /// The facts about a decoded path.
+    #[must_use]
+    pub fn find(&self, site: SiteId, path: &[u8]) -> Option<KnownName> {
+        let hash = self.hash(site, path)?;
+        let plain = self.table.find(hash, 0)?;
+        let facts = match plain.kind {
+            FILE => {
+                let mut coded = [None; 3];
+                for (sibling, part) in coded.iter_mut().zip(1..PARTS) {
+                    if plain.forms & form_bit(part) != 0 {
+                        let found = self.table.find(hash, part)?;
+                        // The parts of one finding belong together.
+                        *sibling = (found.confirmed_ms == plain.confirmed_ms).then(|| stat(&found.state));
+                        (*sibling)?;
+                    }
+                }
+                NameFacts::File { plain: stat(&plain.state), coded, index: plain.index.checked_sub(1) }
+            }
+            SCRIPT => NameFacts::Script,
+            REDIRECT => NameFacts::Redirect,
+            LISTING => NameFacts::Listing,
+            MISSING => NameFacts::Missing,
+            DENIED => NameFacts::Denied,
+            _ => return None,
+        };
+        Some(KnownName { facts, confirmed_ms: plain.confirmed_ms })
+    }
+}
+
+/// The entries of the table for what was found for a name, itself first. None if the table cannot represent it.
+#[must_use]
+pub fn entries(hash: NameHash, facts: &NameFacts, confirmed_ms: u64) -> Option<Vec<NameEntry>> {
+    let entry = |part, kind, state| NameEntry { hash, part, kind, forms: 0, index: 0, state, confirmed_ms };
+    let of_kind = |kind| Some(vec![entry(0, kind, FileState::default())]);
+    match facts {
+        NameFacts::File { plain, coded, index } => {
+            let mut entries = vec![entry(0, FILE, state(plain)?)];
+            entries[0].index = index.map_or(Some(0), |place| place.checked_add(1))?;
+            for (part, sibling) in (1..PARTS).zip(coded) {
+                if let Some(sibling) = sibling {
+                    entries[0].forms |= form_bit(part);
+                    entries.push(entry(part, FILE, state(sibling)?));
+                }
+            }
+            Some(entries)
+        }
+        NameFacts::Script => of_kind(SCRIPT),
+        NameFacts::Redirect => of_kind(REDIRECT),
+        NameFacts::Listing => of_kind(LISTING),
+        NameFacts::Missing => of_kind(MISSING),
+        NameFacts::Denied => of_kind(DENIED),
+    }
+}
+
+/// Whether an entry says that there is nothing.
+#[must_use]
+pub fn is_absent(entry: &NameEntry) -> bool {
+    entry.kind == MISSING
+}
+
+fn form_bit(part: u8) -> u8 {
+    1 << part
+}
+
+fn state(stat: &FileStat) -> Option<FileState> {
+    let FileStat { device, inode, size_bytes, modified_ns, changed_ns, kind: _ } = *stat;
+    let (modified_ns, changed_ns) = (modified_ns.try_into().ok()?, changed_ns.try_into().ok()?);
+    Some(FileState { device, inode, size_bytes, modified_ns, changed_ns })
+}
+
+fn stat(state: &FileState) -> FileStat {
+    let FileState { device, inode, size_bytes, modified_ns, changed_ns } = *state;
+    FileStat {
+        kind: FileKind::Regular,
+        device,
+        inode,
+        size_bytes,
+        modified_ns: modified_ns.into(),
+        changed_ns: changed_ns.into(),
+    }
+}
