@@ -17,6 +17,7 @@ mod harness;
 mod held_bodies;
 mod helpers;
 mod hits;
+mod http2;
 mod http_methods;
 mod hung_disks;
 mod ipv6;

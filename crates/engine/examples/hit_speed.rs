@@ -243,6 +243,7 @@ fn rules(log_format: LogFormat, has_route: bool) -> Rules {
         least_rate_bytes_per_s: 1024,
         bodies: BodyRules::default(),
         spool_idle_ms: 5_000,
+        http2: true,
         policy: Policy::Fair,
         egress: None,
         log_format,

@@ -65,6 +65,8 @@ pub struct Counters {
     pub schedule: ScheduleCounters,
     /// Connections to upstreams.
     pub links: LinkCounters,
+    /// Connections of HTTP/2.
+    pub http2: Http2Counters,
     /// Encrypted connections.
     pub tls: TlsCounters,
     /// Panics that were caught.
@@ -101,6 +103,17 @@ pub struct Counters {
     pub jobs_running: usize,
     /// Jobs that were given up and whose helpers have not ended yet.
     pub jobs_given_up: usize,
+}
+
+/// Connections of HTTP/2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Http2Counters {
+    /// Connections that have begun with its preface, or agreed on it.
+    pub connections: u64,
+    /// Connections that were ended because the client violated the protocol.
+    pub failed: u64,
+    /// Connections that were ended because the client sent too many frames that ask for nothing.
+    pub calmed: u64,
 }
 
 /// Encrypted connections.

@@ -57,6 +57,8 @@ pub const LOG_LINE_BYTES_MAX: usize = 4 * LOG_FIELD_BYTES_MAX + 1024;
 
 /// Maximum number of requests of one connection answered in one turn of the event loop.
 pub const REQUESTS_PER_TURN_MAX: u32 = 16;
+/// The same for HTTP/2, whose requests come together and whose answers leave together.
+pub const H2_REQUESTS_PER_TURN_MAX: u32 = 128;
 /// Maximum number of bytes that one connection sends in one turn of the event loop.
 pub const SEND_BYTES_PER_TURN_MAX: usize = 128 * 1024;
 /// Maximum number of connections continued in one turn: those that used up their last turn, and those whose
@@ -234,6 +236,38 @@ pub const EGRESS_AGED_MS: u64 = 1_000;
 /// One of this many grants goes to the connection that has waited longest, if that is long enough.
 pub const EGRESS_AGED_ONE_IN: u32 = 8;
 
+/// Maximum number of streams of a connection of HTTP/2 that are open at once; a further one is refused.
+pub const H2_STREAMS_MAX: usize = 128;
+/// How many bytes of a request body a client of HTTP/2 may send before the server has taken any of them.
+pub const H2_STREAM_WINDOW_BYTES: u32 = 64 * 1024;
+/// The same for all streams of a connection together, until the bytes have arrived.
+pub const H2_CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+/// After this many framed bytes, they are sent before any more are framed. The last frame can exceed it.
+pub const H2_OUT_BYTES: usize = 64 * 1024;
+/// Maximum number of CONTINUATION frames of a header block. A block has at most [`HEAD_BYTES_MAX`].
+pub const H2_CONTINUATIONS_MAX: usize = 32;
+/// Maximum number of parameters in one SETTINGS frame.
+pub const H2_SETTINGS_PARAMETERS_MAX: usize = 64;
+/// How long a client may take to acknowledge the settings.
+pub const H2_SETTINGS_ACK_MS: u64 = 10_000;
+/// How long a client may take to notice the first GOAWAY of a drain.
+pub const H2_DRAIN_MS: u64 = 1_000;
+/// Streams whose end is remembered, because frames of their clients can still be on the way.
+pub const H2_CLOSED_STREAMS_MAX: usize = 2 * H2_STREAMS_MAX;
+/// Priorities that are remembered for streams that have not begun.
+pub const H2_EARLY_PRIORITIES_MAX: usize = 16;
+/// How many frames that ask for nothing a client may send at once: PING, SETTINGS, WINDOW_UPDATE, empty DATA, priorities, and
+/// frames of unknown types.
+pub const H2_FRAMES_MAX: u32 = 4_096;
+/// How many more it may send for each second.
+pub const H2_FRAMES_PER_S: u32 = 256;
+/// How many more it may send for each frame of an answer: updates of two windows, and a PING.
+pub const H2_FRAMES_PER_ANSWER: u32 = 3;
+/// How many streams a client may reset, or lose to an error, at once.
+pub const H2_RESETS_MAX: u32 = 256;
+/// How many more for each second.
+pub const H2_RESETS_PER_S: u32 = 16;
+
 /// How long a closing connection is still read, so that a reset does not destroy its last answer.
 pub const LINGER_MS: u64 = 2_000;
 /// Maximum number of bytes discarded from a closing connection.
@@ -277,6 +311,9 @@ const _: () = {
     // A piece of a request body takes at least one receive, and one client cannot take all memory.
     assert!(2 * RECEIVE_BYTES <= SPOOL_PIECE_BYTES_MAX && SPOOL_EARLY_BYTES <= RECEIVE_BYTES);
     assert!(SPOOL_MEMORY_BYTES_PER_CLIENT_MAX < SPOOL_MEMORY_BYTES_MAX);
+    // One connection cannot take all the room of its client for request bodies.
+    assert!(H2_STREAMS_MAX * H2_STREAM_WINDOW_BYTES as usize <= HEADS_BYTES_PER_CLIENT_MAX);
+    assert!(H2_STREAM_WINDOW_BYTES <= H2_CONNECTION_WINDOW_BYTES / 2);
     // A client always has room for one head.
     assert!(HEAD_BYTES_MAX < HEADS_BYTES_PER_CLIENT_MAX && HEADS_BYTES_PER_CLIENT_MAX < HEADS_BYTES_MAX);
     // Reads and hand-overs divide blocks evenly, so they never cross a block boundary.

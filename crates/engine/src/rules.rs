@@ -271,6 +271,8 @@ pub struct Rules {
     pub policy: Policy,
     /// The uplink, if its rate is known; None for no bound.
     pub egress: Option<EgressRules>,
+    /// Whether clients may speak HTTP/2.
+    pub http2: bool,
     /// The format of access-log lines.
     pub log_format: LogFormat,
 }

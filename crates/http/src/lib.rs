@@ -6,7 +6,7 @@
 //!
 //! Where to start reading: [`request`] is the heart. It decides which request heads are valid and how their
 //! bodies are framed, which is what protects against request smuggling. [`target`] makes paths safe, and
-//! [`response`] writes heads. For upstream servers, [`forward`] writes the request and [`upstream_response`] parses the
+//! [`response`] writes heads. [`h2`] does the same for HTTP/2. For upstream servers, [`forward`] writes the request and [`upstream_response`] parses the
 //! head of the response.
 
 pub mod body;
@@ -15,6 +15,7 @@ pub mod date;
 pub mod error_page;
 pub mod etag;
 pub mod forward;
+pub mod h2;
 mod hop;
 pub mod negotiate;
 pub mod range;

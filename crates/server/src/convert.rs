@@ -58,6 +58,7 @@ pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
             total_ms: settings.body_timeout_ms,
         },
         spool_idle_ms: SPOOL_IDLE_MS,
+        http2: settings.http2,
         policy: match settings.schedule {
             SchedulePolicy::Fair => Policy::Fair,
             SchedulePolicy::Srpt => Policy::Srpt { fixed: Cutoffs::new(&settings.srpt_cutoffs) },

@@ -43,6 +43,7 @@ pub(crate) struct Version {
     pub(crate) is_listing: bool,
     keeps_lines: bool,
     lines: OnceLock<Vec<u8>>,
+    h2_fields: OnceLock<Box<[u8]>>,
     /// When one of its blocks in the page cache was last requested for the store, in milliseconds of the
     /// monotonic clock.
     fill_asked_ms: AtomicU64,
@@ -73,6 +74,7 @@ impl Version {
             is_listing: false,
             keeps_lines: false,
             lines: OnceLock::new(),
+            h2_fields: OnceLock::new(),
             fill_asked_ms: AtomicU64::new(0),
         }
     }
@@ -103,6 +105,7 @@ impl Version {
             is_listing: true,
             keeps_lines: false,
             lines: OnceLock::new(),
+            h2_fields: OnceLock::new(),
             fill_asked_ms: AtomicU64::new(0),
         }
     }
@@ -115,6 +118,11 @@ impl Version {
     /// The lines of its fields in a head of HTTP/1, which `make` returns.
     pub(crate) fn kept_lines(&self, make: impl FnOnce() -> Vec<u8>) -> Cow<'_, [u8]> {
         if self.keeps_lines { self.lines.get_or_init(make).into() } else { make().into() }
+    }
+
+    /// The part of a head of HTTP/2 that only this version has, which `make` returns.
+    pub(crate) fn kept_h2_fields(&self, make: impl FnOnce() -> Box<[u8]>) -> &[u8] {
+        self.h2_fields.get_or_init(make)
     }
 
     /// Whether the store can have its blocks. They are found by the file's state, which must be unambiguous.

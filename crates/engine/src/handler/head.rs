@@ -91,8 +91,18 @@ fn each_file_field(version: &Version, mut field: impl FnMut(&str, &[u8])) {
         field("Cache-Control", b"no-cache");
         return field("Vary", b"Accept");
     }
+    each_own_field(version, &mut field);
+    each_shared_field(version, field);
+}
+
+/// Calls `field` with the fields of a file that hardly another file has with the same value.
+pub(crate) fn each_own_field(version: &Version, mut field: impl FnMut(&str, &[u8])) {
     field("ETag", version.etag.as_bytes());
     field("Last-Modified", &http_date(version.modified_s));
+}
+
+/// Calls `field` with the fields of a file that most files have with the same value.
+pub(crate) fn each_shared_field(version: &Version, mut field: impl FnMut(&str, &[u8])) {
     field("Accept-Ranges", b"bytes");
     field("X-Content-Type-Options", b"nosniff");
     if let Some(coding) = version.coding {
@@ -137,7 +147,7 @@ pub(crate) fn persistence(request: &Request<'_>, is_last: bool) -> Persistence {
     match request.version {
         _ if !request.keep_alive || is_last => Persistence::Closes,
         HttpVersion::Http10 => Persistence::SaidToPersist,
-        HttpVersion::Http11 => Persistence::Persists,
+        HttpVersion::Http11 | HttpVersion::Http2 => Persistence::Persists,
     }
 }
 

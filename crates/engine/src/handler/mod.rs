@@ -26,7 +26,9 @@ pub(crate) use error_page::{
 };
 pub(crate) use files::content;
 pub(crate) use gate::{Admitted, FileRequest, FileRequestBuf, OUTSIDE, admit, admit_named, readmit};
-pub(crate) use head::{About, Extent, HeadForm, persistence, write_head, write_relayed_head};
+pub(crate) use head::{
+    About, Extent, HeadForm, each_own_field, each_shared_field, persistence, write_head, write_relayed_head,
+};
 pub(crate) use response::Response;
 pub(crate) use route::Routed;
 pub(crate) use script::{ScriptFound, find_script, script_of};

@@ -55,6 +55,8 @@ pub(crate) enum Verdict {
     /// The connection has used up its turn.
     Yield,
     Close,
+    /// The client speaks HTTP/2; its input is kept.
+    SpeaksHttp2,
     /// The connection is closed, and unsent data is discarded.
     Reset,
 }

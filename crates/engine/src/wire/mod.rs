@@ -1,10 +1,12 @@
 //! Connections and their protocols. A wire turns bytes into requests and responses into bytes, and knows
-//! exchanges by their keys. HTTP/2 would be another wire. Called by
+//! exchanges by their keys. Called by
 //! [`Engine`](crate::Engine).
 
 mod accept;
 mod conn;
+mod drain;
 mod h1;
+mod h2;
 mod sealed;
 #[cfg(feature = "test-wire")]
 mod streams;
@@ -17,6 +19,7 @@ use flash_http::request::first_line;
 
 use conn::{Conn, Uplink, Verdict};
 use h1::H1;
+use h2::{H2, Workspace};
 use sealed::{finish_closing, judge_closing, late};
 #[cfg(feature = "test-wire")]
 use streams::Streams;
@@ -44,6 +47,7 @@ pub(crate) struct Wires<S> {
     /// Connections whose handshake is to be continued.
     shaking: VecDeque<Key>,
     receive_buffer: Vec<u8>,
+    h2_workspace: Workspace,
     draining: bool,
     /// The next place to check for an idle connection while draining.
     drain_at: Option<usize>,
@@ -63,6 +67,7 @@ impl<S> Connection<S> {
     fn is_idle(&self) -> bool {
         let is_idle = match &self.wire {
             Wire::H1(h1) => h1.is_idle(),
+            Wire::H2(h2) => h2.is_idle(),
             Wire::Handshake => true,
             Wire::Closing => false,
             #[cfg(feature = "test-wire")]
@@ -78,9 +83,10 @@ enum Wire {
     /// None yet: the handshake of an encrypted connection is under way.
     Handshake,
     H1(H1),
+    H2(Box<H2>),
     /// None any more: the connection closes once its ciphertext is sent.
     Closing,
-    /// For tests: several exchanges at once, as HTTP/2 will have.
+    /// For tests: several exchanges at once, in a simpler form than HTTP/2.
     #[cfg(feature = "test-wire")]
     Streams(Box<Streams>),
 }
@@ -112,6 +118,7 @@ impl<S> Wires<S> {
             continued: VecDeque::new(),
             shaking: VecDeque::new(),
             receive_buffer: vec![0; RECEIVE_BYTES],
+            h2_workspace: Workspace::default(),
             draining: false,
             drain_at: None,
             evict_from: [None; 2],
@@ -152,7 +159,7 @@ impl<S> Wires<S> {
                 }
                 self.close(turn, key);
             }
-            Ok(None) => {}
+            Ok(None | Some(Verdict::SpeaksHttp2)) => {}
             Err(_) => self.clean_up_after_panic(turn, key),
         }
         self.wake(turn.links, turn.exchanges);
@@ -197,9 +204,17 @@ impl<S> Wires<S> {
         }
         let buffer = &mut self.receive_buffer[..];
         let Connection { conn, wire } = connection;
-        Some(match (wire, act) {
+        let verdict = match (&mut *wire, act) {
             (Wire::H1(h1), Act::Turn) => h1.turn(conn, turn, buffer),
             (Wire::H1(h1), Act::TimeOut) => h1.time_out(conn, turn, buffer),
+            (Wire::H2(h2), Act::Turn) => {
+                turn.budget = Budget::of_h2();
+                h2.turn(conn, turn, (buffer, &mut self.h2_workspace))
+            }
+            (Wire::H2(h2), Act::TimeOut) => {
+                turn.budget = Budget::of_h2();
+                h2.time_out(conn, turn, (buffer, &mut self.h2_workspace))
+            }
             (Wire::Handshake, _) => late(turn),
             (Wire::Closing, Act::Turn) => finish_closing(conn),
             (Wire::Closing, Act::TimeOut) => judge_closing(conn, turn),
@@ -207,7 +222,16 @@ impl<S> Wires<S> {
             (Wire::Streams(streams), Act::Turn) => streams.turn(conn, turn, buffer),
             #[cfg(feature = "test-wire")]
             (Wire::Streams(streams), Act::TimeOut) => streams.time_out(conn, turn, buffer),
-        })
+        };
+        if verdict != Verdict::SpeaksHttp2 {
+            return Some(verdict);
+        }
+        let mut h2 = Box::new(H2::new(turn.desk.core.clock.ms()));
+        turn.desk.core.counters.http2.connections += 1;
+        turn.budget = Budget::of_h2();
+        let verdict = h2.turn(conn, turn, (&mut self.receive_buffer[..], &mut self.h2_workspace));
+        *wire = Wire::H2(h2);
+        Some(verdict)
     }
 
     /// Drops all exchanges of a connection.
@@ -220,6 +244,7 @@ impl<S> Wires<S> {
         match self.connections.get_mut(key) {
             Some(Connection { conn, wire: Wire::H1(h1) }) if has_panicked => h1.drop_after_panic(conn, turn),
             Some(Connection { conn, wire: Wire::H1(h1) }) => h1.drop_exchange(conn, turn),
+            Some(Connection { conn, wire: Wire::H2(h2) }) => h2.drop_exchanges(conn, turn, has_panicked),
             #[cfg(feature = "test-wire")]
             Some(Connection { conn, wire: Wire::Streams(streams) }) => streams.drop_exchanges(conn, turn),
             Some(Connection { wire: Wire::Handshake | Wire::Closing, .. }) | None => {}
@@ -247,6 +272,10 @@ impl<S> Wires<S> {
         let Some(connection) = turn.exchanges.get(key).map(|exchange| exchange.opener.connection) else {
             return;
         };
+        if let Some(Connection { conn, wire: Wire::H2(h2) }) = self.connections.get_mut(connection) {
+            h2.drop_exchange(conn, turn, key);
+            return self.continue_later(connection);
+        }
         #[cfg(feature = "test-wire")]
         if let Some(Connection { conn, wire: Wire::Streams(streams) }) = self.connections.get_mut(connection)
         {
@@ -352,34 +381,6 @@ impl<S> Wires<S> {
                 self.act(turn, key, Act::TimeOut);
             }
         }
-    }
-
-    /// Begins to drain: closes idle connections at once, and every other connection after its next response,
-    /// even if its first request is still to come.
-    pub(crate) fn drain<M: Machine<Socket = S>>(&mut self, turn: &mut Turn<'_, M>) {
-        self.draining = true;
-        self.drain_at = Some(0);
-        self.drain_idle(turn);
-    }
-
-    /// Checks a bounded number of connections while draining, and closes the idle ones.
-    fn drain_idle<M: Machine<Socket = S>>(&mut self, turn: &mut Turn<'_, M>) {
-        let Some(from) = self.drain_at else { return };
-        let to = self.connections.places().min(from + DEADLINES_PER_TURN_MAX);
-        for place in from..to {
-            let Some(key) = self.connections.key_at(place) else { continue };
-            if let Some(connection) = self.connections.get_mut(key).filter(|connection| connection.is_idle())
-            {
-                // A request may have arrived that no event has reported yet.
-                connection.conn.transport.suspect(Readiness { readable: true, ..Readiness::default() });
-                if matches!(connection.wire, Wire::Handshake) {
-                    self.continue_later(key);
-                } else {
-                    self.act(turn, key, Act::Turn);
-                }
-            }
-        }
-        self.drain_at = (to < self.connections.places()).then_some(to);
     }
 
     /// Whether all clients whose exchanges wait for a job seem to have gone away. A client can close its

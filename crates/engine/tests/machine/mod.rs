@@ -8,6 +8,7 @@
 
 pub(crate) mod client;
 pub(crate) mod files;
+pub(crate) mod h2;
 pub(crate) mod helpers;
 pub(crate) mod records;
 pub(crate) mod response;

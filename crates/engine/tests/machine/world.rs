@@ -63,6 +63,7 @@ pub(crate) fn rules() -> Rules {
         least_rate_bytes_per_s: LEAST_RATE,
         bodies: BodyRules::default(),
         spool_idle_ms: SPOOL_IDLE_MS,
+        http2: true,
         policy: Policy::Fair,
         egress: None,
         log_format: LogFormat::Off,

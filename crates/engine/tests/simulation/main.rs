@@ -13,7 +13,7 @@
 //!   before and every block of it is in the store. A file larger than the bound of a turn has one more turn
 //!   for each such amount.
 //! - **streams**: on a connection with several concurrent requests, an answer that is in memory is sent
-//!   within the turns that its frames take, whatever the others wait for.
+//!   within the turns that its frames take, whatever the others wait for. Half of these connections speak HTTP/2 ([`h2`]).
 //! - **cut**: a connection is closed without an answer only for a reason: the client closed it, a timeout, a
 //!   change of the file, a failed or lost job for this file or path, a clock jump, or a drain.
 //! - **announced**: an encrypted connection is not closed in the middle of a record or without notice, unless its place is
@@ -42,6 +42,7 @@
 mod ask;
 mod client;
 mod disk;
+mod h2;
 #[path = "../machine/mod.rs"]
 #[expect(dead_code, unused_imports, reason = "the other test target uses the rest")]
 mod machine;

@@ -195,6 +195,7 @@ pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
         least_rate_bytes_per_s: rng.pick(&[0, 1, 1024]),
         bodies: BodyRules::default(),
         spool_idle_ms: 0,
+        http2: true,
         policy: Policy::Fair,
         egress: None,
         log_format: rng.pick(&[LogFormat::Off, LogFormat::Json, LogFormat::Combined]),

@@ -513,6 +513,7 @@ impl Run {
             peer.is_left = peer.ended && self.behind;
             let read = peer.read(&self.facts(), self.turn);
             self.require(read.is_ok(), "answers", || format!("client {number}: {}", read.unwrap_err()));
+            self.reply(number, peer);
             let (answers, bytes) = (peer.answers - before, peer.received_bytes - bytes_before);
             self.answers += answers;
             if bytes > 0 {

@@ -11,6 +11,7 @@ use flash_engine::limits::{
 use crate::ask::Ask;
 use crate::client::{FRAME_BYTES_MAX, Peer, STREAMS_MAX};
 use crate::disk::{Lead, Target};
+use crate::h2::H2Peer;
 use crate::machine::client::pair;
 use crate::machine::records::{Seal, ToyRecords};
 use crate::machine::{Client, START_WALL_NS};
@@ -138,8 +139,9 @@ impl Run {
         let evicted = self.engine.counters().evicted;
         let address = from.map_or_else(|| address(number), |ip| SocketAddr::from((ip, 9)));
         let (engine, machine) = (&mut self.engine, &mut self.machine);
+        let speaks_h2 = streams && number.is_multiple_of(2);
         let sealed = self.sealing.chance(self.plan.sealed) && !streams;
-        let taken = if streams {
+        let taken = if streams && !speaks_h2 {
             engine.handle_accept_streams(machine, socket, address)
         } else if sealed {
             engine.handle_accept_sealed(machine, socket, address, Box::<ToyRecords>::default())
@@ -167,6 +169,12 @@ impl Run {
         let client = Client::new(taken?, wire);
         let mut peer = Peer::new(client, hot, self.now_ms());
         peer.streams = streams;
+        if speaks_h2 {
+            let (h2, first) = H2Peer::new(number as u64 / 2);
+            peer.slow |= h2.is_slow();
+            peer.unsent.extend(first);
+            peer.h2 = Some(Box::new(h2));
+        }
         self.peers.push(peer);
         Some(number)
     }
@@ -252,8 +260,25 @@ impl Run {
         if !peer.unsent.is_empty() {
             let gap_ms = if over { 0 } else { peer.gap_ms };
             self.after(gap_ms, Event::Send(number));
-        } else if peer.more == 0 && self.rng.chance(15) {
+        } else if peer.more == 0 && self.rng.chance(15) && peer.h2.is_none() {
             // The client has no more requests, but still reads.
+            peer.client.end();
+            peer.ended = true;
+        }
+    }
+
+    /// A client of HTTP/2 answers frames of the server, behind what it is sending.
+    pub(crate) fn reply(&mut self, number: usize, peer: &mut Peer) {
+        let Some(h2) = &mut peer.h2 else { return };
+        let replies = std::mem::take(&mut h2.codec.replies);
+        if !replies.is_empty() && !peer.ended && !peer.reset && !peer.client.is_closed() {
+            let waits = !peer.unsent.is_empty();
+            peer.unsent.extend(replies);
+            if !waits {
+                self.after(0, Event::Send(number));
+            }
+        }
+        if peer.last_heard && !peer.ended && !peer.reset {
             peer.client.end();
             peer.ended = true;
         }

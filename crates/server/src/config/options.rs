@@ -214,6 +214,8 @@ rows! {
         "These clients, such as your proxies, have no share of connections, routes and the spool; repeat for several";
     accept_wait: u64, at(Group::Network, "TIME"), millis(0, HOUR_MS), Text("1s"), [server.accept_wait_ms],
         "Refuse new connections (503) while the worker has not caught up with them for this long; 0s disables";
+    http2: bool, at(Group::Network, "BOOL"), Kind::Switch, Text("true"), [server.http2],
+        "Also speak HTTP/2 with clients that begin with it";
     workers: u64, at(Group::Resources, "N"), count(1, 256), Depends("one per usable core; 1 with mt"), [server.workers as usize],
         "Number of worker processes";
     helpers_max: u64, at(Group::Resources, "N"), count(1, 256), Text("16"), [server.helpers_max as usize],

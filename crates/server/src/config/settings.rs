@@ -101,6 +101,7 @@ mod tests {
             client_connections_max: 100,
             client_exempt: vec![Clients::Loopback, Clients::Network("10.0.0.0/8".parse().unwrap())],
             accept_wait_ms: 1_000,
+            http2: true,
             log_format: LogFormat::Json,
             log_file: Some("/var/log/flash.log".into()),
             control: ControlSocket::At("/run/flash.sock".into()),

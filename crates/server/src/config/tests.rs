@@ -95,6 +95,7 @@ fn nothing_said_means_the_defaults() {
         spool_folder: Some("/var/tmp".into()),
         spool_bytes_max: 1 << 30,
         connections_max: 16_384,
+        http2: true,
         head_timeout_ms: 10_000,
         idle_timeout_ms: 60_000,
         job_deadline_ms: 30_000,

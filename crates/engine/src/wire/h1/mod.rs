@@ -4,13 +4,15 @@
 
 mod body;
 mod known;
+mod pace;
 mod refuse;
 mod relay;
 mod send;
 
 use flash_http::RequestBuf;
 use flash_http::forward::Inbound;
-use flash_http::request::{Head, HeadLimits, Request, first_line, head_end, parse_head};
+use flash_http::h2::PREFACE;
+use flash_http::request::{BadHead, Head, HeadLimits, Request, first_line, head_end, parse_head};
 
 use crate::caches::HeadHash;
 use crate::exchange::{
@@ -21,8 +23,8 @@ use crate::jobs::Waiter;
 use crate::limits::{FIELDS_MAX, HEAD_BYTES_MAX, TARGET_BYTES_MAX};
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
-use crate::transport::{Readiness, Received};
-use crate::wire::conn::{Conn, Uplink, Verdict};
+use crate::transport::Received;
+use crate::wire::conn::{Conn, Verdict};
 use body::Discarded;
 use known::Shortcut;
 use relay::RelayFrames;
@@ -196,6 +198,10 @@ impl H1 {
                         self.scanned = rest.len();
                         break;
                     }
+                    Err(BadHead::UnsupportedVersion) if self.begins_h2(turn, rest) => {
+                        let flow = Flow::Over(Verdict::SpeaksHttp2);
+                        return Heads::Left(self.keep_rest(conn, turn, rest, flow));
+                    }
                     Err(bad) => {
                         return Heads::Left(self.refuse_head(conn, turn, rest, bad));
                     }
@@ -208,6 +214,12 @@ impl H1 {
             self.note_answered();
         }
         Heads::Took(at)
+    }
+
+    /// Whether the input is the first of its connection and begins as HTTP/2 does (RFC 9113, section 3.3).
+    fn begins_h2<M: Machine>(&self, turn: &Turn<'_, M>, input: &[u8]) -> bool {
+        let there = input.len().min(PREFACE.len());
+        turn.desk.core.rules.http2 && !self.used && input[..there] == PREFACE[..there]
     }
 
     /// Keeps the requests that follow the current one. If there is no room, they are dropped and the
@@ -394,60 +406,6 @@ impl H1 {
                 self.note_answered();
                 self.turn(conn, turn, buffer)
             }
-        }
-    }
-
-    /// Closes a client that has been idle for too long, or that reads its last answer too slowly.
-    fn judge_idle<M: Machine>(&mut self, conn: &mut Conn<M::Socket>, turn: &mut Turn<'_, M>) -> Verdict {
-        let rules = &turn.desk.core.rules;
-        let idle_until_ms = conn.idle_since_ms + rules.timeouts.idle_ms;
-        // Not everything has reached the client, so its rate is checked as during an answer.
-        if rules.least_rate_bytes_per_s > 0 && !conn.transport.is_acknowledged(turn.desk.machine) {
-            let is_first = conn.pace.is_none();
-            let keeps_pace = conn.keeps_pace(&mut turn.desk) || is_first;
-            return if keeps_pace { Verdict::Blocked } else { Verdict::Reset };
-        }
-        if conn.pace.take().is_some() && self.used && turn.desk.core.clock.ms() < idle_until_ms {
-            conn.deadline_ms = idle_until_ms;
-            return Verdict::Blocked;
-        }
-        Verdict::Close
-    }
-
-    /// Closes a client that reads more slowly than the lowest rate.
-    fn judge_pace<M: Machine>(
-        &mut self,
-        conn: &mut Conn<M::Socket>,
-        turn: &mut Turn<'_, M>,
-        buffer: &mut [u8],
-    ) -> Verdict {
-        // The kernel reports room only when there is much of it, but here any room counts.
-        conn.transport.suspect(Readiness { writable: true, ..Default::default() });
-        let before = conn.pace;
-        let verdict = self.turn(conn, turn, buffer);
-        if verdict != Verdict::Blocked || !matches!(self.phase, Phase::Sending(..) | Phase::Relaying(..)) {
-            return verdict;
-        }
-        // Until now the server waited for the client, also if from now on the client waits for the uplink.
-        let waits_for_uplink = matches!(conn.uplink, Uplink::Waiting(_));
-        if waits_for_uplink {
-            conn.pace = before;
-        }
-        if conn.pace.is_some() && !conn.keeps_pace(&mut turn.desk) {
-            return Verdict::Reset;
-        }
-        if waits_for_uplink {
-            conn.await_server();
-        }
-        self.pace_checked(conn, turn);
-        verdict
-    }
-
-    /// Continues after a check of the client's rate.
-    fn pace_checked<M: Machine>(&mut self, conn: &mut Conn<M::Socket>, turn: &Turn<'_, M>) {
-        if let Phase::Relaying(key, frames) = &mut self.phase {
-            frames.pace_due_ms = conn.deadline_ms;
-            conn.deadline_ms = conn.deadline_ms.min(turn.exchanges.due_ms(*key));
         }
     }
 
