@@ -87,6 +87,7 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings, own: &BackendSettings) 
         pread: false,
         mechanism: MechanismKind::Epoll,
         has_threads: true,
+        wakes: false,
         has_local_clients: true,
         priorities: false,
         code_points: false,

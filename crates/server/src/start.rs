@@ -290,6 +290,7 @@ fn more(settings: &Settings) -> More {
         pread: !settings.residency_check,
         mechanism: settings.event_mechanism,
         has_threads: settings.helpers == HelperKind::Threads,
+        wakes: !settings.tls_listen.is_empty(),
         has_local_clients: false,
         priorities: settings.schedule == SchedulePolicy::Srpt,
         code_points: settings.srpt_dscp,

@@ -9,7 +9,7 @@ use flash_engine::RecordLayer;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{ServerConfig, ServerConnection};
+use rustls::{ServerConfig, ServerConnection, SignatureScheme};
 
 use crate::bundle::Bundle;
 use crate::records::TlsRecords;
@@ -38,11 +38,14 @@ impl Acceptor {
         let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(|e| e.to_string())?;
-        let mut config = builder.with_no_client_auth().with_cert_resolver(Arc::new(chosen));
+        let chosen = Arc::new(chosen);
+        let resolver: Arc<dyn ResolvesServerCert> = Arc::<Chosen>::clone(&chosen);
+        let mut config = builder.with_no_client_auth().with_cert_resolver(resolver);
         config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
         // Sessions are in their tickets, so that every worker can resume them.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.ticketer = Arc::new(Ticketer::new(tickets).ok_or("no key for tickets")?);
+        warm_up(&chosen)?;
         Ok(Self(Arc::new(config)))
     }
 
@@ -52,6 +55,29 @@ impl Acceptor {
         let tls = ServerConnection::new(Arc::clone(&self.0)).ok()?;
         Some(Box::new(TlsRecords::new(tls)))
     }
+}
+
+/// Uses everything of the cryptography that a handshake uses. Its first use asks the kernel for more than a worker may, such as
+/// for the state of devices of random bytes.
+fn warm_up(chosen: &Chosen) -> Result<(), String> {
+    aws_lc_rs::rand::fill(&mut [0; 32]).map_err(|_| "no random bytes")?;
+    let all = [
+        SignatureScheme::ECDSA_NISTP256_SHA256,
+        SignatureScheme::ECDSA_NISTP384_SHA384,
+        SignatureScheme::ECDSA_NISTP521_SHA512,
+        SignatureScheme::ED25519,
+        SignatureScheme::RSA_PSS_SHA256,
+    ];
+    let pairs = chosen.exact.values().chain(chosen.wildcards.values()).chain(&chosen.default);
+    for pair in pairs.flat_map(|pairs| pairs.iter()) {
+        if let Some(signer) = pair.key.choose_scheme(&all) {
+            signer.sign(b"").map_err(|e| e.to_string())?;
+        }
+    }
+    for group in default_provider().kx_groups {
+        group.start().map_err(|e| e.to_string())?;
+    }
+    Ok(())
 }
 
 /// The pairs of a site, the preferred one first.

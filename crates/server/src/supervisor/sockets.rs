@@ -60,10 +60,9 @@ impl Sockets {
     /// Errors: the first address or path that cannot be bound; `old` is unchanged then.
     pub(super) fn of(settings: &Settings, old: &Sockets) -> io::Result<Sockets> {
         let count = architecture::sockets(settings);
-        let mut sockets = Sockets::bind(&settings.listen, count, old)?;
-        let mut tls = Sockets::bind(&settings.tls_listen, count, old)?;
-        tls.groups.iter_mut().for_each(|group| group.is_tls = true);
-        sockets.groups.append(&mut tls.groups);
+        let mut groups = old.bind_groups(&settings.listen, false, count)?;
+        groups.extend(old.bind_groups(&settings.tls_listen, true, count)?);
+        let mut sockets = Sockets { groups, local: None, endpoint: Vec::new() };
         sockets.local = old.local.clone();
         sockets.endpoint = old.endpoint.clone();
         Ok(sockets)
@@ -74,12 +73,19 @@ impl Sockets {
     ///
     /// Errors: the first address that cannot be bound; `old` is unchanged then.
     pub(super) fn bind(addresses: &[SocketAddr], sockets: usize, old: &Sockets) -> io::Result<Sockets> {
+        let groups = old.bind_groups(addresses, false, sockets)?;
+        Ok(Sockets { groups, local: None, endpoint: Vec::new() })
+    }
+
+    /// The groups of these addresses, each with the sockets that it has here. Port 0 can be one of each kind.
+    fn bind_groups(&self, addresses: &[SocketAddr], is_tls: bool, sockets: usize) -> io::Result<Vec<Group>> {
         let mut groups = Vec::new();
         for wanted in addresses {
-            let known = old.groups.iter().find(|group| group.wanted == *wanted);
-            groups.push(bind_group(*wanted, sockets, known).map_err(|e| explain(*wanted, &e))?);
+            let known = self.groups.iter().find(|group| group.wanted == *wanted && group.is_tls == is_tls);
+            let group = bind_group(*wanted, sockets, known).map_err(|e| explain(*wanted, &e))?;
+            groups.push(Group { is_tls, ..group });
         }
-        Ok(Sockets { groups, local: None, endpoint: Vec::new() })
+        Ok(groups)
     }
 
     /// Copies of the sockets for TLS of all addresses that the worker in `place` accepts from; see
