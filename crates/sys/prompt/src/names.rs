@@ -1,8 +1,8 @@
 //! The names that Flash knows, shared by processes: what a path of a site leads to, so that a request is
 //! answered without asking the kernel. One process, the keeper, writes the table; workers and helpers read it.
-//! [`super::slots`] describes the memory file, and why a reader never sees half an entry.
+//! `slots` describes the memory file, and why a reader never sees half an entry.
 //!
-//! No path is stored: a name is found by a keyed hash of 128 bits ([`super::siphash`]) of the site and the
+//! No path is stored: a name is found by a keyed hash of 128 bits (`siphash`) of the site and the
 //! path, which nobody can find a second name for without the key. A precompressed form of a file is a further
 //! entry with the same hash and another part.
 
