@@ -446,9 +446,19 @@ fn the_example_config_file_shows_every_default() {
     let lines = text.lines().map(|line| match line.strip_prefix('#') {
         Some(setting)
             if is_key(setting)
-                && !["log_file", "user", "control", "processes", "threads", "spool", "srpt"]
-                    .iter()
-                    .any(|key| setting.starts_with(key)) =>
+                && ![
+                    "log_file",
+                    "user",
+                    "control",
+                    "processes",
+                    "threads",
+                    "spool",
+                    "srpt",
+                    "listen_tls",
+                    "certificate",
+                ]
+                .iter()
+                .any(|key| setting.starts_with(key)) =>
         {
             setting
         }
