@@ -146,7 +146,7 @@ impl H2 {
         } else if is_block_late {
             let reason = "A header block did not arrive in time";
             self.fail(conn, turn, Violation::connection(ErrorCode::NO_ERROR, reason));
-        } else if self.is_idle() && conn.idle_since_ms + idle_ms <= now_ms && self.drain == Drain::No {
+        } else if self.is_idle() && conn.idle_since_ms + idle_ms <= now_ms && self.drain != Drain::Final {
             self.end_in_order();
         }
         None
