@@ -24,7 +24,7 @@ fn certificate(folder: &Folder, name: &str, host: &str, kind: &str, days: i64) {
 }
 
 /// The configuration of most tests: two kinds of keys for the default site, and two sites with their own.
-const CONFIG: &str = "\
+const CONFIG: &str = "head_timeout = \"10m\"\n\
 root = \"www\"
 listen = [\"127.0.0.1:0\"]
 listen_tls = [\"127.0.0.1:0\"]
@@ -65,7 +65,8 @@ fn files() -> Folder {
 
 fn site() -> (Folder, Server) {
     let folder = files();
-    let server = Launch::configured(&folder, CONFIG).start();
+    let control = folder.path("control.sock");
+    let server = Launch::configured(&folder, CONFIG).arg("--control").arg(control).start();
     (folder, server)
 }
 
@@ -178,13 +179,13 @@ fn sessions_are_resumed_after_a_reload_and_by_another_worker() {
         };
         resumes();
         let worker = server.sole("worker");
-        kill("-KILL", worker);
+        kill("KILL", worker);
         wait_until("another worker", || {
             !server.role("worker").is_empty() && server.role("worker") != [worker]
         });
         resumes();
         let before = server.in_force().len();
-        server.signal("-HUP");
+        server.signal("HUP");
         wait_until("the next configuration", || server.in_force().len() > before);
         resumes();
     }
@@ -205,10 +206,12 @@ fn certificates_are_replaced_without_a_lost_connection() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
+    let mut input = old.stdin.take().unwrap();
+    input.write_all(b"GET /who.txt HTTP/1.1\r\nHost: localhost\r\n").unwrap();
     // A broken pair keeps the old one.
     certificate(&folder, "other", "replaced.example", ECDSA, 90);
     fs::copy(folder.path("other.key"), folder.path("one.key")).unwrap();
-    server.signal("-HUP");
+    server.signal("HUP");
     server.wait_for_stderr("the key belongs to another certificate");
     server.wait_for_stderr("the old configuration stays in force");
     let subject = || text(&openssl(tls(&server), "-servername one.example"));
@@ -216,8 +219,7 @@ fn certificates_are_replaced_without_a_lost_connection() {
     // The new pair is noticed without a signal.
     fs::copy(folder.path("other.pem"), folder.path("one.pem")).unwrap();
     wait_until("the new certificate", || subject().contains("CN = replaced.example"));
-    let mut input = old.stdin.take().unwrap();
-    input.write_all(b"GET /who.txt HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    input.write_all(b"Connection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     old.stdout.take().unwrap().read_to_string(&mut answer).unwrap();
     drop(input);

@@ -72,7 +72,8 @@ impl Sockets {
     /// even if there are fewer workers.
     ///
     /// Errors: the first address that cannot be bound; `old` is unchanged then.
-    pub(super) fn bind(addresses: &[SocketAddr], sockets: usize, old: &Sockets) -> io::Result<Sockets> {
+    #[cfg(test)]
+    fn bind(addresses: &[SocketAddr], sockets: usize, old: &Sockets) -> io::Result<Sockets> {
         let groups = old.bind_groups(addresses, false, sockets)?;
         Ok(Sockets { groups, local: None, endpoint: Vec::new() })
     }
