@@ -158,6 +158,15 @@ fn the_protocol_is_agreed_on() {
     let (_folder, server) = site();
     let seen = text(&openssl(tls(&server), "-alpn http/1.1"));
     assert!(seen.contains("ALPN protocol: http/1.1"), "{seen}");
+    let seen = text(&openssl(tls(&server), "-alpn http/1.1,h2"));
+    assert!(seen.contains("ALPN protocol: h2"), "{seen}");
+    for (version, expected) in [("--http2", "2"), ("--http1.1", "1.1")] {
+        let options = [version, "--write-out", "%{http_version}"];
+        assert_eq!(
+            String::from_utf8(curl(&server, "localhost", &options, "/who.txt")).unwrap(),
+            format!("www{expected}")
+        );
+    }
     let refused = text(&openssl(tls(&server), "-alpn something-else"));
     assert!(refused.contains("no application protocol"), "{refused}");
 }

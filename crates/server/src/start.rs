@@ -11,7 +11,7 @@ use flash_prompt::names::NamesReader;
 use flash_prompt::sharers::Sharers;
 use flash_prompt::store_memory::StoreMemory;
 use flash_prompt::table::TableReader;
-use flash_tls::{Acceptor, Bundle, Tickets};
+use flash_tls::{Acceptor, Bundle, Tickets, protocol};
 use flash_waiting::process;
 use flash_waiting::sandbox::calls::{CallList, More};
 use flash_waiting::sandbox::paths::Rights;
@@ -172,7 +172,7 @@ impl Begun {
         let place_of = |place: u64| usize::try_from(place).unwrap_or(usize::MAX);
         rules.worker = place_of(place);
         let sharers = uplink.map(|(place, file)| Sharers::map(file, place_of(place))).transpose()?;
-        let (tls_listeners, tls) = tls.acceptor()?;
+        let (tls_listeners, tls) = tls.acceptor(settings.http2)?;
         let given =
             Given { control, roots, listeners, tls_listeners, tls, log, store, gateway, sharers, helpers };
         let plan = Plan {
@@ -201,7 +201,7 @@ impl Begun {
 
 impl BegunTls {
     /// The listeners, and what makes the record layers of their connections.
-    fn acceptor(self) -> io::Result<(Vec<OwnedFd>, Option<Acceptor>)> {
+    fn acceptor(self, offers_http2: bool) -> io::Result<(Vec<OwnedFd>, Option<Acceptor>)> {
         let (Some(certificates), Some(tickets)) = (self.certificates, self.tickets) else {
             return Ok((self.listeners, None));
         };
@@ -212,7 +212,9 @@ impl BegunTls {
         let tickets = secret(tickets)?;
         let mut tickets = Tickets::from_bytes(&tickets).ok_or_else(|| invalid("no keys of tickets"))?;
         tickets.advance();
-        let acceptor = Acceptor::new(&bundle, tickets).map_err(|e| invalid(&format!("TLS: {e}")))?;
+        let protocols = [protocol::HTTP2, protocol::HTTP1];
+        let offered = if offers_http2 { &protocols[..] } else { &protocols[1..] };
+        let acceptor = Acceptor::new(&bundle, tickets, offered).map_err(|e| invalid(&format!("TLS: {e}")))?;
         // The first connection must not find out that a random number needs another call of the kernel.
         drop(acceptor.layer());
         Ok((self.listeners, Some(acceptor)))

@@ -15,8 +15,13 @@ use crate::bundle::Bundle;
 use crate::records::TlsRecords;
 use crate::tickets::{Ticketer, Tickets};
 
-/// The protocols that are offered (ALPN, RFC 7301), the preferred one first.
-const PROTOCOLS: [&[u8]; 1] = [b"http/1.1"];
+/// The names of protocols for ALPN (RFC 7301).
+pub mod protocol {
+    /// HTTP/2 (RFC 9113, section 3.2).
+    pub const HTTP2: &[u8] = b"h2";
+    /// HTTP/1.1.
+    pub const HTTP1: &[u8] = b"http/1.1";
+}
 
 /// Makes the record layers of new connections.
 #[derive(Clone)]
@@ -29,11 +34,11 @@ impl fmt::Debug for Acceptor {
 }
 
 impl Acceptor {
-    /// Makes an acceptor.
+    /// Makes an acceptor that offers these [protocols](protocol), the preferred one first.
     ///
     /// # Errors
     /// A pair that was not checked, or a failure of the cryptography.
-    pub fn new(bundle: &Bundle, tickets: Tickets) -> Result<Self, String> {
+    pub fn new(bundle: &Bundle, tickets: Tickets, protocols: &[&[u8]]) -> Result<Self, String> {
         let chosen = Chosen::new(bundle)?;
         let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()
@@ -41,7 +46,7 @@ impl Acceptor {
         let chosen = Arc::new(chosen);
         let resolver: Arc<dyn ResolvesServerCert> = Arc::<Chosen>::clone(&chosen);
         let mut config = builder.with_no_client_auth().with_cert_resolver(resolver);
-        config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
+        config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
         // Sessions are in their tickets, so that every worker can resume them.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.ticketer = Arc::new(Ticketer::new(tickets).ok_or("no key for tickets")?);

@@ -15,7 +15,7 @@ mod certificate;
 mod records;
 mod tickets;
 
-pub use acceptor::Acceptor;
+pub use acceptor::{Acceptor, protocol};
 pub use bundle::{Bundle, Pair, SiteCertificates, WrongPair};
 pub use certificate::{Certificate, date};
 pub use tickets::Tickets;
