@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The store by itself: its memory with one worker and with four, a million small files, and the first minute after a
-restart with a saved list and without.
+"""The store by itself: its memory with one worker and with four, a million small files, the first minute after a restart
+with a saved list and without, and requests after the kernel has forgotten all names, on a slow disk.
 
 See bench/README.md.
 """
@@ -8,6 +8,7 @@ See bench/README.md.
 import argparse
 import json
 import os
+import socket
 import subprocess
 import tempfile
 import time
@@ -16,7 +17,7 @@ from common import process, results, servers
 
 SERVER_CORE, LOAD_CORE = 0, 1
 FILES = os.path.join(servers.REPOSITORY, "bench", ".cache", "specweb99")
-WHAT = ["workers", "million", "restart"]
+WHAT = ["workers", "million", "restart", "names"]
 
 
 def parse_arguments():
@@ -25,6 +26,8 @@ def parse_arguments():
     parser.add_argument("--what", default=",".join(WHAT), help="which, by commas" + default)
     parser.add_argument("--files", default=os.environ.get("FLASH_BENCH_FILES", FILES), help="a set of `flash fileset`")
     parser.add_argument("--small-files", type=int, default=1_000_000, help="how many" + default)
+    parser.add_argument("--named-files", type=int, default=300_000, help="how many files for names" + default)
+    parser.add_argument("--seconds", type=int, default=30, help="of each load for names" + default)
     parser.add_argument("--rate", type=int, default=2000, help="requests/s of the restart" + default)
     parser.add_argument("--no-build", action="store_true", help="do not run cargo build --release first")
     parser.add_argument("--no-keep", action="store_true", help="do not keep the result under bench/results")
@@ -95,6 +98,88 @@ def workers(arguments, folder, ports, result):
     a_block = [found[count]["pss_bytes"] / found[count]["held_bytes"] for count in (1, 4)]
     result.say(f"memory for each byte in the store, four workers to one: {a_block[1] / a_block[0]:.3f}")
     result.data["workers"] = found
+
+
+def ask_once(port, paths, connections=8, pipelined=64):
+    """Requests each path once, and counts the answers with status 200."""
+    found = 0
+    for first in range(0, len(paths), connections * pipelined):
+        part = paths[first:first + connections * pipelined]
+        lanes = [part[number::connections] for number in range(connections)]
+        sockets = []
+        for lane in lanes:
+            if lane:
+                connection = socket.create_connection(("127.0.0.1", port), 60)
+                requests = [f"GET {path} HTTP/1.1\r\nHost: a\r\n" for path in lane]
+                connection.sendall(("\r\n".join(requests) + "Connection: close\r\n\r\n").encode())
+                sockets.append(connection)
+        for connection in sockets:
+            answers = bytearray()
+            while received := connection.recv(1 << 20):
+                answers += received
+            connection.close()
+            found += answers.count(b"HTTP/1.1 200")
+    return found
+
+
+def names(arguments, folder, ports, result):
+    """Random requests for files in the store after the kernel has forgotten all names, on a disk with 150 reads/s: with the
+    files watched, and with checks."""
+    root = os.path.join(folder, "named")
+    count, size_bytes = arguments.named_files, 2048
+    paths = [f"/{number // 1000:04}/{number % 1000:03}" for number in range(count)]
+    for number, path in enumerate(paths):
+        if number % 1000 == 0:
+            os.makedirs(os.path.dirname(root + path))
+        with open(root + path, "wb") as file:
+            file.write(b"%09d" % number + b"x" * (size_bytes - 9))
+    # A file that has just changed is not stored.
+    os.sync()
+    time.sleep(3)
+    found = {}
+    for how, watch in (("watched", "true"), ("checked", "false")):
+        place = tempfile.mkdtemp(dir=folder)
+        os.chmod(place, 0o755)
+        listed = os.path.join(place, "paths")
+        with open(listed, "w") as file:
+            file.writelines(f"{path} {size_bytes}\n" for path in paths)
+        # The first pass finds the files in the page cache, so that the slow disk does not delay it.
+        for path in paths:
+            with open(root + path, "rb") as file:
+                file.read()
+        testbed = [servers.flash_binary(), "testbed", "names", "--reads", "150", "--files", root, "--core",
+                   str(SERVER_CORE), "--"]
+        running = start(root, place, ports, "--workers", "1", "--watch", watch, testbed=testbed)
+        try:
+            deadline = time.monotonic() + 60
+            while how == "watched" and stats(place)["store"]["subtrees_watched"] == 0 and time.monotonic() < deadline:
+                time.sleep(0.2)
+            passes = 0
+            while passes < 3 and stats(place)["store"]["names"] < 0.9999 * count:
+                passes += 1
+                if ask_once(running.port, paths) < count:
+                    raise servers.Unavailable("a file was not answered")
+                time.sleep(2)
+            time.sleep(2)
+            process.drop_page_cache()
+            before = stats(place)
+            level = load(running.url, arguments.seconds, f"{place}/load", "--workload", "uniform", "--paths", listed,
+                         "--rate", "1000", "--seed", "5")
+            after = stats(place)
+        finally:
+            running.stop()
+        started = lambda found: sum(kind["started"] for kind in found["sum"]["jobs"].values() if "started" in kind)
+        requests = after["sum"]["requests"] - before["sum"]["requests"]
+        helped = started(after) - started(before)
+        store = after["store"]
+        found[how] = {"passes": passes, "names": store["names"], "blocks": store["blocks"], "requests": requests,
+                      "jobs": helped, "directories_watched": store["directories_watched"], "latency": level["latency"],
+                      "counts": level["counts"], "answered_per_s": level["answered_per_s"]}
+        result.say(f"{how}: {store['names']} names and {store['blocks']} blocks after {passes} pass(es); at 1,000 requests/s "
+                   f"{level['answered_per_s']:.0f} answered/s, p50 {level['latency']['p50_ms']:.3f} ms, "
+                   f"p99 {level['latency']['p99_ms']:.2f} ms; jobs of helpers for {100 * helped / max(1, requests):.2f} % of "
+                   f"{requests} requests")
+    result.data["names"] = found
 
 
 def million(arguments, folder, ports, result):
@@ -184,7 +269,8 @@ def main():
     with results.kept("store", "The store", arguments, servers.flash_binary()) as (result, folder):
         for name in arguments.what.split(","):
             try:
-                {"workers": workers, "million": million, "restart": restart}[name](arguments, folder, ports, result)
+                what = {"workers": workers, "million": million, "restart": restart, "names": names}[name]
+                what(arguments, folder, ports, result)
             except servers.Unavailable as why:
                 result.data["skipped"][name] = str(why)
                 result.say(f"{name}: skipped: {why}")

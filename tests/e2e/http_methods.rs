@@ -123,7 +123,6 @@ fn the_version_decides_whether_a_connection_persists() {
         ("GET /gone.txt HTTP/1.0\r\n\r\n", 404, false),
         ("GET /hello.txt HTTP/2.0\r\nHost: h\r\n\r\n", 505, false),
         ("GET /hello.txt HTTP/0.9\r\nHost: h\r\n\r\n", 505, false),
-        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, false),
         ("GET /hello.txt HTTP/1\r\nHost: h\r\n\r\n", 400, false),
         ("GET /hello.txt HTTP/1.10\r\nHost: h\r\n\r\n", 400, false),
         ("GET /hello.txt http/1.1\r\nHost: h\r\n\r\n", 400, false),

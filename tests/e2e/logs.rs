@@ -132,7 +132,7 @@ fn invalid_requests_are_logged() {
     let folder = Folder::with_hello();
     let server = logging(&folder, "combined");
     let strange: [(&[u8], &str); 4] = [
-        (b"\x16\x03\x01\"\x1b[2J\r\n\r\n", "400"),
+        (b"\x16\x02\x01\"\x1b[2J\r\n\r\n", "400"),
         (b"GET /hello.txt HTTP/1.1\r\n\r\n", "400"),
         (b"GET /hello.txt HTTP/1.1\r\nHost: h\r\nA : b\r\n\r\n", "400"),
         (b"GET /hello.txt HTTP/3.0\r\nHost: h\r\n\r\n", "505"),

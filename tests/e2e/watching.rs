@@ -3,12 +3,18 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::harness::{
-    Client, Folder, Launch, Server, kill, pattern, skips, stats_at, unlike_before, wait_for, wait_until, write_aside,
+    Folder, Launch, Server, is_root, kill, pattern, skip, skips, stats_at, unlike_before, wait_for,
+    wait_until, write_aside,
 };
+
+/// The parts in which a single site is watched.
+const SUBTREES: u64 = 64;
 
 fn control(folder: &Folder) -> PathBuf {
     folder.path("control.sock")
@@ -25,30 +31,32 @@ fn store(folder: &Folder, name: &str) -> Option<u64> {
     stats_at(&control(folder))["store"][name].as_u64()
 }
 
+/// All of a site is watched.
+fn wait_for_watch(folder: &Folder) {
+    wait_until("the site to be watched", || store(folder, "subtrees_watched") == Some(SUBTREES));
+}
+
 /// A server that watches its site.
 fn watching(folder: &Folder) -> Server {
     let server = launch(folder).start();
-    wait_until("the site to be watched", || store(folder, "sites_watched") == Some(1));
+    wait_for_watch(folder);
     server
 }
 
-/// Asks until all names that are there, and an absent one, are known and watched.
+/// Asks for each name until the worker answers it without a check, because its changes are told.
 fn learn(folder: &Folder, server: &Server, targets: &[&str]) {
-    let before = server.role("worker");
-    wait_until("the names", || {
-        targets.iter().for_each(|target| drop(server.get(target)));
-        store(folder, "names").is_some_and(|names| names >= targets.len() as u64)
-    });
-    // Another worker has all from the names that all workers share.
-    before.iter().for_each(|worker| kill("KILL", *worker));
-    wait_until("another worker", || {
-        let now = server.role("worker");
-        !now.is_empty() && now.iter().all(|worker| !before.contains(worker))
-    });
-    wait_until("the names to be watched", || {
-        targets.iter().for_each(|target| drop(server.get(target)));
-        store(folder, "names").is_some_and(|names| names >= targets.len() as u64)
-    });
+    for target in targets {
+        wait_until(&format!("{target} to be watched"), || {
+            let before = of_worker(folder, "/caches/names_watched");
+            drop(server.get(target));
+            of_worker(folder, "/caches/names_watched") > before
+        });
+    }
+}
+
+fn of_worker(folder: &Folder, path: &str) -> u64 {
+    let stats = stats_at(&control(folder));
+    stats["workers"][0]["counters"].pointer(path).and_then(Value::as_u64).unwrap_or(0)
 }
 
 fn is_amped() -> bool {
@@ -70,7 +78,8 @@ fn files_that_are_replaced_changed_deleted_or_made_are_noticed() {
     }
     folder.www("d/index.html", b"an index");
     let server = watching(&folder);
-    let targets = ["/d/replaced.bin", "/d/copied.bin", "/d/deleted.bin", "/d/renamed.bin", "/d/made.bin", "/d/"];
+    let targets =
+        ["/d/replaced.bin", "/d/copied.bin", "/d/deleted.bin", "/d/renamed.bin", "/d/made.bin", "/d/"];
     learn(&folder, &server, &targets);
     let path = |name: &str| folder.path(&format!("www/d/{name}"));
     write_aside(&path("replaced.bin"), pattern(900, 2));
@@ -141,8 +150,8 @@ fn the_watcher_and_the_keeper_can_die() {
         let old = server.sole(role);
         kill("KILL", old);
         wait_until("another one", || server.role(role).iter().any(|now| *now != old));
-        wait_until("the site to be watched again", || store(&folder, "sites_watched") == Some(1));
-        // Names that were known before need a check, which costs nothing where the kernel knows them.
+        wait_for_watch(&folder);
+        // Names that were known before are looked up by a helper again.
         learn(&folder, &server, &["/f.bin"]);
     }
     assert_eq!(server.get("/f.bin").body, pattern(1_000, 1));
@@ -176,16 +185,144 @@ fn a_hot_name_is_noticed_by_the_worker_that_answers_it() {
 }
 
 #[test]
+fn a_watched_name_needs_no_look_up_however_often_freshness_passes() {
+    if !is_amped() {
+        return;
+    }
+    let folder = Folder::new();
+    let names: Vec<String> = (0..50).map(|number| format!("/d{}/{number}.bin", number % 7)).collect();
+    for name in &names {
+        folder.www(&name[1..], pattern(1_000, 1));
+    }
+    unlike_before();
+    let launch = Launch::with_workers(&folder, 1).args(["--cache-memory", "64MiB", "--freshness", "1s"]);
+    let server = launch.arg("--control").arg(control(&folder)).start();
+    wait_for_watch(&folder);
+    let targets: Vec<&str> = names.iter().map(String::as_str).chain(["/none", "/d1/none"]).collect();
+    learn(&folder, &server, &targets);
+    // Names that were found while the machine was busy can need a look-up.
+    wait_until("three times the freshness without a look-up", || {
+        let before = ["/calls/look_up/count", "/jobs/find/started"].map(|path| of_worker(&folder, path));
+        for _ in 0..10 {
+            std::thread::sleep(Duration::from_millis(300));
+            targets.iter().for_each(|target| drop(server.get(target)));
+        }
+        before == ["/calls/look_up/count", "/jobs/find/started"].map(|path| of_worker(&folder, path))
+    });
+}
+
+#[test]
+fn after_lost_events_names_are_checked_until_all_is_watched_again() {
+    if !is_amped() {
+        return;
+    }
+    let folder = Folder::new();
+    folder.www("d/f.bin", pattern(1_000, 1));
+    folder.www("d/gone.bin", pattern(1_000, 1));
+    unlike_before();
+    let launch = Launch::with_workers(&folder, 1).args(["--cache-memory", "64MiB", "--freshness", "500ms"]);
+    let server = launch.arg("--control").arg(control(&folder)).start();
+    wait_for_watch(&folder);
+    learn(&folder, &server, &["/d/f.bin", "/d/gone.bin"]);
+    let watcher = server.sole("watcher");
+    kill("STOP", watcher);
+    // More events than the kernel keeps for it.
+    let events_max: usize = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events")
+        .expect("the limit")
+        .trim()
+        .parse()
+        .expect("a number");
+    for number in 0..events_max / 2 + 10 {
+        let path = folder.path(&format!("www/d/{}", number % 2));
+        fs::write(&path, "x").expect("written");
+        fs::remove_file(&path).expect("removed");
+    }
+    write_aside(&folder.path("www/d/f.bin"), pattern(1_000, 2));
+    fs::remove_file(folder.path("www/d/gone.bin")).expect("removed");
+    // Without a watcher that says so, nothing is true without a check.
+    wait_for_body(&server, "/d/f.bin", &pattern(1_000, 2));
+    wait_until("the deletion", || server.get("/d/gone.bin").status == 404);
+    kill("CONT", watcher);
+    wait_for_watch(&folder);
+    unlike_before();
+    learn(&folder, &server, &["/d/f.bin"]);
+    write_aside(&folder.path("www/d/f.bin"), pattern(1_000, 3));
+    wait_for_body(&server, "/d/f.bin", &pattern(1_000, 3));
+}
+
+#[test]
+fn a_part_with_more_directories_than_can_be_watched_is_checked_and_the_others_are_watched() {
+    if !is_amped() {
+        return;
+    }
+    let limit = "echo 20 > /proc/sys/user/max_inotify_watches && exec \"$@\"";
+    let through = ["unshare", "--user", "--map-root-user", "sh", "-ec", limit, "sh"];
+    if !Command::new("unshare")
+        .args(["--user", "--map-root-user", "sh", "-ec", limit, "sh", "true"])
+        .status()
+        .is_ok_and(|status| status.success())
+    {
+        return skip("this kernel allows no user namespaces");
+    }
+    let folder = Folder::new();
+    for number in 0..30 {
+        folder.www(&format!("large/{number}/f.bin"), pattern(1_000, 1));
+    }
+    folder.www("small/f.bin", pattern(1_000, 1));
+    unlike_before();
+    let launch = Launch::with_workers(&folder, 1).args(["--cache-memory", "64MiB", "--freshness", "100ms"]);
+    let server = launch.arg("--control").arg(control(&folder)).through_all(&through).start();
+    wait_until("all but one part to be watched", || {
+        (store(&folder, "subtrees_watched"), store(&folder, "subtrees_unwatched"))
+            == (Some(SUBTREES - 1), Some(1))
+    });
+    server.wait_for_stderr("fs.inotify.max_user_watches");
+    for name in ["small/f.bin", "large/29/f.bin"] {
+        wait_for_body(&server, &format!("/{name}"), &pattern(1_000, 1));
+        write_aside(&folder.path(&format!("www/{name}")), pattern(1_000, 2));
+        wait_for_body(&server, &format!("/{name}"), &pattern(1_000, 2));
+    }
+}
+
+#[test]
+fn a_file_system_that_is_mounted_in_a_root_is_noticed() {
+    if !is_amped() {
+        return;
+    }
+    if !is_root() {
+        return skip("needs root and unshare, to mount a file system");
+    }
+    let folder = Folder::new();
+    folder.www("d/f.bin", pattern(1_000, 1));
+    unlike_before();
+    let launch = Launch::with_workers(&folder, 1).args(["--cache-memory", "64MiB", "--freshness", "1h"]);
+    let launch = launch.arg("--control").arg(control(&folder)).through(["unshare", "--mount"]);
+    let server = launch.start();
+    wait_for_watch(&folder);
+    learn(&folder, &server, &["/d/f.bin"]);
+    let watcher = server.sole("watcher").to_string();
+    let target = folder.path("www/d");
+    let in_namespace = |words: &[&str]| {
+        let status =
+            Command::new("nsenter").args(["--target", &watcher, "--mount"]).args(words).arg(&target).status();
+        assert!(status.is_ok_and(|status| status.success()), "{words:?}");
+    };
+    in_namespace(&["mount", "-t", "tmpfs", "none"]);
+    wait_until("the mount", || server.get("/d/f.bin").status == 404);
+    in_namespace(&["umount"]);
+    wait_for_body(&server, "/d/f.bin", &pattern(1_000, 1));
+}
+
+#[test]
 fn without_a_watcher_names_are_checked() {
     let folder = Folder::new();
     folder.www("f.bin", pattern(1_000, 1));
     unlike_before();
-    let launch = Launch::with_workers(&folder, 1).args(["--freshness", "100ms", "--watch", "false"]);
+    let launch = Launch::with_workers(&folder, 1).args(["--freshness", "100ms", "--no-watch"]);
     let server = launch.arg("--control").arg(control(&folder)).start();
     assert_eq!(server.get("/f.bin").body, pattern(1_000, 1));
     assert!(server.role("watcher").is_empty());
     write_aside(&folder.path("www/f.bin"), pattern(1_000, 2));
     wait_for_body(&server, "/f.bin", &pattern(1_000, 2));
-    let watched = wait_for("figures", || stats_at(&control(&folder))["store"].get("sites_watched").and_then(Value::as_u64));
-    assert_eq!(watched, 0);
+    assert_eq!(wait_for("figures", || store(&folder, "subtrees_watched")), 0);
 }

@@ -144,12 +144,20 @@ fn a_share_of_the_requests_is_dynamic() {
         }
     }
     program();
-    let folder = Folder::new();
-    let out = folder.text("out");
     let load =
         ["--relative-to", "400", "--levels", "1", "--duration", "2s", "--warm-up", "0s", "--rounds", "1"];
-    let common = ["compare", "--dynamic", "30%", "--files", small_set(), "--verify", "--out", &out];
-    let ended = flash(common.iter().chain(&load).chain(&names).copied());
+    // On a busy machine a server may refuse requests because they have waited for too long: then it starts again.
+    let (folder, ended) = (0..8)
+        .map(|_| {
+            let folder = Folder::new();
+            let out = folder.text("out");
+            let common = ["compare", "--dynamic", "30%", "--files", small_set(), "--verify", "--out", &out];
+            let ended = flash(common.iter().chain(&load).chain(&names).copied());
+            (folder, ended)
+        })
+        .find(|(folder, _)| !run_json(&folder.text("out")).to_string().contains("\"status 503\""))
+        .expect("a run in which no server was overloaded");
+    let out = folder.text("out");
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.stdout.contains("; dynamic "), "{ended:?}");
     let run = run_json(&out);

@@ -36,6 +36,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "flash-load",
             "flash-prompt",
             "flash-server",
+            "flash-tls",
             "flash-trace",
             "flash-units",
             "flash-waiting",
@@ -52,12 +53,14 @@ const ROOMS: &[(&str, &[&str])] = &[
             "flash-http",
             "flash-keeper",
             "flash-prompt",
+            "flash-tls",
             "flash-units",
             "flash-waiting",
             "flash-worker",
         ],
     ),
-    ("flash-worker", &["flash-engine", "flash-http", "flash-prompt"]),
+    ("flash-worker", &["flash-engine", "flash-http", "flash-prompt", "flash-tls"]),
+    ("flash-tls", &["flash-engine"]),
     // The keeper is for the engine's tests.
     ("flash-engine", &["flash-http", "flash-keeper"]),
     ("flash-http", &[]),
@@ -65,7 +68,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("flash-units", &[]),
     ("flash-waiting", &["flash-prompt"]),
     ("flash-prompt", &[]),
-    ("flash-checks", &["flash-engine", "flash-http", "flash-prompt", "flash-server", "flash-worker"]),
+    (
+        "flash-checks",
+        &["flash-engine", "flash-http", "flash-prompt", "flash-server", "flash-waiting", "flash-worker"],
+    ),
 ];
 
 /// Crates that make system calls.

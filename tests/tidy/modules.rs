@@ -35,6 +35,7 @@ const ORDERS: &[(&str, &[&str])] = &[
             "schedule",
             "admission",
             "histogram",
+            "report_limit",
             "shares",
             "slab",
             "fastcgi",

@@ -1,14 +1,15 @@
-//! Response heads of upstreams: `flash_http::answer` agrees with a simple reference, however the bytes arrive.
+//! Response heads of upstreams: `flash_http::upstream_response` agrees with a simple reference, however the bytes arrive.
 
 use flash_http::{
-    Answer, AnswerBody, AnswerHead, AnswerTo, BadAnswer, HandBack, Speech, Status, parse_answer,
+    BadResponse, HandBack, HeadSyntax, ParsedHead, ResponseBody, ResponseHead, ResponseTo, Status,
+    parse_response,
 };
 
 use crate::text::{cuts, elements, field, is_field_value, prefixes, split_line, trim_blanks};
 
 /// Limits of a head: the usual one, and one that short inputs reach.
 const LIMITS: [usize; 2] = [32 * 1024, 100];
-/// The limit of fields that `flash_http::answer` documents.
+/// The limit of fields that `flash_http::upstream_response` documents.
 const FIELDS_MAX: usize = 100;
 /// Pieces of one input whose ends are tried.
 const PIECES_MAX: usize = 48;
@@ -17,19 +18,19 @@ const PIECES_MAX: usize = 48;
 pub fn answer(input: &[u8]) {
     let (first, bytes) = split_line(input);
     let says = |wanted: &str| first.split(|&byte| byte == b' ').any(|word| word == wanted.as_bytes());
-    let speech = if says("cgi") { Speech::Cgi } else { Speech::Http };
-    let asked = AnswerTo { is_head: says("head"), upgrades: says("upgrade") };
+    let syntax = if says("cgi") { HeadSyntax::Cgi } else { HeadSyntax::Http };
+    let asked = ResponseTo { is_head: says("head"), upgrades: says("upgrade") };
     for limit in LIMITS {
-        let whole = parse_answer(bytes, speech, asked, limit);
-        match (&whole, expected(bytes, speech, asked, limit)) {
-            (Ok(AnswerHead::Partial), None) => {
+        let whole = parse_response(bytes, syntax, asked, limit);
+        match (&whole, expected(bytes, syntax, asked, limit)) {
+            (Ok(ParsedHead::Partial), None) => {
                 assert!(bytes.len() < limit, "the parser waits for more although the head is too large");
             }
             (Err(_), None) => {}
             (Ok(head), Some(expected)) => assert_eq!(*head, expected),
             (head, expected) => panic!("{head:?} instead of {expected:?}"),
         }
-        arrivals(bytes, &whole, |bytes| parse_answer(bytes, speech, asked, limit));
+        arrivals(bytes, &whole, |bytes| parse_response(bytes, syntax, asked, limit));
     }
 }
 
@@ -37,13 +38,13 @@ pub fn answer(input: &[u8]) {
 /// after it do not matter.
 fn arrivals(
     bytes: &[u8],
-    whole: &Result<AnswerHead, BadAnswer>,
-    parse: impl Fn(&[u8]) -> Result<AnswerHead, BadAnswer>,
+    whole: &Result<ParsedHead, BadResponse>,
+    parse: impl Fn(&[u8]) -> Result<ParsedHead, BadResponse>,
 ) {
     let head_len = match whole {
-        Ok(AnswerHead::Complete(answer)) => answer.head_len,
-        Ok(AnswerHead::Interim { head_len }) => *head_len,
-        Ok(AnswerHead::Partial) | Err(_) => bytes.len() + 1,
+        Ok(ParsedHead::Complete(answer)) => answer.head_len,
+        Ok(ParsedHead::Interim { head_len }) => *head_len,
+        Ok(ParsedHead::Partial) | Err(_) => bytes.len() + 1,
     };
     let mut refused_at = None;
     let mut ends: Vec<usize> =
@@ -51,7 +52,7 @@ fn arrivals(
     ends.sort_unstable();
     for end in ends {
         match parse(&bytes[..end]) {
-            Ok(AnswerHead::Partial) => {
+            Ok(ParsedHead::Partial) => {
                 assert!(end < head_len, "a complete head was not accepted at {end}");
                 assert_eq!(refused_at, None, "refused, and awaited at {end}");
             }
@@ -68,19 +69,19 @@ fn arrivals(
 }
 
 /// The lines of a head, and its length. Lines end in CRLF, or in LF too for CGI. None if the head is incomplete.
-fn lines(bytes: &[u8], speech: Speech) -> Option<(Vec<&[u8]>, usize)> {
+fn lines(bytes: &[u8], syntax: HeadSyntax) -> Option<(Vec<&[u8]>, usize)> {
     let mut lines = Vec::new();
     let mut at = 0;
     loop {
         let end = at + bytes[at..].iter().position(|&byte| byte == b'\n')?;
-        let line = match (bytes[at..end].strip_suffix(b"\r"), speech) {
+        let line = match (bytes[at..end].strip_suffix(b"\r"), syntax) {
             (Some(line), _) => line,
-            (None, Speech::Cgi) => &bytes[at..end],
-            (None, Speech::Http) => return None,
+            (None, HeadSyntax::Cgi) => &bytes[at..end],
+            (None, HeadSyntax::Http) => return None,
         };
         at = end + 1;
         // The status line of HTTP is never the last line, so that an empty one is refused later.
-        if line.is_empty() && (speech == Speech::Cgi || !lines.is_empty()) {
+        if line.is_empty() && (syntax == HeadSyntax::Cgi || !lines.is_empty()) {
             return Some((lines, at));
         }
         lines.push(line);
@@ -126,11 +127,11 @@ fn connection_says(fields: &Fields<'_>, option: &[u8]) -> bool {
 }
 
 /// The result for a complete and valid head; None for others.
-fn expected(bytes: &[u8], speech: Speech, asked: AnswerTo, limit: usize) -> Option<AnswerHead> {
-    let (mut lines, head_len) = lines(bytes, speech).filter(|(_, head_len)| *head_len <= limit)?;
-    let first = match speech {
-        Speech::Http => Some(status_line(lines.remove(0))?),
-        Speech::Cgi => None,
+fn expected(bytes: &[u8], syntax: HeadSyntax, asked: ResponseTo, limit: usize) -> Option<ParsedHead> {
+    let (mut lines, head_len) = lines(bytes, syntax).filter(|(_, head_len)| *head_len <= limit)?;
+    let first = match syntax {
+        HeadSyntax::Http => Some(status_line(lines.remove(0))?),
+        HeadSyntax::Cgi => None,
     };
     let fields: Fields<'_> = lines.into_iter().map(field).collect::<Option<_>>()?;
     if fields.len() > FIELDS_MAX {
@@ -158,23 +159,23 @@ fn expected(bytes: &[u8], speech: Speech, asked: AnswerTo, limit: usize) -> Opti
     };
     match code {
         101 if !asked.upgrades || all(&fields, "upgrade").is_empty() => return None,
-        100 | 102..=199 => return Some(AnswerHead::Interim { head_len }),
+        100 | 102..=199 => return Some(ParsedHead::Interim { head_len }),
         _ => {}
     }
     let body = match (code, length) {
-        (101, _) => AnswerBody::Upgraded,
-        (204 | 304, _) => AnswerBody::None,
-        _ if asked.is_head => AnswerBody::None,
-        _ if is_chunked => AnswerBody::Chunked,
-        (_, Some(length)) => AnswerBody::Length(length),
-        (_, None) => AnswerBody::UntilEnd,
+        (101, _) => ResponseBody::Upgraded,
+        (204 | 304, _) => ResponseBody::None,
+        _ if asked.is_head => ResponseBody::None,
+        _ if is_chunked => ResponseBody::Chunked,
+        (_, Some(length)) => ResponseBody::Length(length),
+        (_, None) => ResponseBody::UntilEnd,
     };
     let persists = first.is_none_or(|(is_11, _)| {
         let is_wrong = code == 204 && (is_chunked || !matches!(length, None | Some(0)));
-        let has_end = !is_wrong && !matches!(body, AnswerBody::UntilEnd | AnswerBody::Upgraded);
+        let has_end = !is_wrong && !matches!(body, ResponseBody::UntilEnd | ResponseBody::Upgraded);
         has_end && !connection_says(&fields, b"close") && (is_11 || connection_says(&fields, b"keep-alive"))
     });
-    Some(AnswerHead::Complete(Box::new(Answer {
+    Some(ParsedHead::Complete(Box::new(ResponseHead {
         head_len,
         status: Status(code),
         body,
@@ -182,7 +183,7 @@ fn expected(bytes: &[u8], speech: Speech, asked: AnswerTo, limit: usize) -> Opti
         keep_alive: persists,
         is_stream: is_stream(&fields),
         hand_back: hand_back(&fields, code)?,
-        fields: passed_on(&fields, code, speech),
+        fields: passed_on(&fields, code, syntax),
     })))
 }
 
@@ -249,7 +250,7 @@ fn is_path(path: &[u8]) -> bool {
 }
 
 /// The lines of the fields that are not meant for Flash or its connection alone.
-fn passed_on(fields: &Fields<'_>, code: u16, speech: Speech) -> Vec<u8> {
+fn passed_on(fields: &Fields<'_>, code: u16, syntax: HeadSyntax) -> Vec<u8> {
     const DROPPED: &[&str] = &[
         "connection",
         "content-length",
@@ -268,7 +269,7 @@ fn passed_on(fields: &Fields<'_>, code: u16, speech: Speech) -> Vec<u8> {
         let lower = String::from_utf8_lossy(name).to_ascii_lowercase();
         let is_dropped = DROPPED.contains(&lower.as_str())
             || lower.starts_with("x-accel-")
-            || speech == Speech::Cgi && lower == "status"
+            || syntax == HeadSyntax::Cgi && lower == "status"
             || connection_says(fields, name);
         if !is_dropped || code == 101 && lower == "upgrade" {
             lines.extend_from_slice(&[name, &b": "[..], value, b"\r\n"].concat());

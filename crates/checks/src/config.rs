@@ -53,7 +53,7 @@ fn sound(settings: &Settings) {
     assert_eq!(hosts.len(), count, "two sites have the same host");
     assert!(hosts.iter().all(|host| host.is_ascii() && **host == host.to_ascii_lowercase()));
     assert!(settings.types.values().all(|kind| kind.bytes().all(|byte| (b' '..=b'~').contains(&byte))));
-    assert!(settings.log.file.as_ref().is_none_or(|file| file.is_absolute()));
+    assert!(settings.log_file.as_ref().is_none_or(|file| file.is_absolute()));
     again(settings);
 }
 

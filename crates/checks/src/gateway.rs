@@ -1,6 +1,6 @@
 //! Messages between the gateway and the workers.
 
-use flash_worker::gateway_protocol::{Answer, Connect, GATEWAY_MESSAGE_BYTES_MAX};
+use flash_worker::gateway_protocol::{Connect, GATEWAY_MESSAGE_BYTES_MAX, GatewayReply};
 
 use crate::messages::{again, message};
 
@@ -8,5 +8,5 @@ use crate::messages::{again, message};
 pub fn gateway(input: &[u8]) {
     let input = &input[..input.len().min(GATEWAY_MESSAGE_BYTES_MAX)];
     message(input, again::<Connect>);
-    message(input, again::<Answer>);
+    message(input, again::<GatewayReply>);
 }

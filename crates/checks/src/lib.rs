@@ -14,8 +14,12 @@ mod config;
 mod control;
 mod date;
 mod fastcgi_response;
+mod frames;
 mod gateway;
+mod h2_request;
 mod hot_list;
+mod hpack;
+mod inotify;
 mod messages;
 mod negotiate;
 mod path;
@@ -48,8 +52,12 @@ checks!(
     control,
     date,
     fastcgi_response,
+    frames,
     gateway,
+    h2_request,
     hot_list,
+    hpack,
+    inotify,
     negotiate,
     path,
     protocol,

@@ -3,7 +3,7 @@
 
 use flash_engine::backend::fastcgi::FastCgi;
 use flash_engine::backend::http::Http;
-use flash_engine::backend::warm::{Answer, Ask, Next, PART_BYTES_MAX, Part, WARM_PATH_BYTES_MAX};
+use flash_engine::backend::warm::{Next, PART_BYTES_MAX, Part, WARM_PATH_BYTES_MAX, WarmRequest, WarmResult};
 
 /// Checks `input`: a byte that chooses the protocol and the division, and the bytes of a connection.
 pub fn warm(input: &[u8]) {
@@ -13,7 +13,7 @@ pub fn warm(input: &[u8]) {
     let whole = talk(bytes, bytes.len().max(1));
     let divided = talk(bytes, step);
     assert_eq!(comparable(&whole), comparable(&divided), "divided by {step}");
-    for Ask { path, part } in &whole.0 {
+    for WarmRequest { path, part } in &whole.0 {
         assert!(path.starts_with(b"/") && path.len() <= WARM_PATH_BYTES_MAX && !path.contains(&0));
         let mut segments = path.split(|byte| *byte == b'/');
         assert!(segments.all(|segment| !matches!(segment, b"." | b"..")), "{}", path.escape_ascii());
@@ -23,11 +23,11 @@ pub fn warm(input: &[u8]) {
 }
 
 /// The questions of a connection, its output, and whether it has ended. The answers take turns.
-type Talk = (Vec<Ask>, Vec<u8>, bool);
+type Talk = (Vec<WarmRequest>, Vec<u8>, bool);
 
 /// The part of a conversation that does not depend on how the bytes were divided. A wrong head that came in one piece
 /// can be refused earlier, and for another of its faults, so the last answer of a connection that has ended is left out.
-fn comparable((asks, out, has_ended): &Talk) -> (&[Ask], &[u8]) {
+fn comparable((asks, out, has_ended): &Talk) -> (&[WarmRequest], &[u8]) {
     // The text of a refusal can name the version too, but not at the beginning of a line.
     let begins_answer =
         |at: &usize| out[*at..].starts_with(STATUS_LINE) && (*at == 0 || out[*at - 1] == b'\n');
@@ -38,8 +38,8 @@ fn comparable((asks, out, has_ended): &Talk) -> (&[Ask], &[u8]) {
 /// The beginning of an HTTP answer.
 const STATUS_LINE: &[u8] = b"HTTP/1.1 ";
 
-fn answer(number: usize) -> Answer {
-    [Answer::Done, Answer::Refused, Answer::Busy { retry_after_ms: 2000 }][number % 3]
+fn answer(number: usize) -> WarmResult {
+    [WarmResult::Done, WarmResult::Refused, WarmResult::Busy { retry_after_ms: 2000 }][number % 3]
 }
 
 fn http(bytes: &[u8], step: usize) -> Talk {
@@ -52,7 +52,7 @@ fn http(bytes: &[u8], step: usize) -> Talk {
             piece = &piece[count..];
             loop {
                 match http.poll(&mut out) {
-                    Next::Ask(ask) => {
+                    Next::Request(ask) => {
                         http.handle_answer(answer(asks.len()), &mut out);
                         asks.push(ask);
                     }
@@ -75,7 +75,7 @@ fn fastcgi(bytes: &[u8], step: usize) -> Talk {
     for piece in bytes.chunks(step) {
         fastcgi.handle_bytes(piece, &mut out);
         match fastcgi.poll() {
-            Next::Ask(ask) => {
+            Next::Request(ask) => {
                 fastcgi.handle_answer(answer(asks.len()), &mut out);
                 asks.push(ask);
             }

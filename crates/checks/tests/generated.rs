@@ -9,7 +9,7 @@ use flash_prompt::OwnedFd;
 use flash_prompt::table::{BlockKey, Place};
 use flash_worker::codec::encode;
 use flash_worker::control::{InForce, Notice};
-use flash_worker::gateway_protocol::{Answer as Told, Connect};
+use flash_worker::gateway_protocol::{Connect, GatewayReply};
 use flash_worker::store_protocol::{self, Answer, FromWorker, Named, Request, ToWorker};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -562,11 +562,25 @@ fn messages_of_the_gateway() {
     };
     let message = prop_oneof![
         (any::<u64>(), server()).prop_map(|(link, server)| encode(&Connect { link, server })),
-        (any::<u64>(), any::<i32>()).prop_map(|(link, errno)| encode(&Told::NotConnected { link, errno })),
-        any::<u64>().prop_map(|link| encode(&Told::Connected { link })),
-        (server(), any::<bool>()).prop_map(|(server, is_up)| encode(&Told::Probed { server, is_up })),
+        (any::<u64>(), any::<i32>())
+            .prop_map(|(link, errno)| encode(&GatewayReply::NotConnected { link, errno })),
+        any::<u64>().prop_map(|link| encode(&GatewayReply::Connected { link })),
+        (server(), any::<bool>()).prop_map(|(server, is_up)| encode(&GatewayReply::Probed { server, is_up })),
     ];
     run(flash_checks::gateway, message);
+}
+
+#[test]
+fn events_of_inotify() {
+    let mask = prop_oneof![8 => (0..16u32).prop_map(|bit| 1 << bit), 2 => any::<u32>()];
+    let name =
+        select(vec![&b""[..], b"a\0\0\0", b"index.html\0\0\0\0\0\0", b"\xff\xfe\0", b"abcd", b"\0\0\0\0"]);
+    let event = (any::<i32>(), mask, any::<bool>(), name).prop_map(|(watch, mask, is_directory, name)| {
+        let mask = mask | u32::from(is_directory) << 30;
+        let words = [watch as u32, mask, 0, name.len() as u32].map(u32::to_ne_bytes);
+        [&words.concat()[..], name].concat()
+    });
+    run(flash_checks::inotify, vec(event, 0..8).prop_map(|events| events.concat()));
 }
 
 #[test]
@@ -720,4 +734,94 @@ fn config_files() {
         "\"\\u001b\" = 1\n",
     ]);
     run(flash_checks::config, all(vec![several(line, 4), several(site, 4)]));
+}
+
+fn frame() -> Bytes {
+    let kind = prop_oneof![0..10u8, Just(16), any::<u8>()];
+    let flags = select(vec![0, 1, 4, 5, 8, 9, 0x20, 0x2d, 0xff_u8]);
+    let stream = select(vec![0, 1, 1, 3, 0x8000_0001_u32]);
+    let payload = prop_oneof![
+        vec(any::<u8>(), 0..20),
+        select(vec![vec![0; 4], vec![0; 5], vec![0; 6], vec![0; 8], vec![1; 4], b"\0\0\0\x01\x10".to_vec()]),
+    ];
+    (kind, flags, stream, payload)
+        .prop_map(|(kind, flags, stream, payload)| {
+            let head = [&[0, 0, payload.len() as u8, kind, flags][..], &stream.to_be_bytes()].concat();
+            [head, payload].concat()
+        })
+        .boxed()
+}
+
+#[test]
+fn frames() {
+    run(flash_checks::frames, several(frame(), 6));
+}
+
+#[test]
+fn header_blocks() {
+    let string = prop_oneof![
+        vec(any::<u8>(), 0..8).prop_map(|text| [&[text.len() as u8][..], &text].concat()),
+        vec(select(b"\x1f\x07\xff\x8c\xf1\xe3".to_vec()), 0..6).prop_map(|text| [
+            &[text.len() as u8 | 0x80][..],
+            &text
+        ]
+        .concat()),
+        Just([&[0x7f, 0x80, 0x04][..], &[b'v'; 127 + 512]].concat()),
+    ];
+    let piece = prop_oneof![
+        (0x80..0x90u8).prop_map(|index| vec![index]),
+        (0xbc..0xc8u8).prop_map(|index| vec![index]),
+        (select(vec![0, 0x10, 0x40, 0x0f, 0x41]), string.clone(), string.clone()).prop_map(
+            |(first, name, value)| match first {
+                0 | 0x10 | 0x40 => [vec![first], name, value].concat(),
+                0x0f => [vec![first, 0x10], value].concat(),
+                other => [vec![other], value].concat(),
+            }
+        ),
+        select(vec![vec![0x20], vec![0x3f, 0xe1, 0x1f], vec![0x3f, 0x45], vec![0x3f, 0xe2, 0x1f]]),
+    ];
+    let block = vec(piece, 0..8).prop_map(|pieces| {
+        let block = pieces.concat();
+        [&(block.len() as u16).to_be_bytes()[..], &block].concat()
+    });
+    run(flash_checks::hpack, several(block.boxed(), 5));
+}
+
+#[test]
+fn requests_of_http_2() {
+    let part = one(&[
+        "\x1f:method=POST",
+        "\x1f:path=*",
+        "\x1f:path=/%2f..//x?y#z",
+        "\x1f:scheme=https",
+        "\x1f:authority=b",
+        "\x1f:authority=[::1]:443",
+        "\x1f:protocol=websocket",
+        "\x1fhost=a",
+        "\x1fhost=c",
+        "\x1fcontent-length=5",
+        "\x1fcontent-length=0",
+        "\x1ftransfer-encoding=chunked",
+        "\x1fconnection=x",
+        "\x1fte=trailers",
+        "\x1fcookie=a=b",
+        "\x1fx=a\r\nb: c",
+        "\x1fx\r\ny=z",
+        "\x1fUpper=x",
+        "\x1fuser-agent=\u{e9}",
+        "\x1fexpect=100-continue",
+        "\x1fmax-forwards=2",
+        "\x1fx-request-id=abc",
+        "\x1f=x",
+        "\x1fa b=x",
+        "\x1fa:b=x",
+    ]);
+    let usual = [
+        one(&["\x1f:method=GET", "\x1f:method=GET", "\x1f:method=OPTIONS", "\x1f:method=CONNECT", ""]),
+        one(&["\x1f:scheme=http", "\x1f:scheme=http", ""]),
+        one(&["\x1f:path=/", "\x1f:path=/a?b", ""]),
+        one(&["\x1f:authority=a", "\x1f:authority=a:80", ""]),
+    ];
+    let parts = [one(&["e", "e", "x"])].into_iter().chain(usual).chain([several(part, 5)]).collect();
+    run(flash_checks::h2_request, all(parts));
 }

@@ -1,5 +1,5 @@
-//! Measures the engine's time for one answer from memory, in each of its forms, in nanoseconds and without
-//! system calls: the part of a request that Flash's own code can make faster.
+//! Measures the engine's time for one answer from memory, in each of its forms, and for one that a server of a route gives,
+//! in nanoseconds and without system calls: the part of a request that Flash's own code can make faster.
 //!
 //! `cargo run --release -p flash-engine --example hit_speed`
 
@@ -12,8 +12,9 @@ use std::time::Instant;
 use flash_engine::{
     AdmissionRules, Band, Bands, Block, BlockBytes, Blocks, BodyRules, Engine, FileKind, FilePart, FileSent,
     FileStat, Files, Gateway, Helpers, JobId, Key, KnownName, Log, LogFormat, LookUpError, Machine, Moment,
-    Net, Opened, Optimizations, Policy, Readiness, Resident, Rules, ServerId, SharedNames, SiteId, SiteRules,
-    Task, Timeouts, UplinkShare, Want,
+    Net, Opened, Optimizations, Policy, Readiness, Resident, Route, RoutePaths, Rules, ServerId, ServerRules,
+    SharedNames, SiteId, SiteRules, Task, Timeouts, UplinkShare, UpstreamId, UpstreamProtocol, UpstreamRules,
+    Want,
 };
 use flash_http::EncodedSlash;
 use flash_http::types::TypeTable;
@@ -29,6 +30,17 @@ struct OneFile {
     number: u32,
     pending: bool,
     content: Block,
+    /// The connection to the server that was asked for last.
+    asked: Option<Key>,
+    /// Whether the server has a request to answer.
+    is_server_asked: bool,
+}
+
+/// The end of a connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Socket {
+    Client,
+    Server,
 }
 
 const STAT: FileStat = FileStat {
@@ -40,10 +52,21 @@ const STAT: FileStat = FileStat {
     changed_ns: 0,
 };
 
-impl Net for OneFile {
-    type Socket = ();
+const SERVER_HEAD: &[u8] =
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 1024\r\nETag: \"1\"\r\n\r\n";
 
-    fn recv(&mut self, (): &(), buffer: &mut [u8]) -> io::Result<usize> {
+impl Net for OneFile {
+    type Socket = Socket;
+
+    fn recv(&mut self, socket: &Socket, buffer: &mut [u8]) -> io::Result<usize> {
+        if *socket == Socket::Server {
+            if !std::mem::take(&mut self.is_server_asked) {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            buffer[..SERVER_HEAD.len()].copy_from_slice(SERVER_HEAD);
+            buffer[SERVER_HEAD.len()..][..STAT.size_bytes as usize].fill(b'x');
+            return Ok(SERVER_HEAD.len() + STAT.size_bytes as usize);
+        }
         if !std::mem::take(&mut self.pending) {
             return Err(io::ErrorKind::WouldBlock.into());
         }
@@ -57,29 +80,35 @@ impl Net for OneFile {
         Ok(self.request.len())
     }
 
-    fn send(&mut self, (): &(), bytes: &[u8]) -> io::Result<usize> {
+    fn send(&mut self, socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
+        self.is_server_asked |= *socket == Socket::Server;
         Ok(black_box(bytes).len())
     }
 
-    fn send_both(&mut self, (): &(), first: &[u8], second: &[u8]) -> io::Result<usize> {
+    fn send_both(&mut self, socket: &Socket, first: &[u8], second: &[u8]) -> io::Result<usize> {
+        self.is_server_asked |= *socket == Socket::Server;
         Ok(first.len() + second.len())
     }
 
-    fn end_sending(&mut self, (): &()) {}
+    fn send_pieces(&mut self, _: &Socket, pieces: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        Ok(pieces.iter().map(|piece| piece.len()).sum())
+    }
 
-    fn reset(&mut self, (): &()) {}
+    fn end_sending(&mut self, _: &Socket) {}
 
-    fn local_address(&mut self, (): &()) -> Option<SocketAddr> {
+    fn reset(&mut self, _: &Socket) {}
+
+    fn local_address(&mut self, _: &Socket) -> Option<SocketAddr> {
         None
     }
 
-    fn unacknowledged_bytes(&mut self, (): &()) -> u64 {
+    fn unacknowledged_bytes(&mut self, _: &Socket) -> u64 {
         0
     }
 }
 
 impl Bands for OneFile {
-    fn set_band(&mut self, (): &(), _: &SocketAddr, _: Band) {}
+    fn set_band(&mut self, _: &Socket, _: &SocketAddr, _: Band) {}
 }
 
 impl UplinkShare for OneFile {
@@ -89,7 +118,9 @@ impl UplinkShare for OneFile {
 }
 
 impl Gateway for OneFile {
-    fn connect(&mut self, _: Key, _: ServerId) {}
+    fn connect(&mut self, link: Key, _: ServerId) {
+        self.asked = Some(link);
+    }
 }
 
 impl Files for OneFile {
@@ -153,17 +184,39 @@ impl SharedNames for OneFile {
         None
     }
 
+    fn are_changes_told(&self) -> bool {
+        false
+    }
+
     fn doubt_name(&mut self, _: SiteId, _: &[u8]) {}
 }
 
 impl Machine for OneFile {
-    fn send_file(&mut self, (): &(), head: &[u8], _: &Arc<()>, part: FilePart) -> io::Result<FileSent> {
+    fn send_file(&mut self, _: &Socket, head: &[u8], _: &Arc<()>, part: FilePart) -> io::Result<FileSent> {
         let offered = head.len() + part.length;
         Ok(FileSent::Took { offered, sent: offered })
     }
 }
 
-fn rules(log_format: LogFormat) -> Rules {
+fn rules(log_format: LogFormat, has_route: bool) -> Rules {
+    let route = Route {
+        paths: RoutePaths::Prefix(b"/".to_vec()),
+        upstream: UpstreamId(0),
+        has_own_files: true,
+        body_bytes_max: 0,
+        streams_bodies: false,
+        streams_answers: false,
+    };
+    let upstream = UpstreamRules {
+        protocol: UpstreamProtocol::Http,
+        servers: vec![ServerRules { name: "server".into(), weight: 1, is_unix: true }],
+        connections_max: 8,
+        idle_max: 8,
+        queue_max: 8,
+        connect_ms: 10_000,
+        answer_ms: 10_000,
+    };
+    let (routes, upstreams) = if has_route { (vec![route], vec![upstream]) } else { (vec![], vec![]) };
     let index = vec!["index.html".into()];
     let site = SiteRules {
         root: "/".into(),
@@ -172,11 +225,11 @@ fn rules(log_format: LogFormat) -> Rules {
         browse: false,
         precompressed: true,
         encoded_slash: EncodedSlash::Decode,
-        routes: vec![],
+        routes,
     };
     Rules {
         sites: vec![site],
-        upstreams: vec![],
+        upstreams,
         worker: 0,
         types: TypeTable::new([]),
         etag_of_change: false,
@@ -194,6 +247,7 @@ fn rules(log_format: LogFormat) -> Rules {
         least_rate_bytes_per_s: 1024,
         bodies: BodyRules::default(),
         spool_idle_ms: 5_000,
+        http2: true,
         policy: Policy::Fair,
         egress: None,
         log_format,
@@ -201,15 +255,19 @@ fn rules(log_format: LogFormat) -> Rules {
 }
 
 /// Nanoseconds per request: the best of several rounds.
-fn measure(request: &[u8], log_format: LogFormat) -> f64 {
+fn measure(request: &[u8], log_format: LogFormat, has_route: bool) -> f64 {
     let now = Moment { monotonic_ms: 1000, wall_ns: 1_800_000_000_000_000_000 };
-    let mut engine = Engine::new(rules(log_format), now);
+    let mut engine = Engine::new(rules(log_format, has_route), now);
     let number_at = request.windows(8).position(|bytes| bytes == b"00000000").unwrap_or(0);
     let content: Block = Arc::new(Content([0; STAT.size_bytes as usize]));
-    let mut machine = OneFile { request: request.to_vec(), number_at, number: 0, pending: false, content };
+    let (asked, is_server_asked) = (None, false);
+    let request = request.to_vec();
+    let mut machine =
+        OneFile { request, number_at, number: 0, pending: false, content, asked, is_server_asked };
+    let mut link = None;
     let peer = SocketAddr::from(([127, 0, 0, 1], 1));
     let connect = |engine: &mut Engine<OneFile>, machine: &mut OneFile| {
-        engine.handle_accept(machine, (), peer).unwrap_or_else(|_| panic!("no room"))
+        engine.handle_accept(machine, Socket::Client, peer).unwrap_or_else(|_| panic!("no room"))
     };
     let mut keys: Vec<_> = (0..64).map(|_| connect(&mut engine, &mut machine)).collect();
     let ready = Readiness { readable: true, ..Readiness::default() };
@@ -220,6 +278,15 @@ fn measure(request: &[u8], log_format: LogFormat) -> f64 {
                 machine.pending = true;
                 let key = &mut keys[number as usize % 64];
                 engine.handle_ready(&mut machine, *key, ready);
+                if let Some(asked) = machine.asked.take() {
+                    link = Some(asked);
+                    engine.handle_connected(&mut machine, asked, Socket::Server);
+                    engine.handle_continued(&mut machine);
+                }
+                if let (Some(link), true) = (link, machine.is_server_asked) {
+                    engine.handle_link_ready(&mut machine, link, ready);
+                    engine.handle_continued(&mut machine);
+                }
                 if engine.connection(*key).is_none() {
                     *key = connect(&mut engine, &mut machine);
                 }
@@ -257,6 +324,8 @@ fn main() {
         ("a range", head("GET /1k HTTP/1.1", "Range: bytes=0-99\r\n"), LogFormat::Off),
     ];
     for (name, request, log_format) in cases {
-        println!("{name}: {:.0} ns", measure(&request, log_format));
+        println!("{name}: {:.0} ns", measure(&request, log_format, false));
     }
+    let relayed = head("GET /app.js HTTP/1.1", browser);
+    println!("a relay, a browser's request: {:.0} ns", measure(&relayed, LogFormat::Off, true));
 }

@@ -10,12 +10,14 @@ use std::net::SocketAddr;
 
 use flash_http::date::{iso_date, log_date};
 use flash_http::request::Request;
-use flash_http::response::push_number;
+use flash_http::response::{Status, push_number};
+use serde::{Deserialize, Serialize};
 
 use crate::limits::LOG_FIELD_BYTES_MAX;
 
 /// The format of access-log lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum LogFormat {
     /// Apache's and nginx's combined format.
     Combined,
@@ -24,6 +26,7 @@ pub enum LogFormat {
     /// One JSON object per line.
     Json,
     /// No lines.
+    #[default]
     Off,
 }
 
@@ -82,12 +85,12 @@ pub(crate) enum LogSource<'r> {
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ending {
-    pub(crate) status: u16,
+pub(crate) struct AnswerEnd {
+    pub(crate) status: Status,
+    /// Bytes of the body that were sent.
     pub(crate) body_bytes: u64,
     /// Whether the whole answer was sent.
-    pub(crate) whole: bool,
-    pub(crate) duration_ms: u64,
+    pub(crate) is_whole: bool,
 }
 
 /// Formats lines into a reused buffer.
@@ -111,7 +114,7 @@ impl LineWriter {
         peer: &SocketAddr,
         wall_s: i64,
         source: LogSource<'_>,
-        ending: Ending,
+        (end, duration_ms): (AnswerEnd, u64),
     ) -> &[u8] {
         if self.date_s != wall_s {
             self.date_s = wall_s;
@@ -130,12 +133,12 @@ impl LineWriter {
             out.extend_from_slice(b"\",");
             push_source(out, self.format, source, push_front, |text| &text.bytes[..text.split]);
             out.extend_from_slice(b",\"status\":");
-            push_number(out, ending.status.into());
+            push_number(out, end.status.0.into());
             out.extend_from_slice(b",\"bytes\":");
-            push_number(out, ending.body_bytes);
-            out.extend_from_slice(if ending.whole { b",\"whole\":true" } else { b",\"whole\":false" });
+            push_number(out, end.body_bytes);
+            out.extend_from_slice(if end.is_whole { b",\"whole\":true" } else { b",\"whole\":false" });
             out.extend_from_slice(b",\"duration_ms\":");
-            push_number(out, ending.duration_ms);
+            push_number(out, duration_ms);
             out.push(b',');
         } else {
             push_address(out, peer);
@@ -144,9 +147,9 @@ impl LineWriter {
             out.extend_from_slice(b"] ");
             push_source(out, self.format, source, push_front, |text| &text.bytes[..text.split]);
             out.push(b' ');
-            push_number(out, ending.status.into());
+            push_number(out, end.status.0.into());
             out.push(b' ');
-            push_number(out, ending.body_bytes);
+            push_number(out, end.body_bytes);
             out.push(b' ');
         }
         push_source(out, self.format, source, push_back, |text| &text.bytes[text.split..]);
@@ -321,7 +324,7 @@ mod tests {
     use crate::limits::LOG_LINE_BYTES_MAX;
 
     fn line(format: LogFormat, fields: LogFields<'_>) -> String {
-        let ending = Ending { status: 200, body_bytes: 7, whole: true, duration_ms: 3 };
+        let ending = (AnswerEnd { status: Status::OK, body_bytes: 7, is_whole: true }, 3);
         let peer = SocketAddr::from(([127, 0, 0, 1], 9));
         let mut writer = LineWriter::new(format);
         let direct = writer.line(&peer, 0, LogSource::Fields(fields), ending).to_vec();
@@ -376,7 +379,7 @@ mod tests {
     fn an_ipv6_client_is_named_in_full() {
         let peer = SocketAddr::from(([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1], 9));
         let mut writer = LineWriter::new(LogFormat::Combined);
-        let ending = Ending { status: 200, body_bytes: 7, whole: true, duration_ms: 3 };
+        let ending = (AnswerEnd { status: Status::OK, body_bytes: 7, is_whole: true }, 3);
         let line = writer.line(&peer, 0, LogSource::Fields(fields()), ending);
         assert!(line.starts_with(b"2001:db8::1 - - ["));
     }

@@ -4,6 +4,7 @@
 //! decision may depend on them.
 
 use flash_http::response::Status;
+use serde::{Deserialize, Serialize};
 
 use crate::admission::WhyRefused;
 use crate::histogram::Histogram;
@@ -36,6 +37,8 @@ pub struct Counters {
     pub name_misses: u64,
     /// Names that were taken over from those that all workers share.
     pub names_shared: u64,
+    /// Names used without a check because their changes are told; not those of requests known by their heads.
+    pub names_watched: u64,
     /// Requests that needed a file which was still open.
     pub file_hits: u64,
     /// Requests that needed a file which had to be opened.
@@ -64,6 +67,10 @@ pub struct Counters {
     pub schedule: ScheduleCounters,
     /// Connections to upstreams.
     pub links: LinkCounters,
+    /// Connections of HTTP/2.
+    pub http2: Http2Counters,
+    /// Encrypted connections.
+    pub tls: TlsCounters,
     /// Panics that were caught.
     pub panics: u64,
     /// Connections accepted.
@@ -100,6 +107,32 @@ pub struct Counters {
     pub jobs_given_up: usize,
 }
 
+/// Connections of HTTP/2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Http2Counters {
+    /// Connections that have begun with its preface, or agreed on it.
+    pub connections: u64,
+    /// Connections that were ended because the client violated the protocol.
+    pub failed: u64,
+    /// Connections that were ended because the client sent too many frames that ask for nothing.
+    pub calmed: u64,
+}
+
+/// Encrypted connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TlsCounters {
+    /// Handshakes completed in full, each with a signature.
+    pub handshakes: u64,
+    /// Handshakes that resumed an earlier session.
+    pub resumed: u64,
+    /// Handshakes that failed, were late, or were given up by the client.
+    pub failed: u64,
+    /// Connections without TLS to a listener with TLS, answered 400.
+    pub plain_requests: u64,
+    /// Connections with TLS to a listener without, closed.
+    pub on_plain: u64,
+}
+
 /// Connections to the servers of upstreams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounters {
@@ -125,17 +158,22 @@ pub struct LinkCounters {
 
 /// The time that connections, requests and jobs have spent in each state: of each state the sum over all that were in it,
 /// in milliseconds. Divided by the time that passed it is their average number (Little's law).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Times {
     /// Time for which connections were open.
     pub connections_ms: u64,
     /// Time for which requests waited for a job, or had their answers sent piece by piece.
+    #[serde(rename = "requests_ms")]
     pub exchanges_ms: u64,
     /// Time for which jobs waited for a helper.
+    #[serde(rename = "queue_ms")]
     pub jobs_queued_ms: u64,
     /// Time for which helpers worked on jobs.
+    #[serde(rename = "helpers_ms")]
     pub jobs_running_ms: u64,
     /// Time for which connections waited for the uplink.
+    #[serde(rename = "uplink_ms")]
     pub egress_waiting_ms: u64,
 }
 
@@ -200,7 +238,8 @@ impl JobKind {
 }
 
 /// How the jobs of one kind ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct JobCounters {
     /// Jobs handed to helpers.
     pub started: u64,

@@ -4,7 +4,7 @@
 use flash_http::date::http_date;
 use std::sync::Arc;
 
-use crate::access_log::{Ending, LineWriter, LogSource};
+use crate::access_log::{AnswerEnd, LineWriter, LogSource};
 use crate::caches::{Caches, Version};
 use crate::counters::Counters;
 use crate::handed_over::HandedOverTotal;
@@ -109,9 +109,7 @@ pub(crate) struct Ended<'r> {
     pub(crate) peer: &'r std::net::SocketAddr,
     pub(crate) source: Option<LogSource<'r>>,
     pub(crate) started_ms: u64,
-    pub(crate) status: flash_http::response::Status,
-    pub(crate) body_bytes: u64,
-    pub(crate) whole: bool,
+    pub(crate) end: AnswerEnd,
 }
 
 impl<F> Core<F> {
@@ -135,13 +133,8 @@ pub(crate) fn note_end<'l>(
     clock: &Clock,
     ended: Ended<'_>,
 ) -> Option<&'l [u8]> {
-    counters.count_response(ended.status, ended.whole);
+    counters.count_response(ended.end.status, ended.end.is_whole);
     let source = ended.source?;
-    let ending = Ending {
-        status: ended.status.0,
-        body_bytes: ended.body_bytes,
-        whole: ended.whole,
-        duration_ms: clock.ms().saturating_sub(ended.started_ms),
-    };
-    Some(lines.line(ended.peer, clock.wall_s, source, ending))
+    let duration_ms = clock.ms().saturating_sub(ended.started_ms);
+    Some(lines.line(ended.peer, clock.wall_s, source, (ended.end, duration_ms)))
 }

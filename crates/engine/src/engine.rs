@@ -11,7 +11,7 @@ use crate::desk::{Core, Desk};
 use crate::exchange::{Blamed, Budget, Exchanges, Inputs, Turn, end_short_waits, finish_job};
 use crate::jobs::{Job, JobKey, JobState, Urgency, Wanted};
 use crate::limits::{ABANDONED_MS, OVERDUE_PER_TURN_MAX};
-use crate::machine::{FileStat, JobId, Machine, Moment, Outcome, Task};
+use crate::machine::{FileStat, JobId, Machine, Moment, Outcome, RecordLayer, Task};
 use crate::rules::{Rules, ServerId, SiteId};
 use crate::slab::Key;
 use crate::transport::Readiness;
@@ -22,7 +22,8 @@ use std::sync::Arc;
 /// The engine of one worker.
 ///
 /// - Events: [`handle_turn`](Engine::handle_turn) first in each turn, then
-///   [`handle_accept`](Engine::handle_accept), [`handle_ready`](Engine::handle_ready),
+///   [`handle_accept`](Engine::handle_accept) or
+///   [`handle_accept_sealed`](Engine::handle_accept_sealed), [`handle_ready`](Engine::handle_ready),
 ///   [`handle_job`](Engine::handle_job), [`handle_helper_ready`](Engine::handle_helper_ready),
 ///   [`handle_helper_gone`](Engine::handle_helper_gone), [`handle_deleted`](Engine::handle_deleted),
 ///   [`handle_leaving`](Engine::handle_leaving), [`handle_warm`](Engine::handle_warm),
@@ -104,6 +105,21 @@ impl<M: Machine> Engine<M> {
     ) -> Result<Key, (M::Socket, WhyRefused)> {
         let (mut turn, wires) = self.turn(machine);
         wires.accept(&mut turn, socket, peer, Protocol::H1)
+    }
+
+    /// Like [`Engine::handle_accept`], for an encrypted connection.
+    ///
+    /// # Errors
+    /// As for [`Engine::handle_accept`], also if the client has too many unfinished handshakes.
+    pub fn handle_accept_sealed(
+        &mut self,
+        machine: &mut M,
+        socket: M::Socket,
+        peer: SocketAddr,
+        layer: Box<dyn RecordLayer>,
+    ) -> Result<Key, (M::Socket, WhyRefused)> {
+        let (mut turn, wires) = self.turn(machine);
+        wires.accept(&mut turn, socket, peer, Protocol::Sealed(layer))
     }
 
     /// Like [`Engine::handle_accept`], for a client that speaks the multi-stream protocol of the tests.
@@ -218,7 +234,9 @@ impl<M: Machine> Engine<M> {
         let now_ms = self.core.clock.ms();
         let kind = NoLink::of(why);
         let report = match self.links.not_connected(machine, link, kind, now_ms) {
-            Some(server) => self.links.complaint(server, &format!("cannot connect: {why}"), None, now_ms),
+            Some(server) => {
+                self.links.failure_report(server, &format!("cannot connect: {why}"), None, now_ms)
+            }
             None if kind == NoLink::OwnFault => self.links.shortage(why, now_ms),
             None => None,
         };

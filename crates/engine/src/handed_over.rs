@@ -11,10 +11,10 @@ pub(crate) struct HandedOverTotal(Arc<AtomicU64>);
 
 /// Bytes from a helper, counted in the total until the last owner drops them.
 #[derive(Clone, Debug)]
-pub(crate) struct HandedOver(Arc<Block>);
+pub(crate) struct HandedOver(Arc<Counted>);
 
 #[derive(Debug)]
-struct Block {
+struct Counted {
     bytes: Vec<u8>,
     total: HandedOverTotal,
 }
@@ -28,11 +28,11 @@ impl HandedOverTotal {
     /// Adds bytes to the total for as long as they are held.
     pub(crate) fn hold(&self, bytes: Vec<u8>) -> HandedOver {
         self.0.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        HandedOver(Arc::new(Block { bytes, total: self.clone() }))
+        HandedOver(Arc::new(Counted { bytes, total: self.clone() }))
     }
 }
 
-impl Drop for Block {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.total.0.fetch_sub(self.bytes.len() as u64, Ordering::Relaxed);
     }

@@ -17,13 +17,13 @@
 //! ```text
 //! backend    `flash backend`: requests of other servers for names and ranges in memory
 //! engine     the worker's interface: events in, next steps out
-//! wire       bytes <-> requests and responses: connections, HTTP/1        (TLS and HTTP/2 would go here)
+//! wire       bytes <-> requests and responses: connections, HTTP/1        (HTTP/2 would go here)
 //! exchange   one request to one response
 //! handler    files, listings, redirects, error pages
 //! body       the bytes of a response, through one pull method             (streams would go here)
 //! desk       the state that all requests share: rules, clock, caches, jobs, counters
 //! upstream   connections to the servers of upstreams, and what is said on them
-//! transport  a socket and its readiness
+//! transport  a socket and its readiness, and the record layer of an encrypted one
 //! caches     names, versions, contents, heads, known requests, open files
 //! jobs       work for helpers: joining, order, shares, deadlines
 //! schedule   whose bytes go to the network first
@@ -48,6 +48,7 @@ mod histogram;
 mod jobs;
 pub mod limits;
 mod machine;
+mod report_limit;
 mod rules;
 mod schedule;
 mod shares;
@@ -60,14 +61,16 @@ mod wire;
 pub use access_log::LogFormat;
 pub use admission::{AcceptBatch, AcceptQueue, AdmissionRules, Network, WhyRefused, WrongNetwork};
 pub use caches::find;
-pub use counters::{Counters, JobCounters, JobKind, LinkCounters, Times};
+pub use counters::{Counters, JobCounters, JobKind, LinkCounters, Times, TlsCounters};
 pub use engine::Engine;
 pub use histogram::{BUCKETS, Bucket, Histogram};
 pub use machine::{
     Bands, Block, BlockBytes, Blocks, FileId, FileKind, FilePart, FileSent, FileStat, Files, Finding,
-    Gateway, Helpers, JobId, KnownName, Log, LookUpError, Machine, Moment, NameFacts, NameOfFile, Net,
-    Opened, Outcome, Part, Resident, SharedNames, Task, UplinkShare, Want,
+    Gateway, Handshake, Helpers, JobId, KnownName, Log, LookUpError, Machine, Moment, NameFacts, NameOfFile,
+    Net, Opened, Outcome, Part, ReceiveCall, RecordLayer, Resident, SendCall, SharedNames, Task, UplinkShare,
+    Want,
 };
+pub use report_limit::ReportLimit;
 pub use rules::{
     BodyRules, Optimizations, Route, RoutePaths, Rules, ServerId, ServerRules, SiteId, SiteRules, Timeouts,
     UpstreamId, UpstreamProtocol, UpstreamRules,

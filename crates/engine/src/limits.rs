@@ -35,6 +35,21 @@ pub const ACCEPTS_IN_OVERLOAD_MAX: usize = 4;
 /// time from answers.
 pub const REFUSALS_PER_TURN_MAX: usize = 4;
 
+/// Longest plaintext of a record (RFC 8446, section 5.1).
+pub const RECORD_BYTES_MAX: usize = 16 * 1024;
+/// Longest plaintext of a record at the start of an answer. A client can use the bytes of a record only once it has all of
+/// them, and at the start, or after a pause, they arrive a few packets at a time.
+pub const RECORD_BYTES_EARLY: usize = 4 * 1024;
+/// Bytes of an answer that are sent in such short records.
+pub const EARLY_BYTES: usize = 64 * 1024;
+/// Maximum number of bytes that are encrypted before they are sent, so also the most that wait for a slow client.
+pub const ENCRYPTED_BYTES_MAX: usize = 64 * 1024;
+/// Maximum number of connections whose handshake is continued in one turn, after all others had theirs. One step can take a
+/// millisecond, for a signature with RSA, and requests on other connections wait meanwhile.
+pub const HANDSHAKES_PER_TURN_MAX: usize = 1;
+/// Maximum number of unfinished handshakes of one client address (an IPv6 /64).
+pub const HANDSHAKES_PER_CLIENT_MAX: usize = 128;
+
 /// Longest field of an access-log line in bytes, escapes included; a longer field is cut.
 pub const LOG_FIELD_BYTES_MAX: usize = 6 * 1024;
 /// Longest access-log line in bytes: four fields and the text between them.
@@ -42,6 +57,8 @@ pub const LOG_LINE_BYTES_MAX: usize = 4 * LOG_FIELD_BYTES_MAX + 1024;
 
 /// Maximum number of requests of one connection answered in one turn of the event loop.
 pub const REQUESTS_PER_TURN_MAX: u32 = 16;
+/// The same for HTTP/2, whose requests come together and whose answers leave together.
+pub const H2_REQUESTS_PER_TURN_MAX: u32 = 128;
 /// Maximum number of bytes that one connection sends in one turn of the event loop.
 pub const SEND_BYTES_PER_TURN_MAX: usize = 128 * 1024;
 /// Maximum number of connections continued in one turn: those that used up their last turn, and those whose
@@ -111,6 +128,13 @@ pub const VERSION_BYTES: usize = 768;
 pub const WATCHED_MS: u64 = 50;
 /// The same for other names, so that a change is told soon after a site or a name is watched.
 pub const UNWATCHED_MS: u64 = 250;
+/// A name in use whose changes could be told is looked up by a helper again, at first after this pause, then after twice the
+/// last one, up to the second.
+pub const TOLD_AGAIN_MS: u64 = 1_000;
+/// The longest such pause.
+pub const TOLD_AGAIN_MS_MAX: u64 = 3_600_000;
+/// A name whose changes are told is still looked up this often while it is in use, if the kernel answers at once.
+pub const WATCHED_PROOF_MS: u64 = 60_000;
 /// Maximum number of names that a worker has looked up itself and whose older findings by others it does not take over.
 pub const DOUBTS_MAX: usize = 16 * 1024;
 /// Expected number of names, for which the cache is sized at its start.
@@ -164,7 +188,7 @@ pub const LINK_LOOK_MS: u64 = 1_000;
 /// How long after the deadline of a connection in the making the gateway may still report it.
 pub const GATEWAY_LATE_MS: u64 = 250;
 /// Failures of one server are reported no more often than this.
-pub const COMPLAINT_MS: u64 = 10_000;
+pub const REPORT_MS: u64 = 10_000;
 
 /// Longest piece of a body in the spool: up to this much of a request body stays in memory, and one slot of the file has
 /// room for it.
@@ -223,6 +247,38 @@ pub const EGRESS_AGED_MS: u64 = 1_000;
 /// One of this many grants goes to the connection that has waited longest, if that is long enough.
 pub const EGRESS_AGED_ONE_IN: u32 = 8;
 
+/// Maximum number of streams of a connection of HTTP/2 that are open at once; a further one is refused.
+pub const H2_STREAMS_MAX: usize = 128;
+/// How many bytes of a request body a client of HTTP/2 may send before the server has taken any of them.
+pub const H2_STREAM_WINDOW_BYTES: u32 = 64 * 1024;
+/// The same for all streams of a connection together, until the bytes have arrived.
+pub const H2_CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+/// After this many framed bytes, they are sent before any more are framed. The last frame can exceed it.
+pub const H2_OUT_BYTES: usize = 64 * 1024;
+/// Maximum number of CONTINUATION frames of a header block. A block has at most [`HEAD_BYTES_MAX`].
+pub const H2_CONTINUATIONS_MAX: usize = 32;
+/// Maximum number of parameters in one SETTINGS frame.
+pub const H2_SETTINGS_PARAMETERS_MAX: usize = 64;
+/// How long a client may take to acknowledge the settings.
+pub const H2_SETTINGS_ACK_MS: u64 = 10_000;
+/// How long a client may take to notice the first GOAWAY of a drain.
+pub const H2_DRAIN_MS: u64 = 1_000;
+/// Streams whose end is remembered, because frames of their clients can still be on the way.
+pub const H2_CLOSED_STREAMS_MAX: usize = 2 * H2_STREAMS_MAX;
+/// Priorities that are remembered for streams that have not begun.
+pub const H2_EARLY_PRIORITIES_MAX: usize = 16;
+/// How many frames that ask for nothing a client may send at once: PING, SETTINGS, WINDOW_UPDATE, empty DATA, priorities, and
+/// frames of unknown types.
+pub const H2_FRAMES_MAX: u32 = 4_096;
+/// How many more it may send for each second.
+pub const H2_FRAMES_PER_S: u32 = 256;
+/// How many more it may send for each frame of an answer: updates of two windows, and a PING.
+pub const H2_FRAMES_PER_ANSWER: u32 = 3;
+/// How many streams a client may reset, or lose to an error, at once.
+pub const H2_RESETS_MAX: u32 = 256;
+/// How many more for each second.
+pub const H2_RESETS_PER_S: u32 = 16;
+
 /// How long a closing connection is still read, so that a reset does not destroy its last answer.
 pub const LINGER_MS: u64 = 2_000;
 /// Maximum number of bytes discarded from a closing connection.
@@ -266,6 +322,9 @@ const _: () = {
     // A piece of a request body takes at least one receive, and one client cannot take all memory.
     assert!(2 * RECEIVE_BYTES <= SPOOL_PIECE_BYTES_MAX && SPOOL_EARLY_BYTES <= RECEIVE_BYTES);
     assert!(SPOOL_MEMORY_BYTES_PER_CLIENT_MAX < SPOOL_MEMORY_BYTES_MAX);
+    // One connection cannot take all the room of its client for request bodies.
+    assert!(H2_STREAMS_MAX * H2_STREAM_WINDOW_BYTES as usize <= HEADS_BYTES_PER_CLIENT_MAX);
+    assert!(H2_STREAM_WINDOW_BYTES <= H2_CONNECTION_WINDOW_BYTES / 2);
     // A client always has room for one head.
     assert!(HEAD_BYTES_MAX < HEADS_BYTES_PER_CLIENT_MAX && HEADS_BYTES_PER_CLIENT_MAX < HEADS_BYTES_MAX);
     // Reads and hand-overs divide blocks evenly, so they never cross a block boundary.
@@ -274,6 +333,7 @@ const _: () = {
     assert!(READ_BYTES_MIN <= READ_BYTES_MAX);
     // A burst is enough for a grant.
     assert!(EGRESS_BURST_BYTES_MIN as i64 >= EGRESS_GRANT_BYTES_MIN);
+    assert!(RECORD_BYTES_EARLY < RECORD_BYTES_MAX && RECORD_BYTES_MAX <= ENCRYPTED_BYTES_MAX);
     // One turn can send at least one full read.
     assert!(SEND_BYTES_PER_TURN_MAX >= READ_BYTES_MAX);
 };

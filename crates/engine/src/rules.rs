@@ -32,9 +32,11 @@ pub struct ServerId {
 }
 
 /// The protocol that an upstream speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum UpstreamProtocol {
     /// HTTP/1.1.
+    #[default]
     Http,
     /// FastCGI 1.0, as a responder.
     FastCgi,
@@ -269,6 +271,8 @@ pub struct Rules {
     pub policy: Policy,
     /// The uplink, if its rate is known; None for no bound.
     pub egress: Option<EgressRules>,
+    /// Whether clients may speak HTTP/2.
+    pub http2: bool,
     /// The format of access-log lines.
     pub log_format: LogFormat,
 }

@@ -24,8 +24,3 @@ pub(crate) fn finish(result: Result<()>) -> ExitCode {
 pub(crate) fn finish_run(result: Result<Ending>) -> ExitCode {
     finish_code(result, Ending::exit_code)
 }
-
-/// The command line, for the results.
-pub(crate) fn command_line() -> Vec<String> {
-    std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect()
-}

@@ -234,6 +234,7 @@ fn every_flag_changes_the_settings() {
         "config" => "flash.toml",
         "index" => "home.html",
         "listen" => "[::1]:0",
+        "listen_tls" => "[::1]:1",
         "log_format" => "json",
         "sandbox" => "off",
         "architecture" => "sped",
@@ -445,9 +446,19 @@ fn the_example_config_file_shows_every_default() {
     let lines = text.lines().map(|line| match line.strip_prefix('#') {
         Some(setting)
             if is_key(setting)
-                && !["log_file", "user", "control", "processes", "threads", "spool", "srpt"]
-                    .iter()
-                    .any(|key| setting.starts_with(key)) =>
+                && ![
+                    "log_file",
+                    "user",
+                    "control",
+                    "processes",
+                    "threads",
+                    "spool",
+                    "srpt",
+                    "listen_tls",
+                    "certificate",
+                ]
+                .iter()
+                .any(|key| setting.starts_with(key)) =>
         {
             setting
         }

@@ -3,10 +3,8 @@
 //! Called by the engine when a head announces [`crate::request::Body::Chunked`], or an upstream's answer is
 //! chunked. The caller must bound the amount.
 
-use std::fmt;
-
+use crate::refusal::refusals;
 use crate::request::line::is_token_byte;
-use crate::response::Status;
 
 /// Maximum number of bytes of extensions after one chunk size.
 const EXTENSION_BYTES_MAX: usize = 256;
@@ -15,53 +13,18 @@ const TRAILER_BYTES_MAX: usize = 8 * 1024;
 /// Maximum number of digits of a chunk size, leading zeros included: enough for a `u64`.
 const SIZE_DIGITS_MAX: u8 = 16;
 
-/// Why a chunked body was refused. The connection must be closed, because the start of the next request is
-/// unknown.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BadBody {
-    /// A chunk size that is not 1 to 16 hexadecimal digits: 400.
-    Size,
-    /// A control byte in an extension: 400.
-    Extension,
-    /// More than 256 bytes of extensions on one chunk: 400.
-    ExtensionTooLong,
-    /// A line, or a chunk's data, without its CRLF: 400.
-    LineEnd,
-    /// A trailer field that is malformed or folded: 400.
-    Trailer,
-    /// More than 8 KiB of trailer fields: 431.
-    TrailerTooLarge,
-}
-
-impl BadBody {
-    /// The status to answer with.
-    pub fn status(&self) -> Status {
-        match self {
-            Self::TrailerTooLarge => Status::HEAD_TOO_LARGE,
-            _ => Status::BAD_REQUEST,
-        }
-    }
-
-    /// A short text for the client.
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::Size => "A chunk size is malformed",
-            Self::Extension => "A chunk extension is malformed",
-            Self::ExtensionTooLong => "A chunk extension is too long",
-            Self::LineEnd => "A chunk does not end in CRLF",
-            Self::Trailer => "A trailer field is malformed",
-            Self::TrailerTooLarge => "The trailer fields are too large",
-        }
+refusals! {
+    /// Why a chunked body was refused. The connection must be closed, because the start of the next request is
+    /// unknown.
+    BadBody {
+        Size BAD_REQUEST "A chunk size is not 1 to 16 hexadecimal digits";
+        Extension BAD_REQUEST "A chunk extension has a control byte";
+        ExtensionTooLong BAD_REQUEST "A chunk extension is too long";
+        LineEnd BAD_REQUEST "A chunk does not end in CRLF";
+        Trailer BAD_REQUEST "A trailer field is malformed or folded";
+        TrailerTooLarge HEAD_TOO_LARGE "The trailer fields are too large";
     }
 }
-
-impl fmt::Display for BadBody {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.reason())
-    }
-}
-
-impl std::error::Error for BadBody {}
 
 /// The result of one call of [`Chunked::skip`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

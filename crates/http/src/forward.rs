@@ -83,7 +83,7 @@ impl<'a> Inbound<'a> {
     /// passed on. One with a body does not, because its body would have to come first. HTTP/2 is another way to send
     /// requests: they would pass by every rule of this server.
     pub fn asks_upgrade(&self) -> bool {
-        if self.request.version == Version::Http10 || !self.request.body.is_empty() {
+        if self.request.version != Version::Http11 || !self.request.body.is_empty() {
             return false;
         }
         let begins = |text: &[u8], start: &[u8]| {
@@ -149,7 +149,11 @@ pub fn write_proxy_head(out: &mut Vec<u8>, inbound: &Inbound<'_>, forwarding: &F
     push_field(
         out,
         b"Via",
-        if inbound.request.version == Version::Http10 { b"1.0 flash" } else { b"1.1 flash" },
+        match inbound.request.version {
+            Version::Http10 => b"1.0 flash",
+            Version::Http11 => b"1.1 flash",
+            Version::Http2 => b"2.0 flash",
+        },
     );
     push_field(out, b"Forwarded", &sent.forwarded());
     push_field(out, b"X-Forwarded-For", sent.peer.as_bytes());
@@ -206,6 +210,7 @@ pub fn each_cgi_variable(
         match request.version {
             Version::Http10 => b"HTTP/1.0",
             Version::Http11 => b"HTTP/1.1",
+            Version::Http2 => b"HTTP/2.0",
         },
     );
     if let (Some(content_type), true) = (inbound.values(b"content-type").next(), request.body != Body::None) {

@@ -6,26 +6,27 @@
 //!
 //! Where to start reading: [`request`] is the heart. It decides which request heads are valid and how their
 //! bodies are framed, which is what protects against request smuggling. [`target`] makes paths safe, and
-//! [`response`] writes heads. For upstream servers, [`forward`] writes the request and [`answer`] parses the
+//! [`response`] writes heads. [`h2`] does the same for HTTP/2. For upstream servers, [`forward`] writes the request and [`upstream_response`] parses the
 //! head of the response.
 
-pub mod answer;
 pub mod body;
 pub mod conditional;
 pub mod date;
 pub mod error_page;
 pub mod etag;
 pub mod forward;
+pub mod h2;
 mod hop;
 pub mod negotiate;
 pub mod range;
+mod refusal;
 pub mod request;
 pub mod request_buf;
 pub mod response;
 pub mod target;
 pub mod types;
+pub mod upstream_response;
 
-pub use answer::{Answer, AnswerBody, AnswerHead, AnswerTo, BadAnswer, HandBack, Speech, parse_answer};
 pub use body::{BadBody, Chunked, Progress};
 pub use conditional::{Validators, Verdict};
 pub use forward::{
@@ -39,3 +40,6 @@ pub use request_buf::RequestBuf;
 pub use response::{HeadWriter, Status};
 pub use target::{BadPath, EncodedSlash, decode_path};
 pub use types::TypeTable;
+pub use upstream_response::{
+    BadResponse, HandBack, HeadSyntax, ParsedHead, ResponseBody, ResponseHead, ResponseTo, parse_response,
+};

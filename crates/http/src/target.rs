@@ -4,42 +4,19 @@
 //! paths from leaving the root through a symbolic link.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
 
-use crate::response::Status;
+use crate::refusal::refusals;
 
-/// Why a path was refused. The answer is 400.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BadPath {
-    /// It does not begin with `/`.
-    NotAbsolute,
-    /// A `%` without two hexadecimal digits.
-    Escape,
-    /// An encoded `/`, which [`EncodedSlash::Refuse`] forbids.
-    EncodedSlash,
-    /// A NUL byte, which no file name can contain.
-    Nul,
-    /// `..` above the root.
-    AboveRoot,
-}
-
-impl BadPath {
-    /// The status to answer with: 400.
-    pub fn status(&self) -> Status {
-        Status::BAD_REQUEST
-    }
-
-    /// A short text for the client.
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::NotAbsolute => "The path does not begin with a slash",
-            Self::Escape => "The path has a malformed percent-escape",
-            Self::EncodedSlash => "The path has an encoded slash",
-            Self::Nul => "The path has a NUL",
-            Self::AboveRoot => "The path leads above the root",
-        }
+refusals! {
+    /// Why a path was refused.
+    BadPath {
+        NotAbsolute BAD_REQUEST "The path does not begin with a slash";
+        Escape BAD_REQUEST "The path has a malformed percent-escape";
+        EncodedSlash BAD_REQUEST "The path has an encoded slash";
+        Nul BAD_REQUEST "The path has a NUL";
+        AboveRoot BAD_REQUEST "The path leads above the root";
     }
 }
 
@@ -53,14 +30,6 @@ pub enum EncodedSlash {
     /// contain; and a proxy that guards paths might not have treated it as a separator.
     Refuse,
 }
-
-impl fmt::Display for BadPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.reason())
-    }
-}
-
-impl std::error::Error for BadPath {}
 
 /// Decodes and normalises the path of a request target, strictly and only once.
 ///

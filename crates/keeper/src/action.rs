@@ -75,4 +75,14 @@ pub struct Totals {
     pub pinned_bytes: u64,
     /// Maximum number of bytes of memory that can be in use.
     pub bytes_max: u64,
+    /// Names that all workers share, each form of a file counted. The owner of their table counts them.
+    pub names: u64,
+    /// Names that made room for others.
+    pub names_evicted: u64,
+    /// Parts of sites of which all changes are told.
+    pub subtrees_watched: u64,
+    /// Parts of sites that cannot be watched.
+    pub subtrees_unwatched: u64,
+    /// Directories that are watched for changes.
+    pub directories_watched: u64,
 }

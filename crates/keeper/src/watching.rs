@@ -1,18 +1,17 @@
-//! Which findings are true without a check, because a process watches the files of their site and tells the keeper
-//! what changes.
+//! Which findings are true without a check, because a process watches the files of a site, in parts, and tells the keeper
+//! which names change.
 //!
 //! A *watch* is a number under which findings are entered, and a time until which all changes are known. The watcher
 //! confirms that time again and again; when it may have missed a change, the watch ends, and its findings need checks.
-//! A site has two watches: one for what is there, and one for what is absent, because a new directory can make
-//! names appear that nobody can list.
+//! A part of a site has two watches: one for names that are there, and one for absent names, because a new directory can
+//! make names appear that the watcher cannot list.
 //!
 //! **A finding is entered late.** A helper looks a name up and then tells the keeper; the file can change in between, and
 //! the keeper can hear of the change first. Names in a directory that was made a moment ago can change before that
 //! is watched. So a finding counts only once the watcher has confirmed a later time, if meanwhile nothing in the
 //! same shard has changed, and if no directory has appeared since.
 //!
-//! Whatever the messages are, an unknown or a late one only makes a finding need checks. The messages of one watcher come in
-//! order.
+//! An unknown or a late message only makes a finding need checks. The messages of one watcher come in order.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -29,8 +28,8 @@ pub struct WatcherId(pub u32);
 /// A finding of a helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finding<S> {
-    /// The site.
-    pub site: S,
+    /// The part of the site.
+    pub subtree: S,
     /// When the look-up began, in milliseconds of the monotonic clock.
     pub found_ms: u64,
     /// Whether there is nothing.
@@ -48,22 +47,22 @@ pub enum WatchAction<N> {
     Enter(N, u64, u32),
 }
 
-/// The watches of a site.
+/// The watches of a subtree.
 #[derive(Clone, Copy, Debug)]
-struct SiteWatch {
+struct Watches {
     watcher: WatcherId,
     present: u32,
     absent: u32,
-    /// Findings up to this time do not count.
-    unsure_ms: u64,
+    /// Only findings after this time count; none while a directory has appeared that is not watched yet.
+    sure_ms: Option<u64>,
     /// All changes up to this time are known.
     until_ms: u64,
 }
 
-/// The watches of all sites `S`, and the findings for names `N` that wait. `H` hashes the names.
+/// The watches of all subtrees `S`, and the findings for names `N` that wait. `H` hashes the names.
 #[derive(Debug)]
 pub struct Watching<N, S, H = RandomState> {
-    sites: HashMap<S, SiteWatch>,
+    subtrees: HashMap<S, Watches>,
     waiting: VecDeque<(N, Finding<S>)>,
     /// When a name of each shard last changed.
     changed_ms: Vec<Option<u64>>,
@@ -74,8 +73,8 @@ pub struct Watching<N, S, H = RandomState> {
     actions: VecDeque<WatchAction<N>>,
 }
 
-impl<N: Copy + Hash, S: Copy + Eq + Hash> Watching<N, S> {
-    /// No site is watched. `numbers` are those of the first watches, one for each of `places` places in the table:
+impl<N: Hash, S: Copy + Eq + Hash> Watching<N, S> {
+    /// Nothing is watched. `numbers` are those of the first watches, one for each of `places` places in the table:
     /// the remainder of a number by their count is its place. No finding may have one of these numbers.
     #[must_use]
     pub fn new(places: u16, numbers: impl Iterator<Item = u32>) -> Self {
@@ -83,12 +82,12 @@ impl<N: Copy + Hash, S: Copy + Eq + Hash> Watching<N, S> {
     }
 }
 
-impl<N: Copy + Hash, S: Copy + Eq + Hash, H: BuildHasher> Watching<N, S, H> {
+impl<N: Hash, S: Copy + Eq + Hash, H: BuildHasher> Watching<N, S, H> {
     /// Like [`Watching::new`], with a given hasher.
     #[must_use]
     pub fn with_hasher(places: u16, numbers: impl Iterator<Item = u32>, hasher: H) -> Self {
         Self {
-            sites: HashMap::new(),
+            subtrees: HashMap::new(),
             waiting: VecDeque::new(),
             changed_ms: vec![None; SHARDS as usize],
             hasher,
@@ -103,15 +102,15 @@ impl<N: Copy + Hash, S: Copy + Eq + Hash, H: BuildHasher> Watching<N, S, H> {
         self.actions.pop_front()
     }
 
-    /// How many sites are watched.
+    /// How many subtrees are watched.
     #[must_use]
     pub fn watched(&self) -> usize {
-        self.sites.len()
+        self.subtrees.len()
     }
 
     /// A helper has found a name in a watched way.
     pub fn handle_found(&mut self, name: N, finding: Finding<S>) {
-        if self.sites.contains_key(&finding.site) && self.waiting.len() < WAITING_MAX {
+        if self.subtrees.contains_key(&finding.subtree) && self.waiting.len() < WAITING_MAX {
             self.waiting.push_back((name, finding));
         }
     }
@@ -122,66 +121,75 @@ impl<N: Copy + Hash, S: Copy + Eq + Hash, H: BuildHasher> Watching<N, S, H> {
         self.changed_ms[shard] = Some(now_ms);
     }
 
-    /// A watcher watches all of a site since this time.
-    pub fn handle_begun(&mut self, watcher: WatcherId, site: S, since_ms: u64) {
+    /// A watcher watches all of a subtree since this time.
+    pub fn handle_begun(&mut self, watcher: WatcherId, subtree: S, since_ms: u64) {
         // Another watcher can have it: that of an earlier configuration.
-        if let Some(old) = self.sites.remove(&site) {
+        if let Some(old) = self.subtrees.remove(&subtree) {
             self.end(old.present);
             self.end(old.absent);
         }
-        // Without a number left, the site is not watched.
+        // Without a number left, the subtree is not watched.
         let (Some(present), Some(absent)) = (self.free.pop_front(), self.free.pop_front()) else { return };
-        let watch = SiteWatch { watcher, present, absent, unsure_ms: since_ms, until_ms: since_ms };
-        self.sites.insert(site, watch);
+        let watches = Watches { watcher, present, absent, sure_ms: Some(since_ms), until_ms: since_ms };
+        self.subtrees.insert(subtree, watches);
     }
 
-    /// A directory has appeared, and is watched since this time.
-    pub fn handle_appeared(&mut self, watcher: WatcherId, site: S, since_ms: u64) {
-        let Some(watch) = self.sites.get(&site).filter(|watch| watch.watcher == watcher).copied() else {
-            return;
-        };
-        let Some(absent) = self.free.pop_front() else { return self.handle_lost(watcher, site) };
-        self.end(watch.absent);
-        self.sites.insert(site, SiteWatch { absent, unsure_ms: since_ms, ..watch });
+    /// A directory has appeared. Absent names beneath it can be there now, and its names are not watched yet.
+    pub fn handle_appearing(&mut self, watcher: WatcherId, subtree: S) {
+        let Some(watches) = self.of(watcher, &subtree).copied() else { return };
+        let Some(absent) = self.free.pop_front() else { return self.handle_lost(watcher, subtree) };
+        self.end(watches.absent);
+        self.subtrees.insert(subtree, Watches { absent, sure_ms: None, ..watches });
     }
 
-    /// A watcher may have missed changes of a site.
-    pub fn handle_lost(&mut self, watcher: WatcherId, site: S) {
-        if let Some(watch) = self.sites.get(&site).filter(|watch| watch.watcher == watcher).copied() {
-            self.sites.remove(&site);
-            self.end(watch.present);
-            self.end(watch.absent);
+    /// All directories that have appeared are watched since this time.
+    pub fn handle_appeared(&mut self, watcher: WatcherId, subtree: S, since_ms: u64) {
+        if let Some(watches) = self.of(watcher, &subtree) {
+            watches.sure_ms = Some(since_ms);
+        }
+    }
+
+    /// A watcher may have missed changes of a subtree.
+    pub fn handle_lost(&mut self, watcher: WatcherId, subtree: S) {
+        if let Some(watches) = self.of(watcher, &subtree).copied() {
+            self.subtrees.remove(&subtree);
+            self.end(watches.present);
+            self.end(watches.absent);
         }
     }
 
     /// A watcher has gone.
     pub fn handle_gone(&mut self, watcher: WatcherId) {
-        let its = |(site, watch): (&S, &SiteWatch)| (watch.watcher == watcher).then_some(*site);
-        let sites: Vec<S> = self.sites.iter().filter_map(its).collect();
-        sites.into_iter().for_each(|site| self.handle_lost(watcher, site));
+        let its = |(subtree, watches): (&S, &Watches)| (watches.watcher == watcher).then_some(*subtree);
+        let subtrees: Vec<S> = self.subtrees.iter().filter_map(its).collect();
+        subtrees.into_iter().for_each(|subtree| self.handle_lost(watcher, subtree));
     }
 
     /// A watcher has told all changes up to this time.
     pub fn handle_until(&mut self, watcher: WatcherId, until_ms: u64) {
-        for watch in self.sites.values_mut().filter(|watch| watch.watcher == watcher) {
-            watch.until_ms = until_ms.max(watch.until_ms);
-            for number in [watch.present, watch.absent] {
-                self.actions.push_back(WatchAction::Extend(number, watch.until_ms));
+        for watches in self.subtrees.values_mut().filter(|watches| watches.watcher == watcher) {
+            watches.until_ms = until_ms.max(watches.until_ms);
+            for number in [watches.present, watches.absent] {
+                self.actions.push_back(WatchAction::Extend(number, watches.until_ms));
             }
         }
         for _ in 0..self.waiting.len() {
             let Some((name, finding)) = self.waiting.pop_front() else { break };
-            let Some(watch) = self.sites.get(&finding.site) else { continue };
-            if finding.found_ms >= watch.until_ms {
+            let Some(watches) = self.subtrees.get(&finding.subtree) else { continue };
+            if finding.found_ms >= watches.until_ms {
                 self.waiting.push_back((name, finding));
                 continue;
             }
             let has_changed = self.changed_ms[self.shard(&name)].is_some_and(|ms| ms >= finding.found_ms);
-            if finding.found_ms > watch.unsure_ms && !has_changed {
-                let number = if finding.is_absent { watch.absent } else { watch.present };
+            if watches.sure_ms.is_some_and(|ms| finding.found_ms > ms) && !has_changed {
+                let number = if finding.is_absent { watches.absent } else { watches.present };
                 self.actions.push_back(WatchAction::Enter(name, finding.found_ms, number));
             }
         }
+    }
+
+    fn of(&mut self, watcher: WatcherId, subtree: &S) -> Option<&mut Watches> {
+        self.subtrees.get_mut(subtree).filter(|watches| watches.watcher == watcher)
     }
 
     fn end(&mut self, watch: u32) {
@@ -208,7 +216,7 @@ mod tests {
     }
 
     fn found(found_ms: u64) -> Finding<char> {
-        Finding { site: 'a', found_ms, is_absent: false }
+        Finding { subtree: 'a', found_ms, is_absent: false }
     }
 
     fn entered(watching: &mut Watching<u64, char>) -> Vec<(u64, u32)> {
@@ -228,7 +236,7 @@ mod tests {
             watching.handle_found(name, found(found_ms));
         }
         watching.handle_found(5, Finding { is_absent: true, ..found(101) });
-        watching.handle_found(6, Finding { site: 'b', ..found(101) });
+        watching.handle_found(6, Finding { subtree: 'b', ..found(101) });
         assert_eq!(entered(&mut watching), []);
         watching.handle_until(OTHER, 300);
         assert_eq!(entered(&mut watching), []);
@@ -260,14 +268,20 @@ mod tests {
     fn lost_changes_end_both_watches_and_a_new_directory_that_of_absent_names() {
         let mut watching = watching();
         watching.handle_begun(ONE, 'a', 100);
-        watching.handle_appeared(OTHER, 'a', 150);
+        watching.handle_appearing(OTHER, 'a');
         watching.handle_lost(OTHER, 'a');
         assert_eq!(watching.poll(), None);
         watching.handle_found(1, found(140));
-        watching.handle_appeared(ONE, 'a', 150);
+        watching.handle_appearing(ONE, 'a');
         assert_eq!((watching.poll(), watching.poll()), (Some(WatchAction::End(9)), None));
+        watching.handle_until(ONE, 145);
+        assert_eq!(entered(&mut watching), [], "its directory may not be watched");
+        watching.handle_found(1, found(150));
+        watching.handle_found(2, found(151));
+        watching.handle_appeared(OTHER, 'a', 140);
+        watching.handle_appeared(ONE, 'a', 150);
         watching.handle_until(ONE, 200);
-        assert_eq!(entered(&mut watching), [], "its directory may not have been watched");
+        assert_eq!(entered(&mut watching), [(2, 8)]);
         watching.handle_found(1, found(200));
         watching.handle_lost(ONE, 'a');
         let ended: Vec<_> = std::iter::from_fn(|| watching.poll()).collect();

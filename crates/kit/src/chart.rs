@@ -77,7 +77,7 @@ impl Frame {
 
     pub fn y_axis(&self, scale: &Scale, title: &str) -> Markup {
         html! {
-            @for (tick, place) in places(scale) {
+            @for (tick, place) in placed(scale) {
                 line class=(grid_class(tick)) x1=(px(self.left)) x2=(px(self.x(1.0))) y1=(px(self.y(place))) y2=(px(self.y(place))) {}
                 @if let Some(label) = &tick.label {
                     text class="tick" text-anchor="end" x=(px(self.left - 7.0)) y=(px(self.y(place) + 4.0)) { (label) }
@@ -90,7 +90,7 @@ impl Frame {
     /// The labels of the x axis for which there is room, each with its x coordinate. The highest one is kept, and
     /// ticks at equal distances keep equal distances.
     fn x_labels<'a>(&self, scale: &'a Scale) -> Vec<(&'a str, f64)> {
-        let labels = places(scale).into_iter().rev();
+        let labels = placed(scale).into_iter().rev();
         let mut labels: Vec<(&str, f64)> =
             labels.filter_map(|(tick, place)| Some((tick.label.as_deref()?, self.x(place)))).collect();
         let longest = labels.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
@@ -109,7 +109,7 @@ impl Frame {
     pub fn x_axis(&self, scale: &Scale, title: &str) -> Markup {
         let foot = self.y(0.0);
         html! {
-            @for (tick, place) in places(scale) {
+            @for (tick, place) in placed(scale) {
                 line class=(grid_class(tick)) x1=(px(self.x(place))) x2=(px(self.x(place))) y1=(px(self.top)) y2=(px(foot)) {}
             }
             @for (label, x) in self.x_labels(scale) {
@@ -129,7 +129,7 @@ fn grid_class(tick: &Tick) -> &'static str {
     if tick.label.is_some() { "grid" } else { "grid minor" }
 }
 
-fn places(scale: &Scale) -> Vec<(&Tick, f64)> {
+fn placed(scale: &Scale) -> Vec<(&Tick, f64)> {
     scale.ticks.iter().filter_map(|tick| Some((tick, scale.place(tick.value)?))).collect()
 }
 
@@ -298,6 +298,31 @@ impl Chart {
         }
         text
     }
+}
+
+/// A chart of half the page, with marks and with names at the ends of lines; each axis with its title.
+pub fn chart(title: &str, x: (&str, Scale), y: (&str, Scale), lines: Vec<Line>) -> Chart {
+    Chart {
+        title: title.to_owned(),
+        x_title: x.0.to_owned(),
+        y_title: y.0.to_owned(),
+        x: x.1,
+        y: y.1,
+        lines,
+        has_marks: true,
+        has_ends: true,
+        reference: None,
+        is_wide: false,
+    }
+}
+
+pub fn heights(lines: &[Line]) -> Vec<f64> {
+    lines.iter().flat_map(|line| line.points.iter().map(|point| point.1)).collect()
+}
+
+/// How far right their points are.
+pub fn places(lines: &[Line]) -> Vec<f64> {
+    lines.iter().flat_map(|line| line.points.iter().map(|point| point.0)).collect()
 }
 
 /// Charts of the same lines: where they need a legend, one for all of them.

@@ -21,3 +21,8 @@ pub mod text;
 pub use ending::Ending;
 pub use error::{Error, Result};
 pub use interrupt::Stop;
+
+/// The command line of this process, for the results.
+pub fn command_line() -> Vec<String> {
+    std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect()
+}

@@ -40,6 +40,33 @@ pub fn columns(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
+/// A column: its head, and its cell of a row.
+pub type Column<'a, R> = (&'a str, &'a dyn Fn(&R) -> Cell);
+
+pub fn table<R>(title: &str, columns: &[Column<'_, R>], rows: impl IntoIterator<Item = R>) -> Table {
+    let row = |row: R| columns.iter().map(|(_, cell)| cell(&row)).collect();
+    Table {
+        title: title.to_owned(),
+        columns: columns.iter().map(|(head, _)| (*head).to_owned()).collect(),
+        rows: rows.into_iter().map(row).collect(),
+    }
+}
+
+/// The same without columns that have no figure: they say nothing.
+pub fn filled<R>(title: &str, columns: &[Column<'_, R>], rows: impl IntoIterator<Item = R>) -> Table {
+    let mut table = table(title, columns, rows);
+    let is_kept: Vec<bool> = (0..table.columns.len())
+        .map(|at| table.rows.iter().any(|row| row.get(at) != Some(&Cell::None)))
+        .collect();
+    let mut kept = is_kept.iter();
+    table.columns.retain(|_| *kept.next().unwrap_or(&true));
+    for row in &mut table.rows {
+        let mut kept = is_kept.iter();
+        row.retain(|_| *kept.next().unwrap_or(&true));
+    }
+    table
+}
+
 /// A head that can be broken, except between a number and its unit.
 fn glued(column: &str) -> String {
     ["B", "kB", "MB", "GB", "TB"]
@@ -53,6 +80,8 @@ pub enum Cell {
     Text(String),
     /// The value and its text.
     Number(f64, String),
+    /// The median, the least and the most of the rounds, and their text.
+    Rounds([f64; 3], String),
     /// No value.
     None,
 }
@@ -89,6 +118,12 @@ impl Cell {
         value.map_or(Self::None, cell)
     }
 
+    pub fn rounds(median: f64, least: f64, most: f64) -> Self {
+        let [text, low, high] = [median, least, most].map(number::figure);
+        let text = if least < most { format!("{text} ({low}–{high})") } else { text };
+        Self::Rounds([median, least, most], text)
+    }
+
     fn of(value: f64, write: impl Fn(f64) -> String) -> Self {
         if value.is_finite() { Self::Number(value, write(value)) } else { Self::None }
     }
@@ -96,7 +131,7 @@ impl Cell {
     /// Its text.
     pub fn shown(&self) -> &str {
         match self {
-            Self::Text(text) | Self::Number(_, text) => text,
+            Self::Text(text) | Self::Number(_, text) | Self::Rounds(_, text) => text,
             Self::None => number::NONE,
         }
     }
@@ -105,6 +140,9 @@ impl Cell {
         match self {
             Self::Text(text) => json!(text),
             Self::Number(value, _) => json!(value),
+            Self::Rounds([median, least, most], _) => {
+                json!({ "median": median, "least": least, "most": most })
+            }
             Self::None => Value::Null,
         }
     }

@@ -4,7 +4,9 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::process::ExitStatus;
 
 /// A process. The kernel may reuse its id; the id and the start time together are unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -13,6 +15,12 @@ pub struct Process {
     pub pid: u32,
     /// Clock ticks after boot.
     pub started_ticks: u64,
+}
+
+/// The exit code of a shell for a command that ended so: 128 and the signal's number where a signal ended it.
+pub fn exit_code(ended: ExitStatus) -> u8 {
+    let code = ended.code().or_else(|| ended.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }
 
 /// The fields of /proc/PID/stat that the lab needs (proc(5)).

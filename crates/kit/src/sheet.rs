@@ -3,12 +3,11 @@
 //! `experiment` and `cache` fill a [`Sheet`] with their figures; this draws it like every report. Pure.
 
 use maud::{Markup, html};
-use serde_json::{Value, json};
 
-use crate::chart::{self, Chart, Line};
+use crate::chart::{Chart, Line, chart, together};
 use crate::number;
 use crate::page::Page;
-use crate::part::{Cell, Table};
+use crate::part::Table;
 use crate::scale::Scale;
 use crate::style::Style;
 
@@ -28,7 +27,7 @@ pub struct Sheet {
     pub findings: Vec<Finding>,
     pub plots: Vec<Plot>,
     /// Tables without a plot.
-    pub grids: Vec<Grid>,
+    pub tables: Vec<Table>,
     /// The setup: servers, machine, settings; name and text.
     pub facts: Vec<(String, String)>,
     /// The command that made the page, and how to read its figures.
@@ -59,7 +58,7 @@ pub struct Plot {
     /// Name and points; in the order in which they get their colours.
     pub lines: Vec<(String, Vec<(f64, f64)>)>,
     /// Its figures; none where the points are too many for a table.
-    pub grid: Option<Grid>,
+    pub table: Option<Table>,
 }
 
 #[derive(Clone, Debug)]
@@ -83,27 +82,6 @@ pub enum Division {
 }
 
 /// A table.
-#[derive(Clone, Debug, Default)]
-pub struct Grid {
-    /// Above the table.
-    pub title: String,
-    /// With units.
-    pub columns: Vec<String>,
-    pub rows: Vec<Vec<Entry>>,
-}
-
-/// A cell of a table.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Entry {
-    /// Words.
-    Text(String),
-    Figure(f64),
-    /// A figure, and the least and the most of the rounds.
-    Rounds(f64, f64, f64),
-    /// There is no figure.
-    None,
-}
-
 impl Axis {
     pub fn new(title: &str, unit: Unit, division: Division) -> Self {
         Self { title: title.to_owned(), unit, division }
@@ -136,66 +114,20 @@ impl Plot {
             Line { label: label.clone(), style: Style::of(place), points: points.clone() }
         };
         let most = self.lines.iter().map(|(_, points)| points.len()).max().unwrap_or(0);
-        Chart {
-            title: self.title.clone(),
-            x_title: self.x.label(),
-            y_title: self.y.label(),
-            x: self.x.scale(of(|point| point.0)),
-            y: self.y.scale(of(|point| point.1)),
-            lines: self.lines.iter().map(line).collect(),
-            has_marks: most <= MARKED_MAX,
-            has_ends: false,
-            reference: None,
-            is_wide: false,
-        }
+        let x = (&*self.x.label(), self.x.scale(of(|point| point.0)));
+        let y = (&*self.y.label(), self.y.scale(of(|point| point.1)));
+        let lines = self.lines.iter().map(line).collect();
+        Chart { has_marks: most <= MARKED_MAX, has_ends: false, ..chart(&self.title, x, y, lines) }
     }
 }
 
 /// A line of more points has no marks.
 const MARKED_MAX: usize = 16;
 
-impl Entry {
-    fn cell(&self) -> Cell {
-        match self {
-            Self::Text(text) => Cell::text(text),
-            Self::Figure(value) => Cell::figure(*value),
-            Self::Rounds(value, low, high) if low < high => {
-                let texts = [value, low, high].map(|value| number::figure(*value));
-                Cell::Number(*value, format!("{} ({}–{})", texts[0], texts[1], texts[2]))
-            }
-            Self::Rounds(value, ..) => Cell::figure(*value),
-            Self::None => Cell::None,
-        }
-    }
-
-    fn json(&self) -> Value {
-        match self {
-            Self::Text(text) => json!(text),
-            Self::Figure(value) => json!(value),
-            Self::Rounds(value, low, high) => json!({ "median": value, "least": low, "most": high }),
-            Self::None => Value::Null,
-        }
-    }
-}
-
-impl Grid {
-    fn table(&self) -> Table {
-        let rows = self.rows.iter().map(|row| row.iter().map(Entry::cell).collect()).collect();
-        Table { title: self.title.clone(), columns: self.columns.clone(), rows }
-    }
-
-    /// For programs.
-    pub fn json(&self) -> Value {
-        let rows: Vec<Vec<Value>> =
-            self.rows.iter().map(|row| row.iter().map(Entry::json).collect()).collect();
-        json!({ "title": self.title, "columns": self.columns, "rows": rows })
-    }
-}
-
 impl Sheet {
     /// Every table.
-    pub fn all_grids(&self) -> impl Iterator<Item = &Grid> {
-        self.plots.iter().filter_map(|plot| plot.grid.as_ref()).chain(&self.grids)
+    pub fn all_tables(&self) -> impl Iterator<Item = &Table> {
+        self.plots.iter().filter_map(|plot| plot.table.as_ref()).chain(&self.tables)
     }
 
     /// The page: one HTML file that needs nothing else.
@@ -234,7 +166,7 @@ impl Sheet {
         // One legend serves all only where all have the same lines.
         let has_all = |chart: &Chart| chart.lines.len() == names.len();
         let drawn: Vec<Markup> = if charts.iter().all(has_all) {
-            chart::together(&charts)
+            together(&charts)
         } else {
             charts.iter().map(Chart::draw).collect()
         };
@@ -274,10 +206,10 @@ impl Sheet {
 
     fn tables(&self) -> Markup {
         html! {
-            @if self.all_grids().next().is_some() {
+            @if self.all_tables().next().is_some() {
                 section id="tables" {
                     h2 { "Tables" }
-                    div class="tables" { @for grid in self.all_grids() { (grid.table().draw()) } }
+                    div class="tables" { @for table in self.all_tables() { (table.draw()) } }
                 }
             }
         }

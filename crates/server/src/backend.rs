@@ -24,13 +24,15 @@ use flash_waiting::{
     process,
     root::{Root, Unopened, open_roots},
 };
-use flash_worker::backend::{BackendGiven, BackendLoop, Closes, Door, EndpointGiven, Speech, WarmRoot};
+use flash_worker::backend::{
+    BackendGiven, BackendLoop, Closes, EndpointGiven, EndpointListener, EndpointProtocol, WarmRoot,
+};
 use flash_worker::{HelperRules, keep_panics_quiet};
 
-use crate::config::{self, BackendSettings, Settings};
+use crate::config::{BackendSettings, Settings};
 use crate::sandbox::{self, Role};
 use crate::threads::{self, Confined};
-use crate::{convert, names, start};
+use crate::{names, start};
 
 /// Descriptors that the process makes room for at its start, because its threads share them.
 const ROOM_DESCRIPTORS: u64 = 1 << 14;
@@ -41,18 +43,18 @@ const MOUNTS_MAX: usize = 4096;
 pub(crate) fn run(control: OwnedFd, settings: &Settings, own: &BackendSettings) -> io::Result<()> {
     let (control, listeners) = start::begin(control, settings)?.into_channels();
     let missing = || io::Error::new(io::ErrorKind::InvalidData, "the supervisor did not send all sockets");
-    let (listener, doors) = doors(listeners, settings, own).ok_or_else(missing)?;
+    let (listener, listeners) = of_endpoint(listeners, settings, own).ok_or_else(missing)?;
     process::make_room_for_descriptors(ROOM_DESCRIPTORS)?;
     // Before there are threads: a child process opens each root, because one can hang.
     let roots = warm_roots(own);
     let closer = Closers::start(settings)?;
-    let looked_up = names::start(settings, own.names.iter().map(|root| root.0.clone()).collect())?;
+    let looked_up = names::start(settings, own.names.iter().map(|root| root.to_path_buf()).collect())?;
     let identity = open_folder("/".as_ref()).and_then(file::identity).ok();
     let own_root =
         identity.map(|found| FileId { device: found.device, inode: found.inode, mount: found.mount });
-    let endpoint = match doors.is_empty() {
+    let endpoint = match listeners.is_empty() {
         true => None,
-        false => Some(EndpointGiven { doors, roots, own_root: open_folder("/".as_ref())? }),
+        false => Some(EndpointGiven { listeners, roots, own_root: open_folder("/".as_ref())? }),
     };
     let given = BackendGiven {
         control,
@@ -67,7 +69,7 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings, own: &BackendSettings) 
             own_root,
         },
         helpers: HelperRules {
-            kind: convert::helper_kind(settings.helpers),
+            kind: settings.helpers,
             helpers_max: settings.helpers_max,
             idle_ms: settings.helper_idle_ms,
         },
@@ -85,6 +87,7 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings, own: &BackendSettings) 
         pread: false,
         mechanism: MechanismKind::Epoll,
         has_threads: true,
+        wakes: false,
         has_local_clients: true,
         priorities: false,
         code_points: false,
@@ -102,7 +105,7 @@ const ROOTS_PATIENCE: Duration = Duration::from_secs(if cfg!(debug_assertions) {
 
 /// The directories of the warm endpoint. The loop looks at files only on a local file system.
 fn warm_roots(own: &BackendSettings) -> Vec<WarmRoot> {
-    let paths: Vec<&Path> = own.endpoint.roots.iter().map(|root| root.0.as_path()).collect();
+    let paths: Vec<&Path> = own.endpoint.roots.iter().map(|root| &**root).collect();
     let folders = open_roots(&paths, ROOTS_PATIENCE);
     let root = |(path, folder): (&&Path, Result<Root, Unopened>)| {
         let path = resolve(b"", path.as_os_str().as_bytes()).ok()?;
@@ -113,27 +116,24 @@ fn warm_roots(own: &BackendSettings) -> Vec<WarmRoot> {
 }
 
 /// The backend's own listener, and those of the endpoint: first all of TCP, in this order from the supervisor.
-fn doors(
+fn of_endpoint(
     listeners: Vec<OwnedFd>,
     settings: &Settings,
     own: &BackendSettings,
-) -> Option<(OwnedFd, Vec<Door>)> {
+) -> Option<(OwnedFd, Vec<EndpointListener>)> {
     if listeners.len() != settings.listen.len() + 1 + own.endpoint.sockets.len() {
         return None;
     }
-    let mut listeners = listeners.into_iter();
-    let tcp = listeners.by_ref().take(settings.listen.len());
-    let mut doors: Vec<Door> =
-        tcp.map(|listener| Door { listener, speech: Speech::Http, is_local: false }).collect();
-    let listener = listeners.next()?;
-    doors.extend(listeners.zip(&own.endpoint.sockets).map(|(listener, socket)| {
-        let speech = match socket.speech {
-            config::Speech::Http => Speech::Http,
-            config::Speech::FastCgi => Speech::FastCgi,
-        };
-        Door { listener, speech, is_local: true }
+    let mut given = listeners.into_iter();
+    let of_tcp = |listener| EndpointListener { listener, protocol: EndpointProtocol::Http, is_local: false };
+    let mut listeners: Vec<_> = given.by_ref().take(settings.listen.len()).map(of_tcp).collect();
+    let listener = given.next()?;
+    let sockets = given.zip(&own.endpoint.sockets);
+    listeners.extend(sockets.map(|(listener, socket)| {
+        let protocol = socket.protocol;
+        EndpointListener { listener, protocol, is_local: true }
     }));
-    Some((listener, doors))
+    Some((listener, listeners))
 }
 
 fn with_rights(folders: &[OwnedFd], rights: Rights) -> Vec<(&OwnedFd, Rights)> {

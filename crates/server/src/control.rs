@@ -35,8 +35,6 @@ impl Control {
     }
 
     /// Reports that the role has begun, in this sandbox.
-    ///
-    /// Errors: those of the channel.
     pub(crate) fn ready(&self, in_force: InForce) -> io::Result<()> {
         send_notice(&self.0, &Notice::Ready(in_force))
     }

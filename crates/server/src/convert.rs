@@ -4,17 +4,17 @@ use std::path::Path;
 
 use flash_engine::limits::{BODY_GRACE_MS, NAMES_BYTES, SPOOL_IDLE_MS, SPOOL_PIECE_BYTES_MAX};
 use flash_engine::{
-    AdmissionRules, BodyRules, Cutoffs, EgressRules, LogFormat, Optimizations, Policy, Route, RoutePaths,
-    Rules, ServerRules, SiteRules, Timeouts, UpstreamId, UpstreamProtocol, UpstreamRules,
+    AdmissionRules, BodyRules, Cutoffs, EgressRules, Optimizations, Policy, Route, RoutePaths, Rules,
+    ServerRules, SiteRules, Timeouts, UpstreamId, UpstreamProtocol, UpstreamRules,
 };
 use flash_http::types::TypeTable;
-use flash_prompt::mechanism;
 use flash_prompt::names::ENTRY_BYTES;
 use flash_prompt::net::{self, InFlightCap};
 use flash_waiting::memory::usable_bytes;
+use flash_worker::SendBy;
 
-use crate::config::architecture::{self, connections_that_fit, mapped_chunks_max, open_files_max};
-use crate::config::{self, EventMechanism, HelperKind, SchedulePolicy, SendBy, Settings};
+use crate::config::architecture::{self, connections_that_fit, open_files_max};
+use crate::config::{self, SchedulePolicy, Settings};
 
 /// The fraction of the store's size that a worker's name cache may have: a file of a page and its name have 8 : 1.
 const STORE_NAMES_SHARE: u64 = 8;
@@ -25,7 +25,6 @@ pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
     let connections_max = connections_that_fit(settings, descriptors_max);
     let connections_max = usize::try_from(connections_max).unwrap_or(usize::MAX).max(1);
     let open_files_max = open_files_max(descriptors_max) as usize;
-    let optimizations = &settings.optimizations;
     Rules {
         sites: sites(settings),
         upstreams: settings.routes().map(upstream_rules).collect(),
@@ -37,10 +36,10 @@ pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
         has_store: settings.cache_memory.bytes_max() > 0,
         queue_wait_ms: settings.queue_wait_ms,
         optimizations: Optimizations {
-            name_cache: optimizations.name_cache,
-            head_cache: optimizations.head_cache,
-            align_heads: optimizations.align_heads,
-            send_file: optimizations.send != SendBy::Read,
+            name_cache: settings.name_cache,
+            head_cache: settings.head_cache,
+            align_heads: settings.align_heads,
+            send_file: settings.send != SendBy::Read,
         },
         admission: admission(settings, settings.connections_max.min(connections_max)),
         open_files_max: (open_files_max / architecture::cache_parts(settings)).max(1),
@@ -59,14 +58,13 @@ pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
             total_ms: settings.body_timeout_ms,
         },
         spool_idle_ms: SPOOL_IDLE_MS,
-        policy: policy(&settings.schedule),
-        egress: egress(settings),
-        log_format: match settings.log.format {
-            config::LogFormat::Combined => LogFormat::Combined,
-            config::LogFormat::CombinedHost => LogFormat::CombinedHost,
-            config::LogFormat::Json => LogFormat::Json,
-            config::LogFormat::Off => LogFormat::Off,
+        http2: settings.http2,
+        policy: match settings.schedule {
+            SchedulePolicy::Fair => Policy::Fair,
+            SchedulePolicy::Srpt => Policy::Srpt { fixed: Cutoffs::new(&settings.srpt_cutoffs) },
         },
+        egress: egress(settings),
+        log_format: settings.log_format,
     }
 }
 
@@ -81,33 +79,25 @@ pub(crate) fn names_bytes_max(settings: &Settings, usable_bytes: Option<u64>) ->
 
 /// Who gets one of `connections_max` connections. If the settings have more, a client's share of them stays the same.
 fn admission(settings: &Settings, connections_max: usize) -> AdmissionRules {
-    let config::Admission { client_connections_max, client_exempt, .. } = &settings.admission;
-    let share = if architecture::has_connections_of_all(settings) { *client_connections_max } else { 0 };
+    let has_all = architecture::has_connections_of_all(settings);
+    let share = if has_all { settings.client_connections_max } else { 0 };
     let scaled = share as u128 * connections_max as u128 / settings.connections_max.max(1) as u128;
     AdmissionRules {
         connections_max,
         client_connections_max: usize::try_from(scaled).unwrap_or(usize::MAX).max(share.min(1)),
-        exempt: client_exempt.iter().flat_map(|clients| clients.networks()).collect(),
+        exempt: settings.client_exempt.iter().flat_map(|clients| clients.networks()).collect(),
     }
 }
 
 /// How long new connections may wait to be accepted, in milliseconds. A connection of the other architectures waits for a
 /// free process or thread.
 pub(crate) fn accept_wait_ms(settings: &Settings) -> u64 {
-    if architecture::has_connections_of_all(settings) { settings.admission.accept_wait_ms } else { 0 }
-}
-
-/// The schedule: which connection's bytes go first.
-fn policy(schedule: &config::Schedule) -> Policy {
-    match schedule.policy {
-        SchedulePolicy::Fair => Policy::Fair,
-        SchedulePolicy::Srpt => Policy::Srpt { fixed: Cutoffs::new(&schedule.cutoffs) },
-    }
+    if architecture::has_connections_of_all(settings) { settings.accept_wait_ms } else { 0 }
 }
 
 /// The uplink, if its rate is known.
 fn egress(settings: &Settings) -> Option<EgressRules> {
-    let bytes_per_s = settings.schedule.egress_bits_per_s / 8;
+    let bytes_per_s = settings.egress_bits_per_s / 8;
     let workers = architecture::processes(settings) as u32;
     (bytes_per_s > 0).then_some(EgressRules { bytes_per_s, workers })
 }
@@ -116,19 +106,18 @@ fn egress(settings: &Settings) -> Option<EgressRules> {
 /// leaves unsent take the turn of others; with bands, the band cannot count them, because it follows what the server
 /// has not handed over.
 pub(crate) fn unsent_bytes_max(settings: &Settings) -> u32 {
-    let is_ordered =
-        settings.schedule.egress_bits_per_s > 0 || settings.schedule.policy == SchedulePolicy::Srpt;
+    let is_ordered = settings.egress_bits_per_s > 0 || settings.schedule == SchedulePolicy::Srpt;
     if is_ordered { 16 * 1024 } else { net::UNSENT_BYTES_MAX }
 }
 
 /// Whether packets carry the band of their response.
-pub(crate) fn marks(schedule: &config::Schedule) -> flash_worker::Marks {
-    if schedule.dscp { flash_worker::Marks::Dscp } else { flash_worker::Marks::None }
+pub(crate) fn marks(settings: &Settings) -> flash_worker::Marks {
+    if settings.srpt_dscp { flash_worker::Marks::Dscp } else { flash_worker::Marks::None }
 }
 
 /// How much one connection may have in flight.
-pub(crate) fn cap(schedule: &config::Schedule) -> Option<InFlightCap> {
-    let bytes = usize::try_from(schedule.cwnd_cap_bytes).unwrap_or(usize::MAX);
+pub(crate) fn cap(settings: &Settings) -> Option<InFlightCap> {
+    let bytes = usize::try_from(settings.cwnd_cap_bytes).unwrap_or(usize::MAX);
     (bytes > 0).then(|| InFlightCap::new(bytes))
 }
 
@@ -151,7 +140,7 @@ pub(crate) fn store_names_max(bytes_max: u64) -> u32 {
 
 /// How many slots the file for request bodies of each worker may have.
 pub(crate) fn spool_slots(settings: &Settings) -> u32 {
-    let of_worker = settings.spool.bytes_max / architecture::processes(settings) as u64;
+    let of_worker = settings.spool_bytes_max / architecture::processes(settings) as u64;
     (of_worker / SPOOL_PIECE_BYTES_MAX as u64).try_into().unwrap_or(u32::MAX)
 }
 
@@ -160,34 +149,6 @@ pub(crate) fn spool_slots(settings: &Settings) -> u32 {
 pub(crate) fn store_length_bytes(bytes_max: u64) -> u64 {
     const LEAST_BYTES: u64 = 1 << 30;
     bytes_max.saturating_mul(4).max(LEAST_BYTES).next_multiple_of(4096)
-}
-
-/// The call that sends parts of files.
-pub(crate) fn send_by(settings: &Settings, descriptors_max: u64) -> flash_worker::SendBy {
-    match settings.optimizations.send {
-        SendBy::Read => flash_worker::SendBy::Read,
-        SendBy::Sendfile => flash_worker::SendBy::Sendfile,
-        SendBy::Mmap => {
-            flash_worker::SendBy::Mmap { chunks_max: mapped_chunks_max(settings, descriptors_max) }
-        }
-    }
-}
-
-/// The kind of helpers.
-pub(crate) fn helper_kind(kind: HelperKind) -> flash_worker::HelperKind {
-    match kind {
-        HelperKind::Processes => flash_worker::HelperKind::Processes,
-        HelperKind::Threads => flash_worker::HelperKind::Threads,
-    }
-}
-
-/// The system call that waits for events.
-pub(crate) fn mechanism(mechanism: EventMechanism) -> mechanism::MechanismKind {
-    match mechanism {
-        EventMechanism::Epoll => mechanism::MechanismKind::Epoll,
-        EventMechanism::Poll => mechanism::MechanismKind::Poll,
-        EventMechanism::Select => mechanism::MechanismKind::Select,
-    }
 }
 
 /// The rules of the sites. Each route has an upstream, whose number is the place of the route among those of all sites.
@@ -215,11 +176,11 @@ pub(crate) fn sites(settings: &Settings) -> Vec<SiteRules> {
 /// another directory.
 fn has_own_files(route: &config::Route, root: &Path) -> bool {
     match (route.protocol, &route.program) {
-        (config::Protocol::Http, _) => true,
-        (config::Protocol::FastCgi, Some(config::Program { runs: config::Runs::Cgi(folder), .. })) => {
+        (UpstreamProtocol::Http, _) => true,
+        (UpstreamProtocol::FastCgi, Some(config::Program { runs: config::Runs::Cgi(folder), .. })) => {
             folder != root
         }
-        (config::Protocol::FastCgi, _) => false,
+        (UpstreamProtocol::FastCgi, _) => false,
     }
 }
 
@@ -228,10 +189,7 @@ fn upstream_rules(route: &config::Route) -> UpstreamRules {
     let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     let of_server = |number: u64| count(number.saturating_mul(route.processes_of_server()));
     UpstreamRules {
-        protocol: match route.protocol {
-            config::Protocol::Http => UpstreamProtocol::Http,
-            config::Protocol::FastCgi => UpstreamProtocol::FastCgi,
-        },
+        protocol: route.protocol,
         servers: servers(route),
         connections_max: of_server(route.connections_max),
         idle_max: of_server(route.idle_max),
@@ -246,7 +204,8 @@ fn servers(route: &config::Route) -> Vec<ServerRules> {
         (config::ServerAddress::Program, Some(program)) => program.name(),
         _ => server.to_string(),
     };
-    let weights = route.weights.iter().copied().chain(std::iter::repeat(1));
+    let weights = route.weights.iter().map(|weight| u32::try_from(*weight).unwrap_or(u32::MAX));
+    let weights = weights.chain(std::iter::repeat(1));
     route
         .servers
         .iter()
@@ -262,7 +221,7 @@ fn servers(route: &config::Route) -> Vec<ServerRules> {
 /// The rules of a site, without its routes.
 fn site_rules(site: &config::Site) -> SiteRules {
     SiteRules {
-        root: site.root.clone(),
+        root: site.root.to_path_buf(),
         hosts: site.hosts.clone(),
         index: site.index.clone(),
         browse: site.browse,
@@ -281,16 +240,6 @@ pub(crate) fn types(settings: &Settings) -> TypeTable {
     TypeTable::with_charset(types, settings.charset.as_deref())
 }
 
-/// A part of a file, for the system call.
-pub(crate) fn part(part: flash_engine::Part) -> flash_waiting::warm::Part {
-    match part {
-        flash_engine::Part::From { offset, length_bytes } => {
-            flash_waiting::warm::Part::From { offset, length_bytes }
-        }
-        flash_engine::Part::Last { length_bytes } => flash_waiting::warm::Part::Last { length_bytes },
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -298,7 +247,7 @@ mod tests {
     #[test]
     fn each_route_has_its_upstream() {
         let route = |prefix: &str, ports: &[u16]| config::Route {
-            protocol: config::Protocol::FastCgi,
+            protocol: UpstreamProtocol::FastCgi,
             servers: ports
                 .iter()
                 .map(|port| config::ServerAddress::Tcp(([127, 0, 0, 1], *port).into()))

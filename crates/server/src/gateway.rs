@@ -17,7 +17,7 @@ use flash_waiting::process;
 use flash_waiting::sandbox::calls::CallList;
 use flash_worker::codec::{decode, send};
 use flash_worker::control::Order;
-use flash_worker::gateway_protocol::{Answer, Connect, GATEWAY_MESSAGE_BYTES_MAX};
+use flash_worker::gateway_protocol::{Connect, GATEWAY_MESSAGE_BYTES_MAX, GatewayReply};
 
 use crate::config::{ServerAddress, Settings};
 use crate::control::Control;
@@ -46,7 +46,7 @@ struct Upstream {
 struct Link {
     channel: OwnedFd,
     /// Answers for which the channel had no room.
-    unsent: VecDeque<(Answer, Option<OwnedFd>)>,
+    unsent: VecDeque<(GatewayReply, Option<OwnedFd>)>,
     /// The servers whose present health was not reported to the worker, for want of room. However often that changes, these are
     /// no more than there are servers.
     unreported: BTreeSet<ServerId>,
@@ -295,8 +295,8 @@ impl Gateway {
     /// Answers a worker, now or when its channel has room.
     fn answer(&mut self, worker: u32, link: u64, connected: io::Result<OwnedFd>) {
         let answer = match connected {
-            Ok(socket) => (Answer::Connected { link }, Some(socket)),
-            Err(e) => (Answer::NotConnected { link, errno: net::error_number(&e) }, None),
+            Ok(socket) => (GatewayReply::Connected { link }, Some(socket)),
+            Err(e) => (GatewayReply::NotConnected { link, errno: net::error_number(&e) }, None),
         };
         let Some(to) = self.links.get_mut(&worker) else { return };
         to.unsent.push_back(answer);
@@ -319,9 +319,9 @@ impl Gateway {
                 }
                 Err(e) => match answer {
                     // The user has too many descriptors in messages (unix(7), ETOOMANYREFS).
-                    Answer::Connected { link: number } if e.kind() != io::ErrorKind::BrokenPipe => {
+                    GatewayReply::Connected { link: number } if e.kind() != io::ErrorKind::BrokenPipe => {
                         let errno = net::error_number(&e);
-                        link.unsent.push_front((Answer::NotConnected { link: number, errno }, None));
+                        link.unsent.push_front((GatewayReply::NotConnected { link: number, errno }, None));
                     }
                     _ => return Err(e),
                 },
@@ -331,7 +331,7 @@ impl Gateway {
             && let Some(server) = link.unreported.pop_first()
         {
             let Some(is_up) = self.probes.is_up(server) else { continue };
-            match send(&link.channel, &Answer::Probed { server, is_up }, &[]) {
+            match send(&link.channel, &GatewayReply::Probed { server, is_up }, &[]) {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     link.unreported.insert(server);

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 
 use super::*;
-use crate::config::{Overrides, Probe, Protocol, Route, RoutePaths, Sources};
-use flash_engine::UpstreamId;
+use crate::config::{Overrides, Probe, Route, RoutePaths, Sources};
+use flash_engine::{UpstreamId, UpstreamProtocol};
 use flash_worker::codec::{decode, encode};
 use flash_worker::control::{CHANNEL_BYTES, Notice, receive_notice, send_order};
 
@@ -54,7 +54,7 @@ impl Running {
     /// Like [`Running::start`], with probes.
     fn probing(servers: &[&ServerAddress], connect_timeout_ms: u64, probe: Option<&Probe>) -> Self {
         let route = |server: &&ServerAddress| Route {
-            protocol: Protocol::Http,
+            protocol: UpstreamProtocol::Http,
             servers: vec![(*server).clone()],
             body_bytes_max: 0,
             stream_bodies: false,
@@ -98,7 +98,7 @@ fn ask(worker: &OwnedFd, link: u64, upstream: u16) {
 
 /// Waits for a message; None at the end of the channel.
 #[track_caller]
-fn receive(worker: &OwnedFd) -> Option<(Answer, Vec<OwnedFd>)> {
+fn receive(worker: &OwnedFd) -> Option<(GatewayReply, Vec<OwnedFd>)> {
     let mut epoll = Epoll::new(1).expect("an epoll");
     epoll.add(worker, 0, Watch::Input).expect("watched");
     assert_eq!(epoll.wait(Some(PATIENCE_MS)).expect("a wait").count(), 1, "no answer");
@@ -115,7 +115,7 @@ fn receive(worker: &OwnedFd) -> Option<(Answer, Vec<OwnedFd>)> {
 #[track_caller]
 fn connected(worker: &OwnedFd, link: u64) -> OwnedFd {
     let (answer, mut sockets) = receive(worker).expect("an answer");
-    assert_eq!((answer, sockets.len()), (Answer::Connected { link }, 1));
+    assert_eq!((answer, sockets.len()), (GatewayReply::Connected { link }, 1));
     sockets.pop().expect("a socket")
 }
 
@@ -123,7 +123,7 @@ fn connected(worker: &OwnedFd, link: u64) -> OwnedFd {
 #[track_caller]
 fn refused(worker: &OwnedFd, link: u64) -> io::ErrorKind {
     match receive(worker) {
-        Some((Answer::NotConnected { link: number, errno }, sockets)) => {
+        Some((GatewayReply::NotConnected { link: number, errno }, sockets)) => {
             assert_eq!((number, sockets.len()), (link, 0));
             io::Error::from_raw_os_error(errno).kind()
         }
@@ -141,7 +141,7 @@ fn carries_bytes(socket: &OwnedFd, mut accepted: impl io::Read) {
 }
 
 fn unix(path: &Path) -> ServerAddress {
-    ServerAddress::Unix(path.to_owned())
+    ServerAddress::Unix(path.into())
 }
 
 #[test]
@@ -313,7 +313,7 @@ fn report(gateway: &Running) -> String {
 #[track_caller]
 fn probed(worker: &OwnedFd, upstream: u16) -> bool {
     match receive(worker) {
-        Some((Answer::Probed { server, is_up }, _)) => {
+        Some((GatewayReply::Probed { server, is_up }, _)) => {
             assert_eq!(server, ServerId { upstream: UpstreamId(upstream), server: 0 });
             is_up
         }
@@ -389,7 +389,9 @@ fn a_probe_ends_at_its_deadline_and_holds_up_nobody() {
     let mut down = [false; 3];
     while down[..2] != [true; 2] {
         match receive(&worker) {
-            Some((Answer::Probed { server, is_up: false }, _)) => down[usize::from(server.upstream.0)] = true,
+            Some((GatewayReply::Probed { server, is_up: false }, _)) => {
+                down[usize::from(server.upstream.0)] = true;
+            }
             other => panic!("{other:?}"),
         }
         let text = report(&gateway);
@@ -436,7 +438,7 @@ fn a_worker_that_does_not_read_gets_the_last_result() {
         let mut bytes = [0; GATEWAY_MESSAGE_BYTES_MAX];
         while let Ok(length) = channel::recv(&lazy, &mut bytes, &mut Vec::new()) {
             match decode(&bytes[..length]) {
-                Some(Answer::Probed { is_up: now, .. }) => is_up = now,
+                Some(GatewayReply::Probed { is_up: now, .. }) => is_up = now,
                 other => panic!("{other:?}"),
             }
             count += 1;

@@ -21,6 +21,7 @@ pub use supervisor::reader::ROLE as READER_ROLE;
 
 mod architecture;
 mod backend;
+mod certificates;
 pub mod config;
 mod control;
 mod convert;
@@ -66,6 +67,16 @@ pub fn run_backend(options: config::BackendOptions) -> ExitCode {
 #[must_use]
 pub fn read_configuration(program: impl FnOnce(PathBuf) -> Result<Program, ExitCode>) -> ExitCode {
     supervisor::reader::run(program)
+}
+
+/// Reads the certificates of these settings as a server does at its start. Returns warnings about them.
+///
+/// # Errors
+/// Why a server would not start with them.
+pub fn check_certificates(settings: &config::Settings) -> Result<Vec<String>, String> {
+    let read = certificates::read(settings)?;
+    let expiries = read.iter().flat_map(|read| &read.expiries);
+    Ok(expiries.filter_map(certificates::Expiry::warning).collect())
 }
 
 /// Runs one of the other processes that a supervisor starts.

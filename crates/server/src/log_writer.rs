@@ -38,7 +38,7 @@ struct LogWriter {
 /// Errors: with the path and the reason.
 pub(crate) fn open(settings: &Settings) -> io::Result<File> {
     // Without a buffer, so that the number of written bytes is known.
-    let Some(path) = &settings.log.file else {
+    let Some(path) = &settings.log_file else {
         return Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?));
     };
     Place::find(path)

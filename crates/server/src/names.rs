@@ -25,8 +25,6 @@ const NAMES_MAX: u64 = 1_000_000;
 const STACK_BYTES: usize = 256 << 10;
 
 /// Starts the thread. Returns the number of names looked up so far.
-///
-/// Errors: any of starting a thread.
 pub(crate) fn start(settings: &Settings, directories: Vec<PathBuf>) -> io::Result<Arc<AtomicU64>> {
     let count = Arc::new(AtomicU64::new(0));
     if directories.is_empty() {

@@ -9,7 +9,7 @@ use flash_engine::limits::{
     HAND_OVER_BYTES_MAX, HEAD_BYTES_MAX, RECEIVE_BYTES, SMALL_FILE_BYTES_MAX, SPOOL_MEMORY_BYTES_MAX,
 };
 use flash_prompt::clock;
-use flash_prompt::mechanism::SELECT_DESCRIPTORS_MAX;
+use flash_prompt::mechanism::{MechanismKind, SELECT_DESCRIPTORS_MAX};
 use flash_prompt::{AsFd, OwnedFd};
 use flash_waiting::memory::usable_bytes;
 use flash_waiting::process;
@@ -21,7 +21,7 @@ use flash_waiting::sandbox::privileges::{self, Keep};
 use flash_worker::control::InForce;
 
 use crate::config::architecture::{self, connections_that_fit, upstream_connections_max};
-use crate::config::{EventMechanism, SandboxMode, ServerAddress, Service, Settings};
+use crate::config::{SandboxMode, ServerAddress, Service, Settings};
 use crate::convert::{names_bytes_max, store_slots_max};
 
 /// A process that serves requests or writes their log.
@@ -118,9 +118,7 @@ impl Role {
     fn descriptors(self, settings: &Settings) -> Option<u64> {
         match self {
             // So no descriptor has a number that select cannot take.
-            Role::Worker if settings.event_mechanism == EventMechanism::Select => {
-                Some(SELECT_DESCRIPTORS_MAX)
-            }
+            Role::Worker if settings.event_mechanism == MechanismKind::Select => Some(SELECT_DESCRIPTORS_MAX),
             Role::Worker => None,
             Role::Helper => Some(DESCRIPTORS + settings.sites.len() as u64),
             // They need only channels and connections.
@@ -167,8 +165,6 @@ impl Role {
 
 /// Sets the role's limits, changes to the user of the settings and gives up every capability except those of its
 /// role. Returns the maximum of open descriptors.
-///
-/// Errors: those of the calls.
 pub(crate) fn enter(role: Role, settings: &Settings) -> io::Result<u64> {
     let descriptors_max = limits::descriptors(role.descriptors(settings))?;
     limits::memory(role.memory_bytes(settings, descriptors_max, usable_bytes()))?;

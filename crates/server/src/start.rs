@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use flash_engine::SiteId;
@@ -10,15 +11,20 @@ use flash_prompt::names::NamesReader;
 use flash_prompt::sharers::Sharers;
 use flash_prompt::store_memory::StoreMemory;
 use flash_prompt::table::TableReader;
+use flash_tls::{Acceptor, Bundle, Tickets, protocol};
+use flash_waiting::process;
 use flash_waiting::sandbox::calls::{CallList, More};
 use flash_waiting::sandbox::paths::Rights;
 use flash_worker::control::{InForce, Notice, Order, receive_order, send_notice};
 use flash_worker::names::SharedNames;
 use flash_worker::{
-    Accepts, Fills, Given, GivenStore, HelperRules, OwnJobs, Plan, Reach, Root, Worker, keep_panics_quiet,
+    Accepts, Fills, Given, GivenStore, HelperKind, HelperRules, OwnJobs, Plan, Reach, Root, SendBy, Worker,
+    keep_panics_quiet,
 };
 
-use crate::config::{HelperKind, SchedulePolicy, SendBy, Settings};
+use zeroize::Zeroizing;
+
+use crate::config::{SchedulePolicy, Settings, architecture};
 use crate::convert;
 use crate::helper::{self, DiskWork, Fill};
 use crate::hot_list::{self, Hot, LIST_BYTES_MAX};
@@ -30,6 +36,7 @@ pub(crate) struct Begun {
     /// The roots that answered in time.
     roots: Vec<Option<Root>>,
     pub(crate) listeners: Vec<OwnedFd>,
+    tls: BegunTls,
     log: Option<OwnedFd>,
     /// Its place among the workers at the same uplink, and the file in which they announce its use.
     uplink: Option<(u64, OwnedFd)>,
@@ -39,6 +46,14 @@ pub(crate) struct Begun {
     place: u64,
     /// How many slots the file for request bodies may have, and the file.
     spool: Option<(u32, OwnedFd)>,
+}
+
+/// Everything for encrypted connections that a worker received.
+#[derive(Default)]
+struct BegunTls {
+    listeners: Vec<OwnedFd>,
+    certificates: Option<OwnedFd>,
+    tickets: Option<OwnedFd>,
 }
 
 /// The parts of the store that a worker received.
@@ -64,6 +79,7 @@ pub(crate) fn begin(control: OwnedFd, settings: &Settings) -> io::Result<Begun> 
         control,
         roots,
         listeners: Vec::new(),
+        tls: BegunTls::default(),
         log: None,
         uplink: None,
         store,
@@ -79,6 +95,9 @@ pub(crate) fn begin(control: OwnedFd, settings: &Settings) -> io::Result<Begun> 
                 }
             }
             Order::Listener(listener) => begun.listeners.push(listener),
+            Order::TlsListener(listener) => begun.tls.listeners.push(listener),
+            Order::Certificates(file) => begun.tls.certificates = Some(file),
+            Order::Tickets(file) => begun.tls.tickets = Some(file),
             Order::Log(channel) => begun.log = Some(channel),
             Order::Gateway(channel) => begun.gateway = Some(channel),
             Order::Spool(slots, file) => begun.spool = Some((slots, file)),
@@ -143,7 +162,7 @@ impl Begun {
             HelperKind::Processes => Vec::new(),
             HelperKind::Threads => helper::start_threads(settings, self.disk_work(settings)?)?,
         };
-        let Begun { control, roots, listeners, log, uplink, store, gateway, place, spool } = self;
+        let Begun { control, roots, listeners, tls, log, uplink, store, gateway, place, spool } = self;
         let store = store.map(settings, &roots).or_else(|e| {
             let text = format!("serves without the store: cannot map it: {e}");
             send_notice(&control, &Notice::Report(text)).map(|()| None)
@@ -153,16 +172,19 @@ impl Begun {
         let place_of = |place: u64| usize::try_from(place).unwrap_or(usize::MAX);
         rules.worker = place_of(place);
         let sharers = uplink.map(|(place, file)| Sharers::map(file, place_of(place))).transpose()?;
-        let given = Given { control, roots, listeners, log, store, gateway, sharers, helpers };
+        let (tls_listeners, tls) = tls.acceptor(settings.http2)?;
+        let given =
+            Given { control, roots, listeners, tls_listeners, tls, log, store, gateway, sharers, helpers };
         let plan = Plan {
             rules,
-            mechanism: convert::mechanism(settings.event_mechanism),
-            send: convert::send_by(settings, descriptors_max),
-            marks: convert::marks(&settings.schedule),
-            cap: convert::cap(&settings.schedule),
+            mechanism: settings.event_mechanism,
+            send: settings.send,
+            mapped_chunks_max: architecture::mapped_chunks_max(settings, descriptors_max),
+            marks: convert::marks(settings),
+            cap: convert::cap(settings),
             unsent_bytes_max: convert::unsent_bytes_max(settings),
             helpers: HelperRules {
-                kind: convert::helper_kind(settings.helpers),
+                kind: settings.helpers,
                 helpers_max: settings.helpers_max,
                 idle_ms: settings.helper_idle_ms,
             },
@@ -175,6 +197,37 @@ impl Begun {
         }
         Ok(worker)
     }
+}
+
+impl BegunTls {
+    /// The listeners, and what makes the record layers of their connections.
+    fn acceptor(self, offers_http2: bool) -> io::Result<(Vec<OwnedFd>, Option<Acceptor>)> {
+        let (Some(certificates), Some(tickets)) = (self.certificates, self.tickets) else {
+            return Ok((self.listeners, None));
+        };
+        let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
+        process::hide_memory()?;
+        let bundle = secret(certificates)?;
+        let bundle = Bundle::from_bytes(&bundle).ok_or_else(|| invalid("no certificates"))?;
+        let tickets = secret(tickets)?;
+        let mut tickets = Tickets::from_bytes(&tickets).ok_or_else(|| invalid("no keys of tickets"))?;
+        tickets.advance();
+        let protocols = [protocol::HTTP2, protocol::HTTP1];
+        let offered = if offers_http2 { &protocols[..] } else { &protocols[1..] };
+        let acceptor = Acceptor::new(&bundle, tickets, offered).map_err(|e| invalid(&format!("TLS: {e}")))?;
+        // The first connection must not find out that a random number needs another call of the kernel.
+        drop(acceptor.layer());
+        Ok((self.listeners, Some(acceptor)))
+    }
+}
+
+/// The content of a memory file, which is overwritten when it is dropped.
+fn secret(file: OwnedFd) -> io::Result<Zeroizing<Vec<u8>>> {
+    let file = File::from(file);
+    let mut bytes = Zeroizing::new(vec![0; usize::try_from(file.metadata()?.len()).unwrap_or(0)]);
+    // By offset: all workers share the position of the file.
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
 }
 
 impl BegunStore {
@@ -209,7 +262,7 @@ fn warm(list: &File, settings: &Settings) -> Vec<(SiteId, Box<[u8]>, u64)> {
     if read.is_err() {
         return Vec::new();
     }
-    let roots: Vec<_> = settings.sites.iter().map(|site| site.root.as_path()).collect();
+    let roots: Vec<_> = settings.sites.iter().map(|site| &*site.root).collect();
     let block =
         |(site, hot): (usize, Hot)| Some((SiteId(site.try_into().ok()?), hot.path.into(), hot.block.into()));
     hot_list::read(&text, &roots).filter_map(block).collect()
@@ -234,13 +287,14 @@ pub(crate) fn close(worker: &Worker, settings: &Settings, work: Option<&DiskWork
 /// The additional system calls for its settings.
 fn more(settings: &Settings) -> More {
     More {
-        sendfile: settings.optimizations.send == SendBy::Sendfile,
-        map_files: settings.optimizations.send == SendBy::Mmap,
-        pread: !settings.optimizations.residency_check,
-        mechanism: convert::mechanism(settings.event_mechanism),
+        sendfile: settings.send == SendBy::Sendfile,
+        map_files: settings.send == SendBy::Mmap,
+        pread: !settings.residency_check,
+        mechanism: settings.event_mechanism,
         has_threads: settings.helpers == HelperKind::Threads,
+        wakes: !settings.tls_listen.is_empty(),
         has_local_clients: false,
-        priorities: settings.schedule.policy == SchedulePolicy::Srpt,
-        code_points: settings.schedule.dscp,
+        priorities: settings.schedule == SchedulePolicy::Srpt,
+        code_points: settings.srpt_dscp,
     }
 }

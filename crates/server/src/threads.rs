@@ -23,6 +23,7 @@ where
     W: FnOnce() + Send + 'static,
 {
     let (ready, all_ready) = mpsc::channel();
+    let mut count = 0;
     for Confined { confine, work } in threads {
         let ready = ready.clone();
         let mut builder = thread::Builder::new().name(name.to_owned());
@@ -40,7 +41,12 @@ where
             }
         });
         spawned.map_err(|e| io::Error::new(e.kind(), format!("cannot start a {name} thread: {e}")))?;
+        count += 1;
     }
     drop(ready);
-    all_ready.into_iter().collect()
+    let confined: Vec<()> = all_ready.into_iter().collect::<io::Result<_>>()?;
+    if confined.len() < count {
+        return Err(io::Error::other(format!("a {name} thread ended before it was ready")));
+    }
+    Ok(())
 }

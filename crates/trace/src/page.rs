@@ -7,13 +7,13 @@ use std::cmp::Reverse;
 
 use maud::{Markup, html};
 
-use crate::diagnosis::{self, Diagnosis};
-use crate::model::{BlockedCall, CallTotal, Request, TargetTotal, Thread, Timeline, Trace};
+use crate::diagnosis::{self, Behind, Diagnosis};
+use crate::model::{Batch, BlockedCall, CallTotal, Process, Request, TargetTotal, Thread, Timeline, Trace};
 use crate::strip::{self, Window};
 use crate::{display, verdict};
 use flash_kit::number::{NONE, count, percent};
 use flash_kit::page::Page;
-use flash_kit::part::{Cell, Table, columns};
+use flash_kit::part::{Cell, Column, Table, table};
 
 /// The styles of the timelines; the other styles are those of all reports.
 const TIMELINE_STYLE: &str = include_str!("page.css");
@@ -190,46 +190,31 @@ fn windows(trace: &Trace, timeline: &Timeline, thread: &Thread) -> Vec<(Window, 
 }
 
 fn calls(trace: &Trace) -> Markup {
-    let table = |in_loop: bool, title: &str| {
-        let chosen = diagnosis::kinds(trace, in_loop);
-        let row = |call: &&CallTotal| {
-            vec![
-                Cell::text(&display::process(trace, call.pid)),
-                Cell::text(&call.call),
-                Cell::count(call.count),
-                Cell::count(call.errors),
-                Cell::figure(call.on_cpu_ns as f64 / 1e6),
-                Cell::count(call.blocked),
-                Cell::figure(call.blocked_ns as f64 / 1e6),
-                Cell::figure(call.longest_ns as f64 / 1e6),
-                if in_loop && !call.is_wait { Cell::share(call.loop_share) } else { Cell::None },
-                Cell::text(&if call.blocked == 0 { String::new() } else { display::reasons(&call.reasons) }),
-            ]
-        };
-        let heads = [
-            "process",
-            "call",
-            "count",
-            "failed",
-            "on CPU, ms",
-            "blocked",
-            "blocked, ms",
-            "longest, ms",
-            "loop lost",
-            "waited for",
+    let calls = |in_loop: bool, title: &str| {
+        let lost = |call: &CallTotal| (in_loop && !call.is_wait).then_some(call.loop_share);
+        let columns: [Column<'_, &CallTotal>; 10] = [
+            ("process", &|call| Cell::text(&display::process(trace, call.pid))),
+            ("call", &|call| Cell::text(&call.call)),
+            ("count", &|call| Cell::count(call.count)),
+            ("failed", &|call| Cell::count(call.errors)),
+            ("on CPU, ms", &|call| ms(call.on_cpu_ns)),
+            ("blocked", &|call| Cell::count(call.blocked)),
+            ("blocked, ms", &|call| ms(call.blocked_ns)),
+            ("longest, ms", &|call| ms(call.longest_ns)),
+            ("loop lost", &|call| Cell::maybe(lost(call), Cell::share)),
+            ("waited for", &|call| match call.blocked {
+                0 => Cell::text(""),
+                _ => Cell::text(&display::reasons(&call.reasons)),
+            }),
         ];
-        Table {
-            title: title.to_owned(),
-            columns: columns(&heads),
-            rows: chosen.iter().take(ROWS_MAX).map(row).collect(),
-        }
+        table(title, &columns, diagnosis::kinds(trace, in_loop).into_iter().take(ROWS_MAX))
     };
     html! {
         section id="calls" {
             h2 { "System calls" }
             div class="tables" {
-                (table(true, "Event loops").draw())
-                (table(false, "Other threads").draw())
+                (calls(true, "Event loops").draw())
+                (calls(false, "Other threads").draw())
             }
         }
     }
@@ -237,33 +222,21 @@ fn calls(trace: &Trace) -> Markup {
 
 fn waits(trace: &Trace) -> Markup {
     let chosen = diagnosis::waits(trace);
-    let row = |call: &&BlockedCall| {
-        vec![
-            Cell::figure(call.start_ns as f64 / 1e9),
-            Cell::text(&display::thread(trace, call.tid)),
-            Cell::text(if call.in_loop { "loop" } else { "other" }),
-            Cell::text(&call.call),
-            Cell::figure(call.blocked_ns as f64 / 1e6),
-            Cell::maybe(call.size_bytes, Cell::bytes),
-            Cell::text(call.reason.text()),
-            Cell::maybe(call.batch.as_ref(), |batch| Cell::count(u64::from(batch.behind))),
-            Cell::maybe(call.batch.as_ref(), |batch| Cell::count(u64::from(batch.arrived))),
-            Cell::text(&display::on_what(call).unwrap_or_else(|| NONE.to_owned())),
-            Cell::text(&display::stack(call)),
-        ]
+    let batch = |call: &BlockedCall, of: fn(&Batch) -> u32| {
+        Cell::maybe(call.batch.as_ref(), |batch| Cell::count(of(batch).into()))
     };
-    let heads = [
-        "at, s",
-        "thread",
-        "in",
-        "call",
-        "blocked, ms",
-        "size",
-        "waited for",
-        "ready behind it",
-        "ready meanwhile",
-        "file or socket",
-        "kernel functions",
+    let columns: [Column<'_, &BlockedCall>; 11] = [
+        ("at, s", &|call| Cell::figure(call.start_ns as f64 / 1e9)),
+        ("thread", &|call| Cell::text(&display::thread(trace, call.tid))),
+        ("in", &|call| Cell::text(place(call.in_loop))),
+        ("call", &|call| Cell::text(&call.call)),
+        ("blocked, ms", &|call| ms(call.blocked_ns)),
+        ("size", &|call| Cell::maybe(call.size_bytes, Cell::bytes)),
+        ("waited for", &|call| Cell::text(call.reason.text())),
+        ("ready behind it", &|call| batch(call, |batch| batch.behind)),
+        ("ready meanwhile", &|call| batch(call, |batch| batch.arrived)),
+        ("file or socket", &|call| Cell::text(&display::on_what(call).unwrap_or_else(|| NONE.to_owned()))),
+        ("kernel functions", &|call| Cell::text(&display::stack(call))),
     ];
     let listed = chosen.len() as u64 + trace.missing.blocked_dropped;
     let longest = format!(
@@ -276,81 +249,59 @@ fn waits(trace: &Trace) -> Markup {
             h2 { "Blocked calls" }
             @if chosen.is_empty() { p class="lead" { "No call blocked, except to wait for events." } }
             div class="tables" {
-                (in_two(longest, &heads, chosen.iter().map(row)))
+                (in_two(&longest, &columns, chosen.iter().copied()))
                 (targets(trace).draw())
             }
         }
     }
 }
 
+fn ms(time_ns: u64) -> Cell {
+    Cell::figure(time_ns as f64 / 1e6)
+}
+
+fn place(in_loop: bool) -> &'static str {
+    if in_loop { "loop" } else { "other" }
+}
+
 /// The first rows in a table of their own, which is not folded.
-fn in_two(title: String, heads: &[&str], rows: impl Iterator<Item = Vec<Cell>>) -> Markup {
-    let mut first =
-        Table { title, columns: columns(heads), rows: rows.take(OPEN_WAITS + ROWS_MAX).collect() };
-    let next = first.rows.split_off(first.rows.len().min(OPEN_WAITS));
-    let next = Table { title: "The next".to_owned(), columns: first.columns.clone(), rows: next };
-    html! { (first.draw()) (next.draw()) }
+fn in_two<R>(title: &str, columns: &[Column<'_, R>], rows: impl Iterator<Item = R>) -> Markup {
+    let mut rows = rows.take(OPEN_WAITS + ROWS_MAX);
+    let first = table(title, columns, rows.by_ref().take(OPEN_WAITS));
+    html! { (first.draw()) (table("The next", columns, rows).draw()) }
 }
 
 fn targets(trace: &Trace) -> Table {
-    let row = |total: &TargetTotal| {
-        vec![
-            Cell::text(&display::target(&total.target)),
-            Cell::text(if total.in_loop { "loop" } else { "other" }),
-            Cell::text(&total.call),
-            Cell::count(total.blocked),
-            Cell::figure(total.blocked_ns as f64 / 1e6),
-            Cell::figure(total.longest_ns as f64 / 1e6),
-            Cell::text(&display::reasons(&total.reasons)),
-        ]
-    };
+    let columns: [Column<'_, &TargetTotal>; 7] = [
+        ("file or socket", &|total| Cell::text(&display::target(&total.target))),
+        ("in", &|total| Cell::text(place(total.in_loop))),
+        ("call", &|total| Cell::text(&total.call)),
+        ("calls", &|total| Cell::count(total.blocked)),
+        ("blocked, ms", &|total| ms(total.blocked_ns)),
+        ("longest, ms", &|total| ms(total.longest_ns)),
+        ("waited for", &|total| Cell::text(&display::reasons(&total.reasons))),
+    ];
     let mut chosen: Vec<&TargetTotal> = trace.targets.iter().collect();
     chosen.sort_by_key(|total| Reverse((total.in_loop, total.blocked_ns)));
-    Table {
-        title: "Files and sockets that calls blocked on".to_owned(),
-        columns: columns(&[
-            "file or socket",
-            "in",
-            "call",
-            "calls",
-            "blocked, ms",
-            "longest, ms",
-            "waited for",
-        ]),
-        rows: chosen.into_iter().take(ROWS_MAX).map(row).collect(),
-    }
+    table("Files and sockets that calls blocked on", &columns, chosen.into_iter().take(ROWS_MAX))
 }
 
 fn requests(trace: &Trace) -> Markup {
-    let row = |request: &Request| {
-        let behind = diagnosis::behind(trace, request);
-        vec![
-            Cell::figure(request.start_ns as f64 / 1e9),
-            Cell::text(&display::request(&request.line)),
-            Cell::text(&display::shortened(display::peer(&request.connection))),
-            Cell::figure(request.waited_ns as f64 / 1e6),
-            Cell::text(if request.is_answered { "yes" } else { "not yet" }),
-            Cell::figure(request.held_up_ns as f64 / 1e6),
-            Cell::maybe(request.tid, |tid| Cell::text(&display::thread(trace, tid))),
-            Cell::count(behind.calls),
-            Cell::text(&behind.longest),
-            Cell::figure(behind.longest_ns as f64 / 1e6),
-        ]
-    };
-    let heads = [
-        "at, s",
-        "request",
-        "from",
-        "waited, ms",
-        "answered",
-        "blocked for others, ms",
-        "thread",
-        "calls",
-        "longest call",
-        "longest, ms",
+    let columns: [Column<'_, (&Request, Behind)>; 10] = [
+        ("at, s", &|(request, _)| Cell::figure(request.start_ns as f64 / 1e9)),
+        ("request", &|(request, _)| Cell::text(&display::request(&request.line))),
+        ("from", &|(request, _)| Cell::text(&display::shortened(display::peer(&request.connection)))),
+        ("waited, ms", &|(request, _)| ms(request.waited_ns)),
+        ("answered", &|(request, _)| Cell::text(if request.is_answered { "yes" } else { "not yet" })),
+        ("blocked for others, ms", &|(request, _)| ms(request.held_up_ns)),
+        ("thread", &|(request, _)| Cell::maybe(request.tid, |tid| Cell::text(&display::thread(trace, tid)))),
+        ("calls", &|(_, behind)| Cell::count(behind.calls)),
+        ("longest call", &|(_, behind)| Cell::text(&behind.longest)),
+        ("longest, ms", &|(_, behind)| ms(behind.longest_ns)),
     ];
     let chosen = &trace.requests.costliest;
     let (open, all) = (chosen.len().min(OPEN_WAITS), count(trace.requests.seen));
+    let rows = chosen.iter().map(|request| (request, diagnosis::behind(trace, request)));
     html! {
         @if !chosen.is_empty() {
             section id="requests" {
@@ -360,7 +311,7 @@ fn requests(trace: &Trace) -> Markup {
                      sorted by how long calls for other connections blocked the event loop meanwhile."
                 }
                 div class="tables" {
-                    (in_two(format!("The {open} worst-affected of {all}"), &heads, chosen.iter().map(row)))
+                    (in_two(&format!("The {open} worst-affected of {all}"), &columns, rows))
                 }
             }
         }
@@ -368,24 +319,17 @@ fn requests(trace: &Trace) -> Markup {
 }
 
 fn measured(trace: &Trace) -> Markup {
-    let processes = Table {
-        title: "Processes".to_owned(),
-        columns: columns(&["process", "threads", "event loops", "command"]),
-        rows: trace
-            .processes
-            .iter()
-            .take(ROWS_MAX)
-            .map(|process| {
-                let threads = || trace.threads.iter().filter(|thread| thread.pid == process.pid);
-                vec![
-                    Cell::text(&display::process(trace, process.pid)),
-                    Cell::count(threads().count() as u64),
-                    Cell::count(threads().filter(|thread| thread.is_loop).count() as u64),
-                    Cell::text(&display::shortened(&process.command)),
-                ]
-            })
-            .collect(),
+    let threads = |process: &Process, is_counted: fn(&Thread) -> bool| {
+        let own = trace.threads.iter().filter(|thread| thread.pid == process.pid && is_counted(thread));
+        Cell::count(own.count() as u64)
     };
+    let columns: [Column<'_, &Process>; 4] = [
+        ("process", &|process| Cell::text(&display::process(trace, process.pid))),
+        ("threads", &|process| threads(process, |_| true)),
+        ("event loops", &|process| threads(process, |thread| thread.is_loop)),
+        ("command", &|process| Cell::text(&display::shortened(&process.command))),
+    ];
+    let processes = table("Processes", &columns, trace.processes.iter().take(ROWS_MAX));
     html! {
         section id="measured" {
             h2 { "Kernel trace" }

@@ -52,7 +52,6 @@ pub struct RecordOptions {
     pub duration_s: Option<f64>,
     /// The buffer of each core between the kernel and this process, in bytes; rounded up to a power of two.
     pub buffer_bytes: u64,
-    pub command_line: Vec<String>,
 }
 
 /// The buffer of a core, when nothing else is asked for.
@@ -100,7 +99,7 @@ pub(crate) fn record(options: &RecordOptions) -> Result<Trace> {
     let end_ns = until_ns.map_or_else(perf::now_ns, |until_ns| until_ns.min(perf::now_ns()));
     let lost = recorder.attached.lost();
     let mut trace = analysis.finish(end_ns, ending, lost, &mut machine);
-    trace.command_line.clone_from(&options.command_line);
+    trace.command_line = flash_kit::command_line();
     trace.kernel =
         std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
     trace.started_unix_ms = started_unix_ms;

@@ -268,7 +268,7 @@ impl Times {
         self.max_ns.fetch_max(took_ns, Relaxed);
     }
 
-    fn told(&self) -> CallTimes {
+    fn times(&self) -> CallTimes {
         CallTimes {
             sum_ns: self.sum_ns.load(Relaxed),
             max_ns: self.max_ns.load(Relaxed),
@@ -315,8 +315,8 @@ impl Counted {
     }
 
     fn calls(&self) -> Calls {
-        let told = NAMES.iter().zip(&self.times).map(|(name, times)| ((*name).to_owned(), times.told()));
-        Calls(told.filter(|(_, times)| times.count() > 0).collect())
+        let times = NAMES.iter().zip(&self.times).map(|(name, times)| ((*name).to_owned(), times.times()));
+        Calls(times.filter(|(_, times)| times.count() > 0).collect())
     }
 
     fn stalls(&self) -> Stalls {

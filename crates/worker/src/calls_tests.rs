@@ -62,8 +62,8 @@ fn a_call_that_waits_is_distinguished_from_a_busy_one() {
     let switches: Vec<_> = last.iter().map(|stall| stall.switches).collect();
     assert!(switches[0] >= Some(1) && switches[1..] == [Some(0), None], "{switches:?}");
     let of = |call: Call| {
-        let told = counted.times[call as usize].told();
-        (told.stalls, told.waited)
+        let times = counted.times[call as usize].times();
+        (times.stalls, times.waited)
     };
     assert_eq!(
         [Call::Read, Call::Send, Call::Receive, Call::Stat].map(of),
@@ -92,8 +92,8 @@ fn both_ways_of_counting_agree() {
         alone.count_alone(ns);
         shared.count(ns);
     }
-    assert_eq!(alone.told(), shared.told());
-    assert_eq!((alone.told().count(), alone.told().max_ns), (6, 1 << 40));
+    assert_eq!(alone.times(), shared.times());
+    assert_eq!((alone.times().count(), alone.times().max_ns), (6, 1 << 40));
 }
 
 #[test]

@@ -36,6 +36,12 @@ pub enum Order<Fd = OwnedFd> {
     Settings(Fd),
     /// A listening socket to accept from.
     Listener(Fd),
+    /// A listening socket to accept encrypted connections from.
+    TlsListener(Fd),
+    /// For a worker: the certificates and keys of the sites, in a memory file.
+    Certificates(Fd),
+    /// For a worker: the secret of session tickets, in a memory file.
+    Tickets(Fd),
     /// For a worker: where to write access-log lines. For a log writer: where to read them.
     Log(Fd),
     /// The root of a site.
@@ -143,6 +149,9 @@ impl<Fd> Order<Fd> {
         Ok(match self {
             Order::Settings(own) => Order::Settings(fd(own)?),
             Order::Listener(own) => Order::Listener(fd(own)?),
+            Order::TlsListener(own) => Order::TlsListener(fd(own)?),
+            Order::Certificates(own) => Order::Certificates(fd(own)?),
+            Order::Tickets(own) => Order::Tickets(fd(own)?),
             Order::Log(own) => Order::Log(fd(own)?),
             &Order::Root { site, is_local, ref folder } => {
                 Order::Root { site, is_local, folder: fd(folder)? }

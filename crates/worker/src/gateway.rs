@@ -11,19 +11,19 @@ use flash_prompt::{OwnedFd, channel, net};
 
 use super::calls::{Call, lap};
 use crate::codec::{decode, send};
-use crate::gateway_protocol::{Answer, Connect, GATEWAY_MESSAGE_BYTES_MAX};
+use crate::gateway_protocol::{Connect, GATEWAY_MESSAGE_BYTES_MAX, GatewayReply};
 
 /// Answers taken from the gateway before other events have their turn.
 const ANSWERS_PER_TURN_MAX: usize = 64;
 
 /// A connection that was asked for, or the reason why it was not made.
-pub(super) type Made = (Key, io::Result<OwnedFd>);
+pub(super) type LinkResult = (Key, io::Result<OwnedFd>);
 
 /// A message of the gateway.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum GatewayEvent {
     /// A connection, or the reason why there is none.
-    Made(Made),
+    Link(LinkResult),
     /// Whether a server is up, by its probes.
     Probed(ServerId, bool),
 }
@@ -37,7 +37,7 @@ pub(super) struct GatewayChannel {
     /// The numbers of the connections that the gateway has not answered for.
     asked: BTreeSet<u64>,
     /// Connections that were not made, for the end of the turn.
-    failed: Vec<Made>,
+    failed: Vec<LinkResult>,
 }
 
 impl GatewayChannel {
@@ -61,7 +61,7 @@ impl GatewayChannel {
     }
 
     /// Whether the channel with this number is open.
-    pub(super) fn hears(&self, number: u64) -> bool {
+    pub(super) fn is_open(&self, number: u64) -> bool {
         self.channel.is_some() && number == self.channels
     }
 
@@ -81,10 +81,10 @@ impl GatewayChannel {
     }
 
     /// Receives answers and the results of probes.
-    pub(super) fn hear(&mut self) -> Vec<Heard> {
-        let mut heard = Vec::new();
+    pub(super) fn receive(&mut self) -> Vec<GatewayEvent> {
+        let mut events = Vec::new();
         while let Some(channel) = &self.channel
-            && heard.len() < ANSWERS_PER_TURN_MAX
+            && events.len() < ANSWERS_PER_TURN_MAX
         {
             let (mut bytes, mut descriptors) = ([0; GATEWAY_MESSAGE_BYTES_MAX], Vec::new());
             let received = channel::recv_reported(channel, &mut bytes, &mut descriptors);
@@ -100,20 +100,20 @@ impl GatewayChannel {
                     self.lose();
                     break;
                 }
-                Some(Answer::Connected { link }) => {
+                Some(GatewayReply::Connected { link }) => {
                     (link, descriptors.pop().ok_or_else(|| io::Error::other("no descriptor is left")))
                 }
-                Some(Answer::NotConnected { link, errno }) => (link, Err(not_connected(errno))),
-                Some(Answer::Probed { server, is_up }) => {
-                    heard.push(Heard::Probed(server, is_up));
+                Some(GatewayReply::NotConnected { link, errno }) => (link, Err(not_connected(errno))),
+                Some(GatewayReply::Probed { server, is_up }) => {
+                    events.push(GatewayEvent::Probed(server, is_up));
                     continue;
                 }
             };
             if self.asked.remove(&link) {
-                heard.push(Heard::Made((Key::from_u64(link), result)));
+                events.push(GatewayEvent::Link((Key::from_u64(link), result)));
             }
         }
-        heard
+        events
     }
 
     /// Whether connections were not made.
@@ -123,7 +123,7 @@ impl GatewayChannel {
     }
 
     /// Takes the connections that were not made.
-    pub(super) fn take_failed(&mut self) -> Vec<Made> {
+    pub(super) fn take_failed(&mut self) -> Vec<LinkResult> {
         std::mem::take(&mut self.failed)
     }
 
@@ -163,19 +163,19 @@ mod tests {
         (gateway, events, theirs)
     }
 
-    fn kinds(made: Vec<Made>) -> Vec<(u64, Option<io::ErrorKind>)> {
+    fn kinds(made: Vec<LinkResult>) -> Vec<(u64, Option<io::ErrorKind>)> {
         made.into_iter().map(|(link, result)| (link.to_u64(), result.err().map(|e| e.kind()))).collect()
     }
 
-    fn made(heard: Vec<Heard>) -> Vec<Made> {
-        let made = |heard| match heard {
-            Heard::Made(made) => made,
-            Heard::Probed(..) => panic!("{heard:?}"),
+    fn made(events: Vec<GatewayEvent>) -> Vec<LinkResult> {
+        let made = |event| match event {
+            GatewayEvent::Link(made) => made,
+            GatewayEvent::Probed(..) => panic!("{event:?}"),
         };
-        heard.into_iter().map(made).collect()
+        events.into_iter().map(made).collect()
     }
 
-    fn answer(theirs: &OwnedFd, answer: Answer, descriptor: Option<&OwnedFd>) {
+    fn answer(theirs: &OwnedFd, answer: GatewayReply, descriptor: Option<&OwnedFd>) {
         let descriptors: Vec<_> = descriptor.into_iter().map(flash_prompt::AsFd::as_fd).collect();
         send(theirs, &answer, &descriptors).expect("sent");
     }
@@ -188,13 +188,13 @@ mod tests {
         let length = channel::recv(&theirs, &mut bytes, &mut Vec::new()).expect("a message");
         assert_eq!(decode(&bytes[..length]), Some(Connect { link: 1, server: SERVER }));
         // ECONNREFUSED.
-        answer(&theirs, Answer::NotConnected { link: 1, errno: 111 }, None);
-        answer(&theirs, Answer::Connected { link: 2 }, Some(&theirs));
-        answer(&theirs, Answer::Connected { link: 3 }, None);
+        answer(&theirs, GatewayReply::NotConnected { link: 1, errno: 111 }, None);
+        answer(&theirs, GatewayReply::Connected { link: 2 }, Some(&theirs));
+        answer(&theirs, GatewayReply::Connected { link: 3 }, None);
         // EADDRNOTAVAIL.
-        answer(&theirs, Answer::NotConnected { link: 4, errno: 99 }, None);
+        answer(&theirs, GatewayReply::NotConnected { link: 4, errno: 99 }, None);
         for never_asked in [2, 9] {
-            answer(&theirs, Answer::Connected { link: never_asked }, Some(&theirs));
+            answer(&theirs, GatewayReply::Connected { link: never_asked }, Some(&theirs));
         }
         let expected = [
             (1, Some(io::ErrorKind::ConnectionRefused)),
@@ -202,10 +202,11 @@ mod tests {
             (3, Some(io::ErrorKind::Other)),
             (4, Some(io::ErrorKind::Other)),
         ];
-        let heard = made(gateway.hear());
-        let numbers = heard.iter().map(|(_, result)| result.as_ref().err().and_then(io::Error::raw_os_error));
+        let events = made(gateway.receive());
+        let numbers =
+            events.iter().map(|(_, result)| result.as_ref().err().and_then(io::Error::raw_os_error));
         assert_eq!(numbers.collect::<Vec<_>>(), [Some(111), None, None, None], "a shortage has no number");
-        assert_eq!(kinds(heard), expected);
+        assert_eq!(kinds(events), expected);
         assert!(!gateway.has_failed());
     }
 
@@ -213,12 +214,14 @@ mod tests {
     fn results_of_probes_come_between_answers() {
         let (mut gateway, _events, theirs) = connected();
         gateway.ask(Key::from_u64(1), SERVER);
-        answer(&theirs, Answer::Probed { server: SERVER, is_up: false }, None);
-        answer(&theirs, Answer::NotConnected { link: 1, errno: 111 }, None);
-        answer(&theirs, Answer::Probed { server: SERVER, is_up: true }, None);
-        let heard = gateway.hear();
-        let [Heard::Probed(SERVER, false), Heard::Made(_), Heard::Probed(SERVER, true)] = heard[..] else {
-            panic!("{heard:?}")
+        answer(&theirs, GatewayReply::Probed { server: SERVER, is_up: false }, None);
+        answer(&theirs, GatewayReply::NotConnected { link: 1, errno: 111 }, None);
+        answer(&theirs, GatewayReply::Probed { server: SERVER, is_up: true }, None);
+        let events = gateway.receive();
+        let [GatewayEvent::Probed(SERVER, false), GatewayEvent::Link(_), GatewayEvent::Probed(SERVER, true)] =
+            events[..]
+        else {
+            panic!("{events:?}")
         };
     }
 
@@ -232,18 +235,18 @@ mod tests {
         let full = full.expect("a bounded channel");
         assert_eq!(kinds(gateway.take_failed()), [(full, Some(io::ErrorKind::WouldBlock))]);
         drop(theirs);
-        assert!(gateway.hears(1) && gateway.hear().is_empty() && !gateway.hears(1));
+        assert!(gateway.is_open(1) && gateway.receive().is_empty() && !gateway.is_open(1));
         let lost = kinds(gateway.take_failed());
         assert_eq!(lost, (0..full).map(|n| (n, Some(io::ErrorKind::ConnectionReset))).collect::<Vec<_>>());
         gateway.ask(Key::from_u64(5), SERVER);
         assert_eq!(kinds(gateway.take_failed()), [(5, Some(io::ErrorKind::NotConnected))]);
         let (ours, theirs) = channel::pair(BYTES).expect("a pair");
         gateway.connect(&mut events, |number| number, ours);
-        assert!(gateway.hears(2) && !gateway.hears(1));
+        assert!(gateway.is_open(2) && !gateway.is_open(1));
         gateway.ask(Key::from_u64(6), SERVER);
         // A message that is none.
         channel::send(&theirs, &[IoSlice::new(&[7])], &[]).expect("sent");
-        assert!(gateway.hear().is_empty() && !gateway.hears(2));
+        assert!(gateway.receive().is_empty() && !gateway.is_open(2));
         assert_eq!(kinds(gateway.take_failed()), [(6, Some(io::ErrorKind::ConnectionReset))]);
     }
 }

@@ -17,7 +17,7 @@ pub struct Connect {
 
 /// A message of the gateway. Each request has one answer: a connection, or the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Answer {
+pub enum GatewayReply {
     /// The connection is made; its descriptor comes with the message.
     Connected {
         /// The worker's number of the connection.
@@ -54,9 +54,9 @@ mod tests {
         assert_eq!(decode(&bytes), Some(connect));
         assert!(bytes.len() <= GATEWAY_MESSAGE_BYTES_MAX);
         for answer in [
-            Answer::Connected { link: u64::MAX },
-            Answer::NotConnected { link: u64::MAX, errno: i32::MIN },
-            Answer::Probed { server, is_up: true },
+            GatewayReply::Connected { link: u64::MAX },
+            GatewayReply::NotConnected { link: u64::MAX, errno: i32::MIN },
+            GatewayReply::Probed { server, is_up: true },
         ] {
             let bytes = encode(&answer);
             assert_eq!(decode(&bytes), Some(answer));

@@ -16,6 +16,7 @@ use super::site_file::SiteFile;
 use crate::control::{Notice, send_notice};
 use crate::protocol::{MESSAGE_BYTES_MAX, decode_outcome, send_task};
 use crate::setup::{HelperKind, HelperRules};
+use crate::stats::HelperCounts;
 
 /// After a helper could not be started, the next request for one is delayed by this time.
 const ASK_AGAIN_MS: u64 = 1_000;
@@ -26,9 +27,9 @@ struct Helper {
     idle_since_ms: u64,
 }
 
-/// The news from a helper's channel.
+/// An event on a helper's channel.
 #[expect(clippy::large_enum_variant, reason = "each value is made once and consumed at once")]
-pub(super) enum Heard {
+pub(super) enum HelperEvent {
     /// No message, or no more.
     Nothing,
     /// A job is done.
@@ -144,7 +145,7 @@ impl Helpers {
     }
 
     /// Receives a message from a helper.
-    pub(super) fn receive(&mut self, number: u64) -> Heard {
+    pub(super) fn receive(&mut self, number: u64) -> HelperEvent {
         let Some(helper) = self.helpers.get_mut(&number) else { return self.receive_abandoned(number) };
         let mut descriptors = Vec::new();
         match channel::recv(&helper.channel, &mut self.buffer, &mut descriptors) {
@@ -153,21 +154,21 @@ impl Helpers {
                 helper.idle_since_ms = self.now_ms;
                 self.idle.push(number);
                 match (decode_outcome(&self.buffer[..length], descriptors), job) {
-                    (Some((id, outcome)), Some(job)) if id == job => Heard::Done(id, outcome),
+                    (Some((id, outcome)), Some(job)) if id == job => HelperEvent::Done(id, outcome),
                     // A descriptor was lost at the limit of descriptors, or there is a bug.
-                    (_, Some(job)) => Heard::Done(job, Outcome::Lost),
-                    (_, None) => Heard::Nothing,
+                    (_, Some(job)) => HelperEvent::Done(job, Outcome::Lost),
+                    (_, None) => HelperEvent::Nothing,
                 }
             }
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Heard::Nothing,
-            _ => Heard::Gone(self.remove(number)),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => HelperEvent::Nothing,
+            _ => HelperEvent::Gone(self.remove(number)),
         }
     }
 
     /// A late result of a helper that was given up is ignored. Only its end matters or, for a thread, that it
     /// is free again.
-    fn receive_abandoned(&mut self, number: u64) -> Heard {
-        let Some((channel, job)) = self.abandoned.get(&number) else { return Heard::Nothing };
+    fn receive_abandoned(&mut self, number: u64) -> HelperEvent {
+        let Some((channel, job)) = self.abandoned.get(&number) else { return HelperEvent::Nothing };
         let job = *job;
         match channel::recv(channel, &mut self.buffer, &mut Vec::new()) {
             Ok(length) if length > 0 && self.kind == HelperKind::Threads => {
@@ -175,13 +176,13 @@ impl Helpers {
                     self.helpers.insert(number, Helper { channel, job: None, idle_since_ms: self.now_ms });
                     self.idle.push(number);
                 }
-                Heard::AbandonedGone(job)
+                HelperEvent::AbandonedGone(job)
             }
-            Ok(length) if length > 0 => Heard::Nothing,
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Heard::Nothing,
+            Ok(length) if length > 0 => HelperEvent::Nothing,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => HelperEvent::Nothing,
             _ => {
                 self.abandoned.remove(&number);
-                Heard::AbandonedGone(job)
+                HelperEvent::AbandonedGone(job)
             }
         }
     }
@@ -218,10 +219,10 @@ impl Helpers {
         }
     }
 
-    /// The number of helpers, and how many of them have a job.
-    pub(super) fn counts(&self) -> (usize, usize) {
+    /// The numbers of helpers.
+    pub(super) fn counts(&self) -> HelperCounts {
         let busy = self.helpers.values().filter(|helper| helper.job.is_some()).count();
-        (self.helpers.len(), busy)
+        HelperCounts { all: self.helpers.len(), busy }
     }
 
     /// Whether idle helpers will have to end, or a request for a helper is delayed.

@@ -48,7 +48,7 @@ fn the_end_of_an_abandoned_helper_is_reported_with_its_job() {
     assert!(helpers.start(job, &task(), 1, None));
     helpers.abandon(job);
     assert_eq!(receive_notice(&supervisor).expect("a notice"), Notice::EndHelper(7));
-    assert!(matches!(helpers.receive(7), Heard::Nothing));
+    assert!(matches!(helpers.receive(7), HelperEvent::Nothing));
     // The helper notices that it was given up, even if it is not killed.
     let (mut bytes, mut none) = (vec![0; MESSAGE_BYTES_MAX], Vec::new());
     assert!(channel::recv(&helper, &mut bytes, &mut none).expect("its task") > 0);
@@ -56,11 +56,11 @@ fn the_end_of_an_abandoned_helper_is_reported_with_its_job() {
     // A late answer is not a result.
     channel::send(&helper, &[IoSlice::new(b"late")], &[]).expect("sent");
     wait_for_event(&mut events);
-    assert!(matches!(helpers.receive(7), Heard::Nothing));
+    assert!(matches!(helpers.receive(7), HelperEvent::Nothing));
     drop(helper);
     wait_for_event(&mut events);
-    assert!(matches!(helpers.receive(7), Heard::AbandonedGone(id) if id == job));
-    assert!(matches!(helpers.receive(7), Heard::Nothing), "once");
+    assert!(matches!(helpers.receive(7), HelperEvent::AbandonedGone(id) if id == job));
+    assert!(matches!(helpers.receive(7), HelperEvent::Nothing), "once");
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn the_end_of_an_abandoned_helper_with_an_unread_task_is_reported_too() {
     helpers.abandon(job);
     drop(helper);
     wait_for_event(&mut events);
-    assert!(matches!(helpers.receive(7), Heard::AbandonedGone(id) if id == job));
+    assert!(matches!(helpers.receive(7), HelperEvent::AbandonedGone(id) if id == job));
 }
 
 #[test]
@@ -120,15 +120,15 @@ fn threads_are_neither_requested_nor_ended_and_take_jobs_again() {
     helpers.abandon(first);
     assert!(helpers.has(7) && !helpers.start(second, &task(), 1, None), "the helper is not idle");
     assert!(receive_notice(&supervisor).is_err(), "the supervisor gets no notice");
-    assert!(matches!(helpers.receive(7), Heard::Nothing));
+    assert!(matches!(helpers.receive(7), HelperEvent::Nothing));
     channel::send(&helper, &[IoSlice::new(b"late")], &[]).expect("sent");
     wait_for_event(&mut events);
-    assert!(matches!(helpers.receive(7), Heard::AbandonedGone(id) if id == first));
-    assert!(matches!(helpers.receive(7), Heard::Nothing), "once");
+    assert!(matches!(helpers.receive(7), HelperEvent::AbandonedGone(id) if id == first));
+    assert!(matches!(helpers.receive(7), HelperEvent::Nothing), "once");
     assert!(helpers.start(second, &task(), 1, None), "the thread takes jobs again");
     drop(helper);
     wait_for_event(&mut events);
-    assert!(matches!(helpers.receive(7), Heard::Gone(Some(id)) if id == second));
+    assert!(matches!(helpers.receive(7), HelperEvent::Gone(Some(id)) if id == second));
     assert!(!helpers.has(7));
 }
 

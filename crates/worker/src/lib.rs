@@ -18,7 +18,6 @@ pub mod amped;
 pub mod backend;
 mod calls;
 pub mod codec;
-mod complaint;
 pub mod control;
 pub mod convert;
 mod gateway;
@@ -38,8 +37,12 @@ mod socket;
 pub mod stats;
 mod store;
 pub mod store_protocol;
+mod supervisor;
 mod system;
 mod worker;
+
+/// A problem is reported to the operator at most once in this time.
+const REPORT_MS: u64 = 60_000;
 
 pub use calls::{Call, lap, of_job, timed};
 pub use log::BATCH_BYTES_MAX;

@@ -5,7 +5,7 @@ use flash_engine::{FileKind, FileStat, KnownName, NameFacts, SiteId, SiteRules};
 use flash_http::types::TypeTable;
 use flash_prompt::AsFd;
 use flash_prompt::file;
-use flash_prompt::names::{FileState, NameEntry, NameHash, NamesReader};
+use flash_prompt::names::{FileState, NameEntry, NameHash, NamesReader, WATCH_PLACES};
 
 /// The parts of a name: itself, and the forms of its file.
 pub const PARTS: u8 = 4;
@@ -17,10 +17,48 @@ const LISTING: u8 = 4;
 const MISSING: u8 = 5;
 const DENIED: u8 = 6;
 
+/// Each site is watched for changes in this many parts: a subtree has some of the directories in its root, with everything
+/// beneath them. All processes of a configuration have the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subtrees(u16);
+
+impl Subtrees {
+    const EACH_MAX: usize = 64;
+    /// Each has two watches, one for absent names; two configurations can have watches at once.
+    const ALL_MAX: usize = WATCH_PLACES as usize / 4;
+
+    /// The subtrees of each of this many sites.
+    #[must_use]
+    pub fn of(sites: usize) -> Self {
+        Self((Self::ALL_MAX / sites.max(1)).clamp(1, Self::EACH_MAX) as u16)
+    }
+
+    /// The numbers of the subtrees of a site.
+    pub fn numbers(self) -> impl Iterator<Item = u16> {
+        0..self.0
+    }
+
+    /// The subtree of a decoded path, which begins with a slash.
+    #[must_use]
+    pub fn number(self, table: &NamesReader, path: &[u8]) -> u16 {
+        let path = path.strip_prefix(b"/").unwrap_or(path);
+        let top = path.iter().position(|byte| *byte == b'/').map_or(&b""[..], |end| &path[..end]);
+        (table.site(top).0[0] % u64::from(self.0)) as u16
+    }
+
+    /// The hash of a subtree of a site.
+    #[must_use]
+    pub fn hash(self, table: &NamesReader, site: NameHash, number: u16) -> NameHash {
+        // No path has this form.
+        table.name(site, &[&self.0.to_le_bytes()[..], &number.to_le_bytes()].concat())
+    }
+}
+
 /// The table, and the sites of a process in it.
 #[derive(Debug)]
 pub struct SharedNames {
     table: NamesReader,
+    subtrees: Subtrees,
     /// None for a site whose root is missing.
     sites: Vec<Option<NameHash>>,
 }
@@ -36,8 +74,8 @@ impl SharedNames {
         types: &TypeTable,
     ) -> Self {
         let site = |(rules, root): (&SiteRules, Option<_>)| Self::site_hash(&table, rules, root?, types);
-        let sites = sites.map(site).collect();
-        Self { table, sites }
+        let sites: Vec<Option<NameHash>> = sites.map(site).collect();
+        Self { table, subtrees: Subtrees::of(sites.len()), sites }
     }
 
     /// The hash of a site.
@@ -54,16 +92,27 @@ impl SharedNames {
         Some(table.site(&identity))
     }
 
-    /// The hash of a site of this process; None for one that shares no names.
+    /// The hash of the subtree of a decoded path; None for a site that shares no names.
     #[must_use]
-    pub fn site(&self, site: SiteId) -> Option<NameHash> {
-        *self.sites.get(usize::from(site.0))?
+    pub fn subtree(&self, site: SiteId, path: &[u8]) -> Option<NameHash> {
+        let number = self.subtrees.number(&self.table, path);
+        Some(self.subtrees.hash(&self.table, self.site(site)?, number))
     }
 
     /// The hash of a decoded path; None for a site that shares no names.
     #[must_use]
     pub fn hash(&self, site: SiteId, path: &[u8]) -> Option<NameHash> {
         Some(self.table.name(self.site(site)?, path))
+    }
+
+    fn site(&self, site: SiteId) -> Option<NameHash> {
+        *self.sites.get(usize::from(site.0))?
+    }
+
+    /// Whether the changes of any names are told.
+    #[must_use]
+    pub fn are_changes_told(&self) -> bool {
+        self.table.has_watches()
     }
 
     /// The facts about a decoded path.

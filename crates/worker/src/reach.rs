@@ -44,11 +44,11 @@ pub(super) enum Sending {
 }
 
 impl Sending {
-    pub(super) fn new(by: SendBy, reach: &Reach) -> Self {
+    pub(super) fn new(by: SendBy, chunks_max: usize, reach: &Reach) -> Self {
         match by {
             SendBy::Read => Sending::Read,
             SendBy::Sendfile => Sending::Sendfile(reach.send_file),
-            SendBy::Mmap { chunks_max } => Sending::Mmap(Mappings::new(LOAD_BYTES, chunks_max)),
+            SendBy::Mmap => Sending::Mmap(Mappings::new(LOAD_BYTES, chunks_max)),
         }
     }
 

@@ -1,13 +1,13 @@
 //! Connections that the worker refuses: the answer, and the report to the operator. Called by the event loop
 //! ([`Worker`](crate::Worker)).
 
-use flash_engine::WhyRefused;
 use flash_engine::limits::RECEIVE_BYTES;
+use flash_engine::{ReportLimit, WhyRefused};
 use flash_prompt::mechanism::MechanismKind;
 use flash_prompt::{AsFd, net};
 
+use crate::REPORT_MS;
 use crate::calls::{Call, lap};
-use crate::complaint::Complaint;
 
 /// The answer to a refused client. It is the same for all, so that a refusal costs no more than its system
 /// calls.
@@ -19,7 +19,7 @@ const ANSWER: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nServer: flash\r\nCon
 pub(crate) struct Refusals {
     /// In the order of [`WhyRefused::ALL`].
     counts: [u64; WhyRefused::ALL.len()],
-    complaint: Complaint,
+    limit: ReportLimit,
     mechanism: MechanismKind,
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn refuse(socket: impl AsFd) {
 
 impl Refusals {
     pub(crate) fn new(mechanism: MechanismKind) -> Self {
-        Self { counts: Default::default(), complaint: Complaint::default(), mechanism }
+        Self { counts: Default::default(), limit: ReportLimit::default(), mechanism }
     }
 
     /// Counts a refused client.
@@ -51,7 +51,7 @@ impl Refusals {
     /// A report for the operator with the most frequent reason, at most once a minute.
     pub(crate) fn report(&mut self, now_ms: u64, connections_open: usize) -> Option<String> {
         let refused: u64 = self.counts.iter().sum();
-        if refused == 0 || !self.complaint.is_due(now_ms) {
+        if refused == 0 || !self.limit.is_due(now_ms, REPORT_MS) {
             return None;
         }
         let why = WhyRefused::ALL.into_iter().max_by_key(|why| self.counts[*why as usize])?;

@@ -11,6 +11,8 @@ use flash_prompt::net::InFlightCap;
 use flash_prompt::sharers::Sharers;
 use flash_prompt::store_memory::StoreMemory;
 use flash_prompt::table::TableReader;
+use flash_tls::Acceptor;
+use serde::{Deserialize, Serialize};
 
 use super::names::SharedNames;
 use super::priority::Marks;
@@ -24,6 +26,10 @@ pub struct Given {
     pub roots: Vec<Option<Root>>,
     /// The sockets to accept from.
     pub listeners: Vec<OwnedFd>,
+    /// The same for encrypted connections.
+    pub tls_listeners: Vec<OwnedFd>,
+    /// Makes their record layers; None without such listeners.
+    pub tls: Option<Acceptor>,
     /// The channel to the log writer, if there is one.
     pub log: Option<OwnedFd>,
     /// The store, if there is one.
@@ -82,6 +88,8 @@ pub struct Plan {
     pub mechanism: MechanismKind,
     /// How parts of files are sent.
     pub send: SendBy,
+    /// Maximum number of mapped parts of files at once.
+    pub mapped_chunks_max: usize,
     /// Whether packets carry the band of their response.
     pub marks: Marks,
     /// How much one connection may have in flight; None for as much as the kernel decides.
@@ -97,17 +105,16 @@ pub struct Plan {
 }
 
 /// How parts of files are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum SendBy {
     /// By reading into a buffer and sending it.
+    #[default]
     Read,
     /// By sendfile(2).
     Sendfile,
     /// From memory mappings.
-    Mmap {
-        /// Maximum number of mapped parts at once.
-        chunks_max: usize,
-    },
+    Mmap,
 }
 
 /// The helpers of a worker.
@@ -122,9 +129,11 @@ pub struct HelperRules {
 }
 
 /// The kind of helpers (flash-1999, section 3.4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum HelperKind {
     /// Processes, which start on demand and can be killed.
+    #[default]
     Processes,
     /// Threads of the worker, all started at the beginning.
     Threads,

@@ -218,6 +218,11 @@ impl Store {
 
     /// Tells the keeper that the facts about a name are wrong. If it does not hear that, other workers find out
     /// themselves.
+    /// Whether the changes of any names are told.
+    pub(super) fn are_changes_told(&self) -> bool {
+        self.shared_names.are_changes_told()
+    }
+
     pub(super) fn doubt_name(&mut self, site: SiteId, path: &[u8]) {
         if self.wrong.len() < WRONG_MAX {
             self.wrong.extend(self.shared_names.hash(site, path));

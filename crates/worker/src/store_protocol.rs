@@ -44,8 +44,8 @@ pub enum Request {
         facts: NameFacts,
         /// When the look-up began, in milliseconds of the monotonic clock.
         found_ms: u64,
-        /// Its site, if every change of the name is told by a watcher of that.
-        site: Option<NameHash>,
+        /// The subtree of its site, if a watcher of that tells every change of the name.
+        subtree: Option<NameHash>,
     },
     /// It no longer waits for an answer, and writes nothing. The last answer to it is [`Answer::GivenUp`].
     GiveUp,
@@ -66,32 +66,44 @@ pub enum Answer {
     GivenUp,
 }
 
-/// A message from the watcher to the keeper, about sites in the table of names.
+/// A message from the watcher to the keeper, about names and subtrees of sites in the table of names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromWatcher {
     /// These names have changed.
     Changed(Vec<NameHash>),
-    /// All of a site is watched since this time, in milliseconds of the monotonic clock.
+    /// All of a subtree is watched since this time, in milliseconds of the monotonic clock.
     Begun {
-        /// The site.
-        site: NameHash,
+        /// The subtree.
+        subtree: NameHash,
         /// The time.
         since_ms: u64,
     },
-    /// Directories have appeared in a site, and are watched since this time.
+    /// A directory, or a link to one, has appeared in a subtree.
+    Appearing {
+        /// The subtree.
+        subtree: NameHash,
+    },
+    /// All directories that have appeared in a subtree are watched since this time.
     Appeared {
-        /// The site.
-        site: NameHash,
+        /// The subtree.
+        subtree: NameHash,
         /// The time.
         since_ms: u64,
     },
-    /// Changes of a site may have been missed.
+    /// Changes of a subtree may have been missed.
     Lost {
-        /// The site.
-        site: NameHash,
+        /// The subtree.
+        subtree: NameHash,
     },
     /// All changes up to this time were told.
     Until(u64),
+    /// Figures for `flash stats`.
+    Figures {
+        /// Directories that are watched.
+        directories: u64,
+        /// Subtrees that cannot be watched.
+        subtrees_unwatched: u64,
+    },
 }
 
 /// A message from the keeper to a worker.
@@ -216,7 +228,7 @@ mod tests {
             name: NameHash([u64::MAX; 2]),
             facts,
             found_ms: u64::MAX,
-            site: Some(NameHash([u64::MAX; 2])),
+            subtree: Some(NameHash([u64::MAX; 2])),
         };
         assert_eq!(decode(&encode(&learned)), Some(learned));
         assert!(encode(&learned).len() <= STORE_MESSAGE_BYTES_MAX);

@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use flash_engine::{
     Band, Bands, FilePart, FileSent, FileStat, Files, Gateway, JobId, Key, KnownName, Log, LookUpError,
-    Machine, Net, Opened, Resident, ServerId, SiteId, Task, UplinkShare, Want,
+    Machine, Net, Opened, ReportLimit, Resident, ServerId, SiteId, Task, UplinkShare, Want,
 };
 use flash_prompt::OwnedFd;
+use flash_prompt::mechanism::Mechanism;
 use flash_prompt::net::InFlightCap;
 use flash_prompt::sharers::Sharers;
 use flash_prompt::{clock, file, net};
 
 use super::calls::{Call, lap, timed};
-use super::complaint::Complaint;
 use super::gateway::GatewayChannel;
 use super::helpers::Helpers;
 use super::log::LogBuffer;
@@ -25,9 +25,11 @@ use super::reach::{Reach, Sending};
 use super::site_file::{Closing, SiteFile};
 use super::socket::Socket;
 use super::store::Store;
-use crate::control::{Notice, send_notice};
+use crate::REPORT_MS;
 use crate::convert;
-use crate::panics;
+use crate::setup::{Given, GivenStore, Plan, Root};
+use crate::supervisor::Supervisor;
+use crate::worker::{kind, token};
 
 /// How long a drained worker waits for the log writer to accept its last lines.
 const LAST_LINES_MS: u64 = 1_000;
@@ -35,8 +37,6 @@ const LAST_LINES_MS: u64 = 1_000;
 const LAST_NAMES_MS: u64 = 10_000;
 /// Up to this total length, head and body are copied together and sent as one piece.
 const JOINED_BYTES_MAX: usize = 2048;
-/// Maximum number of messages for the operator that wait for the supervisor.
-const REPORTS_MAX: usize = 64;
 
 /// The sockets, files, helpers and logs of one worker.
 pub struct LinuxSystem {
@@ -57,70 +57,57 @@ pub struct LinuxSystem {
     pub(super) store: Option<Store>,
     pub(super) gateway: GatewayChannel,
     pub(super) closing: Closing,
-    supervisor: OwnedFd,
-    reports: Vec<String>,
+    pub(super) supervisor: Supervisor,
     said_unknown: bool,
-    dropped_lines: Complaint,
-    lost_helpers: Complaint,
-    overdue: Complaint,
+    dropped_lines: ReportLimit,
+    lost_helpers: ReportLimit,
+    overdue: ReportLimit,
     failures: u64,
     finishing_since_ms: Option<u64>,
 }
 
-/// The parts of a [`LinuxSystem`].
-pub(super) struct Parts {
-    pub(super) roots: Vec<Option<OwnedFd>>,
-    pub(super) reach: Reach,
-    pub(super) sending: Sending,
-    pub(super) marks: Marks,
-    pub(super) cap: Option<InFlightCap>,
-    pub(super) sharers: Option<Sharers>,
-    pub(super) helpers: Helpers,
-    pub(super) own: Option<OwnJobs>,
-    pub(super) log: LogBuffer,
-    pub(super) store: Option<Store>,
-    pub(super) gateway: GatewayChannel,
-    pub(super) supervisor: OwnedFd,
-}
-
 impl LinuxSystem {
-    pub(super) fn new(parts: Parts) -> Self {
-        let Parts {
-            roots,
+    /// Takes the descriptors of a worker, except its listeners. Its channels are watched by `mechanism`.
+    ///
+    /// Errors: any of watching them.
+    pub(super) fn new(
+        given: Given,
+        plan: &Plan,
+        (reach, own): (Reach, Option<OwnJobs>),
+        mechanism: &mut Mechanism,
+    ) -> io::Result<Self> {
+        let Given { control, roots, log: log_writer, store, gateway, sharers, helpers: threads, .. } = given;
+        let mut helpers = Helpers::new(plan.helpers, control.try_clone()?);
+        for (number, channel) in (0..).zip(threads) {
+            if !helpers.add(mechanism, token(kind::HELPER, number), number, channel) {
+                return Err(io::Error::other("a helper thread cannot be watched"));
+            }
+        }
+        let mut log = LogBuffer::new();
+        log_writer.into_iter().for_each(|channel| log.connect(channel));
+        // Under the other roots, a look-up may wait for another process or host, so it is a job.
+        let looks_up = |root: Root| (reach.under_all_roots || root.is_local).then_some(root.folder);
+        Ok(Self {
+            roots: roots.into_iter().map(|root| root.and_then(looks_up)).collect(),
             reach,
-            sending,
-            marks,
-            cap,
+            sending: Sending::new(plan.send, plan.mapped_chunks_max, &reach),
+            marks: plan.marks,
+            cap: plan.cap,
             sharers,
             helpers,
             own,
             log,
-            store,
-            gateway,
-            supervisor,
-        } = parts;
-        Self {
-            roots,
-            reach,
-            sending,
-            marks,
-            cap,
-            sharers,
-            helpers,
-            own,
-            log,
-            store,
-            gateway,
-            supervisor,
+            store: store.map(|given| connected_store(given, mechanism)),
+            gateway: GatewayChannel::to(gateway, mechanism, |number| token(kind::GATEWAY, number)),
+            supervisor: Supervisor::new(control)?,
             closing: Closing::default(),
-            reports: Vec::new(),
             said_unknown: false,
-            dropped_lines: Complaint::default(),
-            lost_helpers: Complaint::default(),
-            overdue: Complaint::default(),
+            dropped_lines: ReportLimit::default(),
+            lost_helpers: ReportLimit::default(),
+            overdue: ReportLimit::default(),
             failures: 0,
             finishing_since_ms: None,
-        }
+        })
     }
 
     /// The roots under which the worker itself looks up files.
@@ -132,7 +119,7 @@ impl LinuxSystem {
         self.helpers.needs_housekeeping()
             || !self.closing.is_empty()
             || !self.log.is_empty()
-            || !self.reports.is_empty()
+            || self.supervisor.has_reports()
             || self.store.as_ref().is_some_and(Store::has_work)
     }
 
@@ -143,13 +130,13 @@ impl LinuxSystem {
             store.keep_house();
         }
         self.log.flush();
-        if self.log.has_dropped() && self.dropped_lines.is_due(now_ms) {
+        if self.log.has_dropped() && self.dropped_lines.is_due(now_ms, REPORT_MS) {
             let dropped = self.log.take_dropped();
             self.report(&format!(
                 "dropped {dropped} access-log lines: the log's disk is slower than the requests"
             ));
         }
-        self.send_reports();
+        self.supervisor.send_reports();
     }
 
     /// Whether names for the keeper wait for room in its channel.
@@ -177,12 +164,12 @@ impl LinuxSystem {
         if dropped > 0 {
             self.report(&format!("dropped {dropped} access-log lines"));
         }
-        self.send_reports();
+        self.supervisor.send_reports();
         true
     }
 
     /// Reports failures of the file system: the first, then the 10th, 100th and so on.
-    pub(super) fn complain_of_failure(&mut self, number: i32) {
+    pub(super) fn report_failure(&mut self, number: i32) {
         self.failures += 1;
         if self.failures.ilog10() != (self.failures - 1).checked_ilog10().unwrap_or(u32::MAX) {
             let error = io::Error::from_raw_os_error(number);
@@ -191,8 +178,8 @@ impl LinuxSystem {
     }
 
     /// Reports that a helper died while it had a job.
-    pub(super) fn complain_of_loss(&mut self) {
-        if self.lost_helpers.is_due(clock::monotonic_ms()) {
+    pub(super) fn report_loss(&mut self) {
+        if self.lost_helpers.is_due(clock::monotonic_ms(), REPORT_MS) {
             self.report("a helper ended before its job was done; its requests were answered 503");
         }
     }
@@ -202,19 +189,15 @@ impl LinuxSystem {
     fn cap_of(&self, socket: &Socket) -> Option<InFlightCap> {
         self.cap.filter(|_| !matches!(socket, Socket::Link(..)))
     }
+}
 
-    fn send_reports(&mut self) {
-        let mut done = 0;
-        for report in &self.reports {
-            let sent = send_notice(&self.supervisor, &Notice::Report(report.clone()));
-            lap(Call::Message);
-            if sent.is_err() {
-                break;
-            }
-            done += 1;
-        }
-        self.reports.drain(..done);
+/// The view of the store, with its keeper.
+fn connected_store(given: GivenStore, mechanism: &mut Mechanism) -> Store {
+    let (mut store, keeper) = Store::new(given);
+    if let Some(channel) = keeper {
+        store.connect(mechanism, |number| token(kind::KEEPER, number), channel);
     }
+    store
 }
 
 impl Net for LinuxSystem {
@@ -254,6 +237,19 @@ impl Net for LinuxSystem {
             return sent;
         }
         let sent = net::send_parts(socket, &[IoSlice::new(first), IoSlice::new(second)]);
+        lap(Call::Send);
+        sent
+    }
+
+    fn send_pieces(&mut self, socket: &Socket, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let sent = match (self.cap_of(socket), pieces) {
+            (None, [piece]) => net::send(socket, piece),
+            (None, pieces) => net::send_parts(socket, pieces),
+            (Some(cap), pieces) => {
+                let joined: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
+                net::send_capped(socket, cap, &joined, &[])
+            }
+        };
         lap(Call::Send);
         sent
     }
@@ -350,6 +346,10 @@ impl flash_engine::SharedNames for LinuxSystem {
         self.store.as_ref()?.known_name(site, path)
     }
 
+    fn are_changes_told(&self) -> bool {
+        self.store.as_ref().is_some_and(Store::are_changes_told)
+    }
+
     fn doubt_name(&mut self, site: SiteId, path: &[u8]) {
         if let Some(store) = &mut self.store {
             store.doubt_name(site, path);
@@ -391,7 +391,7 @@ impl flash_engine::Helpers for LinuxSystem {
                 "a helper passed its deadline and was given up; its requests were answered 503"
             }
         };
-        if self.overdue.is_due(clock::monotonic_ms()) {
+        if self.overdue.is_due(clock::monotonic_ms(), REPORT_MS) {
             self.report(message);
         }
     }
@@ -409,14 +409,7 @@ impl Log for LinuxSystem {
     }
 
     fn report(&mut self, message: &str) {
-        if self.reports.len() < REPORTS_MAX {
-            let panic = panics::take_last();
-            self.reports.push(if panic.is_empty() {
-                message.to_owned()
-            } else {
-                format!("{message} ({panic})")
-            });
-        }
+        self.supervisor.report(message);
     }
 }
 

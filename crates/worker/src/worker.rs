@@ -10,21 +10,19 @@ use flash_prompt::OwnedFd;
 use flash_prompt::epoll::{Ready, Watch};
 use flash_prompt::mechanism::{Awaited, Mechanism};
 use flash_prompt::timer::Timer;
-use flash_prompt::{channel, clock, net};
+use flash_prompt::{clock, net};
+use flash_tls::Acceptor;
 
 use crate::calls::{self, Call, lap};
-use crate::control::{InForce, LAST_QUESTION, Notice, Order, receive_order, send_notice};
-use crate::gateway::GatewayChannel;
-use crate::helpers::{self, Helpers};
-use crate::log::LogBuffer;
+use crate::control::{InForce, LAST_QUESTION, Order};
+use crate::helpers::HelperEvent;
 use crate::own_jobs::{OwnJob, OwnJobs};
-use crate::reach::{Reach, Sending};
+use crate::reach::Reach;
 use crate::refusals::Refusals;
-use crate::setup::{Accepts, Given, GivenStore, Plan, Root};
+use crate::setup::{Accepts, Given, Plan};
 use crate::site_file::{self, SiteFile};
 use crate::stats::Counters;
-use crate::store::Store;
-use crate::system::{LinuxSystem, Parts};
+use crate::system::LinuxSystem;
 
 /// Maximum number of ready descriptors taken from the kernel at once.
 const EVENTS_MAX: usize = 256;
@@ -52,9 +50,9 @@ pub mod kind {
     /// The channel to the keeper of the store.
     pub const KEEPER: u64 = 6;
     /// A listening socket of the warm endpoint.
-    pub const DOOR: u64 = 7;
+    pub const ENDPOINT_LISTENER: u64 = 7;
     /// A connection of the warm endpoint.
-    pub const VISITOR: u64 = 8;
+    pub const ENDPOINT_CONNECTION: u64 = 8;
     /// The channel to the gateway.
     pub const GATEWAY: u64 = 9;
     /// A connection to the server of a route.
@@ -86,8 +84,12 @@ pub struct Worker {
     timer: Timer,
     /// The paths of the sites' roots.
     roots: Vec<Vec<u8>>,
-    control: OwnedFd,
+    /// Those of encrypted connections are last.
     listeners: Vec<OwnedFd>,
+    /// How many of them are not.
+    plain_listeners: usize,
+    /// Makes the record layers of encrypted connections.
+    tls: Option<Acceptor>,
     /// The accept queue of each listener.
     queues: Vec<AcceptQueue>,
     accepts: Accepts,
@@ -124,19 +126,10 @@ fn awaited(engine: &Engine<LinuxSystem>, sys: &LinuxSystem, token: u64) -> Optio
         kind::CONNECTION => engine.awaited(Key::from_u64(number)).map(from_engine),
         kind::UPSTREAM => engine.awaited_of_link(Key::from_u64(number)).map(from_engine),
         kind::HELPER => sys.helpers.has(number).then_some(Awaited::INPUT),
-        kind::GATEWAY => sys.gateway.hears(number).then_some(Awaited::INPUT),
+        kind::GATEWAY => sys.gateway.is_open(number).then_some(Awaited::INPUT),
         kind::KEEPER => sys.store.as_ref().filter(|store| store.hears(number)).map(|_| Awaited::INPUT),
         _ => Some(Awaited::INPUT),
     }
-}
-
-/// The view of the store, with its keeper.
-fn connected_store(given: GivenStore, mechanism: &mut Mechanism) -> Store {
-    let (mut store, keeper) = Store::new(given);
-    if let Some(channel) = keeper {
-        store.connect(mechanism, |number| token(kind::KEEPER, number), channel);
-    }
-    store
 }
 
 impl Worker {
@@ -145,13 +138,14 @@ impl Worker {
     /// # Errors
     ///
     /// Any error of making its event mechanism and timer, or of watching its descriptors.
-    pub fn new(given: Given, plan: Plan, reach: Reach, own: Option<OwnJobs>) -> io::Result<Worker> {
+    pub fn new(mut given: Given, plan: Plan, reach: Reach, own: Option<OwnJobs>) -> io::Result<Worker> {
         calls::know_roots(&plan.rules.sites);
-        let Given { control, roots, listeners, log: log_writer, store, gateway, sharers, helpers: threads } =
-            given;
         let mut mechanism = Mechanism::new(plan.mechanism, EVENTS_MAX)?;
-        channel::set_nonblocking(&control)?;
-        mechanism.add(&control, token(kind::CONTROL, 0), Watch::Input)?;
+        mechanism.add(&given.control, token(kind::CONTROL, 0), Watch::Input)?;
+        let mut listeners = std::mem::take(&mut given.listeners);
+        let plain_listeners = listeners.len();
+        listeners.append(&mut given.tls_listeners);
+        let tls = given.tls.take();
         for listener in &listeners {
             net::cap_in_flight(listener, plan.cap)?;
             net::bound_unsent(listener, plan.unsent_bytes_max)?;
@@ -159,45 +153,19 @@ impl Worker {
         let timer = Timer::new()?;
         mechanism.add(&timer, token(kind::TIMER, 0), Watch::Input)?;
         let now = moment(clock::monotonic_ns());
-        let mut helpers = Helpers::new(plan.helpers, control.try_clone()?);
-        for (number, channel) in (0..).zip(threads) {
-            if !helpers.add(&mut mechanism, token(kind::HELPER, number), number, channel) {
-                return Err(io::Error::other("a helper thread cannot be watched"));
-            }
-        }
-        let mut log = LogBuffer::new();
-        if let Some(channel) = log_writer {
-            log.connect(channel);
-        }
-        let store = store.map(|given| connected_store(given, &mut mechanism));
-        let gateway = GatewayChannel::to(gateway, &mut mechanism, |number| token(kind::GATEWAY, number));
-        // Under the other roots, a look-up may wait for another process or host, so it is a job.
-        let looks_up = |root: Root| (reach.under_all_roots || root.is_local).then_some(root.folder);
-        let sys = LinuxSystem::new(Parts {
-            roots: roots.into_iter().map(|root| root.and_then(looks_up)).collect(),
-            reach,
-            sending: Sending::new(plan.send, &reach),
-            marks: plan.marks,
-            cap: plan.cap,
-            sharers,
-            helpers,
-            own,
-            log,
-            store,
-            gateway,
-            supervisor: control.try_clone()?,
-        });
+        let sys = LinuxSystem::new(given, &plan, (reach, own), &mut mechanism)?;
         let roots = plan.rules.sites.iter().map(|site| site.root.as_os_str().as_encoded_bytes().to_vec());
         let mut worker = Worker {
             roots: roots.collect(),
             engine: Engine::new(plan.rules, now),
+            timer,
+            spare: Some(sys.supervisor.channel.try_clone()?),
             sys,
             mechanism,
-            timer,
-            spare: Some(control.try_clone()?),
-            control,
             queues: vec![AcceptQueue::new(plan.accept_wait_ms); listeners.len()],
             listeners,
+            plain_listeners,
+            tls,
             accepts: plan.accepts,
             listening: false,
             draining: false,
@@ -292,7 +260,7 @@ impl Worker {
     }
 
     /// Reports the names of the blocks in the store to the keeper.
-    fn tell_names(&mut self) {
+    fn send_names(&mut self) {
         let Some(store) = self.sys.store.as_mut().filter(|store| store.tells_names()) else { return };
         let roots = &self.roots;
         self.engine.each_name(|site, path, stat| {
@@ -314,7 +282,7 @@ impl Worker {
     pub fn is_over(&mut self) -> bool {
         let is_over = self.draining && self.engine.is_drained() && self.sys.has_finished(self.now_ms);
         if is_over {
-            self.tell_stats(LAST_QUESTION);
+            self.send_stats(LAST_QUESTION);
         }
         is_over
     }
@@ -345,7 +313,7 @@ impl Worker {
     pub fn dispatch(&mut self, batch: &[Ready]) -> io::Result<()> {
         self.count_dispatch(batch);
         for ready in batch {
-            self.hear(*ready)?;
+            self.handle_event(*ready)?;
         }
         Ok(())
     }
@@ -364,7 +332,7 @@ impl Worker {
     ///
     /// `UnexpectedEof` if the supervisor has gone, and errors of its channel.
     #[inline]
-    pub fn hear(&mut self, ready: Ready) -> io::Result<()> {
+    pub fn handle_event(&mut self, ready: Ready) -> io::Result<()> {
         let (kind, number) = parts(ready.token);
         match kind {
             kind::CONNECTION => {
@@ -374,30 +342,30 @@ impl Worker {
                 self.engine.handle_link_ready(&mut self.sys, Key::from_u64(number), to_engine(ready));
             }
             kind::LISTENER => self.accept(number as usize),
-            kind::HELPER => self.hear_helper(number),
+            kind::HELPER => self.receive_from_helper(number),
             kind::TIMER => self.timer.clear()?,
-            kind::KEEPER => self.hear_keeper(),
-            kind::GATEWAY => self.hear_gateway(),
-            _ => self.hear_supervisor()?,
+            kind::KEEPER => self.receive_from_keeper(),
+            kind::GATEWAY => self.receive_from_gateway(),
+            _ => self.receive_orders()?,
         }
         Ok(())
     }
 
-    fn hear_helper(&mut self, number: u64) {
+    fn receive_from_helper(&mut self, number: u64) {
         loop {
-            let heard = self.sys.helpers.receive(number);
+            let event = self.sys.helpers.receive(number);
             lap(Call::Message);
-            match heard {
-                helpers::Heard::Nothing => return,
-                helpers::Heard::Done(id, outcome) => self.finish(id, outcome),
-                helpers::Heard::Gone(job) => {
+            match event {
+                HelperEvent::Nothing => return,
+                HelperEvent::Done(id, outcome) => self.finish(id, outcome),
+                HelperEvent::Gone(job) => {
                     if let Some(id) = job {
-                        self.sys.complain_of_loss();
+                        self.sys.report_loss();
                         self.engine.handle_job(&mut self.sys, id, Outcome::Lost);
                     }
                     return self.engine.handle_helper_ready(&mut self.sys);
                 }
-                helpers::Heard::AbandonedGone(id) => {
+                HelperEvent::AbandonedGone(id) => {
                     return self.engine.handle_helper_gone(&mut self.sys, id);
                 }
             }
@@ -405,7 +373,7 @@ impl Worker {
     }
 
     /// Drops the blocks that the keeper evicts from the store.
-    fn hear_keeper(&mut self) {
+    fn receive_from_keeper(&mut self) {
         let Some(store) = &mut self.sys.store else { return };
         for slot in store.hear() {
             self.engine.handle_leaving(slot.into());
@@ -451,16 +419,14 @@ impl Worker {
         let site = self.engine.site_of(id).unwrap_or(SiteId(0));
         site_file::adopt(site, &mut outcome, self.sys.closing.returned());
         if let Outcome::Failed(number) = outcome {
-            self.sys.complain_of_failure(number);
+            self.sys.report_failure(number);
         }
         self.engine.handle_job(&mut self.sys, id, outcome);
     }
 
-    fn hear_supervisor(&mut self) -> io::Result<()> {
+    fn receive_orders(&mut self) -> io::Result<()> {
         loop {
-            let order = receive_order(&self.control);
-            lap(Call::Message);
-            match order {
+            match self.sys.supervisor.receive() {
                 Ok(Order::Helper(number, channel)) => {
                     if self.sys.helpers.add(&mut self.mechanism, token(kind::HELPER, number), number, channel)
                     {
@@ -486,31 +452,18 @@ impl Worker {
                 // Its disk was late.
                 Ok(Order::Spool(slots, file)) => self.set_spool(file, slots),
                 Ok(Order::Drain) => self.drain(),
-                Ok(Order::Stats(question)) => self.tell_stats(question),
-                Ok(Order::Stalls(question)) => {
-                    self.tell(&Notice::Stalls(question, calls::stalls().to_json()));
-                }
-                Ok(other) => {
-                    self.sys.report(&format!(
-                        "a bug: the supervisor sent the order {other:?} to a running worker"
-                    ));
-                }
+                Ok(Order::Stats(question)) => self.send_stats(question),
+                Ok(Order::Stalls(question)) => self.sys.supervisor.send_stalls(question),
+                Ok(other) => self.sys.supervisor.report_wrong_order(&other),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(e) => return Err(e),
             }
         }
     }
 
-    fn tell_stats(&self, question: u64) {
+    fn send_stats(&self, question: u64) {
         let counters = Counters::of(&self.engine.counters(), self.sys.helpers.counts(), calls::counted());
-        self.tell(&Notice::Stats(question, counters.to_json()));
-    }
-
-    /// Answers an order for statistics. If the channel is full, the answer is dropped, because the supervisor
-    /// does not wait for it either.
-    fn tell(&self, answer: &Notice) {
-        let _ = send_notice(&self.control, answer);
-        lap(Call::Message);
+        self.sys.supervisor.send_stats(question, &counters);
     }
 
     fn drain(&mut self) {
@@ -519,11 +472,11 @@ impl Worker {
         self.listeners.clear();
         self.engine.handle_drain(&mut self.sys);
         self.draining = true;
-        self.tell_names();
+        self.send_names();
     }
 
     /// Tells the supervisor that the worker has begun, under the sandbox `in_force`.
     pub fn ready(&self, in_force: InForce) -> io::Result<()> {
-        send_notice(&self.control, &Notice::Ready(in_force))
+        self.sys.supervisor.send_ready(in_force)
     }
 }

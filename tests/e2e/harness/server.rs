@@ -348,7 +348,7 @@ fn addresses_of(start_line: &str) -> Vec<SocketAddr> {
     let Some((_, rest)) = start_line.rsplit_once(" at http://") else { return Vec::new() };
     let (urls, _) = rest.split_once("; ").unwrap();
     let addresses = urls.split(' ').map(|url| {
-        let address = url.trim_start_matches("http://").strip_suffix('/').unwrap();
+        let address = url.rsplit_once("//").map_or(url, |(_, rest)| rest).strip_suffix('/').unwrap();
         address.parse().unwrap()
     });
     addresses.collect()

@@ -15,6 +15,7 @@ use std::net::IpAddr;
 pub use network::{Network, WrongNetwork};
 pub use queue::{AcceptBatch, AcceptQueue};
 
+use crate::limits::HANDSHAKES_PER_CLIENT_MAX;
 use crate::slab::ClientNumber;
 
 /// The bounds of connections, as an operator sets them.
@@ -65,11 +66,13 @@ pub(crate) struct OpenConnections {
     /// Without entries for clients that have no connection, so it is never longer than `open`. Not used
     /// without a bound for clients.
     of_clients: HashMap<ClientNumber, usize>,
+    /// How many handshakes of each client are unfinished, with entries for those that have any.
+    shaking: HashMap<ClientNumber, usize>,
 }
 
 impl OpenConnections {
     pub(crate) fn new(rules: AdmissionRules) -> Self {
-        Self { rules, open: 0, of_clients: HashMap::new() }
+        Self { rules, open: 0, of_clients: HashMap::new(), shaking: HashMap::new() }
     }
 
     /// Finds a place for a new connection of `client` from `address`.
@@ -111,6 +114,26 @@ impl OpenConnections {
             *held -= 1;
             if *held == 0 {
                 self.of_clients.remove(&client);
+            }
+        }
+    }
+
+    /// Counts a handshake that begins. Returns false if the client has as many unfinished ones as it may.
+    pub(crate) fn shakes(&mut self, client: ClientNumber, address: IpAddr) -> bool {
+        let unfinished = self.shaking.get(&client).copied().unwrap_or(0);
+        let may = unfinished < HANDSHAKES_PER_CLIENT_MAX || self.is_exempt(address);
+        if may {
+            self.shaking.insert(client, unfinished + 1);
+        }
+        may
+    }
+
+    /// Counts a handshake that has ended.
+    pub(crate) fn shaken(&mut self, client: ClientNumber) {
+        if let Some(unfinished) = self.shaking.get_mut(&client) {
+            *unfinished -= 1;
+            if *unfinished == 0 {
+                self.shaking.remove(&client);
             }
         }
     }
@@ -158,6 +181,24 @@ mod tests {
             open.opened(ONE.0);
         }
         assert_eq!(open.room(ONE.0, ONE.1), Room::OfAnyIdle);
+    }
+
+    #[test]
+    fn a_client_has_a_share_of_unfinished_handshakes() {
+        let mut open = connections(0, "192.0.2.2/32");
+        for _ in 0..HANDSHAKES_PER_CLIENT_MAX {
+            assert!(open.shakes(ONE.0, ONE.1));
+        }
+        assert!(!open.shakes(ONE.0, ONE.1));
+        open.shaken(ONE.0);
+        assert!(open.shakes(ONE.0, ONE.1));
+        let exempt = "192.0.2.2".parse().expect("an address");
+        for _ in 0..2 * HANDSHAKES_PER_CLIENT_MAX {
+            assert!(open.shakes(TWO.0, exempt));
+        }
+        (0..2 * HANDSHAKES_PER_CLIENT_MAX).for_each(|_| open.shaken(TWO.0));
+        (0..HANDSHAKES_PER_CLIENT_MAX).for_each(|_| open.shaken(ONE.0));
+        assert!(open.shaking.is_empty());
     }
 
     #[test]

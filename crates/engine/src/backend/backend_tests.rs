@@ -1,5 +1,6 @@
 //! Tests of the state machine of a backend: files are numbers, helpers are in the tests' hands.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::protocol::{Range, Request, Status};
@@ -45,28 +46,31 @@ impl World {
     }
 
     /// A client that was accepted and has said nothing.
-    fn stranger(&mut self) -> Key {
+    fn ungreeted(&mut self) -> Key {
         self.backend.handle_accept(33, true).expect("room for a connection")
     }
 
     fn client(&mut self, waiters_max: u32) -> Key {
-        let client = self.stranger();
+        let client = self.ungreeted();
         let root = received(1, 2, FileKind::Directory);
-        assert_eq!(self.backend.handle_message(client, hello(waiters_max), Some(root)), Standing::Continue);
+        assert_eq!(
+            self.backend.handle_message(client, hello(waiters_max), Some(root)),
+            ControlFlow::Continue(())
+        );
         assert_eq!(self.replies(), [(client, Reply::Hello(Status::Welcome))]);
         client
     }
 
-    fn name(&mut self, client: Key, id: u32, path: &str) -> Standing {
+    fn name(&mut self, client: Key, id: u32, path: &str) -> ControlFlow<()> {
         self.name_within(client, (id, 0), path)
     }
 
-    fn name_within(&mut self, client: Key, (id, deadline_ms): (u32, u32), path: &str) -> Standing {
+    fn name_within(&mut self, client: Key, (id, deadline_ms): (u32, u32), path: &str) -> ControlFlow<()> {
         let request = Request::WarmName { id, deadline_ms, path: path.as_bytes() };
         self.backend.handle_message(client, request, None)
     }
 
-    fn range(&mut self, client: Key, id: u32, (file, offset): (ClientFile<File>, u64)) -> Standing {
+    fn range(&mut self, client: Key, id: u32, (file, offset): (ClientFile<File>, u64)) -> ControlFlow<()> {
         let range = Range { offset, length_bytes: 1, remaining_bytes: 1 };
         self.backend.handle_message(client, Request::WarmRange { id, deadline_ms: 0, range }, Some(file))
     }
@@ -109,9 +113,9 @@ fn equal_requests_of_two_clients_are_one_job() {
     let mut world = World::new();
     let (a, b) = (world.client(0), world.client(0));
     for (client, id) in [(a, 1), (b, 9), (a, 2)] {
-        assert_eq!(world.name(client, id, "/x"), Standing::Continue);
+        assert_eq!(world.name(client, id, "/x"), ControlFlow::Continue(()));
     }
-    assert_eq!(world.name(b, 3, "/y"), Standing::Continue);
+    assert_eq!(world.name(b, 3, "/y"), ControlFlow::Continue(()));
     assert_eq!(world.turn(0), []);
     assert_eq!(world.started.len(), 2);
     let mut replies = world.done(&Outcome::Loaded);
@@ -129,7 +133,7 @@ fn equal_requests_of_two_clients_are_one_job() {
 fn names_in_different_roots_and_ranges_of_different_files_are_different_jobs() {
     let mut world = World::new();
     let a = world.client(0);
-    let other = world.stranger();
+    let other = world.ungreeted();
     let root = received(1, 99, FileKind::Directory);
     let _ = world.backend.handle_message(other, hello(0), Some(root));
     let _ = (world.name(a, 1, "/x"), world.name(other, 1, "/x"));
@@ -161,9 +165,9 @@ fn a_descriptor_of_one_user_answers_no_other() {
 fn a_client_is_held_to_its_own_limit_over_all_its_connections() {
     let mut world = World::new();
     let (a, b) = (world.client(2), world.client(2));
-    let other = world.stranger();
-    let stranger = Request::Hello { waiters_max: 2, group: 8, name: b"test" };
-    let _ = world.backend.handle_message(other, stranger, Some(received(1, 2, FileKind::Directory)));
+    let other = world.ungreeted();
+    let client = Request::Hello { waiters_max: 2, group: 8, name: b"test" };
+    let _ = world.backend.handle_message(other, client, Some(received(1, 2, FileKind::Directory)));
     world.replies();
     let _ = (world.name(a, 1, "/1"), world.name(b, 1, "/2"), world.name(a, 2, "/1"));
     assert_eq!(world.replies(), [(a, busy(2))], "joining needs a place too: a thread waits for the reply");
@@ -205,10 +209,10 @@ fn a_queued_job_ends_with_its_last_request() {
     let mut world = World::new();
     let (a, b) = (world.client(0), world.client(0));
     let _ = (world.name(a, 1, "/x"), world.name(b, 1, "/x"), world.name(b, 2, "/y"));
-    assert_eq!(world.backend.handle_message(a, Request::Cancel { id: 1 }, None), Standing::Continue);
-    assert_eq!(world.backend.handle_message(a, Request::Cancel { id: 77 }, None), Standing::Continue);
+    assert_eq!(world.backend.handle_message(a, Request::Cancel { id: 1 }, None), ControlFlow::Continue(()));
+    assert_eq!(world.backend.handle_message(a, Request::Cancel { id: 77 }, None), ControlFlow::Continue(()));
     assert_eq!(world.backend.counters().jobs_queued, 2);
-    assert_eq!(world.name(a, 1, "/z"), Standing::Continue, "a withdrawn number is free");
+    assert_eq!(world.name(a, 1, "/z"), ControlFlow::Continue(()), "a withdrawn number is free");
     world.backend.handle_gone(b);
     assert_eq!((world.backend.counters().jobs_queued, world.backend.counters().pending), (1, 1));
     world.turn(0);
@@ -220,19 +224,27 @@ fn a_queued_job_ends_with_its_last_request() {
 fn a_connection_that_breaks_the_protocol_ends() {
     let root = || Some(received(1, 2, FileKind::Directory));
     let mut world = World::new();
-    let before = world.stranger();
-    assert_eq!(world.name(before, 1, "/x"), Standing::End, "before HELLO");
+    let before = world.ungreeted();
+    assert_eq!(world.name(before, 1, "/x"), ControlFlow::Break(()), "before HELLO");
     let file = Some(received(1, 2, FileKind::Regular));
-    assert_eq!(world.backend.handle_message(before, hello(0), file), Standing::End, "a root that is a file");
+    assert_eq!(
+        world.backend.handle_message(before, hello(0), file),
+        ControlFlow::Break(()),
+        "a root that is a file"
+    );
     let twice = world.client(0);
-    assert_eq!(world.backend.handle_message(twice, hello(0), root()), Standing::End, "HELLO twice");
+    assert_eq!(world.backend.handle_message(twice, hello(0), root()), ControlFlow::Break(()), "HELLO twice");
     let a = world.client(0);
     let _ = world.name(a, 5, "/x");
-    assert_eq!(world.name(a, 5, "/y"), Standing::End, "an unanswered number");
+    assert_eq!(world.name(a, 5, "/y"), ControlFlow::Break(()), "an unanswered number");
     let b = world.client(0);
     let _ = world.name(b, 5, "/x");
     let folder = received(1, 2, FileKind::Directory);
-    assert_eq!(world.range(b, 5, (folder, 0)), Standing::End, "an unanswered number of a wrong range");
+    assert_eq!(
+        world.range(b, 5, (folder, 0)),
+        ControlFlow::Break(()),
+        "an unanswered number of a wrong range"
+    );
     assert_eq!(world.replies(), []);
 }
 
@@ -240,10 +252,10 @@ fn a_connection_that_breaks_the_protocol_ends() {
 fn strangers_are_refused_with_a_reason() {
     let root = || Some(received(1, 2, FileKind::Directory));
     let mut world = World::new();
-    let later = world.stranger();
-    assert_eq!(world.backend.handle_message(later, Request::OtherVersion, root()), Standing::End);
+    let later = world.ungreeted();
+    assert_eq!(world.backend.handle_message(later, Request::OtherVersion, root()), ControlFlow::Break(()));
     let other = world.backend.handle_accept(1000, false).expect("room");
-    assert_eq!(world.backend.handle_message(other, hello(0), root()), Standing::End);
+    assert_eq!(world.backend.handle_message(other, hello(0), root()), ControlFlow::Break(()));
     let reply = Reply::Hello;
     assert_eq!(world.replies(), [(later, reply(Status::OtherVersion)), (other, reply(Status::WrongUser))]);
     world.turn(HELLO_MS - 1);
@@ -256,14 +268,14 @@ fn strangers_are_refused_with_a_reason() {
 fn the_number_of_connections_is_bounded() {
     let mut world = World::new();
     let clients: Vec<Key> = (0..CONNECTIONS_MAX).map(|_| world.client(0)).collect();
-    let strangers: Vec<Key> = (0..STRANGERS_MAX).map(|_| world.stranger()).collect();
+    let ungreeted: Vec<Key> = (0..UNGREETED_MAX).map(|_| world.ungreeted()).collect();
     assert_eq!(world.backend.handle_accept(33, true), None);
     let root = || Some(received(1, 2, FileKind::Directory));
-    assert_eq!(world.backend.handle_message(strangers[0], hello(0), root()), Standing::End);
-    assert_eq!(world.replies(), [(strangers[0], Reply::Hello(Status::NoRoom))]);
-    world.backend.handle_gone(strangers[0]);
+    assert_eq!(world.backend.handle_message(ungreeted[0], hello(0), root()), ControlFlow::Break(()));
+    assert_eq!(world.replies(), [(ungreeted[0], Reply::Hello(Status::NoRoom))]);
+    world.backend.handle_gone(ungreeted[0]);
     world.backend.handle_gone(clients[0]);
-    assert_eq!(world.backend.handle_message(strangers[1], hello(0), root()), Standing::Continue);
+    assert_eq!(world.backend.handle_message(ungreeted[1], hello(0), root()), ControlFlow::Continue(()));
 }
 
 #[test]
@@ -342,7 +354,7 @@ fn ranges_that_no_file_can_have_are_refused_without_a_job() {
         (3, file(FileKind::Regular), u64::MAX),
         (4, file(FileKind::Regular), i64::MAX as u64),
     ] {
-        assert_eq!(world.range(a, id, (file, offset)), Standing::Continue);
+        assert_eq!(world.range(a, id, (file, offset)), ControlFlow::Continue(()));
         assert_eq!(world.replies(), [(a, Reply::Errno { id, number: EINVAL })]);
     }
     assert_eq!(world.backend.counters().jobs_queued, 0);
@@ -377,7 +389,7 @@ fn a_file_is_kept_only_while_its_job_needs_it() {
     assert!(known.upgrade().is_none());
     let closed = received(1, 5, FileKind::Regular);
     let known = Arc::downgrade(&closed.file);
-    assert_eq!(world.backend.handle_message(a, Request::Close, Some(closed)), Standing::Continue);
+    assert_eq!(world.backend.handle_message(a, Request::Close, Some(closed)), ControlFlow::Continue(()));
     assert_eq!(world.backend.poll_next_ms(), Some(HELD_MS));
     world.turn(HELD_MS - 1);
     assert!(known.upgrade().is_some(), "the client closes its own descriptor first");
@@ -393,7 +405,7 @@ fn files_to_be_closed_are_bounded() {
     let files: Vec<_> = (0..=HELD_MAX as u64).map(|inode| received(1, inode, FileKind::Regular)).collect();
     let known: Vec<_> = files.iter().map(|file| Arc::downgrade(&file.file)).collect();
     for file in files {
-        assert_eq!(world.backend.handle_message(a, Request::Close, Some(file)), Standing::Continue);
+        assert_eq!(world.backend.handle_message(a, Request::Close, Some(file)), ControlFlow::Continue(()));
     }
     let held = known.iter().map(|file| file.upgrade().is_some());
     assert_eq!(held.collect::<Vec<_>>(), [vec![false], vec![true; HELD_MAX]].concat());
@@ -405,12 +417,12 @@ fn a_range_whose_descriptor_was_lost_is_refused() {
     let a = world.client(0);
     let range = Range { offset: 0, length_bytes: 1, remaining_bytes: 1 };
     let request = Request::WarmRange { id: 4, deadline_ms: 0, range };
-    assert_eq!(world.backend.handle_cut_message(a, request), Standing::Continue);
+    assert_eq!(world.backend.handle_cut_message(a, request), ControlFlow::Continue(()));
     assert_eq!(world.replies(), [(a, busy(4))]);
-    assert_eq!(world.backend.handle_cut_message(a, Request::Close), Standing::Continue);
-    assert_eq!(world.backend.handle_cut_message(a, hello(0)), Standing::End);
-    let stranger = world.stranger();
-    assert_eq!(world.backend.handle_cut_message(stranger, request), Standing::End);
+    assert_eq!(world.backend.handle_cut_message(a, Request::Close), ControlFlow::Continue(()));
+    assert_eq!(world.backend.handle_cut_message(a, hello(0)), ControlFlow::Break(()));
+    let client = world.ungreeted();
+    assert_eq!(world.backend.handle_cut_message(client, request), ControlFlow::Break(()));
 }
 
 #[test]
@@ -418,18 +430,18 @@ fn a_file_loaded_a_moment_ago_is_not_asked_for_again() {
     let mut world = World::new();
     let endpoint = world.backend.handle_endpoint(0, received(1, 2, FileKind::Directory)).expect("room");
     world.replies();
-    let ask = |path: &str| warm::Ask { path: path.into(), part: warm::Part::FIRST };
+    let ask = |path: &str| warm::WarmRequest { path: path.into(), part: warm::Part::FIRST };
     let unknown = || Residency::Unknown;
     assert!(!world.backend.answers_at_once(&ask("/a"), unknown));
     assert!(world.backend.answers_at_once(&ask("/a"), || Residency::InMemory));
     for (id, outcome, is_known) in [(1, Outcome::Failed(2), false), (2, Outcome::Loaded, true)] {
-        assert_eq!(world.backend.handle_ask(endpoint, id, ask("/a")), Standing::Continue);
+        assert_eq!(world.backend.handle_warm_request(endpoint, id, ask("/a")), ControlFlow::Continue(()));
         world.turn(0);
         world.done(&outcome);
         assert_eq!(world.backend.answers_at_once(&ask("/a"), unknown), is_known);
     }
     assert!(!world.backend.answers_at_once(&ask("/b"), unknown));
-    let other = warm::Ask { part: warm::Part::NOTHING, ..ask("/a") };
+    let other = warm::WarmRequest { part: warm::Part::NOTHING, ..ask("/a") };
     assert!(!world.backend.answers_at_once(&other, unknown));
     world.turn(999);
     assert!(world.backend.answers_at_once(&ask("/a"), unknown));

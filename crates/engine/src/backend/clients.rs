@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::counters::{BackendCounters, ClientCounters};
 use super::protocol::Status;
-use super::{CONNECTIONS_MAX, ClientFile, REQUESTS_PER_CONNECTION_MAX, Refusal, STRANGERS_MAX};
+use super::{CONNECTIONS_MAX, ClientFile, REQUESTS_PER_CONNECTION_MAX, Refusal, UNGREETED_MAX};
 use crate::machine::FileId;
 use crate::slab::{Key, Slab};
 
@@ -61,7 +61,7 @@ pub(super) struct Clients<F> {
     groups: Slab<Group>,
     group_of: HashMap<GroupName, Key>,
     /// The times by which connections must have sent their HELLO, in order.
-    strangers: VecDeque<(u64, Key)>,
+    ungreeted: VecDeque<(u64, Key)>,
 }
 
 impl<F> Clients<F> {
@@ -71,17 +71,17 @@ impl<F> Clients<F> {
             welcomed_len: 0,
             groups: Slab::new(),
             group_of: HashMap::new(),
-            strangers: VecDeque::new(),
+            ungreeted: VecDeque::new(),
         }
     }
 
     /// Adds a connection that must send its HELLO by `hello_by_ms`. None if there are too many.
     pub(super) fn add(&mut self, user: u32, is_allowed: bool, hello_by_ms: u64) -> Option<Key> {
-        if self.clients.len() >= self.welcomed_len + STRANGERS_MAX {
+        if self.clients.len() >= self.welcomed_len + UNGREETED_MAX {
             return None;
         }
         let key = self.clients.insert(Client { user, is_allowed, welcomed: None });
-        self.strangers.push_back((hello_by_ms, key));
+        self.ungreeted.push_back((hello_by_ms, key));
         Some(key)
     }
 
@@ -113,7 +113,7 @@ impl<F> Clients<F> {
         let (user, root, root_id) = (client.user, Arc::new(root.file), root.id);
         client.welcomed = Some(Welcomed { user, root, root_id, group, requests: BTreeMap::new() });
         self.welcomed_len += 1;
-        self.strangers.retain(|(_, stranger)| *stranger != key);
+        self.ungreeted.retain(|(_, client)| *client != key);
         Status::Welcome
     }
 
@@ -167,7 +167,7 @@ impl<F> Clients<F> {
     pub(super) fn remove(&mut self, key: Key) -> Vec<Key> {
         let Some(client) = self.clients.remove(key) else { return Vec::new() };
         let Some(Welcomed { group, requests, .. }) = client.welcomed else {
-            self.strangers.retain(|(_, stranger)| *stranger != key);
+            self.ungreeted.retain(|(_, client)| *client != key);
             return Vec::new();
         };
         self.welcomed_len -= 1;
@@ -185,16 +185,16 @@ impl<F> Clients<F> {
 
     /// A connection whose HELLO is late.
     pub(super) fn poll_late(&mut self, now_ms: u64) -> Option<Key> {
-        let (by_ms, _) = self.strangers.front()?;
+        let (by_ms, _) = self.ungreeted.front()?;
         if *by_ms > now_ms {
             return None;
         }
-        self.strangers.pop_front().map(|(_, key)| key)
+        self.ungreeted.pop_front().map(|(_, key)| key)
     }
 
     /// When the next HELLO is due.
     pub(super) fn next_ms(&self) -> Option<u64> {
-        self.strangers.front().map(|(by_ms, _)| *by_ms)
+        self.ungreeted.front().map(|(by_ms, _)| *by_ms)
     }
 
     /// Fills in the present connections.

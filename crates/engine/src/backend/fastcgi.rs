@@ -5,7 +5,9 @@
 //! connection has one request at a time: another one is refused with `FCGI_CANT_MPX_CONN`. Standard input is
 //! ignored. Pure; called by the sessions of [`backend`](crate::backend).
 
-use super::warm::{Answer, Ask, Next, Part, WARM_PATH_BYTES_MAX, resolve, retry_after_s, unescape};
+use super::warm::{
+    Next, Part, WARM_PATH_BYTES_MAX, WarmRequest, WarmResult, resolve, retry_after_s, unescape,
+};
 use crate::fastcgi::{
     COMPLETE, Header, KEEP_CONNECTION, OtherVersion, Pairs, RESPONDER, RecordReader, RecordStep,
     UNKNOWN_ROLE, kind, push_end, push_pair, push_record,
@@ -45,7 +47,7 @@ pub struct FastCgi {
     content: Vec<u8>,
     params: Vec<u8>,
     active: Option<Active>,
-    question: Option<Ask>,
+    question: Option<WarmRequest>,
 }
 
 impl FastCgi {
@@ -69,20 +71,20 @@ impl FastCgi {
     /// The next step: at most one question for each request.
     pub fn poll(&mut self) -> Next {
         match self.question.take() {
-            Some(ask) => Next::Ask(ask),
+            Some(ask) => Next::Request(ask),
             None if self.has_ended => Next::End,
             None => Next::Input,
         }
     }
 
     /// Writes the answer to the question.
-    pub fn handle_answer(&mut self, answer: Answer, out: &mut Vec<u8>) {
+    pub fn handle_answer(&mut self, answer: WarmResult, out: &mut Vec<u8>) {
         let Some(Active { id, is_asked: true, .. }) = self.active else { return };
         let text = match answer {
-            Answer::Done => "Status: 200 OK\r\n\r\n".to_owned(),
+            WarmResult::Done => "Status: 200 OK\r\n\r\n".to_owned(),
             // A refusal of the endpoint must not become a refusal of the server. Servers drop this field.
-            Answer::Refused => "Status: 200 OK\r\nX-Flash-Warm: refused\r\n\r\n".to_owned(),
-            Answer::Busy { retry_after_ms } => format!(
+            WarmResult::Refused => "Status: 200 OK\r\nX-Flash-Warm: refused\r\n\r\n".to_owned(),
+            WarmResult::Busy { retry_after_ms } => format!(
                 "Status: 503 Service Unavailable\r\nRetry-After: {}\r\nContent-Type: text/plain\r\n\r\n\
                  The disk is busy.\n",
                 retry_after_s(retry_after_ms)
@@ -162,7 +164,7 @@ impl FastCgi {
         let params = std::mem::take(&mut self.params);
         match question_of(&params).filter(|_| !is_cut) {
             Some(ask) => self.question = Some(ask),
-            None => self.handle_answer(Answer::Refused, out),
+            None => self.handle_answer(WarmResult::Refused, out),
         }
     }
 
@@ -177,7 +179,7 @@ impl FastCgi {
 }
 
 /// The question in these parameters; None if they name no file.
-fn question_of(params: &[u8]) -> Option<Ask> {
+fn question_of(params: &[u8]) -> Option<WarmRequest> {
     let (mut file, mut root, mut target, mut range, mut method) = (None, None, None, None, None);
     for (name, value) in Pairs(params) {
         match name {
@@ -199,7 +201,7 @@ fn question_of(params: &[u8]) -> Option<Ask> {
         _ => return None,
     };
     let part = if method == Some(b"HEAD") { Part::NOTHING } else { Part::of_range(range) };
-    (path.len() <= WARM_PATH_BYTES_MAX).then_some(Ask { path, part })
+    (path.len() <= WARM_PATH_BYTES_MAX).then_some(WarmRequest { path, part })
 }
 
 /// The answer to a question about the endpoint itself: the one variable that it knows.
@@ -245,12 +247,12 @@ mod tests {
         .concat()
     }
 
-    fn talk(bytes: &[u8], step: usize, answer: Answer) -> (Vec<Ask>, Vec<u8>, bool) {
+    fn talk(bytes: &[u8], step: usize, answer: WarmResult) -> (Vec<WarmRequest>, Vec<u8>, bool) {
         let mut connection = FastCgi::default();
         let (mut asks, mut out) = (Vec::new(), Vec::new());
         for piece in bytes.chunks(step) {
             connection.handle_bytes(piece, &mut out);
-            while let Next::Ask(ask) = connection.poll() {
+            while let Next::Request(ask) = connection.poll() {
                 asks.push(ask);
                 connection.handle_answer(answer, &mut out);
             }
@@ -277,9 +279,9 @@ mod tests {
     fn a_request_of_lighttpd() {
         let bytes = request(1, 2, 0, FILE);
         for step in [1, 5, 8, bytes.len()] {
-            let (asks, out, ended) = talk(&bytes, step, Answer::Done);
+            let (asks, out, ended) = talk(&bytes, step, WarmResult::Done);
             let part = Part::Last { length_bytes: 9 };
-            assert_eq!(asks, [Ask { path: b"/srv/www/a b%".to_vec(), part }]);
+            assert_eq!(asks, [WarmRequest { path: b"/srv/www/a b%".to_vec(), part }]);
             assert_eq!((out, ended), (answer_of(1, OK), true));
         }
     }
@@ -291,10 +293,10 @@ mod tests {
             [("DOCUMENT_ROOT", long.as_str()), ("REQUEST_URI", "/../%41?b"), ("REQUEST_METHOD", "HEAD")];
         let bytes = [request(1, 2, 1, FILE), request(9, 1, 1, &by_root), request(9, 1, 0, FILE)].concat();
         for step in [1, 100] {
-            let busy = Answer::Busy { retry_after_ms: 2500 };
+            let busy = WarmResult::Busy { retry_after_ms: 2500 };
             let (asks, out, ended) = talk(&bytes, step, busy);
             assert_eq!(asks.len(), 3);
-            assert_eq!(asks[1], Ask { path: format!("{long}/A").into(), part: Part::NOTHING });
+            assert_eq!(asks[1], WarmRequest { path: format!("{long}/A").into(), part: Part::NOTHING });
             let text = String::from_utf8_lossy(&out).into_owned();
             assert_eq!(text.matches("Status: 503 Service Unavailable\r\nRetry-After: 3\r\n").count(), 3);
             assert!(ended);
@@ -307,18 +309,18 @@ mod tests {
         let mut out = Vec::new();
         let whole = request(7, 2, 1, FILE);
         connection.handle_bytes(&whole, &mut out);
-        assert!(matches!(connection.poll(), Next::Ask(_)));
+        assert!(matches!(connection.poll(), Next::Request(_)));
         connection.handle_bytes(&request(8, 2, 1, FILE), &mut out);
         assert_eq!(out, record(kind::END_REQUEST, 8, &[0, 0, 0, 0, CANNOT_MULTIPLEX, 0, 0, 0], 0));
         assert_eq!(connection.poll(), Next::Input);
         out.clear();
-        connection.handle_answer(Answer::Done, &mut out);
-        connection.handle_answer(Answer::Done, &mut out);
+        connection.handle_answer(WarmResult::Done, &mut out);
+        connection.handle_answer(WarmResult::Done, &mut out);
         assert_eq!((out, connection.poll()), (answer_of(7, OK), Next::Input));
         let mut out = Vec::new();
         connection.handle_bytes(&whole, &mut out);
         connection.handle_bytes(&whole, &mut out);
-        assert!(matches!(connection.poll(), Next::Ask(_)), "an open question comes first");
+        assert!(matches!(connection.poll(), Next::Request(_)), "an open question comes first");
         assert_eq!(connection.poll(), Next::End, "the same id twice");
     }
 
@@ -338,7 +340,7 @@ mod tests {
             let mut bytes = record(kind::BEGIN_REQUEST, 1, &[0, 2, 0, 0, 0, 0, 0, 0], 0);
             params.chunks(60_000).for_each(|part| bytes.extend(record(kind::PARAMS, 1, part, 0)));
             bytes.extend(record(kind::PARAMS, 1, &[], 0));
-            let (asks, out, ended) = talk(&bytes, 1000, Answer::Done);
+            let (asks, out, ended) = talk(&bytes, 1000, WarmResult::Done);
             let refused = answer_of(1, "Status: 200 OK\r\nX-Flash-Warm: refused\r\n\r\n");
             assert_eq!((asks.len(), out, ended), (0, refused, true), "{} bytes", params.len());
         }
@@ -347,25 +349,25 @@ mod tests {
     #[test]
     fn management_roles_and_garbage() {
         let asked = pairs(&[("FCGI_MAX_CONNS", ""), ("FCGI_MPXS_CONNS", "")]);
-        let (_, out, ended) = talk(&record(kind::GET_VALUES, 0, &asked, 1), 3, Answer::Done);
+        let (_, out, ended) = talk(&record(kind::GET_VALUES, 0, &asked, 1), 3, WarmResult::Done);
         let known = pairs(&[("FCGI_MPXS_CONNS", "0")]);
         assert_eq!((out, ended), (record(kind::GET_VALUES_RESULT, 0, &known, 0), false));
 
-        let (_, out, ended) = talk(&record(77, 0, b"x", 0), 100, Answer::Done);
+        let (_, out, ended) = talk(&record(77, 0, b"x", 0), 100, WarmResult::Done);
         assert_eq!((out, ended), (record(kind::UNKNOWN_TYPE, 0, &[77, 0, 0, 0, 0, 0, 0, 0], 0), false));
 
-        let (asks, out, ended) = talk(&request(1, 3, 0, FILE), 100, Answer::Done);
+        let (asks, out, ended) = talk(&request(1, 3, 0, FILE), 100, WarmResult::Done);
         let refused = record(kind::END_REQUEST, 1, &[0, 0, 0, 0, UNKNOWN_ROLE, 0, 0, 0], 0);
         assert_eq!((asks.len(), out, ended), (0, refused, true));
 
         let begin = record(kind::BEGIN_REQUEST, 1, &[0, 2, 1, 0, 0, 0, 0, 0], 0);
         let abort = [begin, record(kind::ABORT_REQUEST, 1, &[], 0)].concat();
-        let (_, out, ended) = talk(&abort, 100, Answer::Done);
+        let (_, out, ended) = talk(&abort, 100, WarmResult::Done);
         assert_eq!((out, ended), (record(kind::END_REQUEST, 1, &[0; 8], 0), true));
 
         let short = record(kind::BEGIN_REQUEST, 1, &[0, 2, 1], 0);
         for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 8], &short] {
-            assert_eq!(talk(garbage, 100, Answer::Done), (Vec::new(), Vec::new(), true));
+            assert_eq!(talk(garbage, 100, WarmResult::Done), (Vec::new(), Vec::new(), true));
         }
     }
 }

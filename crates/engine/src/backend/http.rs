@@ -8,7 +8,9 @@
 use flash_http::request::Method;
 use flash_http::{BadPath, Head, HeadLimits, Request, Status, Version, head_end, parse_head};
 
-use super::warm::{Answer, Ask, Next, Part, WARM_PATH_BYTES_MAX, resolve, retry_after_s, unescape};
+use super::warm::{
+    Next, Part, WARM_PATH_BYTES_MAX, WarmRequest, WarmResult, resolve, retry_after_s, unescape,
+};
 
 /// The bytes of a connection that are kept, at most: a head of a path whose bytes are all escaped.
 pub const HTTP_INPUT_BYTES_MAX: usize = 32 * 1024;
@@ -82,7 +84,7 @@ impl Http {
         match question {
             Ok(ask) => {
                 self.state = HttpState::Asked { keep_alive };
-                Next::Ask(ask)
+                Next::Request(ask)
             }
             Err((status, reason)) => {
                 self.refuse(out, status, reason);
@@ -92,14 +94,14 @@ impl Http {
     }
 
     /// Writes the answer to the question.
-    pub fn handle_answer(&mut self, answer: Answer, out: &mut Vec<u8>) {
+    pub fn handle_answer(&mut self, answer: WarmResult, out: &mut Vec<u8>) {
         let HttpState::Asked { keep_alive } = self.state else { return };
         self.state = if keep_alive { HttpState::Head { seen: 0 } } else { HttpState::Ended };
         match answer {
             // RFC 9110 section 8.6: no Content-Length with 204.
-            Answer::Done => push_head(out, Status::NO_CONTENT, keep_alive, &[]),
-            Answer::Refused => push_head(out, Status::FORBIDDEN, keep_alive, &[("Content-Length", 0)]),
-            Answer::Busy { retry_after_ms } => {
+            WarmResult::Done => push_head(out, Status::NO_CONTENT, keep_alive, &[]),
+            WarmResult::Refused => push_head(out, Status::FORBIDDEN, keep_alive, &[("Content-Length", 0)]),
+            WarmResult::Busy { retry_after_ms } => {
                 let fields = [("Retry-After", retry_after_s(retry_after_ms)), ("Content-Length", 0)];
                 push_head(out, Status::UNAVAILABLE, keep_alive, &fields);
             }
@@ -138,7 +140,7 @@ fn keeps(request: &Request<'_>) -> bool {
 }
 
 /// The question of a request, or why it is refused.
-fn question_of(request: &Request<'_>) -> Result<Ask, (Status, &'static str)> {
+fn question_of(request: &Request<'_>) -> Result<WarmRequest, (Status, &'static str)> {
     let part = match request.method {
         Method::Get => Part::of_range(request.range),
         Method::Head => Part::NOTHING,
@@ -159,7 +161,7 @@ fn question_of(request: &Request<'_>) -> Result<Ask, (Status, &'static str)> {
     if path.len() > WARM_PATH_BYTES_MAX {
         return Err((Status::URI_TOO_LONG, "The path is too long"));
     }
-    Ok(Ask { path, part })
+    Ok(WarmRequest { path, part })
 }
 
 fn push_head(out: &mut Vec<u8>, status: Status, keep_alive: bool, fields: &[(&str, u32)]) {
@@ -180,7 +182,7 @@ mod tests {
 
     /// The questions of some bytes, received `step` bytes at a time and all answered the same; the output; and
     /// whether the connection has ended.
-    fn talk(bytes: &[u8], step: usize, answer: Answer) -> (Vec<Ask>, String, bool) {
+    fn talk(bytes: &[u8], step: usize, answer: WarmResult) -> (Vec<WarmRequest>, String, bool) {
         let mut http = Http::default();
         let (mut asks, mut out, mut ended) = (Vec::new(), Vec::new(), false);
         for piece in bytes.chunks(step) {
@@ -188,7 +190,7 @@ mod tests {
             loop {
                 match http.poll(&mut out) {
                     Next::Input => break,
-                    Next::Ask(ask) => {
+                    Next::Request(ask) => {
                         assert_eq!(http.poll(&mut out), Next::Input, "one question at a time");
                         asks.push(ask);
                         http.handle_answer(answer, &mut out);
@@ -203,8 +205,8 @@ mod tests {
         (asks, String::from_utf8(out).unwrap(), ended)
     }
 
-    fn ask(path: &str, part: Part) -> Ask {
-        Ask { path: path.as_bytes().to_vec(), part }
+    fn ask(path: &str, part: Part) -> WarmRequest {
+        WarmRequest { path: path.as_bytes().to_vec(), part }
     }
 
     #[test]
@@ -215,7 +217,7 @@ mod tests {
             Host: [unix:/run/flash/warm.sock]\r\n\r\n";
         let both = [&nginx[..], nginx, h2o, nginx].concat();
         for step in [1, 7, both.len()] {
-            let (asks, out, ended) = talk(&both, step, Answer::Done);
+            let (asks, out, ended) = talk(&both, step, WarmResult::Done);
             let first = ask("/srv/www/a b.txt", Part::From { offset: 4, length_bytes: 2 });
             assert_eq!(asks, [first.clone(), first, ask("/srv/www/\u{e9}", Part::FIRST)]);
             let done = "HTTP/1.1 204 No Content\r\n";
@@ -228,14 +230,14 @@ mod tests {
     fn answers() {
         let request = b"HEAD /a HTTP/1.1\r\nHost: x\r\n\r\n";
         for (answer, expected) in [
-            (Answer::Done, "HTTP/1.1 204 No Content\r\n\r\n"),
-            (Answer::Refused, "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"),
+            (WarmResult::Done, "HTTP/1.1 204 No Content\r\n\r\n"),
+            (WarmResult::Refused, "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"),
             (
-                Answer::Busy { retry_after_ms: 1001 },
+                WarmResult::Busy { retry_after_ms: 1001 },
                 "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 2\r\nContent-Length: 0\r\n\r\n",
             ),
             (
-                Answer::Busy { retry_after_ms: 0 },
+                WarmResult::Busy { retry_after_ms: 0 },
                 "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n",
             ),
         ] {
@@ -266,7 +268,7 @@ mod tests {
             (&format!("GET /a HTTP/1.1\r\nHost: x\r\nX: {}", "y".repeat(40_000)), 431),
         ] {
             for step in [1, 100, request.len()] {
-                let (asks, out, ended) = talk(request.as_bytes(), step, Answer::Done);
+                let (asks, out, ended) = talk(request.as_bytes(), step, WarmResult::Done);
                 assert!(asks.is_empty() && ended, "{request:.60}");
                 assert!(out.starts_with(&format!("HTTP/1.1 {status} ")), "{request:.60}: {out}");
                 assert!(out.contains("\r\nConnection: close\r\n"), "{out}");
@@ -278,7 +280,7 @@ mod tests {
     fn input_is_bounded_while_a_question_waits() {
         let mut http = Http::default();
         http.handle_bytes(b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n");
-        assert!(matches!(http.poll(&mut Vec::new()), Next::Ask(_)));
+        assert!(matches!(http.poll(&mut Vec::new()), Next::Request(_)));
         for _ in 0..10 {
             http.handle_bytes(&[b'x'; 10_000]);
         }
@@ -288,7 +290,7 @@ mod tests {
     #[test]
     fn http_1_0_is_answered_and_closed() {
         let request = b"GET /a HTTP/1.0\r\nConnection: keep-alive\r\n\r\n";
-        let (asks, out, ended) = talk(request, 100, Answer::Done);
+        let (asks, out, ended) = talk(request, 100, WarmResult::Done);
         assert_eq!((asks.len(), ended), (1, true));
         assert!(out.ends_with("Connection: close\r\n\r\n"));
     }

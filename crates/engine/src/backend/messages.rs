@@ -1,10 +1,11 @@
 //! Messages of the backend's clients: who may send them, and which jobs they ask for. Called by the worker's loop.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::clients::Welcomed;
 use super::protocol::{Range, Reply, Request, Status};
-use super::{Backend, ClientFile, EINVAL, HELD_MAX, HELD_MS, Refusal, Standing};
+use super::{Backend, ClientFile, EINVAL, HELD_MAX, HELD_MS, Refusal};
 use crate::jobs::{JobKey, NoRoom, Urgency, Wanted};
 use crate::machine::{FileKind, Task};
 use crate::slab::Key;
@@ -16,7 +17,7 @@ impl<F> Backend<F> {
         client: Key,
         request: Request<'_>,
         file: Option<ClientFile<F>>,
-    ) -> Standing {
+    ) -> ControlFlow<()> {
         let is_welcome = self.clients.welcomed(client).is_some();
         match (request, file) {
             (Request::Hello { waiters_max, group, name }, Some(root))
@@ -37,34 +38,34 @@ impl<F> Backend<F> {
             (Request::Close, Some(file)) if is_welcome => {
                 self.counters.closes += 1;
                 self.hold(file.file);
-                Standing::Continue
+                ControlFlow::Continue(())
             }
             (Request::Cancel { id }, None) if is_welcome => {
                 self.counters.cancels += 1;
                 if let Some(request) = self.clients.forget(client, id) {
                     self.withdraw(request);
                 }
-                Standing::Continue
+                ControlFlow::Continue(())
             }
             _ => {
                 self.note_malformed();
-                Standing::End
+                ControlFlow::Break(())
             }
         }
     }
 
     /// Handles a message whose descriptor was lost, because this process has too many open.
-    pub fn handle_cut_message(&mut self, client: Key, request: Request<'_>) -> Standing {
+    pub fn handle_cut_message(&mut self, client: Key, request: Request<'_>) -> ControlFlow<()> {
         let is_welcome = self.clients.welcomed(client).is_some();
         match request {
             Request::WarmRange { id, .. } if is_welcome && !self.clients.knows(client, id) => {
                 self.counters.ranges += 1;
                 self.refuse(client, id, Refusal::Bounds);
-                Standing::Continue
+                ControlFlow::Continue(())
             }
             // The kernel has closed the file.
-            Request::Close if is_welcome => Standing::Continue,
-            _ => Standing::End,
+            Request::Close if is_welcome => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(()),
         }
     }
 
@@ -81,21 +82,21 @@ impl<F> Backend<F> {
         self.counters.malformed += 1;
     }
 
-    fn greet(&mut self, client: Key, status: Status) -> Standing {
+    fn greet(&mut self, client: Key, status: Status) -> ControlFlow<()> {
         self.replies.push_back((client, Reply::Hello(status)));
         if status == Status::Welcome {
-            return Standing::Continue;
+            return ControlFlow::Continue(());
         }
         self.counters.refused += 1;
-        Standing::End
+        ControlFlow::Break(())
     }
 
-    fn warm_name(&mut self, client: Key, (id, deadline_ms): (u32, u32), path: &[u8]) -> Standing {
+    fn warm_name(&mut self, client: Key, (id, deadline_ms): (u32, u32), path: &[u8]) -> ControlFlow<()> {
         let Some(Welcomed { user, root, root_id, .. }) = self.clients.welcomed(client) else {
-            return Standing::End;
+            return ControlFlow::Break(());
         };
         let (user, root, root_id) = (*user, Arc::clone(root), *root_id);
-        let device = self.places.device_of(root_id, path);
+        let device = self.file_systems.device_of(root_id, path);
         let share = self.share_of(device);
         let wanted = Wanted {
             key: JobKey::Touch(share, user, root_id, path.into()),
@@ -113,9 +114,9 @@ impl<F> Backend<F> {
         (id, deadline_ms): (u32, u32),
         range: Range,
         file: ClientFile<F>,
-    ) -> Standing {
+    ) -> ControlFlow<()> {
         let Some(user) = self.clients.welcomed(client).map(|welcomed| welcomed.user) else {
-            return Standing::End;
+            return ControlFlow::Break(());
         };
         let Range { offset, length_bytes, remaining_bytes } = range;
         // Offsets of files are signed. Only regular files have pages in memory; a read of another could have
@@ -123,16 +124,16 @@ impl<F> Backend<F> {
         let ends_in_file = offset.checked_add(length_bytes).is_some_and(|end| i64::try_from(end).is_ok());
         if file.kind != FileKind::Regular || !ends_in_file {
             if self.clients.knows(client, id) {
-                return Standing::End;
+                return ControlFlow::Break(());
             }
             self.counters.errors += 1;
             self.replies.push_back((client, Reply::Errno { id, number: EINVAL }));
-            return Standing::Continue;
+            return ControlFlow::Continue(());
         }
         let share = self.share_of(file.id.device);
-        if self.places.is_jammed(share) && !self.clients.knows(client, id) {
+        if self.file_systems.is_jammed(share) && !self.clients.knows(client, id) {
             self.refuse(client, id, Refusal::Bounds);
-            return Standing::Continue;
+            return ControlFlow::Continue(());
         }
         let wanted = Wanted {
             key: JobKey::Range(share, user, file.id, offset, length_bytes),
@@ -150,15 +151,15 @@ impl<F> Backend<F> {
         client: Key,
         (id, deadline_ms): (u32, u32),
         wanted: Wanted<F, ()>,
-    ) -> Standing {
+    ) -> ControlFlow<()> {
         if self.clients.knows(client, id) {
             self.note_malformed();
-            return Standing::End;
+            return ControlFlow::Break(());
         }
         if let Err(refusal) = self.submit(client, (id, deadline_ms), wanted) {
             self.refuse(client, id, refusal);
         }
-        Standing::Continue
+        ControlFlow::Continue(())
     }
 
     fn refuse(&mut self, client: Key, id: u32, refusal: Refusal) {

@@ -3,17 +3,17 @@
 //!
 //! Sans-I/O like the engine. The worker's loop receives the messages, passes them to [`Backend`], and sends
 //! the replies; helpers do the jobs. Requests are joined, ordered and bounded by `jobs`. In
-//! place of the roots of sites, each file system has a share of the helpers and of the queue (`places`).
+//! place of the roots of sites, each file system has a share of the helpers and of the queue (`file_systems`).
 
-mod asks;
 mod clients;
 mod counters;
 pub mod fastcgi;
+mod file_systems;
 pub mod http;
 mod messages;
-mod places;
 pub mod protocol;
 pub mod warm;
+mod warm_requests;
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -22,18 +22,18 @@ use crate::limits::OVERDUE_PER_TURN_MAX;
 use crate::machine::{FileId, FileKind, JobId, Outcome, Task};
 use crate::rules::SiteId;
 use crate::slab::{ClientNumber, ExchangeKey, Key, Slab};
-use asks::LoadedFiles;
-pub use asks::{Residency, answer_of};
 use clients::Clients;
 pub use counters::{BackendCounters, ClientCounters};
-use places::Places;
-pub use places::{Mount, SHARES_MAX};
+use file_systems::FileSystems;
+pub use file_systems::{Mount, SHARES_MAX};
 use protocol::Reply;
+use warm_requests::LoadedFiles;
+pub use warm_requests::{Residency, answer_of};
 
 /// Maximum number of welcome connections.
 pub const CONNECTIONS_MAX: usize = 4096;
 /// Maximum number of connections that have not sent their HELLO, in addition to the welcome ones.
-pub const STRANGERS_MAX: usize = 64;
+pub const UNGREETED_MAX: usize = 64;
 /// How long a connection may take to send its HELLO.
 pub const HELLO_MS: u64 = 10_000;
 /// Maximum number of unanswered requests of a connection.
@@ -85,16 +85,6 @@ pub struct ClientFile<F> {
     pub kind: FileKind,
 }
 
-/// Whether a connection continues after a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum Standing {
-    /// It continues.
-    Continue,
-    /// It ends, after the replies that are due to it.
-    End,
-}
-
 /// An unanswered request.
 #[derive(Debug)]
 struct Pending {
@@ -140,7 +130,7 @@ pub struct Backend<F> {
     /// When the waits of requests end at the latest.
     timers: BTreeSet<(u64, Key)>,
     jobs: Jobs<F, ()>,
-    places: Places,
+    file_systems: FileSystems,
     replies: VecDeque<(Key, Reply)>,
     loaded: LoadedFiles,
     /// Files to be closed, with their times.
@@ -160,7 +150,7 @@ impl<F> Backend<F> {
             requests: Slab::new(),
             timers: BTreeSet::new(),
             jobs: Jobs::new(patience, rules.helpers_max, vec![0]),
-            places: Places::new(rules.mounts, rules.own_root),
+            file_systems: FileSystems::new(rules.mounts, rules.own_root),
             replies: VecDeque::new(),
             loaded: LoadedFiles::default(),
             held: VecDeque::new(),
@@ -194,12 +184,12 @@ impl<F> Backend<F> {
     /// The share that files on this device belong to.
     pub fn share_of(&mut self, device: u64) -> SiteId {
         let jobs = &mut self.jobs;
-        self.places.share_of(device, || jobs.add_root())
+        self.file_systems.share_of(device, || jobs.add_root())
     }
 
     /// Notes how many files of a share are not closed yet.
     pub fn handle_backlog(&mut self, share: SiteId, files: usize) {
-        self.places.set_jammed(share, files >= UNCLOSED_MAX);
+        self.file_systems.set_jammed(share, files >= UNCLOSED_MAX);
     }
 
     /// Queues a job for a request, or joins one that does the same.

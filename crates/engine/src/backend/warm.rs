@@ -17,7 +17,7 @@ const RETRY_AFTER_S_MAX: u32 = 120;
 
 /// A file to bring into memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct WarmRequest {
     /// The absolute path, resolved: without `.`, `..` and empty segments, except for a slash at the end.
     pub path: Vec<u8>,
     /// The part of its content.
@@ -66,9 +66,9 @@ fn number(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// The answer to an [`Ask`].
+/// The answer to an [`WarmRequest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum WarmResult {
     /// The file is in memory, or the file system failed in a way that the server will find too.
     Done,
     /// The file is not beneath a warm root, so nothing was done.
@@ -86,7 +86,7 @@ pub enum Next {
     /// It needs more bytes.
     Input,
     /// This question waits for its answer.
-    Ask(Ask),
+    Request(WarmRequest),
     /// It ends when its output has been sent.
     End,
 }
@@ -239,6 +239,20 @@ mod tests {
             ("/anything", "/", true),
         ] {
             assert_eq!(is_beneath(path.as_bytes(), root.as_bytes()), expected, "{path} {root}");
+        }
+    }
+
+    #[test]
+    fn a_part_ends_with_its_file() {
+        for (part, within) in [
+            (Part::From { offset: 9_999, length_bytes: 5 }, (9_999, 1)),
+            (Part::From { offset: u64::MAX, length_bytes: u64::MAX }, (u64::MAX, 0)),
+            (Part::From { offset: 0, length_bytes: 0 }, (0, 0)),
+            (Part::Last { length_bytes: 20_000 }, (0, 10_000)),
+            (Part::Last { length_bytes: 5 }, (9_995, 5)),
+            (Part::Last { length_bytes: 0 }, (10_000, 0)),
+        ] {
+            assert_eq!(part.within(10_000), within, "{part:?}");
         }
     }
 }

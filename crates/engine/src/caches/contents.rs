@@ -6,11 +6,10 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use flash_http::response::{HeadWriter, Status};
 use quick_cache::unsync::Cache;
 use quick_cache::{Lifecycle, UnitWeighter};
 
-use super::version::{IdHashing, Version};
+use super::version::IdHashing;
 use crate::machine::Block;
 use crate::slab::VersionId;
 
@@ -108,16 +107,6 @@ impl Content {
         // A panic during a send leaves the bytes unchanged, so a poisoned lock is safe to use.
         self.dated.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Writes the head of a plain 200 for all of `version`, padded to a multiple of `align_bytes`. Returns the
-/// offset of the date.
-pub(crate) fn write_head(out: &mut Vec<u8>, version: &Version, date: &[u8; 29], align_bytes: usize) -> usize {
-    let mut head = HeadWriter::start(out, Status::OK, date);
-    head.field("Content-Type", version.content_type.as_bytes());
-    head.length(version.stat.size_bytes);
-    head.raw(&version.lines());
-    head.finish(false, align_bytes)
 }
 
 /// Contents whose blocks are in the store, by version. Their number is bounded, because each has a head.

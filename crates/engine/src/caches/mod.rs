@@ -17,12 +17,11 @@ mod open_files;
 mod version;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use flash_http::negotiate::Coding;
 use flash_http::types::TypeTable;
 
-pub(crate) use contents::{Content, ContentBytes, Contents, write_head};
+pub(crate) use contents::{Content, ContentBytes, Contents};
 pub use find::find;
 pub(crate) use known::{HeadHash, KnownReply, KnownRequests, Pass, Persistence, ReplyForm};
 pub(crate) use listings::Listings;
@@ -107,16 +106,15 @@ impl<F> Caches<F> {
         now: Moment,
     ) -> Option<Arc<NameEntry>> {
         let Told { finding, found_ms, confirmed_ms, is_watched } = told;
-        if self.doubts.is_doubted(site, path, found_ms) {
-            return None;
-        }
+        let is_doubted = self.doubts.is_doubted(site, path, found_ms);
         if let Some(own) = self.names.get(site, path) {
             let own_ms = own.confirmed_ms.get();
             if own_ms > confirmed_ms || (own_ms == confirmed_ms && !is_watched) {
-                own.is_watched.store(is_watched, Ordering::Relaxed);
+                own.set_watched(is_watched && own.confirmed_by(&finding));
                 return None;
             }
-            if own.confirmed_by(&finding) {
+            // The worker's own finding of the same millisecond can be newer, but not if both are the same.
+            if own.confirmed_by(&finding) && (is_watched || !is_doubted) {
                 own.confirm(confirmed_ms, is_watched);
                 own.compare(now.monotonic_ms);
                 return Some(Arc::clone(own));
@@ -124,6 +122,9 @@ impl<F> Caches<F> {
             if own_ms == confirmed_ms {
                 return None;
             }
+        }
+        if is_doubted {
+            return None;
         }
         let entry =
             self.keep_finding(LookedUp { site, path, as_of_ms: confirmed_ms, is_own: false }, finding, now);

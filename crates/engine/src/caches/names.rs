@@ -9,7 +9,10 @@ use quick_cache::unsync::{Cache, DefaultLifecycle};
 use quick_cache::{Equivalent, Weighter};
 
 use super::version::Version;
-use crate::limits::{NAME_ENTRY_BYTES, NAMES_EXPECTED, UNWATCHED_MS, VERSION_BYTES, WATCHED_MS};
+use crate::limits::{
+    NAME_ENTRY_BYTES, NAMES_EXPECTED, TOLD_AGAIN_MS, TOLD_AGAIN_MS_MAX, UNWATCHED_MS, VERSION_BYTES,
+    WATCHED_MS, WATCHED_PROOF_MS,
+};
 use crate::machine::Finding;
 use crate::rules::SiteId;
 
@@ -97,22 +100,31 @@ pub(crate) struct NameEntry {
     /// When the entry was last known to be true. Older than `believed_ms` if a check would have blocked.
     pub(crate) confirmed_ms: MomentMs,
     /// Whether it is one of the names that all workers share and whose changes are told.
-    pub(crate) is_watched: AtomicBool,
+    watched: AtomicBool,
     /// Until when it need not be compared with the names that all workers share.
     pub(crate) compared_to_ms: MomentMs,
     /// When absent siblings were last looked up.
     pub(crate) siblings_ms: MomentMs,
+    /// When it was last checked although its changes are told.
+    pub(crate) proved_ms: MomentMs,
+    /// When it became known to this worker.
+    created_ms: u64,
+    /// When a helper may look it up again, so that its changes are told.
+    told_again_ms: MomentMs,
 }
 
 impl NameEntry {
-    pub(crate) fn new(resolved: Resolved, now_ms: u64) -> Arc<Self> {
-        let now = || MomentMs(AtomicU64::new(now_ms));
+    pub(crate) fn new(resolved: Resolved, as_of_ms: u64) -> Arc<Self> {
+        let now = || MomentMs(AtomicU64::new(as_of_ms));
         Arc::new(Self {
             resolved,
             believed_ms: now(),
             confirmed_ms: now(),
             siblings_ms: now(),
-            is_watched: AtomicBool::new(false),
+            proved_ms: now(),
+            created_ms: as_of_ms,
+            told_again_ms: now(),
+            watched: AtomicBool::new(false),
             compared_to_ms: MomentMs(AtomicU64::new(u64::MAX)),
         })
     }
@@ -129,16 +141,49 @@ impl NameEntry {
         now_ms.saturating_sub(self.believed_ms.get()) <= freshness_ms
     }
 
+    /// Whether all workers share it and its changes are told.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watched.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is used without checks and was not checked for long: a change through a second name of its file, which
+    /// came later, is not told. This call counts as the check.
+    pub(crate) fn needs_proof(&self, now_ms: u64) -> bool {
+        let needs = self.is_watched() && now_ms.saturating_sub(self.proved_ms.get()) >= WATCHED_PROOF_MS;
+        if needs {
+            self.proved_ms.set(now_ms);
+        }
+        needs
+    }
+
+    /// Whether a helper should look it up so that its changes are told from now on: it may have been found before its
+    /// directory was watched. The pauses double, because many names cannot be watched. This call counts as the look-up.
+    pub(crate) fn needs_telling(&self, now_ms: u64) -> bool {
+        let needs = !self.is_watched() && now_ms >= self.told_again_ms.get();
+        if needs {
+            let age_ms = now_ms.saturating_sub(self.created_ms);
+            self.told_again_ms.set(now_ms + age_ms.clamp(TOLD_AGAIN_MS, TOLD_AGAIN_MS_MAX));
+        }
+        needs
+    }
+
+    /// Takes over whether its changes are told. If they no longer are, one may have been missed, so the entry is checked.
+    pub(crate) fn set_watched(&self, is_watched: bool) {
+        if self.watched.swap(is_watched, Ordering::Relaxed) && !is_watched {
+            self.believed_ms.set(0);
+        }
+    }
+
     /// Takes over a later time, at which the entry was true too, and whether its changes are told.
     pub(crate) fn confirm(&self, confirmed_ms: u64, is_watched: bool) {
-        self.is_watched.store(is_watched, Ordering::Relaxed);
+        self.set_watched(is_watched);
         self.confirmed_ms.set(confirmed_ms);
         self.believed_ms.set(confirmed_ms.max(self.believed_ms.get()));
     }
 
-    /// It is not among the names that all workers share. If its changes are told, it has changed.
+    /// It is not among the names that all workers share, or wrong. If its changes are told, it has changed.
     pub(crate) fn miss(&self) {
-        if self.is_watched.swap(false, Ordering::Relaxed) {
+        if self.watched.swap(false, Ordering::Relaxed) {
             self.confirmed_ms.set(0);
             self.believed_ms.set(0);
         }
@@ -146,7 +191,7 @@ impl NameEntry {
 
     /// It is compared with the names that all workers share now, and then after a while again.
     pub(crate) fn compare(&self, now_ms: u64) {
-        let is_watched = self.is_watched.load(Ordering::Relaxed);
+        let is_watched = self.is_watched();
         self.compared_to_ms.set(now_ms + if is_watched { WATCHED_MS } else { UNWATCHED_MS });
     }
 

@@ -1,11 +1,10 @@
-//! One state of one file, with everything that responses say about it.
+//! One state of one file, with everything that responses say about it. The handlers' head makes the fields from it.
 
 use std::borrow::Cow;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use flash_http::date::http_date;
 use flash_http::etag::etag;
 use flash_http::negotiate::Coding;
 use quick_cache::unsync::Cache;
@@ -41,9 +40,10 @@ pub(crate) struct Version {
     pub(crate) etag: String,
     pub(crate) modified_s: i64,
     pub(crate) content_type: String,
-    is_listing: bool,
-    /// The result of [`Version::lines`], if heads are cached.
-    kept_fields: Option<Vec<u8>>,
+    pub(crate) is_listing: bool,
+    keeps_lines: bool,
+    lines: OnceLock<Vec<u8>>,
+    h2_fields: OnceLock<Box<[u8]>>,
     /// When one of its blocks in the page cache was last requested for the store, in milliseconds of the
     /// monotonic clock.
     fill_asked_ms: AtomicU64,
@@ -72,13 +72,14 @@ impl Version {
             modified_s,
             content_type: content_type.to_owned(),
             is_listing: false,
-            kept_fields: None,
+            keeps_lines: false,
+            lines: OnceLock::new(),
+            h2_fields: OnceLock::new(),
             fill_asked_ms: AtomicU64::new(0),
         }
     }
 
-    /// Adds the time of the last metadata change to the tag if `is_asked`. Must be called before
-    /// [`Version::keeping_fields`].
+    /// Adds the time of the last metadata change to the tag if `is_asked`.
     pub(crate) fn tagged_by_change(self, is_asked: bool) -> Self {
         if !is_asked {
             return self;
@@ -102,54 +103,26 @@ impl Version {
             modified_s: 0,
             content_type: content_type.to_owned(),
             is_listing: true,
-            kept_fields: None,
+            keeps_lines: false,
+            lines: OnceLock::new(),
+            h2_fields: OnceLock::new(),
             fill_asked_ms: AtomicU64::new(0),
         }
     }
 
-    /// Caches the part of the response head that belongs to this version.
+    /// Keeps the lines of its fields once they are made.
     pub(crate) fn keeping_fields(self, keeps: bool) -> Self {
-        let kept_fields = keeps.then(|| self.make_fields());
-        Self { kept_fields, ..self }
+        Self { keeps_lines: keeps, ..self }
     }
 
-    /// Calls `field` with each field of a 200 or 206, except `Content-Type` and `Content-Length`.
-    pub(crate) fn each_field(&self, mut field: impl FnMut(&'static str, &[u8])) {
-        if self.is_listing {
-            field("X-Content-Type-Options", b"nosniff");
-            field("Cache-Control", b"no-cache");
-            return field("Vary", b"Accept");
-        }
-        field("ETag", self.etag.as_bytes());
-        field("Last-Modified", &http_date(self.modified_s));
-        field("Accept-Ranges", b"bytes");
-        field("X-Content-Type-Options", b"nosniff");
-        if let Some(coding) = self.coding {
-            field("Content-Encoding", coding.token().as_bytes());
-        }
-        if self.varies {
-            field("Vary", b"Accept-Encoding");
-        }
+    /// The lines of its fields in a head of HTTP/1, which `make` returns.
+    pub(crate) fn kept_lines(&self, make: impl FnOnce() -> Vec<u8>) -> Cow<'_, [u8]> {
+        if self.keeps_lines { self.lines.get_or_init(make).into() } else { make().into() }
     }
 
-    /// Calls `field` with the validators and `Vary`, which a 304 repeats (RFC 9110, section 15.4.5).
-    pub(crate) fn each_validator(&self, mut field: impl FnMut(&'static str, &[u8])) {
-        field("ETag", self.etag.as_bytes());
-        field("Last-Modified", &http_date(self.modified_s));
-        if self.varies {
-            field("Vary", b"Accept-Encoding");
-        }
-    }
-
-    /// The fields of [`Version::each_field`] as lines of HTTP/1.
-    pub(crate) fn lines(&self) -> Cow<'_, [u8]> {
-        self.kept_fields.as_deref().map_or_else(|| self.make_fields().into(), Cow::Borrowed)
-    }
-
-    fn make_fields(&self) -> Vec<u8> {
-        let mut fields = Vec::with_capacity(192);
-        self.each_field(|name, value| push_line(&mut fields, name, value));
-        fields
+    /// The part of a head of HTTP/2 that only this version has, which `make` returns.
+    pub(crate) fn kept_h2_fields(&self, make: impl FnOnce() -> Box<[u8]>) -> &[u8] {
+        self.h2_fields.get_or_init(make)
     }
 
     /// Whether the store can have its blocks. They are found by the file's state, which must be unambiguous.
@@ -199,12 +172,6 @@ impl Versions {
         let old = cache.remove(&key).map(|(_, old)| old);
         cache.insert(key, Arc::clone(version));
         old
-    }
-}
-
-fn push_line(fields: &mut Vec<u8>, name: &str, value: &[u8]) {
-    for part in [name.as_bytes(), b": ", value, b"\r\n"] {
-        fields.extend_from_slice(part);
     }
 }
 

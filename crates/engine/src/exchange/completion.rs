@@ -14,7 +14,7 @@ use crate::machine::{FileStat, Finding, JobId, Outcome};
 use crate::slab::{ExchangeKey, HeldKey};
 
 /// The result of a job as the waiting exchanges see it.
-enum News<F> {
+enum JobResult<F> {
     Entry(Arc<NameEntry>),
     Listing(Arc<Version>, Arc<F>),
     /// The part was loaded; look again.
@@ -39,9 +39,9 @@ pub(crate) fn finish_job<F>(
 ) {
     let Some(mut job) = core.jobs.finish(id, core.clock.ms()) else { return };
     let waiters = std::mem::take(&mut job.waiters);
-    let news = keep_result(core, (id, job), outcome);
+    let result = keep_result(core, (id, job), outcome);
     for waiter in waiters {
-        if let Some(opener) = exchanges.tell(waiter, id, &news) {
+        if let Some(opener) = exchanges.deliver(waiter, id, &result) {
             wake(opener);
         }
     }
@@ -66,42 +66,42 @@ pub(crate) fn end_short_waits<F>(
     }
 }
 
-/// Stores a result that later requests can use, and turns it into news for the exchanges.
+/// Stores a result that later requests can use, and turns it into result for the exchanges.
 fn keep_result<F>(
     core: &mut Core<F>,
     (id, job): (JobId, Job<F, Arc<Version>>),
     outcome: Outcome<F>,
-) -> News<F> {
+) -> JobResult<F> {
     let now = core.clock.now;
     match (job.key, outcome) {
         (JobKey::Find(site, path), Outcome::Found(finding)) => {
             let name = LookedUp { site, path: &path, as_of_ms: job.since_ms, is_own: false };
-            News::Entry(core.caches.learn(name, finding, now))
+            JobResult::Entry(core.caches.learn(name, finding, now))
         }
         (JobKey::List(site, path, json), Outcome::Listed(file, stat)) => {
             let listing = MadeListing { site, path: &path, json, file, stat };
             let (version, file) = core.caches.keep_listing(listing, now.monotonic_ms);
-            News::Listing(version, file)
+            JobResult::Listing(version, file)
         }
         // The server lacks permission to list the directory, or the directory went away before it was listed.
-        (JobKey::List(..), Outcome::Found(Finding::Denied)) => News::Refused(DENIED),
-        (JobKey::List(..), Outcome::Found(Finding::Missing)) => News::Refused(NOT_FOUND),
+        (JobKey::List(..), Outcome::Found(Finding::Denied)) => JobResult::Refused(DENIED),
+        (JobKey::List(..), Outcome::Found(Finding::Missing)) => JobResult::Refused(NOT_FOUND),
         (JobKey::Fill(..) | JobKey::Warm(..) | JobKey::Load(..), Outcome::Loaded)
-        | (JobKey::Close(..), Outcome::Closed) => News::Loaded,
+        | (JobKey::Close(..), Outcome::Closed) => JobResult::Loaded,
         (JobKey::Read(_, _, offset, length), Outcome::Bytes(bytes, stat)) => {
-            let Some(version) = job.subject else { return News::Refused(READ_FAILED) };
+            let Some(version) = job.subject else { return JobResult::Refused(READ_FAILED) };
             let is_whole = length == version.stat.size_bytes && core.rules.has_store;
             let is_true =
                 if is_whole { stat.same_content(&version.stat) } else { stat.may_continue(&version.stat) };
             // Fewer bytes than requested mean that the file ended early.
             if bytes.len() as u64 != length || !is_true {
-                return News::Changed;
+                return JobResult::Changed;
             }
             if !is_whole {
-                return News::Bytes(offset, core.handed_over.hold(bytes), stat);
+                return JobResult::Bytes(offset, core.handed_over.hold(bytes), stat);
             }
             let content = content(core, &version, ContentBytes::Own(bytes.into()));
-            News::Content(version, content)
+            JobResult::Content(version, content)
         }
         (JobKey::SpoolWrite(_, body, slot), outcome) => {
             let late = core.jobs.is_given_up(id).then_some(id);
@@ -109,37 +109,41 @@ fn keep_result<F>(
             core.spool.wrote(body, slot, is_written, late);
             // An answer that cannot go to the file slows its server down.
             let continues = is_written || matches!(body, HeldKey::Answer(_));
-            if continues { News::Loaded } else { News::Refused(SPOOL_FAILED) }
+            if continues { JobResult::Loaded } else { JobResult::Refused(SPOOL_FAILED) }
         }
         (JobKey::SpoolRead(_, body, _), outcome) => {
             let bytes = match outcome {
                 Outcome::Bytes(bytes, _) => Some(core.handed_over.hold(bytes)),
                 _ => None,
             };
-            if core.spool.took(body, id, bytes) { News::Loaded } else { News::Refused(SPOOL_FAILED) }
+            if core.spool.took(body, id, bytes) {
+                JobResult::Loaded
+            } else {
+                JobResult::Refused(SPOOL_FAILED)
+            }
         }
         (JobKey::SpoolGiveBack(_), outcome) => {
             let late = core.jobs.is_given_up(id).then_some(id);
             core.spool.gave_back(&outcome, late);
-            News::Loaded
+            JobResult::Loaded
         }
-        (_, Outcome::Exhausted) => News::Refused(EXHAUSTED),
+        (_, Outcome::Exhausted) => JobResult::Refused(EXHAUSTED),
         (key, Outcome::Lost) => {
             core.jobs.count(key.kind()).lost += 1;
-            News::Refused(LOST)
+            JobResult::Refused(LOST)
         }
         // The file system failed, or the result does not match the job.
-        _ => News::Refused(READ_FAILED),
+        _ => JobResult::Refused(READ_FAILED),
     }
 }
 
 impl<F> Exchanges<F> {
     /// Passes the result of a job to an exchange that waits for it, or for which it loaded ahead. Returns its
     /// opener if it can continue.
-    fn tell(&mut self, key: ExchangeKey, id: JobId, news: &News<F>) -> Option<Opener> {
+    fn deliver(&mut self, key: ExchangeKey, id: JobId, result: &JobResult<F>) -> Option<Opener> {
         let exchange = self.0.lend(key.0)?;
         let opener = exchange.opener;
-        let (exchange, woken) = exchange.told(id, news);
+        let (exchange, woken) = exchange.with_result(id, result);
         self.put_back(key, exchange);
         woken.then_some(opener)
     }
@@ -147,27 +151,27 @@ impl<F> Exchanges<F> {
 
 impl<F> Exchange<F> {
     /// Returns the exchange after the job, and whether it can continue.
-    fn told(mut self, id: JobId, news: &News<F>) -> (Self, bool) {
+    fn with_result(mut self, id: JobId, result: &JobResult<F>) -> (Self, bool) {
         match self.state {
             State::Waiting(job, mut parked) if job == id => {
-                let wake = match news {
-                    News::Entry(entry) => {
+                let wake = match result {
+                    JobResult::Entry(entry) => {
                         parked.found.entry = Some(Arc::clone(entry));
                         Wake::LookAgain
                     }
-                    News::Listing(version, file) => {
+                    JobResult::Listing(version, file) => {
                         parked.found.held = Held::File(Arc::clone(version), Arc::clone(file));
                         Wake::LookAgain
                     }
-                    News::Content(version, content) => {
+                    JobResult::Content(version, content) => {
                         parked.found.held = Held::Content(Arc::clone(version), Arc::clone(content));
                         Wake::LookAgain
                     }
-                    News::Loaded | News::Bytes(..) => Wake::LookAgain,
-                    News::Changed => Wake::ForgetAndLook,
+                    JobResult::Loaded | JobResult::Bytes(..) => Wake::LookAgain,
+                    JobResult::Changed => Wake::ForgetAndLook,
                     // The stale entry needs no check after all.
-                    News::Refused(_) if parked.found.stale.is_some() => Wake::LookAgain,
-                    News::Refused(refusal) => Wake::Refuse(*refusal),
+                    JobResult::Refused(_) if parked.found.stale.is_some() => Wake::LookAgain,
+                    JobResult::Refused(refusal) => Wake::Refuse(*refusal),
                 };
                 let stale = parked.found.stale.take();
                 parked.found.entry = parked.found.entry.or(stale);
@@ -179,25 +183,28 @@ impl<F> Exchange<F> {
                 let woken = sending.waits_for == Some(id);
                 if woken {
                     sending.waits_for = None;
-                    match news {
-                        News::Bytes(offset, bytes, stat) => {
+                    match result {
+                        JobResult::Bytes(offset, bytes, stat) => {
                             let file = sending.body.file_mut();
                             if file.is_some_and(|file| !file.take_bytes(*offset, bytes, *stat)) {
                                 sending.halt = Some(Halt::Changed);
                             }
                         }
-                        News::Changed => sending.halt = Some(Halt::Changed),
-                        News::Refused(refusal) => sending.halt = Some(Halt::Refused(*refusal)),
-                        News::Entry(_) | News::Listing(..) | News::Loaded | News::Content(..) => {}
+                        JobResult::Changed => sending.halt = Some(Halt::Changed),
+                        JobResult::Refused(refusal) => sending.halt = Some(Halt::Refused(*refusal)),
+                        JobResult::Entry(_)
+                        | JobResult::Listing(..)
+                        | JobResult::Loaded
+                        | JobResult::Content(..) => {}
                     }
                 }
                 self.state = State::Sending(sending);
                 (self, woken)
             }
             State::Relaying(mut relay) => {
-                match news {
-                    News::Refused(refusal) => relay.refused = Some(*refusal),
-                    News::Entry(entry) => relay.script = ScriptSearch::Found(Arc::clone(entry)),
+                match result {
+                    JobResult::Refused(refusal) => relay.refused = Some(*refusal),
+                    JobResult::Entry(entry) => relay.script = ScriptSearch::Found(Arc::clone(entry)),
                     _ => {}
                 }
                 self.state = State::Relaying(relay);

@@ -26,7 +26,7 @@ pub(crate) use relay::Relay;
 pub(crate) use sending::{Halt, Sending};
 pub(crate) use turn::{Blamed, Budget, Inputs, Turn};
 
-use crate::access_log::{LogFields, LogSource, LogText};
+use crate::access_log::{AnswerEnd, LogFields, LogSource, LogText};
 use crate::desk::{Core, Desk, Ended};
 use crate::handler::{self, FileRequest, FileRequestBuf, Found, Refusal, Response, Step, UNSTEADY, Wait};
 use crate::jobs::{NoRoom, Waiter};
@@ -321,7 +321,8 @@ impl<M: Machine> Turn<'_, M> {
             sent = sent.map(|sent| of_reply.unwrap_or(sent));
         }
         if let Some((status, body_bytes)) = sent {
-            exchange.record.note_end(&mut self.desk, peer, (status, body_bytes, false));
+            let end = AnswerEnd { status, body_bytes, is_whole: false };
+            exchange.record.note_end(&mut self.desk, peer, end);
         }
     }
 }
@@ -332,16 +333,10 @@ impl Record {
         Self { log, started_ms: core.clock.ms() }
     }
 
-    /// Counts and logs the end of the exchange: its status, its body bytes, and whether the whole answer was
-    /// sent.
-    pub(crate) fn note_end<M: Machine>(
-        &self,
-        desk: &mut Desk<'_, M>,
-        peer: &SocketAddr,
-        (status, body_bytes, whole): (Status, u64, bool),
-    ) {
+    /// Counts and logs the end of the exchange.
+    pub(crate) fn note_end<M: Machine>(&self, desk: &mut Desk<'_, M>, peer: &SocketAddr, end: AnswerEnd) {
         let source = self.log.as_ref().map(LogSource::Text);
-        let ended = Ended { peer, source, started_ms: self.started_ms, status, body_bytes, whole };
+        let ended = Ended { peer, source, started_ms: self.started_ms, end };
         if let Some(line) = desk.core.note_end(ended) {
             desk.machine.log_access(line);
         }

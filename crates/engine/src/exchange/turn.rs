@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use super::Exchanges;
 use crate::desk::Desk;
 use crate::limits::{
-    HEADS_BYTES_MAX, HEADS_BYTES_PER_CLIENT_MAX, REQUESTS_PER_TURN_MAX, SEND_BYTES_PER_TURN_MAX,
+    H2_REQUESTS_PER_TURN_MAX, HEADS_BYTES_MAX, HEADS_BYTES_PER_CLIENT_MAX, REQUESTS_PER_TURN_MAX,
+    SEND_BYTES_PER_TURN_MAX,
 };
 use crate::machine::Machine;
 use crate::slab::ClientNumber;
@@ -37,6 +38,11 @@ pub(crate) struct Budget {
 impl Budget {
     pub(crate) fn new() -> Self {
         Self { requests: REQUESTS_PER_TURN_MAX, bytes: SEND_BYTES_PER_TURN_MAX }
+    }
+
+    /// The budget of a connection of HTTP/2.
+    pub(crate) fn of_h2() -> Self {
+        Self { requests: H2_REQUESTS_PER_TURN_MAX, ..Self::new() }
     }
 
     pub(crate) fn is_used_up(&self) -> bool {

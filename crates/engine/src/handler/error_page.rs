@@ -8,12 +8,10 @@ use flash_http::request::{Method, Request};
 use flash_http::response::Status;
 use flash_http::target::encode_path;
 
-use super::response::ALLOW;
+use super::head::{page_fields, retry_after};
 use super::{About, Response};
 use crate::body::Body;
 use crate::limits::{RETRY_AFTER_S, RETRY_AFTER_S_MAX};
-
-const RETRY_AFTER: &str = "Retry-After";
 
 /// Why a request is refused: the status, and a sentence for the page.
 pub(crate) type Refusal = (Status, &'static str);
@@ -36,6 +34,8 @@ pub(crate) const SPOOL_FAILED: Refusal =
 pub(crate) const UNSTEADY: Refusal = (Status::UNAVAILABLE, "The file keeps changing. Try again soon.");
 pub(crate) const TOO_LARGE: Refusal = (Status::PAYLOAD_TOO_LARGE, "The request body is too large.");
 pub(crate) const REQUEST_LATE: Refusal = (Status::REQUEST_TIMEOUT, "The request did not arrive in time.");
+pub(crate) const PLAIN_HTTP: Refusal =
+    (Status::BAD_REQUEST, "This port speaks HTTPS. Use an address that begins with https://.");
 
 pub(super) const LENGTH_REQUIRED: Refusal =
     (Status::LENGTH_REQUIRED, "The application needs to know the length of the request body.");
@@ -47,7 +47,7 @@ pub(crate) const UPSTREAM_BUSY: Refusal =
 
 /// The page for a refused request.
 pub(crate) fn error_page<F>(request: &Request<'_>, refusal: Refusal) -> Response<F> {
-    page(refusal, Form::of(request), Vec::new())
+    page(refusal, Form::of(request), None)
 }
 
 /// The page for a request that would have waited `wait_ms` for the disk. `Retry-After` follows the wait if it
@@ -55,12 +55,12 @@ pub(crate) fn error_page<F>(request: &Request<'_>, refusal: Refusal) -> Response
 pub(crate) fn busy_page<F>(request: &Request<'_>, wait_ms: Option<u64>) -> Response<F> {
     let retry_after_s =
         wait_ms.map_or(RETRY_AFTER_S, |wait_ms| wait_ms.div_ceil(1_000).clamp(1, RETRY_AFTER_S_MAX));
-    page(BUSY, Form::of(request), vec![(RETRY_AFTER, retry_after_s.to_string())])
+    page(BUSY, Form::of(request), Some(retry_after(retry_after_s)))
 }
 
 /// The page for input that is not a valid request.
 pub(crate) fn malformed<F>(refusal: Refusal) -> Response<F> {
-    page(refusal, Form { json: false, head_only: false }, Vec::new())
+    page(refusal, Form { json: false, head_only: false }, None)
 }
 
 /// Redirects to a directory a client that left out its slash (RFC 9110, section 15.4.2).
@@ -72,13 +72,13 @@ pub(super) fn redirect<F>(request: &Request<'_>, path: &[u8]) -> Response<F> {
         location.push_str(&String::from_utf8_lossy(query));
     }
     let refusal = (Status::MOVED_PERMANENTLY, "This is a directory; its address ends with a slash.");
-    page(refusal, Form::of(request), vec![("Location", location)])
+    page(refusal, Form::of(request), Some(("Location", location)))
 }
 
 /// The 416 answer, with the length of the file.
 pub(super) fn unsatisfiable<F>(request: &Request<'_>, file_bytes: u64) -> Response<F> {
     let refusal = (Status::RANGE_NOT_SATISFIABLE, "No such part of the file exists.");
-    page(refusal, Form::of(request), vec![("Content-Range", unsatisfied_content_range(file_bytes))])
+    page(refusal, Form::of(request), Some(("Content-Range", unsatisfied_content_range(file_bytes))))
 }
 
 /// The form of page that a client prefers.
@@ -94,24 +94,11 @@ impl Form {
     }
 }
 
-fn page<F>((status, detail): Refusal, form: Form, mut more: Vec<(&'static str, String)>) -> Response<F> {
+/// A page with a field of its own, if it has one.
+fn page<F>((status, detail): Refusal, form: Form, own: Option<(&'static str, String)>) -> Response<F> {
     let (content_type, page) = error_body(status, detail, form.json);
-    let vary = if status == Status::NOT_ACCEPTABLE { "Accept, Accept-Encoding" } else { "Accept" };
-    let mut fields = vec![("X-Content-Type-Options", "nosniff".to_owned()), ("Vary", vary.to_owned())];
-    fields.append(&mut more);
-    match status {
-        Status::METHOD_NOT_ALLOWED => fields.push(("Allow", ALLOW.to_owned())),
-        Status::UNAVAILABLE if fields.iter().all(|(name, _)| *name != RETRY_AFTER) => {
-            fields.push((RETRY_AFTER, RETRY_AFTER_S.to_string()));
-        }
-        _ => {}
-    }
-    Response {
-        status,
-        about: About::Page { content_type, fields },
-        length: Some(page.len() as u64),
-        body: if form.head_only { Body::Empty } else { Body::Page(page, 0) },
-        repeats: None,
-        tries: 0,
-    }
+    let about = About::Page { content_type, fields: page_fields(status, own) };
+    let length = Some(page.len() as u64);
+    let body = if form.head_only { Body::Empty } else { Body::Page(page, 0) };
+    Response::new(status, about, length, body)
 }

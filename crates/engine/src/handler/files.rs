@@ -14,9 +14,10 @@ use flash_http::request::{Method, Request};
 use flash_http::response::Status;
 
 use super::error_page::{NOT_ACCEPTABLE, PRECONDITION_FAILED, READ_FAILED, Refusal, UNSTEADY, unsatisfiable};
+use super::head::{HeadForm, write_head};
 use super::{About, Extent, FileRequest, Found, Handled, Held, Response, Step, Wait, refuse};
 use crate::body::{Body, Source, ask_in, fill, hand_over, load, multipart, with_name};
-use crate::caches::{Content, ContentBytes, NameEntry, ReplyForm, Resource, Version, write_head};
+use crate::caches::{Content, ContentBytes, NameEntry, Persistence, ReplyForm, Resource, Version};
 use crate::desk::{Core, Desk};
 use crate::jobs::{Urgency, Wanted};
 use crate::limits::{FILLS_MAX, LOAD_BYTES, SMALL_FILE_BYTES_MAX, TRIES_MAX};
@@ -135,14 +136,9 @@ fn choose<'r>(resource: &'r Resource, request: &Request<'_>) -> Option<&'r Arc<V
 }
 
 fn one_range<F>(version: &Arc<Version>, source: Source<F>, range: ByteRange) -> Response<F> {
-    Response {
-        status: Status::PARTIAL_CONTENT,
-        length: Some(range.len()),
-        body: source.part(range.start..range.end),
-        about: About::File(Arc::clone(version), Extent::Range(range)),
-        repeats: None,
-        tries: 0,
-    }
+    let about = About::File(Arc::clone(version), Extent::Range(range));
+    let body = source.part(range.start..range.end);
+    Response::new(Status::PARTIAL_CONTENT, about, Some(range.len()), body)
 }
 
 fn many_ranges<F>(
@@ -163,14 +159,8 @@ fn many_ranges<F>(
         })
         .collect();
     let body = multipart(source, parts, part_end(&boundary));
-    Response {
-        status: Status::PARTIAL_CONTENT,
-        length: Some(body.len()),
-        body,
-        about: About::File(Arc::clone(version), Extent::Ranges(boundary)),
-        repeats: None,
-        tries: 0,
-    }
+    let about = About::File(Arc::clone(version), Extent::Ranges(boundary));
+    Response::new(Status::PARTIAL_CONTENT, about, Some(body.len()), body)
 }
 
 /// Finds the source of a version's bytes: memory for a one-block file, otherwise the file.
@@ -299,12 +289,14 @@ fn wait<F>(wanted: Wanted<F, Arc<Version>>, held: Held<F>) -> Obtained<F> {
 }
 
 /// The content of a one-block file, together with its response head if heads are cached.
-pub(crate) fn content<F>(core: &Core<F>, version: &Version, body: ContentBytes) -> Arc<Content> {
+pub(crate) fn content<F>(core: &Core<F>, version: &Arc<Version>, body: ContentBytes) -> Arc<Content> {
     let mut head = Vec::with_capacity(512);
     let mut date_at = 0;
     if core.rules.optimizations.head_cache {
-        let align_bytes = core.rules.optimizations.head_align_bytes();
-        date_at = write_head(&mut head, version, &core.clock.date, align_bytes);
+        let about = About::File(Arc::clone(version), Extent::Whole);
+        let length = Some(version.stat.size_bytes);
+        date_at =
+            write_head(&mut head, HeadForm::of(core), (Status::OK, length), &about, Persistence::Persists);
     }
     Arc::new(Content::new(&head, date_at, body, core.clock.wall_s))
 }

@@ -2,7 +2,7 @@
 //! head is complete, and gets one value ([`Admitted`]): an answer, a request for a file, or one for an upstream.
 //!
 //! [`admit`] applies all rules for requests, in this order: the site, the path (decoded here and nowhere else), the route,
-//! and then the rules of files or of the route. Rules to come have their place between them: authentication and limits of
+//! and then the rules of files or of the route. Rules to come have their found between them: authentication and limits of
 //! rate after the path is known, redirects before the route. HTTP/1 answers repeated requests by the bytes of their heads
 //! ([`caches::KnownRequests`](crate::caches::KnownRequests)); such a head keeps the [`Pass`] from the gate, and
 //! [`readmit`] decides whether it still counts.
@@ -87,9 +87,9 @@ pub(crate) fn admit<'r, F>(
     let is_for_server = request.line.starts_with(b"CONNECT ") || request.line.starts_with(b"TRACE ");
     if let Some((site, Ok(path))) = &path
         && !is_for_server
-        && let Some(place) = find_route(core.rules.site(*site), path)
+        && let Some(found) = find_route(core.rules.site(*site), path)
     {
-        return admit_route(core, Routed::new(inbound(), *site, path.clone(), place));
+        return admit_route(core, Routed::new(inbound(), *site, path.clone(), found));
     }
     let refused = |refusal| Admitted::Refused(error_page(request, refusal));
     match (request.method, request.body) {

@@ -55,10 +55,14 @@ pub(super) fn look_up<M: Machine>(
     let now_ms = desk.core.clock.ms();
     if !reopen && let Some(entry) = known(desk, asked) {
         if entry.is_fresh(now_ms, desk.core.rules.freshness_ms) {
-            desk.core.counters.name_hits += 1;
-            return LookUp::Known(entry);
-        }
-        if let Some(look_up) = confirm(desk, asked, entry) {
+            if !entry.needs_proof(now_ms) || !matches!(check(desk, asked, &entry), Check::False) {
+                desk.core.counters.name_hits += 1;
+                desk.core.counters.names_watched += u64::from(entry.is_watched());
+                return LookUp::Known(entry);
+            }
+            // It was confirmed just now, wrongly.
+            entry.miss();
+        } else if let Some(look_up) = confirm(desk, asked, entry) {
             return look_up;
         }
         doubt(desk, asked.site, &asked.path);
@@ -91,17 +95,32 @@ fn known<M: Machine>(desk: &mut Desk<'_, M>, asked: &FileRequest<'_>) -> Option<
     if own.as_deref().is_some_and(|own| matches!(own.resolved, Resolved::Listing(_))) {
         return own;
     }
-    let told = desk.machine.known_name(asked.site, &asked.path).and_then(|name| {
+    let mut name = desk.machine.known_name(asked.site, &asked.path);
+    if name.is_none() && own.as_deref().is_some_and(NameEntry::is_watched) {
+        // A name can be missed while its neighbours change. Twice means that it has changed itself.
+        name = desk.machine.known_name(asked.site, &asked.path);
+    }
+    let told = name.and_then(|name| {
         let site = desk.core.rules.site(asked.site);
         let KnownName { facts, found_ms, confirmed_ms, is_watched } = name;
         Some(Told { finding: facts.finding(&asked.path, site)?, found_ms, confirmed_ms, is_watched })
     });
-    let Some(told) = told else {
-        own.iter().for_each(|own| own.miss());
-        return own;
+    let shared = match told {
+        Some(told) => desk.core.caches.take_told(asked.site, &asked.path, told, now),
+        None => {
+            own.iter().for_each(|own| own.miss());
+            None
+        }
     };
-    let shared = desk.core.caches.take_told(asked.site, &asked.path, told, now);
     desk.core.counters.names_shared += u64::from(own.is_none() && shared.is_some());
+    if let Some(own) = &own
+        && desk.machine.are_changes_told()
+        && own.needs_telling(now_ms)
+    {
+        let wanted = Wanted { urgency: Urgency::Ahead, ..wanted_find(asked.site, &asked.path) };
+        // Without room now, it is looked up later.
+        let _ = desk.core.jobs.submit(wanted, None, now_ms);
+    }
     shared.or(own)
 }
 

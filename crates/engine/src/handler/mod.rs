@@ -8,6 +8,7 @@
 mod error_page;
 mod files;
 mod gate;
+mod head;
 mod listing;
 mod look_up;
 mod response;
@@ -19,12 +20,16 @@ use std::sync::Arc;
 use flash_http::request::Request;
 
 pub(crate) use error_page::{
-    BAD_ANSWER, BUSY, DENIED, EXHAUSTED, LOST, NO_ANSWER, NO_LINK, NOT_FOUND, READ_FAILED, REQUEST_LATE,
-    Refusal, SPOOL_FAILED, TOO_LARGE, UNSTEADY, UPSTREAM_BUSY, busy_page, error_page, malformed,
+    BAD_ANSWER, BUSY, DENIED, EXHAUSTED, LOST, NO_ANSWER, NO_LINK, NOT_FOUND, PLAIN_HTTP, READ_FAILED,
+    REQUEST_LATE, Refusal, SPOOL_FAILED, TOO_LARGE, UNSTEADY, UPSTREAM_BUSY, busy_page, error_page,
+    malformed,
 };
 pub(crate) use files::content;
 pub(crate) use gate::{Admitted, FileRequest, FileRequestBuf, OUTSIDE, admit, admit_named, readmit};
-pub(crate) use response::{About, Extent, Response};
+pub(crate) use head::{
+    About, Extent, HeadForm, each_own_field, each_shared_field, persistence, write_head, write_relayed_head,
+};
+pub(crate) use response::Response;
 pub(crate) use route::Routed;
 pub(crate) use script::{ScriptFound, find_script, script_of};
 

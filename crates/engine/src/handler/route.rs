@@ -13,7 +13,7 @@ use crate::rules::{Route, RoutePaths, SiteId, SiteRules, UpstreamProtocol, has_e
 pub(crate) struct Routed<'r> {
     pub(crate) inbound: Inbound<'r>,
     pub(crate) site: SiteId,
-    /// The place of its route in the rules of the site.
+    /// The found of its route in the rules of the site.
     pub(super) route: usize,
     /// The decoded path, an index file included.
     path: Cow<'r, [u8]>,
@@ -24,7 +24,7 @@ pub(crate) struct Routed<'r> {
 }
 
 /// The route of a path.
-pub(super) struct RoutePlace {
+pub(super) struct RouteMatch {
     route: usize,
     script_bytes: usize,
     /// The path with the name of an index, if that is a script.
@@ -32,8 +32,8 @@ pub(super) struct RoutePlace {
 }
 
 impl<'r> Routed<'r> {
-    pub(super) fn new(inbound: Inbound<'r>, site: SiteId, path: Cow<'r, [u8]>, place: RoutePlace) -> Self {
-        let RoutePlace { route, script_bytes, with_index } = place;
+    pub(super) fn new(inbound: Inbound<'r>, site: SiteId, path: Cow<'r, [u8]>, found: RouteMatch) -> Self {
+        let RouteMatch { route, script_bytes, with_index } = found;
         let path = with_index.map_or(path, Cow::Owned);
         Self { inbound, site, route, path, script_bytes, gathers: false }
     }
@@ -69,27 +69,27 @@ impl<'r> Routed<'r> {
 /// Whether a server could read a path of a route differently, and so find what belongs to another route. Flash resolves
 /// dot segments, joins slashes and decodes `%2F` before it chooses a route, but servers get the path as it was sent.
 pub(super) fn is_ambiguous(rules: &SiteRules, path: &[u8], route: usize) -> bool {
-    let is_same = |reading: Vec<u8>| find_route(rules, &reading).is_some_and(|place| place.route == route);
+    let is_same = |reading: Vec<u8>| find_route(rules, &reading).is_some_and(|found| found.route == route);
     !is_plain(path) && (has_dot_segment(path) || !readings(path).all(is_same))
 }
 
 /// The first route of a path, to which the name of an index is added if it is a script.
-pub(super) fn find_route(rules: &SiteRules, path: &[u8]) -> Option<RoutePlace> {
-    if let Some(place) = script_end(rules, path) {
-        return Some(place);
+pub(super) fn find_route(rules: &SiteRules, path: &[u8]) -> Option<RouteMatch> {
+    if let Some(found) = script_end(rules, path) {
+        return Some(found);
     }
     let index =
         rules.index.first().filter(|index| path.ends_with(b"/") && rules.is_script(index.as_bytes()))?;
     let path = [path, index.as_bytes()].concat();
-    let place = script_end(rules, &path)?;
-    Some(RoutePlace { with_index: Some(path), ..place })
+    let found = script_end(rules, &path)?;
+    Some(RouteMatch { with_index: Some(path), ..found })
 }
 
 /// The first route of a path as it is.
-fn script_end(rules: &SiteRules, path: &[u8]) -> Option<RoutePlace> {
+fn script_end(rules: &SiteRules, path: &[u8]) -> Option<RouteMatch> {
     let of_route = |(route, rules): (usize, &Route)| {
         let script_bytes = rules.script_end(path)?;
-        Some(RoutePlace { route, script_bytes, with_index: None })
+        Some(RouteMatch { route, script_bytes, with_index: None })
     };
     rules.routes.iter().enumerate().find_map(of_route)
 }

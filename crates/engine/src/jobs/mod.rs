@@ -134,7 +134,7 @@ impl<F, S> Jobs<F, S> {
             return Ok(id);
         }
         let root = self.roots[usize::from(key.site().0)];
-        self.admit((root, key.kind()), (urgency, claim), waiter, now_ms)?;
+        self.check_room((root, key.kind()), (urgency, claim), waiter, now_ms)?;
         self.listings += usize::from(matches!(key, JobKey::List(..)));
         if let Some(Waiter { client, .. }) = waiter {
             *self.of_clients.entry(client).or_default() += 1;
@@ -187,7 +187,7 @@ impl<F, S> Jobs<F, S> {
     }
 
     /// Decides whether a new job can be queued, and counts a refusal.
-    fn admit(
+    fn check_room(
         &mut self,
         (root, kind): (usize, JobKind),
         (urgency, claim): (Urgency, Claim),

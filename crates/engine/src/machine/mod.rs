@@ -7,15 +7,17 @@
 mod file;
 mod message;
 mod name;
+mod records;
 mod task;
 
 use std::fmt;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 pub use file::{FileKind, FilePart, FileSent, FileStat, LookUpError, Opened, Resident, Want};
 pub use name::{KnownName, NameFacts, SharedNames};
+pub use records::{Handshake, ReceiveCall, RecordLayer, SendCall};
 pub use task::{FileId, Finding, JobId, NameOfFile, Outcome, Part, Task};
 
 use crate::rules::{ServerId, SiteId};
@@ -37,6 +39,9 @@ pub trait Net {
 
     /// Sends as much of `first`, then `second`, as the connection accepts. Errors as in [`Net::recv`].
     fn send_both(&mut self, socket: &Self::Socket, first: &[u8], second: &[u8]) -> io::Result<usize>;
+
+    /// Sends as much of `pieces`, in order, as the connection accepts. Errors as in [`Net::recv`].
+    fn send_pieces(&mut self, socket: &Self::Socket, pieces: &[IoSlice<'_>]) -> io::Result<usize>;
 
     /// Closes the sending side, which tells the client that nothing follows.
     fn end_sending(&mut self, socket: &Self::Socket);

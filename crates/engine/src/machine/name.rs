@@ -108,6 +108,9 @@ pub trait SharedNames {
     /// The facts about a decoded path, however old.
     fn known_name(&mut self, site: SiteId, path: &[u8]) -> Option<KnownName>;
 
+    /// Whether the changes of any names are told.
+    fn are_changes_told(&self) -> bool;
+
     /// The worker has found that the facts about a path are wrong.
     fn doubt_name(&mut self, site: SiteId, path: &[u8]);
 }

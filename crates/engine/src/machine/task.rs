@@ -65,6 +65,18 @@ pub struct NameOfFile {
     pub path: Arc<[u8]>,
 }
 
+impl Part {
+    /// Its offset and its length in a file of this size.
+    #[must_use]
+    pub fn within(self, size_bytes: u64) -> (u64, u64) {
+        let (offset, length_bytes) = match self {
+            Part::From { offset, length_bytes } => (offset, length_bytes),
+            Part::Last { length_bytes } => (size_bytes.saturating_sub(length_bytes), length_bytes),
+        };
+        (offset, length_bytes.min(size_bytes.saturating_sub(offset)))
+    }
+}
+
 /// A task for a helper. In a message the file is not among the bytes: it becomes a descriptor.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(bound(serialize = "", deserialize = "F: Default"))]

@@ -14,6 +14,7 @@ mod sizes;
 pub use bands::{BANDS, Band, CUTOFFS_MAX, Cutoffs};
 pub use egress::EgressRules;
 pub(crate) use egress::{Egress, Ticket};
+use serde::{Deserialize, Serialize};
 use sizes::Sizes;
 
 use crate::limits::{CUTOFFS_LEARNED_FROM_MIN, CUTOFFS_RENEWED_AFTER};
@@ -54,7 +55,8 @@ pub struct ScheduleCounters {
 }
 
 /// The work of one band.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct BandCounters {
     /// Answers that began in this band.
     pub answers: u64,

@@ -5,7 +5,7 @@ use std::io;
 
 use super::links::Links;
 use super::pool::{Pool, Probed, ServerHealth};
-use crate::limits::COMPLAINT_MS;
+use crate::limits::REPORT_MS;
 use crate::machine::Machine;
 use crate::rules::{ServerId, UpstreamId};
 
@@ -65,7 +65,7 @@ impl<S> Links<S> {
     }
 
     /// The report of a failure, unless there was one not long ago.
-    pub(crate) fn complaint(
+    pub(crate) fn failure_report(
         &mut self,
         server: ServerId,
         why: &str,
@@ -83,19 +83,18 @@ impl<S> Links<S> {
 
     /// The report of a connection that was not made for a reason of this machine, unless there was one not long ago.
     pub(crate) fn shortage(&mut self, why: &io::Error, now_ms: u64) -> Option<String> {
-        if self.shortage_reported_ms.is_some_and(|before_ms| now_ms < before_ms + COMPLAINT_MS) {
+        if !self.shortage_reports.is_due(now_ms, REPORT_MS) {
             return None;
         }
-        self.shortage_reported_ms = Some(now_ms);
         Some(format!("cannot connect to servers of routes: {why}; such requests are answered 503"))
     }
 
     /// The report of an application's standard error, unless there was one not long ago.
-    pub(crate) fn report_said(&mut self, server: ServerId, said: &[u8], now_ms: u64) -> Option<String> {
-        if !self.health(server).says(now_ms) {
+    pub(crate) fn report_stderr(&mut self, server: ServerId, stderr: &[u8], now_ms: u64) -> Option<String> {
+        if !self.health(server).reports_stderr(now_ms) {
             return None;
         }
-        let said = String::from_utf8_lossy(said);
-        Some(format!("upstream {}: the application says {:?}", self.name(server), said.trim_end()))
+        let stderr = String::from_utf8_lossy(stderr);
+        Some(format!("upstream {}: the application says {:?}", self.name(server), stderr.trim_end()))
     }
 }

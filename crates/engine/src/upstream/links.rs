@@ -11,6 +11,7 @@ use std::io;
 
 use crate::counters::LinkCounters;
 use crate::machine::Machine;
+use crate::report_limit::ReportLimit;
 use crate::rules::{ServerId, ServerRules, UpstreamId, UpstreamRules};
 use crate::slab::{ClientNumber, ExchangeKey, Key, Slab};
 use crate::transport::{Readiness, Received, Transport};
@@ -98,8 +99,8 @@ pub(crate) struct Links<S> {
     pub(super) resumes_ms: Option<u64>,
     /// No link has been idle for long enough earlier; None if none is idle.
     pub(super) idle_ends_ms: Option<u64>,
-    /// When a shortage of this machine was last reported.
-    pub(super) shortage_reported_ms: Option<u64>,
+    /// Reports of shortages of this machine.
+    pub(super) shortage_reports: ReportLimit,
     next_ticket: u64,
     /// Links for requests that waited in a queue, by their tickets.
     granted: HashMap<u64, Key>,
@@ -116,7 +117,7 @@ impl<S> Links<S> {
             pools: rules.iter().map(|rules| Pool::new(rules, first)).collect(),
             resumes_ms: None,
             idle_ends_ms: None,
-            shortage_reported_ms: None,
+            shortage_reports: ReportLimit::default(),
             next_ticket: 0,
             granted: HashMap::new(),
             woken: Vec::new(),

@@ -3,7 +3,8 @@
 
 use std::collections::VecDeque;
 
-use crate::limits::{COMPLAINT_MS, SERVER_DOWN_MS, SERVER_FAILURES_MAX};
+use crate::limits::{REPORT_MS, SERVER_DOWN_MS, SERVER_FAILURES_MAX};
+use crate::report_limit::ReportLimit;
 use crate::rules::{UpstreamId, UpstreamRules};
 use crate::shares::{ClientShares, Sharer};
 use crate::slab::{ExchangeKey, Key};
@@ -70,11 +71,11 @@ pub(super) struct ServerHealth {
     /// When its pause after these failures ends.
     down_until_ms: u64,
     probed: Probed,
-    /// When a failure was last reported, and how many were not since.
-    reported_ms: Option<u64>,
+    /// Reports of failures, and how many had none since the last one.
+    reports: ReportLimit,
     unreported: u64,
-    /// When the standard error of an application was last reported.
-    said_ms: Option<u64>,
+    /// Reports of the standard error of an application.
+    stderr_reports: ReportLimit,
 }
 
 impl ServerHealth {
@@ -107,21 +108,16 @@ impl ServerHealth {
 
     /// Whether a failure is reported now, and with how many that were not. Otherwise it is counted.
     pub(super) fn report(&mut self, now_ms: u64) -> Option<u64> {
-        if self.reported_ms.is_some_and(|before_ms| now_ms < before_ms + COMPLAINT_MS) {
+        if !self.reports.is_due(now_ms, REPORT_MS) {
             self.unreported += 1;
             return None;
         }
-        self.reported_ms = Some(now_ms);
         Some(std::mem::take(&mut self.unreported))
     }
 
     /// Whether the standard error of an application is reported now.
-    pub(super) fn says(&mut self, now_ms: u64) -> bool {
-        let is_due = self.said_ms.is_none_or(|before_ms| now_ms >= before_ms + COMPLAINT_MS);
-        if is_due {
-            self.said_ms = Some(now_ms);
-        }
-        is_due
+    pub(super) fn reports_stderr(&mut self, now_ms: u64) -> bool {
+        self.stderr_reports.is_due(now_ms, REPORT_MS)
     }
 }
 

@@ -1,10 +1,12 @@
 //! One request and its answer on a link, without the link: bytes of the client and of the server in, bytes for the
 //! server, a head and data out. Called by [`relay`](crate::exchange::relay); pure, so that tests can cut the bytes anywhere.
 
-use flash_http::answer::{Answer, AnswerBody, AnswerHead, AnswerTo, Speech, parse_answer};
 use flash_http::body::Chunked;
 use flash_http::forward::{cgi_length, end_proxy_head};
 use flash_http::request::Body;
+use flash_http::upstream_response::{
+    HeadSyntax, ParsedHead, ResponseBody, ResponseHead, ResponseTo, parse_response,
+};
 
 use super::upload::{BodyRefusal, Framing, Upload};
 use crate::fastcgi::client::{RequestEnd, ResponseReader, end_params, write_params, write_stdin_end};
@@ -15,11 +17,11 @@ use crate::rules::UpstreamProtocol;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TalkFailure(pub(crate) &'static str);
 
-/// The result of [`Talk::hear`].
+/// The result of [`Talk::receive`].
 #[derive(Debug, Default)]
-pub(crate) struct Heard {
+pub(crate) struct AnswerPart {
     /// The head of the answer, if it has become complete.
-    pub(crate) head: Option<Box<Answer>>,
+    pub(crate) head: Option<Box<ResponseHead>>,
     /// How many bytes of the body are now at the front of the buffer.
     pub(crate) data_bytes: usize,
 }
@@ -28,7 +30,7 @@ pub(crate) struct Heard {
 #[derive(Debug)]
 pub(crate) struct Talk {
     protocol: UpstreamProtocol,
-    asking: AnswerTo,
+    asking: ResponseTo,
     upload: Upload,
     framing: Framing,
     /// The length of a body that the spool has.
@@ -44,11 +46,11 @@ pub(crate) struct Talk {
     /// The length of the interim answers so far.
     interim_bytes: usize,
     /// Whether the server has said anything.
-    has_heard: bool,
+    has_received: bool,
     /// Whether another request can follow on the link.
     is_reusable: bool,
     /// The standard error of a FastCGI application.
-    pub(crate) said: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
 }
 
 /// How far the answer has come.
@@ -69,7 +71,7 @@ impl Talk {
     /// Begins a request with these bytes, up to the framing of its body ([`Talk::announce`]).
     pub(crate) fn new(
         protocol: UpstreamProtocol,
-        asking: AnswerTo,
+        asking: ResponseTo,
         upload: Upload,
         opening: Vec<u8>,
     ) -> Self {
@@ -85,9 +87,9 @@ impl Talk {
             records: ResponseReader::default(),
             stage: Stage::Head(Vec::new()),
             interim_bytes: 0,
-            has_heard: false,
+            has_received: false,
             is_reusable: true,
-            said: Vec::new(),
+            stderr: Vec::new(),
         }
     }
 
@@ -128,7 +130,7 @@ impl Talk {
             self.records = ResponseReader::default();
             self.stage = Stage::Head(Vec::new());
             self.interim_bytes = 0;
-            self.has_heard = false;
+            self.has_received = false;
         }
         can
     }
@@ -198,8 +200,8 @@ impl Talk {
     }
 
     /// Whether the server has not said anything yet.
-    pub(crate) fn has_heard_nothing(&self) -> bool {
-        !self.has_heard
+    pub(crate) fn has_received_nothing(&self) -> bool {
+        !self.has_received
     }
 
     /// Whether the connection has changed its protocol.
@@ -221,21 +223,22 @@ impl Talk {
     ///
     /// # Errors
     /// It is no valid answer, or the application refuses the request.
-    pub(crate) fn hear(&mut self, bytes: &mut [u8]) -> Result<Heard, TalkFailure> {
-        self.has_heard = true;
+    pub(crate) fn receive(&mut self, bytes: &mut [u8]) -> Result<AnswerPart, TalkFailure> {
+        self.has_received = true;
         let mut length = bytes.len();
         let mut ending = None;
         if self.protocol == UpstreamProtocol::FastCgi {
-            let taken = self.records.take(bytes, &mut self.said).map_err(|bad| TalkFailure(bad.reason()))?;
+            let taken =
+                self.records.take(bytes, &mut self.stderr).map_err(|bad| TalkFailure(bad.reason()))?;
             length = taken.data_bytes;
             ending = taken.ended;
         }
-        let mut heard = Heard::default();
+        let mut part = AnswerPart::default();
         if let Stage::Head(head) = &mut self.stage {
             let before = head.len();
             head.extend_from_slice(&bytes[..length]);
-            heard.head = self.find_head()?;
-            length = match &heard.head {
+            part.head = self.find_head()?;
+            length = match &part.head {
                 Some(answer) => {
                     // The head was not complete before, so what follows it came with these bytes.
                     let from = answer.head_len.saturating_sub(before);
@@ -245,38 +248,38 @@ impl Talk {
                 None => 0,
             };
         }
-        heard.data_bytes = self.take_data(&mut bytes[..length])?;
+        part.data_bytes = self.take_data(&mut bytes[..length])?;
         if let Some(ending) = ending {
             self.end_request(ending)?;
         }
-        Ok(heard)
+        Ok(part)
     }
 
     /// Parses the head. Interim answers are left out (RFC 9110, section 15.2); together they have the length of one
     /// head at most.
-    fn find_head(&mut self) -> Result<Option<Box<Answer>>, TalkFailure> {
+    fn find_head(&mut self) -> Result<Option<Box<ResponseHead>>, TalkFailure> {
         let Stage::Head(head) = &mut self.stage else { return Ok(None) };
-        let speech = match self.protocol {
-            UpstreamProtocol::Http => Speech::Http,
-            UpstreamProtocol::FastCgi => Speech::Cgi,
+        let syntax = match self.protocol {
+            UpstreamProtocol::Http => HeadSyntax::Http,
+            UpstreamProtocol::FastCgi => HeadSyntax::Cgi,
         };
         let mut left_out_bytes = 0;
         loop {
-            let parsed = parse_answer(&head[left_out_bytes..], speech, self.asking, ANSWER_HEAD_BYTES_MAX)
+            let parsed = parse_response(&head[left_out_bytes..], syntax, self.asking, ANSWER_HEAD_BYTES_MAX)
                 .map_err(|bad| TalkFailure(bad.reason()))?;
             match parsed {
-                AnswerHead::Interim { head_len } => {
+                ParsedHead::Interim { head_len } => {
                     left_out_bytes += head_len;
                     self.interim_bytes += head_len;
                     if self.interim_bytes > ANSWER_HEAD_BYTES_MAX {
                         return Err(TalkFailure("The server sends too many interim answers"));
                     }
                 }
-                AnswerHead::Partial => {
+                ParsedHead::Partial => {
                     head.drain(..left_out_bytes);
                     return Ok(None);
                 }
-                AnswerHead::Complete(mut answer) => {
+                ParsedHead::Complete(mut answer) => {
                     answer.head_len += left_out_bytes;
                     self.begin_body(&answer);
                     return Ok(Some(answer));
@@ -285,18 +288,18 @@ impl Talk {
         }
     }
 
-    fn begin_body(&mut self, answer: &Answer) {
+    fn begin_body(&mut self, answer: &ResponseHead) {
         self.is_reusable = answer.keep_alive;
         self.stage = match answer.body {
             // The end of the records still follows.
-            AnswerBody::None | AnswerBody::Length(0) if self.protocol == UpstreamProtocol::FastCgi => {
+            ResponseBody::None | ResponseBody::Length(0) if self.protocol == UpstreamProtocol::FastCgi => {
                 Stage::Length(0)
             }
-            AnswerBody::None | AnswerBody::Length(0) => Stage::Over,
-            AnswerBody::Length(bytes) => Stage::Length(bytes),
-            AnswerBody::Chunked => Stage::Chunked(Chunked::new()),
-            AnswerBody::UntilEnd => Stage::UntilEnd,
-            AnswerBody::Upgraded => {
+            ResponseBody::None | ResponseBody::Length(0) => Stage::Over,
+            ResponseBody::Length(bytes) => Stage::Length(bytes),
+            ResponseBody::Chunked => Stage::Chunked(Chunked::new()),
+            ResponseBody::UntilEnd => Stage::UntilEnd,
+            ResponseBody::Upgraded => {
                 (self.upload, self.framing) = (Upload::Raw, Framing::Plain);
                 Stage::UntilEnd
             }
@@ -335,7 +338,7 @@ impl Talk {
         }
     }
 
-    /// Hears the end of a FastCGI request.
+    /// Handles the end of a FastCGI request.
     fn end_request(&mut self, ending: RequestEnd) -> Result<(), TalkFailure> {
         match (ending, &self.stage) {
             (RequestEnd::Refused(_), _) => Err(TalkFailure("The application refuses the request")),
@@ -348,11 +351,11 @@ impl Talk {
         }
     }
 
-    /// Hears that the server sends nothing more.
+    /// Handles that the server sends nothing more.
     ///
     /// # Errors
     /// The answer is not complete.
-    pub(crate) fn hear_end(&mut self) -> Result<(), TalkFailure> {
+    pub(crate) fn receive_end(&mut self) -> Result<(), TalkFailure> {
         self.is_reusable = false;
         match (&self.stage, self.protocol) {
             (Stage::Over, _) => Ok(()),

@@ -55,6 +55,8 @@ pub(crate) enum Verdict {
     /// The connection has used up its turn.
     Yield,
     Close,
+    /// The client speaks HTTP/2; its input is kept.
+    SpeaksHttp2,
     /// The connection is closed, and unsent data is discarded.
     Reset,
 }
@@ -74,6 +76,11 @@ impl<S> Conn<S> {
             pace: None,
             uplink: Uplink::Free,
         }
+    }
+
+    /// The scheme of its requests (RFC 9110, section 4.2).
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.transport.is_sealed() { "https" } else { "http" }
     }
 
     /// The address that the client has reached.

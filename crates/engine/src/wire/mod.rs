@@ -1,33 +1,37 @@
 //! Connections and their protocols. A wire turns bytes into requests and responses into bytes, and knows
-//! exchanges by their keys. HTTP/2 would be another wire, TLS another transport. Called by
+//! exchanges by their keys. Called by
 //! [`Engine`](crate::Engine).
 
+mod accept;
 mod conn;
+mod drain;
 mod h1;
+mod h2;
+mod sealed;
 #[cfg(feature = "test-wire")]
 mod streams;
 mod timers;
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use flash_http::request::first_line;
 
-use conn::{Conn, Uplink, Verdict, client_number};
+use conn::{Conn, Uplink, Verdict};
 use h1::H1;
+use h2::{H2, Workspace};
+use sealed::{finish_closing, judge_closing, late};
 #[cfg(feature = "test-wire")]
 use streams::Streams;
-use timers::{Look, SearchPlace, Timers};
+use timers::{SearchPlace, Timers};
 
-use crate::admission::{AdmissionRules, OpenConnections, Room, WhyRefused};
-use crate::exchange::{Blamed, Budget, Exchanges, Opener, Turn};
+use crate::admission::{AdmissionRules, OpenConnections};
+use crate::exchange::{Blamed, Budget, Exchanges, Turn};
 use crate::limits::{
-    CONTINUED_PER_TURN_MAX, DEADLINES_PER_TURN_MAX, EVICTION_LOOKS_MAX, NEWCOMER_GRACE_MS, READ_BYTES_MAX,
-    RECEIVE_BYTES, TARGET_BYTES_MAX, TICK_MS,
+    CONTINUED_PER_TURN_MAX, DEADLINES_PER_TURN_MAX, READ_BYTES_MAX, RECEIVE_BYTES, TARGET_BYTES_MAX, TICK_MS,
 };
-use crate::machine::{JobId, Machine};
-use crate::slab::{ClientNumber, ExchangeKey, Key, Slab};
+use crate::machine::{JobId, Machine, RecordLayer};
+use crate::slab::{ExchangeKey, Key, Slab};
 use crate::transport::Readiness;
 use crate::upstream::Links;
 
@@ -40,7 +44,10 @@ pub(crate) struct Wires<S> {
     /// Connections whose timer has come up and that are not checked yet.
     due: VecDeque<(u64, Key)>,
     continued: VecDeque<Key>,
+    /// Connections whose handshake is to be continued.
+    shaking: VecDeque<Key>,
     receive_buffer: Vec<u8>,
+    h2_workspace: Workspace,
     draining: bool,
     /// The next place to check for an idle connection while draining.
     drain_at: Option<usize>,
@@ -60,18 +67,26 @@ impl<S> Connection<S> {
     fn is_idle(&self) -> bool {
         let is_idle = match &self.wire {
             Wire::H1(h1) => h1.is_idle(),
+            Wire::H2(h2) => h2.is_idle(),
+            Wire::Handshake => true,
+            Wire::Closing => false,
             #[cfg(feature = "test-wire")]
             Wire::Streams(streams) => streams.is_idle(),
         };
-        is_idle && !self.conn.queued && self.conn.input.is_empty()
+        is_idle && !self.conn.queued && self.conn.input.is_empty() && self.conn.transport.is_flushed()
     }
 }
 
 /// The protocol that a connection speaks.
 #[derive(Debug)]
 enum Wire {
+    /// None yet: the handshake of an encrypted connection is under way.
+    Handshake,
     H1(H1),
-    /// For tests: several exchanges at once, as HTTP/2 will have.
+    H2(Box<H2>),
+    /// None any more: the connection closes once its ciphertext is sent.
+    Closing,
+    /// For tests: several exchanges at once, in a simpler form than HTTP/2.
     #[cfg(feature = "test-wire")]
     Streams(Box<Streams>),
 }
@@ -84,9 +99,11 @@ enum Act {
 }
 
 /// The protocol that a new connection speaks.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) enum Protocol {
     H1,
+    /// The handshake of this record layer, which then chooses.
+    Sealed(Box<dyn RecordLayer>),
     #[cfg(feature = "test-wire")]
     Streams,
 }
@@ -99,103 +116,13 @@ impl<S> Wires<S> {
             timers: Timers::new(now_ms),
             due: VecDeque::new(),
             continued: VecDeque::new(),
+            shaking: VecDeque::new(),
             receive_buffer: vec![0; RECEIVE_BYTES],
+            h2_workspace: Workspace::default(),
             draining: false,
             drain_at: None,
             evict_from: [None; 2],
         }
-    }
-
-    /// Takes a new client. Returns the socket if a limit is reached and no idle connection can be closed.
-    pub(crate) fn accept<M: Machine<Socket = S>>(
-        &mut self,
-        turn: &mut Turn<'_, M>,
-        socket: S,
-        peer: SocketAddr,
-        protocol: Protocol,
-    ) -> Result<Key, (S, WhyRefused)> {
-        let client = client_number(peer);
-        match self.admission.room(client, peer.ip()) {
-            Room::Free => {}
-            Room::OfAnyIdle if self.evict_idle(turn, None) => {}
-            Room::OfOwnIdle if self.evict_idle(turn, Some(client)) => {}
-            Room::OfAnyIdle => return Err((socket, WhyRefused::Connections)),
-            Room::OfOwnIdle => return Err((socket, WhyRefused::Client)),
-        }
-        self.admission.opened(client);
-        let is_exempt = self.admission.is_exempt(peer.ip());
-        let key = self.connections.reserve();
-        let opener = Opener { connection: key, client, is_exempt };
-        let wire = match protocol {
-            Protocol::H1 => Wire::H1(H1::new()),
-            #[cfg(feature = "test-wire")]
-            Protocol::Streams => Wire::Streams(Box::default()),
-        };
-        self.connections.put_back(key, Connection { conn: Conn::new(socket, peer, opener), wire });
-        turn.desk.core.egress.spend_connection();
-        let counters = &mut turn.desk.core.counters;
-        counters.accepted += 1;
-        counters.connections_most = counters.connections_most.max(self.connections.len());
-        // The first head has a deadline like any other, so that a silent client is not kept as an idle one.
-        let now_ms = turn.desk.core.clock.ms();
-        let deadline_ms = now_ms + turn.desk.core.rules.timeouts.head_ms;
-        if let Some(Connection { conn, .. }) = self.connections.get_mut(key) {
-            conn.deadline_ms = deadline_ms;
-            conn.idle_since_ms = now_ms + NEWCOMER_GRACE_MS;
-        }
-        self.file_deadline(key);
-        Ok(key)
-    }
-
-    /// Closes the connection, of this client if given, that has been idle longest, among a bounded number of
-    /// candidates. Returns false if there is none; the next search then continues where this one stopped.
-    fn evict_idle<M: Machine<Socket = S>>(
-        &mut self,
-        turn: &mut Turn<'_, M>,
-        of: Option<ClientNumber>,
-    ) -> bool {
-        let search = usize::from(of.is_some());
-        let from = self.evict_from[search].take();
-        let (mut oldest, mut end) = self.find_oldest_idle(turn, of, from);
-        if oldest.is_none() && from.is_some() && end.is_none() {
-            (oldest, end) = self.find_oldest_idle(turn, of, None);
-        }
-        self.evict_from[search] = end;
-        let Some(key) = oldest else { return false };
-        turn.desk.core.counters.evicted += 1;
-        self.close(turn, key);
-        true
-    }
-
-    fn find_oldest_idle<M: Machine<Socket = S>>(
-        &mut self,
-        turn: &Turn<'_, M>,
-        of: Option<ClientNumber>,
-        from: Option<SearchPlace>,
-    ) -> (Option<Key>, Option<SearchPlace>) {
-        let connections = &self.connections;
-        let (timeouts, now_ms) = (turn.desk.core.rules.timeouts, turn.desk.core.clock.ms());
-        let longest_ms = timeouts.idle_ms.max(timeouts.head_ms) + TICK_MS;
-        let mut oldest: Option<(u64, Key)> = None;
-        let end = self.timers.search(from, EVICTION_LOOKS_MAX, |key, tick| {
-            let Some(connection) = connections.get(key) else { return Look::Gone };
-            let conn = &connection.conn;
-            if conn.filed_tick != Some(tick) {
-                return Look::Gone;
-            }
-            let is_theirs = of.is_none_or(|client| conn.opener.client == client);
-            if is_theirs
-                && connection.is_idle()
-                && conn.idle_since_ms <= now_ms
-                && oldest.is_none_or(|(since_ms, _)| conn.idle_since_ms < since_ms)
-            {
-                oldest = Some((conn.idle_since_ms, key));
-            }
-            // A connection with a later tick cannot have been idle for longer.
-            let is_oldest = oldest.is_some_and(|(since_ms, _)| since_ms + longest_ms <= tick * TICK_MS);
-            if is_oldest { Look::Found } else { Look::Pass }
-        });
-        (oldest.map(|(_, key)| key), end)
     }
 
     /// Serves a connection whose socket is ready. Does nothing if it is already closed.
@@ -211,6 +138,9 @@ impl<S> Wires<S> {
             return self.close(turn, key);
         }
         connection.conn.transport.note(ready);
+        if matches!(connection.wire, Wire::Handshake) {
+            return self.continue_later(key);
+        }
         self.act(turn, key, Act::Turn);
     }
 
@@ -222,14 +152,14 @@ impl<S> Wires<S> {
         match acted {
             Ok(Some(Verdict::Blocked)) => self.file_deadline(key),
             Ok(Some(Verdict::Yield)) => self.continue_later(key),
-            Ok(Some(Verdict::Close)) => self.close(turn, key),
+            Ok(Some(Verdict::Close)) => self.part(turn, key),
             Ok(Some(Verdict::Reset)) => {
                 if let Some(connection) = self.connections.get(key) {
                     connection.conn.transport.reset(turn.desk.machine);
                 }
                 self.close(turn, key);
             }
-            Ok(None) => {}
+            Ok(None | Some(Verdict::SpeaksHttp2)) => {}
             Err(_) => self.clean_up_after_panic(turn, key),
         }
         self.wake(turn.links, turn.exchanges);
@@ -252,19 +182,56 @@ impl<S> Wires<S> {
         key: Key,
         act: Act,
     ) -> Option<Verdict> {
-        let Connection { conn, wire } = self.connections.get_mut(key)?;
+        let connection = self.connections.get_mut(key)?;
         turn.budget = Budget::new();
         turn.draining = self.draining;
         *turn.blamed = Blamed::None;
+        if matches!(act, Act::TimeOut) && !connection.conn.transport.is_flushed() {
+            // The kernel reports room only when there is much of it, but here any room counts.
+            connection.conn.transport.suspect(Readiness { writable: true, ..Readiness::default() });
+        }
+        if connection.conn.transport.flush(turn.desk.machine).is_err() {
+            return Some(Verdict::Close);
+        }
+        if matches!((&connection.wire, act), (Wire::Handshake, Act::Turn)) {
+            let verdict = connection.shake_hands(turn);
+            if !matches!(connection.wire, Wire::Handshake) {
+                self.admission.shaken(connection.conn.opener.client);
+            }
+            if verdict.is_some() {
+                return verdict;
+            }
+        }
         let buffer = &mut self.receive_buffer[..];
-        Some(match (wire, act) {
+        let Connection { conn, wire } = connection;
+        let verdict = match (&mut *wire, act) {
             (Wire::H1(h1), Act::Turn) => h1.turn(conn, turn, buffer),
             (Wire::H1(h1), Act::TimeOut) => h1.time_out(conn, turn, buffer),
+            (Wire::H2(h2), Act::Turn) => {
+                turn.budget = Budget::of_h2();
+                h2.turn(conn, turn, (buffer, &mut self.h2_workspace))
+            }
+            (Wire::H2(h2), Act::TimeOut) => {
+                turn.budget = Budget::of_h2();
+                h2.time_out(conn, turn, (buffer, &mut self.h2_workspace))
+            }
+            (Wire::Handshake, _) => late(turn),
+            (Wire::Closing, Act::Turn) => finish_closing(conn),
+            (Wire::Closing, Act::TimeOut) => judge_closing(conn, turn),
             #[cfg(feature = "test-wire")]
             (Wire::Streams(streams), Act::Turn) => streams.turn(conn, turn, buffer),
             #[cfg(feature = "test-wire")]
             (Wire::Streams(streams), Act::TimeOut) => streams.time_out(conn, turn, buffer),
-        })
+        };
+        if verdict != Verdict::SpeaksHttp2 {
+            return Some(verdict);
+        }
+        let mut h2 = Box::new(H2::new(turn.desk.core.clock.ms()));
+        turn.desk.core.counters.http2.connections += 1;
+        turn.budget = Budget::of_h2();
+        let verdict = h2.turn(conn, turn, (&mut self.receive_buffer[..], &mut self.h2_workspace));
+        *wire = Wire::H2(h2);
+        Some(verdict)
     }
 
     /// Drops all exchanges of a connection.
@@ -277,9 +244,10 @@ impl<S> Wires<S> {
         match self.connections.get_mut(key) {
             Some(Connection { conn, wire: Wire::H1(h1) }) if has_panicked => h1.drop_after_panic(conn, turn),
             Some(Connection { conn, wire: Wire::H1(h1) }) => h1.drop_exchange(conn, turn),
+            Some(Connection { conn, wire: Wire::H2(h2) }) => h2.drop_exchanges(conn, turn, has_panicked),
             #[cfg(feature = "test-wire")]
             Some(Connection { conn, wire: Wire::Streams(streams) }) => streams.drop_exchanges(conn, turn),
-            None => {}
+            Some(Connection { wire: Wire::Handshake | Wire::Closing, .. }) | None => {}
         }
     }
 
@@ -304,19 +272,26 @@ impl<S> Wires<S> {
         let Some(connection) = turn.exchanges.get(key).map(|exchange| exchange.opener.connection) else {
             return;
         };
+        if let Some(Connection { conn, wire: Wire::H2(h2) }) = self.connections.get_mut(connection) {
+            h2.drop_exchange(conn, turn, key);
+            return self.continue_later(connection);
+        }
         #[cfg(feature = "test-wire")]
         if let Some(Connection { conn, wire: Wire::Streams(streams) }) = self.connections.get_mut(connection)
         {
             streams.drop_exchange(conn, turn, key);
             return self.continue_later(connection);
         }
-        self.close(turn, connection);
+        self.part(turn, connection);
     }
 
     /// Drops a connection and the jobs that its exchanges wait for.
     fn close<M: Machine<Socket = S>>(&mut self, turn: &mut Turn<'_, M>, key: Key) {
         self.drop_exchanges(turn, key, false);
-        if let Some(Connection { mut conn, .. }) = self.connections.remove(key) {
+        if let Some(Connection { mut conn, wire }) = self.connections.remove(key) {
+            if matches!(wire, Wire::Handshake) {
+                self.admission.shaken(conn.opener.client);
+            }
             conn.take_input(turn.inputs);
             conn.leave_uplink(&mut turn.desk.core.egress);
             self.admission.closed(conn.opener.client);
@@ -341,11 +316,12 @@ impl<S> Wires<S> {
 
     /// Queues a connection to be continued in this turn or the next.
     pub(crate) fn continue_later(&mut self, key: Key) {
-        if let Some(Connection { conn, .. }) = self.connections.get_mut(key)
+        if let Some(Connection { conn, wire }) = self.connections.get_mut(key)
             && !conn.queued
         {
             conn.queued = true;
-            self.continued.push_back(key);
+            let queue = if matches!(wire, Wire::Handshake) { &mut self.shaking } else { &mut self.continued };
+            queue.push_back(key);
         }
     }
 
@@ -360,6 +336,7 @@ impl<S> Wires<S> {
         }
         self.serve_uplink(turn);
         self.drain_idle(turn);
+        self.shake_hands(turn);
     }
 
     /// Lets connections send to an uplink of known rate, in the order of the uplink, as long as it has room.
@@ -406,30 +383,6 @@ impl<S> Wires<S> {
         }
     }
 
-    /// Begins to drain: closes idle connections at once, and every other connection after its next response,
-    /// even if its first request is still to come.
-    pub(crate) fn drain<M: Machine<Socket = S>>(&mut self, turn: &mut Turn<'_, M>) {
-        self.draining = true;
-        self.drain_at = Some(0);
-        self.drain_idle(turn);
-    }
-
-    /// Checks a bounded number of connections while draining, and closes the idle ones.
-    fn drain_idle<M: Machine<Socket = S>>(&mut self, turn: &mut Turn<'_, M>) {
-        let Some(from) = self.drain_at else { return };
-        let to = self.connections.places().min(from + DEADLINES_PER_TURN_MAX);
-        for place in from..to {
-            let Some(key) = self.connections.key_at(place) else { continue };
-            if let Some(connection) = self.connections.get_mut(key).filter(|connection| connection.is_idle())
-            {
-                // A request may have arrived that no event has reported yet.
-                connection.conn.transport.suspect(Readiness { readable: true, ..Readiness::default() });
-                self.act(turn, key, Act::Turn);
-            }
-        }
-        self.drain_at = (to < self.connections.places()).then_some(to);
-    }
-
     /// Whether all clients whose exchanges wait for a job seem to have gone away. A client can close its
     /// sending side and still read, so this is used only when the queue is long.
     pub(crate) fn have_all_left<'w, F: 'w>(
@@ -450,7 +403,11 @@ impl<S> Wires<S> {
     /// When connections need the next turn if no event comes, in milliseconds of the monotonic clock: 0 means
     /// at once.
     pub(crate) fn next_ms(&self) -> Option<u64> {
-        if !self.continued.is_empty() || !self.due.is_empty() || self.drain_at.is_some() {
+        if !self.continued.is_empty()
+            || !self.shaking.is_empty()
+            || !self.due.is_empty()
+            || self.drain_at.is_some()
+        {
             return Some(0);
         }
         self.timers.next_ms()

@@ -7,14 +7,14 @@
 
 use std::collections::VecDeque;
 
-use flash_http::answer::Answer;
 use flash_http::forward::Inbound;
 use flash_http::request::{Body, Head, Request, parse_head};
 use flash_http::response::{HeadWriter, Status};
+use flash_http::upstream_response::ResponseHead;
 
 use super::conn::{Conn, Verdict};
 use super::h1::HEAD_LIMITS;
-use super::h1::head::write;
+use crate::access_log::AnswerEnd;
 use crate::body::Pulled;
 use crate::caches::Persistence;
 use crate::exchange::relay::{Advance, BodyPart, RelayClient, advance, expire, leave, open};
@@ -22,7 +22,9 @@ use crate::exchange::{
     CLIENT_LEFT, Exchange, Halt, Opening, Parked, Progress, Record, Relay, Sending, State, Turn, Wake,
     proceed,
 };
-use crate::handler::{Admitted, FileRequestBuf, Found, Response, Step, admit, answer, error_page};
+use crate::handler::{
+    Admitted, FileRequestBuf, Found, HeadForm, Response, Step, admit, answer, error_page, write_head,
+};
 use crate::jobs::Waiter;
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
@@ -67,9 +69,6 @@ impl Lane {
     }
 }
 
-/// The end of a relay: the status, the body bytes sent, and whether they are all.
-type RelayEnd = (Status, u64, bool);
-
 /// The client of a relayed request.
 struct StreamClient<'c> {
     lane: &'c mut Lane,
@@ -98,7 +97,7 @@ impl<M: Machine> RelayClient<M> for StreamClient<'_> {
         self.out.is_empty()
     }
 
-    fn begin(&mut self, turn: &mut Turn<'_, M>, _: &Request<'_>, answer: &Answer) {
+    fn begin(&mut self, turn: &mut Turn<'_, M>, _: &Request<'_>, answer: &ResponseHead) {
         turn.head.clear();
         let mut head = HeadWriter::start(turn.head, answer.status, &turn.desk.core.clock.date);
         if let Some(bytes) = answer.length_bytes {
@@ -250,7 +249,7 @@ impl Streams {
         turn.desk.core.counters.requests += 1;
         let record = Record::new(turn.desk.core, &request);
         let (file, response) =
-            match admit(turn.desk.core, &request, || Inbound::of_head(&request, head, "http")) {
+            match admit(turn.desk.core, &request, || Inbound::of_head(&request, head, conn.scheme())) {
                 Admitted::Refused(response) | Admitted::Answer(response) => (None, response),
                 Admitted::Route(routed) => {
                     let (opener, peer) = (conn.opener, conn.peer);
@@ -284,8 +283,9 @@ impl Streams {
     ) -> (State<M::File>, Option<(Status, u64)>) {
         let Response { status, about, length, body, tries, .. } = response;
         turn.desk.core.counters.heads_made += 1;
-        let form = (&turn.desk.core.clock.date, 1);
-        write(turn.head, form, (status, length), &about, Persistence::Persists);
+        turn.head.clear();
+        let form = HeadForm { align_bytes: 1, ..HeadForm::of(turn.desk.core) };
+        write_head(turn.head, form, (status, length), &about, Persistence::Persists);
         frame(&mut self.out, stream, HEAD, turn.head);
         (State::Sending(Sending::new(body, file, tries)), Some((status, 0)))
     }
@@ -330,20 +330,16 @@ impl Streams {
                 }
             },
             State::Sending(mut sending) => match self.frame_body(turn, lane, waiter, &mut sending) {
-                Ok(Framed::Over) => {
+                Ok(step @ (Framed::Progress | Framed::Blocked)) => (State::Sending(sending), step),
+                ended => {
                     sending.leave_jobs(&mut turn.desk.core.jobs, lane.key);
                     turn.exchanges.end_lent(lane.key);
+                    if ended.is_err() {
+                        frame(&mut self.out, lane.stream, ABORT, &[]);
+                    }
                     let (status, body_bytes) = lane.answer.unwrap_or((Status::OK, 0));
-                    record.note_end(&mut turn.desk, &conn.peer, (status, body_bytes, true));
-                    return Framed::Over;
-                }
-                Ok(step) => (State::Sending(sending), step),
-                Err(_) => {
-                    sending.leave_jobs(&mut turn.desk.core.jobs, lane.key);
-                    turn.exchanges.end_lent(lane.key);
-                    frame(&mut self.out, lane.stream, ABORT, &[]);
-                    let (status, body_bytes) = lane.answer.unwrap_or((Status::OK, 0));
-                    record.note_end(&mut turn.desk, &conn.peer, (status, body_bytes, false));
+                    let end = AnswerEnd { status, body_bytes, is_whole: ended.is_ok() };
+                    record.note_end(&mut turn.desk, &conn.peer, end);
                     return Framed::Over;
                 }
             },
@@ -353,9 +349,9 @@ impl Streams {
                 let advanced = advance(&mut client, turn, buffer, &mut relay);
                 match self.advanced(turn, lane, relay, advanced) {
                     Ok(step) => step,
-                    Err((status, body_bytes, is_whole)) => {
+                    Err(end) => {
                         turn.exchanges.end_lent(lane.key);
-                        record.note_end(&mut turn.desk, &conn.peer, (status, body_bytes, is_whole));
+                        record.note_end(&mut turn.desk, &conn.peer, end);
                         return Framed::Over;
                     }
                 }
@@ -366,15 +362,14 @@ impl Streams {
         step
     }
 
-    /// Continues after a turn of a relay. Returns the end of a relay that has ended: the status, the body bytes sent, and
-    /// whether they are all.
+    /// Continues after a turn of a relay. Returns the end of a relay that has ended.
     fn advanced<M: Machine>(
         &mut self,
         turn: &mut Turn<'_, M>,
         lane: &mut Lane,
         mut relay: Box<Relay>,
         advanced: Advance,
-    ) -> Result<(State<M::File>, Framed), RelayEnd> {
+    ) -> Result<(State<M::File>, Framed), AnswerEnd> {
         match advanced {
             Advance::Blocked if self.out.is_empty() => return Ok((State::Relaying(relay), Framed::Blocked)),
             Advance::Blocked | Advance::Yield => return Ok((State::Relaying(relay), Framed::Progress)),
@@ -395,8 +390,7 @@ impl Streams {
                 if !is_whole {
                     frame(&mut self.out, lane.stream, ABORT, &[]);
                 }
-                let reply = relay.reply.map_or((CLIENT_LEFT, 0), |reply| (reply.status, reply.body_bytes));
-                Err((reply.0, reply.1, is_whole))
+                Err(relay.end(is_whole))
             }
         }
     }
@@ -485,9 +479,9 @@ impl Streams {
                     turn.exchanges.put_back(lane.key, Exchange { opener, record, state });
                     self.lanes.push_back(lane);
                 }
-                Err((status, body_bytes, is_whole)) => {
+                Err(end) => {
                     turn.exchanges.end_lent(lane.key);
-                    record.note_end(&mut turn.desk, &conn.peer, (status, body_bytes, is_whole));
+                    record.note_end(&mut turn.desk, &conn.peer, end);
                 }
             }
         }

@@ -1,10 +1,12 @@
 //! The rules of docs/backend-protocol.md as a model: what each message and each reply means, and which reply is
 //! right. Everything here fails a run that breaks a property.
 
+use std::ops::ControlFlow;
+
 use flash_engine::FileKind;
 use flash_engine::backend::protocol::{Reply, Request, Status};
 use flash_engine::backend::{CONNECTIONS_MAX, ClientFile, HELD_MAX, HELD_MS};
-use flash_engine::backend::{REQUESTS_MAX, REQUESTS_PER_CONNECTION_MAX, Standing, UNCLOSED_MAX};
+use flash_engine::backend::{REQUESTS_MAX, REQUESTS_PER_CONNECTION_MAX, UNCLOSED_MAX};
 
 use crate::client::{Ask, Stage};
 use crate::disk::{Ending, Handle, Subject, Topic};
@@ -33,11 +35,11 @@ pub(crate) enum Effect {
 }
 
 impl Effect {
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn standing(&self) -> ControlFlow<()> {
         match self {
-            Effect::Ended => Standing::End,
-            Effect::Greeted(status) if *status != Status::Welcome => Standing::End,
-            _ => Standing::Continue,
+            Effect::Ended => ControlFlow::Break(()),
+            Effect::Greeted(status) if *status != Status::Welcome => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
         }
     }
 }

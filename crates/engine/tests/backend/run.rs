@@ -4,10 +4,11 @@ use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::hash::Hasher;
+use std::ops::ControlFlow;
 
 use flash_engine::backend::protocol::{Request, decode};
 use flash_engine::backend::warm;
-use flash_engine::backend::{Backend, ClientFile, HELLO_MS, Residency, SHARES_MAX, STRANGERS_MAX, Standing};
+use flash_engine::backend::{Backend, ClientFile, HELLO_MS, Residency, SHARES_MAX, UNGREETED_MAX};
 use flash_engine::{FileId, FileKind, JobId, Key, Outcome, Part, SiteId};
 
 use crate::client::{self, Ask, Client, GroupName, Message, Stage, name};
@@ -200,7 +201,7 @@ impl Run {
         }
         if self.rng.chance(5) {
             // Connections that say nothing.
-            (0..STRANGERS_MAX + 3).for_each(|_| self.after(0, Event::Connect));
+            (0..UNGREETED_MAX + 3).for_each(|_| self.after(0, Event::Connect));
         }
         if self.plan.hangs {
             for _ in 0..self.rng.between(1, 3) {
@@ -356,7 +357,7 @@ impl Run {
             return;
         }
         let by_ms = self.now_ms + HELLO_MS;
-        let strangers =
+        let ungreeted =
             self.clients.iter().filter(|client| matches!(client.stage, Stage::Stranger { .. })).count();
         let mut client = Client::new(Key::from_u64(0), by_ms, &self.plan, &mut self.rng);
         if let (Some(flood), true) = (self.plan.flood, self.clients.len() + 1 == self.plan.clients) {
@@ -365,8 +366,8 @@ impl Run {
             client.unread = (flood == Flood::Deaf).then_some(0);
         }
         let key = self.backend.handle_accept(client.user, client.is_allowed);
-        self.require(key.is_some() == (strangers < STRANGERS_MAX), "bounds", || {
-            format!("a connection beside {strangers} strangers: {key:?}")
+        self.require(key.is_some() == (ungreeted < UNGREETED_MAX), "bounds", || {
+            format!("a connection beside {ungreeted} ungreeted: {key:?}")
         });
         let Some(key) = key else { return };
         let number = self.add(Client { key, ..client });
@@ -498,7 +499,7 @@ impl Run {
             Some(request) => self.backend.handle_message(key, request, received.pop()),
             None => {
                 self.backend.note_malformed();
-                Standing::End
+                ControlFlow::Break(())
             }
         };
         drop(received);
@@ -510,7 +511,7 @@ impl Run {
         self.take_replies(Some((number, &effect)));
         self.check_refusal(number, &effect);
         self.withdrawn = None;
-        if standing == Standing::End {
+        if standing == ControlFlow::Break(()) {
             self.end(number);
         }
     }
@@ -519,11 +520,14 @@ impl Run {
         let Request::WarmRange { id, .. } = request else { return };
         let client = &self.clients[number];
         let is_known = client.asks.contains_key(&id);
-        let expected =
-            if client.stage == Stage::Welcome && !is_known { Standing::Continue } else { Standing::End };
+        let expected = if client.stage == Stage::Welcome && !is_known {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        };
         let standing = self.backend.handle_cut_message(client.key, request);
         self.require(standing == expected, "answers", || format!("a range without its file: {standing:?}"));
-        if standing == Standing::End {
+        if standing == ControlFlow::Break(()) {
             self.take_replies(None);
             return self.end(number);
         }
@@ -608,7 +612,9 @@ impl Run {
         let asked = self.clients[number].asks.keys().next().copied();
         if let (Some(id), true) = (asked, self.rng.chance(20)) {
             let standing = self.backend.handle_message(key, Request::Cancel { id }, None);
-            self.require(standing == Standing::Continue, "answers", || "a visitor cannot leave".to_owned());
+            self.require(standing == ControlFlow::Continue(()), "answers", || {
+                "a visitor cannot leave".to_owned()
+            });
             self.apply(number, &Effect::Withdrawn { id }, 0);
             self.take_replies(None);
             self.withdrawn = None;
@@ -619,7 +625,7 @@ impl Run {
         let part = self.rng.pick(&[Part::FIRST, Part::NOTHING, Part::Last { length_bytes: 5 }]);
         let topic = Topic::Warm { path: path.clone(), part };
         self.share_of(self.plan.device_of(OWN_ROOT, &path));
-        let ask = warm::Ask { path, part };
+        let ask = warm::WarmRequest { path, part };
         let look = if self.rng.chance(20) { Residency::InMemory } else { Residency::Unknown };
         let is_known = self.backend.answers_at_once(&ask, || look);
         let loaded = self.loaded_ms.get(&topic).is_some_and(|ms| self.now_ms - ms < 1_000);
@@ -634,8 +640,8 @@ impl Run {
         let id = self.clients[number].next_id;
         self.clients[number].next_id += 1;
         let effect = self.asked(number, (id, 0), topic, false);
-        let standing = self.backend.handle_ask(key, id, ask);
-        self.require(standing == Standing::Continue, "answers", || "the endpoint is ended".to_owned());
+        let standing = self.backend.handle_warm_request(key, id, ask);
+        self.require(standing == ControlFlow::Continue(()), "answers", || "the endpoint is ended".to_owned());
         self.apply(number, &effect, 0);
         self.take_replies(Some((number, &effect)));
         self.check_refusal(number, &effect);

@@ -1,8 +1,14 @@
 //! Names that all workers share: a worker answers from them without a look-up, and never with something older than it
 //! has found itself.
 
+use flash_engine::SiteId;
+use flash_engine::limits::{UNWATCHED_MS, WATCHED_MS, WATCHED_PROOF_MS};
+
+use crate::machine::store::Word;
 use crate::machine::world::{FRESHNESS_MS, STALE_MS};
 use crate::machine::{World, rules};
+
+const SITE: SiteId = SiteId(0);
 
 /// A worker whose own cache of names holds hardly any, in a world with files `f0` to `f9` that nobody has asked for.
 fn forgetful() -> World {
@@ -106,5 +112,108 @@ fn an_index_and_the_siblings_of_a_file_are_shared_too() {
     assert_eq!(gzip(&mut world).text(), "compressed");
     assert_eq!(world.get("/d/").text(), "an index");
     assert_eq!((jobs(&mut world), world.machine.calls.look_ups), (0, look_ups));
+    world.end();
+}
+
+/// The watcher speaks, and the keeper hears it.
+fn say(world: &mut World, word: Word) {
+    world.store().borrow_mut().names.say(word);
+    world.hear_keeper();
+}
+
+/// The watcher has told all changes up to now.
+fn tell_until(world: &mut World) {
+    let now_ms = world.machine.now.monotonic_ms;
+    say(world, Word::Until(now_ms));
+}
+
+/// All names of a world are watched, and the kernel has forgotten them.
+fn watch(world: &mut World) {
+    world.store().borrow_mut().names.has_watcher = true;
+    let now_ms = world.machine.now.monotonic_ms;
+    say(world, Word::Begun(SITE, now_ms));
+    world.pass(1);
+    get_all(world);
+    assert_eq!(world.get("/none").status, 404);
+    world.pass(1);
+    tell_until(world);
+    world.pass(UNWATCHED_MS + 1);
+    tell_until(world);
+    get_all(world);
+    assert_eq!(world.get("/none").status, 404);
+    world.machine.files.names_thrash = true;
+    jobs(world);
+}
+
+fn watched() -> World {
+    let mut world = World::new();
+    for number in 0..10 {
+        world.machine.files.add_cold(&format!("f{number}"), &*format!("content {number}"));
+    }
+    world.machine.files.missing_cached = false;
+    watch(&mut world);
+    world
+}
+
+#[test]
+fn a_watched_name_needs_no_check_while_its_watcher_tells_all_changes() {
+    for mut world in [watched(), {
+        let mut world = forgetful();
+        watch(&mut world);
+        world
+    }] {
+        for _ in 0..5 {
+            world.pass(FRESHNESS_MS + 1);
+            tell_until(&mut world);
+            get_all(&mut world);
+            assert_eq!(world.get("/none").status, 404);
+        }
+        assert_eq!(std::mem::take(&mut world.machine.helpers.history), [""; 0]);
+        // The watcher is late, so the names are checked.
+        world.pass(FRESHNESS_MS + STALE_MS + 1);
+        get_all(&mut world);
+        assert_eq!(jobs(&mut world), 10);
+        world.end();
+    }
+}
+
+#[test]
+fn a_file_that_is_known_to_be_gone_is_not_served_while_its_check_would_wait() {
+    let mut world = watched();
+    world.machine.files.remove("f3");
+    world.machine.files.add_cold("none", "here");
+    say(&mut world, Word::Changed(vec![(SITE, b"/f3".to_vec()), (SITE, b"/none".to_vec())]));
+    world.pass(WATCHED_MS + 1);
+    assert_eq!(world.get("/f3").status, 404);
+    assert_eq!(world.get("/none").text(), "here");
+    assert_eq!(world.get("/f4").text(), "content 4");
+    world.end();
+}
+
+#[test]
+fn a_directory_that_appears_ends_the_watch_of_absent_names_only() {
+    let mut world = watched();
+    say(&mut world, Word::Appearing(SITE));
+    world.pass(FRESHNESS_MS + STALE_MS + 1);
+    tell_until(&mut world);
+    get_all(&mut world);
+    assert_eq!(jobs(&mut world), 0);
+    world.machine.files.add_cold("none", "here");
+    assert_eq!(world.get("/none").text(), "here");
+    world.end();
+}
+
+#[test]
+fn a_change_that_is_not_told_is_found_by_a_look_up_from_time_to_time() {
+    let mut world = watched();
+    world.machine.files.names_thrash = false;
+    // Through a second name, which came later.
+    world.machine.files.overwrite("f3", "changed");
+    for _ in 0..WATCHED_PROOF_MS / FRESHNESS_MS {
+        world.pass(FRESHNESS_MS + 1);
+        tell_until(&mut world);
+        let _ = world.get("/f3");
+    }
+    assert_eq!(world.get("/f3").text(), "changed");
     world.end();
 }

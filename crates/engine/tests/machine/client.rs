@@ -8,6 +8,7 @@ use std::rc::Rc;
 use flash_engine::{Band, Key, Readiness};
 
 use super::Counted;
+use super::records::Seal;
 use super::response::{Response, parse_all};
 
 /// A connection between a client and the engine.
@@ -47,6 +48,8 @@ pub(crate) struct Wire {
     edge: Readiness,
     pub(crate) panic_on_recv: bool,
     pub(crate) panic_on_send: bool,
+    /// The client's record layer, if the connection is encrypted. `sent` is then plaintext, everything else ciphertext.
+    seal: Option<Seal>,
 }
 
 impl Wire {
@@ -72,6 +75,7 @@ impl Wire {
             edge: Readiness { writable: true, ..Readiness::default() },
             panic_on_recv: false,
             panic_on_send: false,
+            seal: None,
         }
     }
 
@@ -119,10 +123,12 @@ impl Wire {
         }
         let offered: usize = pieces.iter().map(|piece| piece.len()).sum();
         let mut taken = 0;
+        // Handshakes are short, so there is room for them in any case.
+        let is_free = self.seal.as_ref().is_some_and(|seal| !seal.is_established());
         for piece in pieces {
-            let n = piece.len().min(self.room);
-            self.sent.extend_from_slice(&piece[..n]);
-            if self.room != usize::MAX {
+            let n = if is_free { piece.len() } else { piece.len().min(self.room) };
+            self.take(&piece[..n]);
+            if self.room != usize::MAX && !is_free {
                 self.room -= n;
             }
             taken += n;
@@ -134,6 +140,81 @@ impl Wire {
         }
         self.wants_room |= taken < offered;
         if taken == 0 { Err(ErrorKind::WouldBlock.into()) } else { Ok(taken) }
+    }
+
+    /// The client receives bytes.
+    fn take(&mut self, bytes: &[u8]) {
+        let Some(seal) = &mut self.seal else { return self.sent.extend_from_slice(bytes) };
+        let (plaintext, pieces, ends) = seal.receive(bytes);
+        self.sent.extend(plaintext);
+        self.come(pieces);
+        if ends {
+            self.end();
+        }
+    }
+
+    /// Puts pieces on their way to the server.
+    fn come(&mut self, pieces: impl IntoIterator<Item = Vec<u8>>) {
+        self.under_way.extend(pieces.into_iter().filter(|piece| !piece.is_empty()));
+        // If earlier bytes are waiting, their event was already reported, and only later bytes make a new
+        // one.
+        if self.arrived.is_empty() {
+            self.bring();
+        } else if self.under_way.len() == 1
+            && let Some(piece) = self.under_way.pop_front()
+        {
+            self.arrived.extend(piece);
+            self.edge.readable = true;
+        }
+    }
+
+    fn end(&mut self) {
+        self.client_ended = true;
+        if self.under_way.is_empty() || self.ends_early {
+            self.edge.readable = true;
+            self.edge.hung_up = true;
+        }
+    }
+
+    /// Encrypts the connection, and begins its handshake.
+    pub(crate) fn seal(&mut self) {
+        self.seal = Some(Seal::default());
+        // The first message arrives in two pieces.
+        let mut hello = Seal::hello();
+        let rest = hello.split_off(3);
+        self.come([hello, rest]);
+    }
+
+    /// Puts ciphertext on its way that no record layer has made.
+    pub(crate) fn come_raw(&mut self, bytes: Vec<u8>) {
+        self.come([bytes]);
+    }
+
+    /// Number of all bytes that the client received, encrypted or not.
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        self.sent_bytes
+    }
+
+    /// Whether more is under way than has arrived.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
+    /// The client's record layer.
+    pub(crate) fn sealed(&self) -> Option<&Seal> {
+        self.seal.as_ref()
+    }
+
+    /// Whether a record of the server is incomplete although there is room for the rest and the server knows.
+    pub(crate) fn is_kept_waiting(&self) -> bool {
+        let knows = !self.wants_room && !self.edge.writable && self.room > 0;
+        knows && !self.closed && !self.reset && self.seal.as_ref().is_some_and(Seal::is_cut)
+    }
+
+    /// Whether the server has closed an encrypted connection without announcing it, or in the middle of a record.
+    pub(crate) fn was_closed_rudely(&self) -> bool {
+        let is_rude = |seal: &Seal| seal.is_established() && (!seal.has_ended || seal.is_cut());
+        self.closed && !self.reset && !self.was_reset && self.seal.as_ref().is_some_and(is_rude)
     }
 
     pub(crate) fn set_band(&mut self, band: Band) {
@@ -236,16 +317,13 @@ impl Client {
     /// Sends bytes in pieces. Each arrives once the previous one was received.
     pub(crate) fn send_pieces(&self, pieces: impl IntoIterator<Item = Vec<u8>>) {
         let mut wire = self.wire();
-        wire.under_way.extend(pieces.into_iter().filter(|piece| !piece.is_empty()));
-        // If earlier bytes are waiting, their event was already reported, and only later bytes make a new
-        // one.
-        if wire.arrived.is_empty() {
-            wire.bring();
-        } else if wire.under_way.len() == 1
-            && let Some(piece) = wire.under_way.pop_front()
-        {
-            wire.arrived.extend(piece);
-            wire.edge.readable = true;
+        let pieces = pieces.into_iter().filter(|piece| !piece.is_empty());
+        match &mut wire.seal {
+            None => wire.come(pieces),
+            Some(seal) => {
+                let pieces: Vec<Vec<u8>> = pieces.flat_map(|piece| seal.send(&piece)).collect();
+                wire.come(pieces);
+            }
         }
     }
 
@@ -257,11 +335,15 @@ impl Client {
     /// Closes the sending side.
     pub(crate) fn end(&self) {
         let mut wire = self.wire();
-        wire.client_ended = true;
-        if wire.under_way.is_empty() || wire.ends_early {
-            wire.edge.readable = true;
-            wire.edge.hung_up = true;
+        if let Some(seal) = &mut wire.seal {
+            let pieces = seal.end();
+            let waits = seal.waits();
+            wire.come(pieces);
+            if waits {
+                return;
+            }
         }
+        wire.end();
     }
 
     /// Resets the connection.
@@ -307,7 +389,9 @@ impl Client {
 
     /// Whether the server has received all that was sent.
     pub(crate) fn is_received(&self) -> bool {
-        self.look().arrived.is_empty() && self.look().under_way.is_empty()
+        let wire = self.look();
+        let waits = wire.seal.as_ref().is_some_and(Seal::waits);
+        wire.arrived.is_empty() && wire.under_way.is_empty() && !waits
     }
 
     /// Takes the bytes received so far.

@@ -420,6 +420,11 @@ impl Files {
         self.places.iter().any(|place| path.starts_with(place.as_bytes()))
     }
 
+    /// Whether every change of a path of a site is told where its directory is watched.
+    pub(crate) fn tells_changes(&self, site: SiteId, path: &[u8]) -> bool {
+        !self.is_place(&self.full(site, path))
+    }
+
     fn full<'p>(&self, site: SiteId, path: &'p [u8]) -> Cow<'p, [u8]> {
         match self.roots.get(usize::from(site.0)) {
             Some(root) => [root.as_bytes(), path].concat().into(),

@@ -8,7 +8,9 @@
 
 pub(crate) mod client;
 pub(crate) mod files;
+pub(crate) mod h2;
 pub(crate) mod helpers;
+pub(crate) mod records;
 pub(crate) mod response;
 pub(crate) mod store;
 pub(crate) mod trace;
@@ -16,7 +18,7 @@ pub(crate) mod world;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IoSlice};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -59,6 +61,8 @@ pub(crate) struct Calls {
     pub(crate) bands: u64,
     pub(crate) read_bytes: u64,
     pub(crate) sent_bytes: u64,
+    /// Bytes of ciphertext that were sent; they do not count in `sent_bytes`.
+    pub(crate) sealed_bytes: u64,
 }
 
 /// A number that increases with each new item and decreases when one is dropped.
@@ -174,6 +178,13 @@ impl Machine {
     }
 }
 
+impl Calls {
+    /// Whether the engine may have counted this many bytes as sent. Plaintext is counted when it is encrypted.
+    pub(crate) fn agree_with(&self, counted: u64) -> bool {
+        counted == self.sent_bytes || (self.sealed_bytes > 0 && counted > self.sent_bytes)
+    }
+}
+
 impl Net for Machine {
     type Socket = Socket;
 
@@ -192,6 +203,14 @@ impl Net for Machine {
 
     fn send_both(&mut self, socket: &Socket, first: &[u8], second: &[u8]) -> io::Result<usize> {
         self.sent(socket, &[first, second])
+    }
+
+    fn send_pieces(&mut self, socket: &Socket, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let pieces: Vec<&[u8]> = pieces.iter().map(|piece| &**piece).collect();
+        let before = self.calls.sent_bytes;
+        let sent = self.sent(socket, &pieces);
+        self.calls.sealed_bytes += std::mem::replace(&mut self.calls.sent_bytes, before) - before;
+        sent
     }
 
     fn end_sending(&mut self, socket: &Socket) {
@@ -274,6 +293,10 @@ impl flash_engine::SharedNames for Machine {
             &[u64::from(site.0), digest(path), known.map_or(0, |name| name.confirmed_ms)],
         );
         known
+    }
+
+    fn are_changes_told(&self) -> bool {
+        self.store.as_ref().is_some_and(|store| store.host().borrow().names.are_changes_told())
     }
 
     fn doubt_name(&mut self, site: SiteId, path: &[u8]) {

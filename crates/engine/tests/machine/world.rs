@@ -14,6 +14,7 @@ use flash_http::types::TypeTable;
 
 use super::client::{Client, Wire, pair};
 use super::files::{FileHandle, Inode};
+use super::records::ToyRecords;
 use super::response::Response;
 use super::store::{ALL_ACTIONS, Done, StoreHost, StoreSize, WorkerStore};
 use super::{Machine, START_MS};
@@ -62,6 +63,7 @@ pub(crate) fn rules() -> Rules {
         least_rate_bytes_per_s: LEAST_RATE,
         bodies: BodyRules::default(),
         spool_idle_ms: SPOOL_IDLE_MS,
+        http2: true,
         policy: Policy::Fair,
         egress: None,
         log_format: LogFormat::Off,
@@ -126,6 +128,17 @@ fn news(told: Told, wire: &Wire, awaited: impl FnOnce() -> Option<Readiness>) ->
     (news != Readiness::default()).then_some(news)
 }
 
+/// The form of a new connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Edge {
+    Plain,
+    /// Several streams.
+    Streams,
+    Sealed,
+    /// The listener has TLS, and the client does not know.
+    Mistaken,
+}
+
 impl World {
     /// Makes a world with [`rules`], two helpers, and jobs that finish by themselves.
     pub(crate) fn new() -> Self {
@@ -176,25 +189,45 @@ impl World {
     }
 
     pub(crate) fn try_connect_or_why(&mut self) -> Result<Client, WhyRefused> {
-        self.connect_as(false)
+        self.connect_as(Edge::Plain)
+    }
+
+    /// A client of an encrypted connection. Its handshake has begun.
+    pub(crate) fn connect_sealed(&mut self) -> Client {
+        self.connect_as(Edge::Sealed).expect("room for a connection")
+    }
+
+    /// The same, or why there is no room.
+    pub(crate) fn try_connect_sealed(&mut self) -> Result<Client, WhyRefused> {
+        self.connect_as(Edge::Sealed)
+    }
+
+    /// A client without TLS of a listener with it.
+    pub(crate) fn connect_by_mistake(&mut self) -> Client {
+        self.connect_as(Edge::Mistaken).expect("room for a connection")
     }
 
     /// A client that speaks the protocol of several streams.
     pub(crate) fn connect_streams(&mut self) -> Client {
-        self.connect_as(true).expect("room for a connection")
+        self.connect_as(Edge::Streams).expect("room for a connection")
     }
 
-    fn connect_as(&mut self, streams: bool) -> Result<Client, WhyRefused> {
+    fn connect_as(&mut self, edge: Edge) -> Result<Client, WhyRefused> {
         let (socket, wire) = pair(self.number(), self.machine.sockets_open.up());
         let address = self.address();
         let (engine, machine) = (&mut self.engine, &mut self.machine);
-        let accepted = if streams {
-            engine.handle_accept_streams(machine, socket, address)
-        } else {
-            engine.handle_accept(machine, socket, address)
+        let accepted = match edge {
+            Edge::Plain => engine.handle_accept(machine, socket, address),
+            Edge::Streams => engine.handle_accept_streams(machine, socket, address),
+            Edge::Sealed | Edge::Mistaken => {
+                engine.handle_accept_sealed(machine, socket, address, Box::<ToyRecords>::default())
+            }
         };
         let key = accepted.map_err(|(_, why)| why)?;
         self.wires.push((key, Rc::clone(&wire)));
+        if edge == Edge::Sealed {
+            wire.borrow_mut().seal();
+        }
         Ok(Client::new(key, wire))
     }
 
@@ -501,7 +534,7 @@ impl World {
         self.run();
         let counters = self.engine.counters();
         assert_eq!(counters.connections, 0);
-        assert_eq!(counters.sends.sum(), self.machine.calls.sent_bytes, "bytes miscounted");
+        assert!(self.machine.calls.agree_with(counters.sends.sum()), "bytes miscounted");
         assert!(
             counters.responses.iter().sum::<u64>() <= counters.requests,
             "there are more answers than requests"

@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::ask::Ask;
+use crate::h2::H2Peer;
 use crate::machine::Client;
+use crate::machine::h2::Heard;
 use crate::machine::response::parse_head;
 use crate::oracle::{Facts, Piece};
 
@@ -20,6 +22,9 @@ pub(crate) const FRAME_BYTES_MAX: usize = 16 * 1024;
 /// Maximum number of requests of one connection that the server answers at the same time.
 pub(crate) const STREAMS_MAX: usize = 8;
 
+/// The code of a connection of HTTP/2 that ends because its settings are not acknowledged.
+const SETTINGS_TIMEOUT: u32 = 4;
+
 /// One client and its connection.
 pub(crate) struct Peer {
     pub(crate) client: Client,
@@ -29,6 +34,8 @@ pub(crate) struct Peer {
     pub(crate) crowd: bool,
     /// Speaks the protocol of streams: its requests are answered concurrently and in any order.
     pub(crate) streams: bool,
+    /// The state of HTTP/2, if that is what it speaks on its streams.
+    pub(crate) h2: Option<Box<H2Peer>>,
     /// Requests without a complete answer, in order.
     pub(crate) asks: VecDeque<Ask>,
     /// The bytes of these requests that are still to be sent.
@@ -68,6 +75,8 @@ pub(crate) struct Peer {
     /// The status of its latest answer.
     pub(crate) status: u16,
     pub(crate) received_bytes: u64,
+    /// All bytes that came, encrypted or not, at the last check.
+    pub(crate) wire_bytes: u64,
     /// Bytes received and not parsed yet.
     inbox: Vec<u8>,
     /// The expected rest of the current answer.
@@ -95,6 +104,7 @@ impl Peer {
             hot,
             crowd: false,
             streams: false,
+            h2: None,
             asks: VecDeque::new(),
             unsent: VecDeque::new(),
             sent_bytes: 0,
@@ -118,6 +128,7 @@ impl Peer {
             answers: 0,
             status: 0,
             received_bytes: 0,
+            wire_bytes: 0,
             inbox: Vec::new(),
             pieces: VecDeque::new(),
             in_body: false,
@@ -136,10 +147,16 @@ impl Peer {
         if self.streams {
             self.asked += 1;
             ask.stream = self.asked;
-            self.unsent.extend(ask.stream.to_be_bytes());
-            self.unsent.extend((ask.bytes.len() as u32).to_be_bytes());
         }
-        self.unsent.extend(&ask.bytes);
+        if let Some(h2) = &mut self.h2 {
+            self.unsent.extend(h2.open(&ask));
+        } else {
+            if self.streams {
+                self.unsent.extend(ask.stream.to_be_bytes());
+                self.unsent.extend((ask.bytes.len() as u32).to_be_bytes());
+            }
+            self.unsent.extend(&ask.bytes);
+        }
         ask.end_at = if ask.hoards { u64::MAX } else { self.sent_bytes + self.unsent.len() as u64 };
         self.asks.push_back(ask);
     }
@@ -166,7 +183,10 @@ impl Peer {
 
     fn note_sent(&mut self, bytes: u64, now_ms: u64, turn: u64) {
         self.sent_bytes += bytes;
-        self.active_ms = now_ms;
+        // A frame that only answers one of the server keeps no connection open.
+        if self.h2.is_none() || self.asks.iter().any(|ask| ask.whole_turn.is_none()) {
+            self.active_ms = now_ms;
+        }
         let mut begun = true;
         for ask in &mut self.asks {
             if begun && ask.first_ms == u64::MAX {
@@ -216,6 +236,9 @@ impl Peer {
         let bytes = self.client.take_bytes();
         self.received_bytes += bytes.len() as u64;
         self.inbox.extend_from_slice(&bytes);
+        if self.h2.is_some() {
+            return self.read_h2(&facts.of_streams(), turn);
+        }
         if self.streams {
             return self.read_frames(&facts.of_streams(), turn);
         }
@@ -256,6 +279,45 @@ impl Peer {
         self.finished.extend(ask.and_then(|ask| ask.target));
         (self.active_ms, self.answered_ms, self.answered_turn) = (now_ms, now_ms, turn);
         self.answers += 1;
+    }
+
+    /// Parses the received frames of HTTP/2. They mean the same as those of the other protocol of streams.
+    fn read_h2(&mut self, facts: &Facts<'_>, turn: u64) -> Result<(), String> {
+        let Some(mut h2) = self.h2.take() else { return Ok(()) };
+        let inbox = std::mem::take(&mut self.inbox);
+        let heard = h2.codec.read(&inbox)?;
+        for heard in heard {
+            let read = match &heard {
+                Heard::Head(stream, _) if !h2.is_asked(*stream) => Ok(()),
+                Heard::Data(stream, _) | Heard::End(stream) | Heard::Reset(stream, _)
+                    if !h2.is_asked(*stream) =>
+                {
+                    Ok(())
+                }
+                Heard::Head(stream, head) => {
+                    h2.check_pongs(*stream)?;
+                    self.read_frame(facts, turn, (h2.number(*stream), HEAD, head.as_bytes()))
+                }
+                Heard::Data(stream, data) => self.read_frame(facts, turn, (h2.number(*stream), DATA, data)),
+                Heard::End(stream) => self.read_frame(facts, turn, (h2.number(*stream), END, &[])),
+                // The end of a stream whose request was not needed whole.
+                Heard::Reset(_, 0) => Ok(()),
+                Heard::Reset(stream, _) => self.read_frame(facts, turn, (h2.number(*stream), ABORT, &[])),
+                Heard::Pong(data) => h2.take_pong(*data),
+                Heard::GoAway(0x7fff_ffff, 0) => Ok(()),
+                // Whether it may end, because of silence or of a clock that jumps, is judged when it does.
+                Heard::GoAway(_, 0 | SETTINGS_TIMEOUT) => {
+                    self.last_heard = true;
+                    self.active_ms = facts.now_ms;
+                    Ok(())
+                }
+                Heard::GoAway(_, code) => Err(format!("the connection ends with code {code}")),
+                Heard::Ping(_) | Heard::WindowUpdate(..) | Heard::Settings | Heard::SettingsAck => Ok(()),
+            };
+            read.map_err(|why| format!("{why} ({heard:?})"))?;
+        }
+        self.h2 = Some(h2);
+        Ok(())
     }
 
     /// Parses the received frames.

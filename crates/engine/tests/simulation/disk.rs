@@ -82,6 +82,8 @@ pub(crate) struct Disk {
     stamps: i128,
     /// The change that was given to the machine: name and state number.
     meddled: Option<(usize, usize)>,
+    /// The names that have changed and of which the watcher has not heard, and whether there was nothing before.
+    pub(crate) events: Vec<(usize, bool)>,
 }
 
 const SIZES: [u64; 20] = [
@@ -162,6 +164,7 @@ impl Disk {
 
     fn begin_state(&mut self, place: usize, now_ms: u64, file: Option<(FileStat, Content)>) {
         self.named[place].changed = true;
+        self.events.push((place, self.now(place).file.is_none()));
         let states = &mut self.named[place].states;
         if let Some(last) = states.last_mut() {
             last.until_ms = now_ms;
@@ -233,6 +236,7 @@ impl Disk {
         if machine.meddling.is_none()
             && let Some((place, state)) = self.meddled.take()
         {
+            self.events.push((place, false));
             self.named[place].states[state].until_ms = machine.now.monotonic_ms;
             self.named[place].excuse_ms = machine.now.monotonic_ms;
         }

@@ -13,9 +13,12 @@
 //!   before and every block of it is in the store. A file larger than the bound of a turn has one more turn
 //!   for each such amount.
 //! - **streams**: on a connection with several concurrent requests, an answer that is in memory is sent
-//!   within the turns that its frames take, whatever the others wait for.
+//!   within the turns that its frames take, whatever the others wait for. Half of these connections speak HTTP/2 ([`h2`]).
 //! - **cut**: a connection is closed without an answer only for a reason: the client closed it, a timeout, a
 //!   change of the file, a failed or lost job for this file or path, a clock jump, or a drain.
+//! - **announced**: an encrypted connection is not closed in the middle of a record or without notice, unless its place is
+//!   needed or its client does not read. Half of the runs have such connections, and all other properties hold for them.
+//! - **records**: a record is sent completely as soon as there is room.
 //! - **bytes per turn**, **fairness**, **connections**, **bounds**: nothing exceeds its bound, including jobs
 //!   in total and per client, input, and bytes loaded ahead of a client.
 //! - **turns of sites**: if two sites wait for helpers, neither has two jobs started before one of the other.
@@ -29,6 +32,8 @@
 //! - **uplink rate**, **work**, **starvation**, **places**, **answers**: of worlds with an uplink of known
 //!   rate ([`uplink`]).
 //! - **admission**, **overload**: of worlds with more connections than there is room for ([`newcomers`]).
+//! - **watched**: the watcher of the files ([`watcher`]) is late, loses events, tells them in another order and tells some
+//!   that did not happen; all properties above hold for names that are used without checks.
 //! - **relay …**: of worlds with routes to applications ([`relays`]).
 //! - **determinism**: a second run has the same events and calls. Only two hashes of the engine differ: that of
 //!   names, which orders nothing, and that of request heads, which decides only whether a hit is parsed again.
@@ -39,6 +44,7 @@
 mod ask;
 mod client;
 mod disk;
+mod h2;
 #[path = "../machine/mod.rs"]
 #[expect(dead_code, unused_imports, reason = "the other test target uses the rest")]
 mod machine;
@@ -55,6 +61,7 @@ mod stored;
 mod troubles;
 mod uplink;
 mod visitors;
+mod watcher;
 
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -69,6 +69,8 @@ pub(crate) struct Plan {
     pub(crate) places: bool,
     /// Some clients speak the protocol of streams.
     pub(crate) streams: bool,
+    /// Percentage of connections of a single request at a time that are encrypted.
+    pub(crate) sealed: u64,
     /// Known names are served for as long as the disk does not answer.
     pub(crate) endless_stale: bool,
     pub(crate) default_site: bool,
@@ -98,6 +100,7 @@ impl Plan {
             rush_gap_ms: 0,
             places: rng.chance(15),
             streams: rng.chance(25),
+            sealed: 0,
             endless_stale: frozen && rng.chance(70),
             ample: frozen || rng.chance(40),
             store: None,
@@ -122,6 +125,13 @@ pub(crate) fn queue(rng: &mut Rng, plan: &mut Plan) -> u64 {
         plan.rush_gap_ms = rng.pick(&[0, 1, 5, 20]);
     }
     rng.pick(&[0, 100, 1_000, 5_000, 5_000])
+}
+
+/// How many connections are encrypted, in percent. None of a crowd are: they would all wait for their handshakes, and the
+/// properties of crowds are about requests that arrive. It uses its own random numbers.
+pub(crate) fn sealed(rng: &mut Rng, plan: &Plan) -> u64 {
+    let share = rng.pick(&[0, 0, 50, 100]);
+    if plan.crowd + plan.rush + plan.hoard > 0 { 0 } else { share }
 }
 
 /// The size of the store, if there is one. It uses its own random numbers.
@@ -185,6 +195,7 @@ pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
         least_rate_bytes_per_s: rng.pick(&[0, 1, 1024]),
         bodies: BodyRules::default(),
         spool_idle_ms: 0,
+        http2: true,
         policy: Policy::Fair,
         egress: None,
         log_format: rng.pick(&[LogFormat::Off, LogFormat::Json, LogFormat::Combined]),

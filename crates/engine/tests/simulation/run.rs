@@ -30,6 +30,9 @@ const QUEUE_SEED: u64 = 0x71_7565_7565;
 /// The policy has random numbers of its own.
 const POLICY_SEED: u64 = 0x5eed_0001_5eed_0001;
 
+/// So has the choice of encrypted connections.
+const SEAL_SEED: u64 = 0x5ea1_0001_5ea1_0001;
+
 /// A run that takes more turns than this is considered endless.
 const TURNS_MAX: u64 = 100_000;
 
@@ -70,6 +73,8 @@ pub(crate) enum Event {
     NewKeeper,
     /// Something happens to the store.
     StoreTrouble,
+    /// The watcher has a turn.
+    Watcher,
     /// The disk works again, or all clients leave.
     End,
 }
@@ -164,6 +169,8 @@ pub(crate) struct Run {
     pub(crate) rush: Rush,
     /// How far clients have come in each file (an index of [`Disk::named`]).
     reached: BTreeMap<usize, u64>,
+    /// Decides which connections are encrypted.
+    pub(crate) sealing: Rng,
     /// Parts of files that helpers began to load in this turn: inode and offset.
     loads: Vec<(u64, u64)>,
 }
@@ -182,6 +189,8 @@ impl Run {
         let mut rng = Rng::new(seed);
         let mut plan = Plan::random(&mut rng);
         let queue_wait_ms = plan::queue(&mut Rng::new(seed ^ QUEUE_SEED), &mut plan);
+        let mut sealing = Rng::new(seed ^ SEAL_SEED);
+        plan.sealed = plan::sealed(&mut sealing, &plan);
         plan.store = plan::store(&mut Rng::new(seed ^ STORE_DICE), &plan);
         let mut rules = plan::rules(&mut rng, &plan);
         rules.queue_wait_ms = queue_wait_ms;
@@ -199,6 +208,7 @@ impl Run {
         let now = machine.now;
         let mut run = Self {
             rng,
+            sealing,
             limits: Limits::new(&rules),
             sites: rules.sites.clone(),
             types: rules.types.clone(),
@@ -258,6 +268,7 @@ impl Run {
         }
         self.after(1, Event::Trouble);
         self.after(1, Event::StoreTrouble);
+        self.after(1, Event::Watcher);
         if self.plan.frozen {
             self.after(chaos_ms / 4, Event::Freeze);
         }
@@ -389,6 +400,7 @@ impl Run {
                 Event::Keeper => self.turn_keeper(),
                 Event::NewKeeper => self.replace_keeper(),
                 Event::StoreTrouble => self.store_trouble(),
+                Event::Watcher => self.turn_watcher(),
                 Event::End => self.end(),
             }
         }
@@ -439,10 +451,16 @@ impl Run {
     fn tell(&mut self, call: Call) {
         match call {
             Call::Ready(key, ready) => {
-                let before = self.machine.calls.sent_bytes;
+                let before = self.machine.calls;
                 self.engine.handle_ready(&mut self.machine, key, ready);
-                let sent = self.machine.calls.sent_bytes - before;
-                self.require(sent <= Limits::TURN_BYTES, "bytes per turn", || format!("{sent} bytes"));
+                let now = self.machine.calls;
+                let (sent, sealed) =
+                    (now.sent_bytes - before.sent_bytes, now.sealed_bytes - before.sealed_bytes);
+                self.require(
+                    sent <= Limits::TURN_BYTES && sealed <= Limits::SEALED_BYTES,
+                    "bytes per turn",
+                    || format!("{sent} bytes, {sealed} encrypted"),
+                );
             }
             Call::Job(id, outcome) => {
                 self.note_finished();
@@ -499,6 +517,7 @@ impl Run {
             peer.is_left = peer.ended && self.behind;
             let read = peer.read(&self.facts(), self.turn);
             self.require(read.is_ok(), "answers", || format!("client {number}: {}", read.unwrap_err()));
+            self.reply(number, peer);
             let (answers, bytes) = (peer.answers - before, peer.received_bytes - bytes_before);
             self.answers += answers;
             if bytes > 0 {
@@ -514,8 +533,12 @@ impl Run {
                 peer.closed = true;
                 let verdict = self.judge_close(peer);
                 self.require(verdict.is_ok(), "cut", || format!("client {number}: {}", verdict.unwrap_err()));
+                let is_rude = peer.client.wire().was_closed_rudely() && !peer.evicted;
+                self.require(!is_rude, "announced", || format!("client {number} was closed without notice"));
                 continue;
             }
+            let is_kept = peer.client.wire().is_kept_waiting();
+            self.require(!is_kept, "records", || format!("client {number} waits for the rest of a record"));
             let patience_ms = self.patience_ms(peer);
             self.require(now_ms - peer.active_ms <= patience_ms, "timeouts", || {
                 format!("client {number} is still connected after {} ms", now_ms - peer.active_ms)
@@ -524,7 +547,7 @@ impl Run {
             self.require(head_ms.is_none(), "timeouts", || {
                 format!("the head of client {number} is incomplete after {head_ms:?} ms")
             });
-            let stuck_ms = self.note_stuck(peer, bytes);
+            let stuck_ms = self.note_stuck(peer);
             self.require(stuck_ms <= self.limits.stuck_ms, "least rate", || {
                 format!("client {number} has read nothing for {stuck_ms} ms")
             });
@@ -677,7 +700,10 @@ impl Run {
     }
 
     /// How long a client has read nothing although there are bytes for it.
-    fn note_stuck(&self, peer: &mut Peer, bytes: u64) -> u64 {
+    fn note_stuck(&self, peer: &mut Peer) -> u64 {
+        // A part of a record counts, although the client cannot decrypt it yet.
+        let all = peer.client.wire().sent_bytes();
+        let bytes = all - std::mem::replace(&mut peer.wire_bytes, all);
         let waits = peer.next_ask().is_some_and(|ask| ask.whole_turn.is_some());
         let is_stuck = bytes == 0 && waits && peer.client.wire().wants_room();
         let since_ms = peer.stuck_since_ms.unwrap_or(self.now_ms()).max(self.jumped_at_ms);

@@ -13,6 +13,7 @@ use crate::machine::{FileHandle, Machine, StoreSize};
 use crate::plan::STORE_BYTES;
 use crate::rng::Rng;
 use crate::run::{Event, Fate, Job, Run};
+use crate::watcher::Watcher;
 
 /// Separates the random numbers of the store from those of the run.
 pub(crate) const STORE_DICE: u64 = 0x5704_e570_4e57_04e5;
@@ -26,6 +27,8 @@ pub(crate) struct Keeping {
     /// Fills of helpers whose jobs were given up, by job.
     pub(crate) hung: BTreeMap<u64, HelperId>,
     size: Option<StoreSize>,
+    /// None in half of the runs, in which nothing is watched.
+    pub(crate) watcher: Option<Watcher>,
 }
 
 impl Keeping {
@@ -33,7 +36,12 @@ impl Keeping {
         let host = size.map(|size| Rc::new(RefCell::new(StoreHost::new(size))));
         machine.store = host.as_ref().map(WorkerStore::new);
         machine.helpers.has_store = host.is_some();
-        Self { host, rng: Rng::new(!seed ^ STORE_DICE), due_ms: u64::MAX, hung: BTreeMap::new(), size }
+        let watcher = Watcher::new(seed).filter(|_| host.is_some());
+        if let (Some(host), Some(_)) = (&host, &watcher) {
+            host.borrow_mut().names.has_watcher = true;
+        }
+        let rng = Rng::new(!seed ^ STORE_DICE);
+        Self { host, rng, due_ms: u64::MAX, hung: BTreeMap::new(), size, watcher }
     }
 
     /// A number that depends on every event in the store.
@@ -87,6 +95,7 @@ impl Run {
         let is_dead = !host.borrow().has_keeper();
         if is_dead {
             host.borrow_mut().replace_keeper();
+            self.store.watcher.iter_mut().for_each(Watcher::begin_anew);
         }
         self.wake_keeper();
     }

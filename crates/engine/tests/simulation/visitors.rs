@@ -11,7 +11,9 @@ use flash_engine::limits::{
 use crate::ask::Ask;
 use crate::client::{FRAME_BYTES_MAX, Peer, STREAMS_MAX};
 use crate::disk::{Lead, Target};
+use crate::h2::H2Peer;
 use crate::machine::client::pair;
+use crate::machine::records::{Seal, ToyRecords};
 use crate::machine::{Client, START_WALL_NS};
 use crate::properties::Limits;
 use crate::run::{Event, Run};
@@ -25,7 +27,8 @@ impl Run {
         let Some(number) = self.connect_as(false, speaks_streams, None) else {
             return self.after(50, Event::Come);
         };
-        if !speaks_streams && !self.hot_targets.is_empty() && self.rng.chance(5) {
+        let is_sealed = self.peers[number].client.wire().sealed().is_some();
+        if !speaks_streams && !is_sealed && !self.hot_targets.is_empty() && self.rng.chance(5) {
             return self.burst(number);
         }
         let rng = &mut self.rng;
@@ -136,8 +139,12 @@ impl Run {
         let evicted = self.engine.counters().evicted;
         let address = from.map_or_else(|| address(number), |ip| SocketAddr::from((ip, 9)));
         let (engine, machine) = (&mut self.engine, &mut self.machine);
-        let taken = if streams {
+        let speaks_h2 = streams && number.is_multiple_of(2);
+        let sealed = self.sealing.chance(self.plan.sealed) && !streams;
+        let taken = if streams && !speaks_h2 {
             engine.handle_accept_streams(machine, socket, address)
+        } else if sealed {
+            engine.handle_accept_sealed(machine, socket, address, Box::<ToyRecords>::default())
         } else {
             engine.handle_accept(machine, socket, address)
         };
@@ -156,9 +163,18 @@ impl Run {
         if is_full {
             self.note_evicted(evicted as usize);
         }
+        if sealed {
+            wire.borrow_mut().seal();
+        }
         let client = Client::new(taken?, wire);
         let mut peer = Peer::new(client, hot, self.now_ms());
         peer.streams = streams;
+        if speaks_h2 {
+            let (h2, first) = H2Peer::new(number as u64 / 2);
+            peer.slow |= h2.is_slow();
+            peer.unsent.extend(first);
+            peer.h2 = Some(Box::new(h2));
+        }
         self.peers.push(peer);
         Some(number)
     }
@@ -244,8 +260,25 @@ impl Run {
         if !peer.unsent.is_empty() {
             let gap_ms = if over { 0 } else { peer.gap_ms };
             self.after(gap_ms, Event::Send(number));
-        } else if peer.more == 0 && self.rng.chance(15) {
+        } else if peer.more == 0 && self.rng.chance(15) && peer.h2.is_none() {
             // The client has no more requests, but still reads.
+            peer.client.end();
+            peer.ended = true;
+        }
+    }
+
+    /// A client of HTTP/2 answers frames of the server, behind what it is sending.
+    pub(crate) fn reply(&mut self, number: usize, peer: &mut Peer) {
+        let Some(h2) = &mut peer.h2 else { return };
+        let replies = std::mem::take(&mut h2.codec.replies);
+        if !replies.is_empty() && !peer.ended && !peer.reset && !peer.client.is_closed() {
+            let waits = !peer.unsent.is_empty();
+            peer.unsent.extend(replies);
+            if !waits {
+                self.after(0, Event::Send(number));
+            }
+        }
+        if peer.last_heard && !peer.ended && !peer.reset {
             peer.client.end();
             peer.ended = true;
         }
@@ -341,7 +374,10 @@ impl Run {
             let in_memory = self.disk.in_memory(&self.machine, ask);
             let until_ms = in_memory.is_none().then(|| self.now_ms() + SHORT_WAIT_MS);
             let turns = in_memory.or_else(|| self.in_store(ask)).map(Limits::turns);
-            let turns = turns.filter(|_| !peer.closed && !peer.reset && !peer.evicted);
+            // A handshake takes turns of its own, and the rest of a record can come a turn later.
+            let is_whole = peer.client.wire().sealed().is_none_or(Seal::is_established)
+                && !peer.client.wire().has_more();
+            let turns = turns.filter(|_| is_whole && !peer.closed && !peer.reset && !peer.evicted);
             let peer = &mut self.peers[number];
             peer.promised_turn = turns.map(|turns| self.turn + turns);
             (peer.promised_ms, peer.promised_turns) = (until_ms, turns.unwrap_or(0));

@@ -4,10 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ArgGroup;
-use flash_lab::cache::{self, Options, Policy};
-use flash_load::fileset::MANIFEST;
+use flash_lab::cache::{self, Options};
+use flash_load::files::MANIFEST;
 use flash_load::workload::{self, Spec};
-use flash_units::parse_memory_bytes;
 
 use crate::output;
 
@@ -57,39 +56,12 @@ pub(crate) struct Cache {
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, help_heading = "Workload")]
     paths: Option<PathBuf>,
 
-    /// Number of random requests
-    #[arg(long, value_name = "N", default_value_t = 2_000_000, help_heading = "Workload",
-          value_parser = clap::value_parser!(u64).range(1..=cache::REQUESTS_MAX))]
-    requests: u64,
-
-    /// Seed of the random choices
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Workload")]
-    seed: u64,
-
-    /// Cache sizes, such as 256MiB,512MiB,1GiB [default: doubling from 1/64 of the requested files to all of them]
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = parse_memory_bytes, help_heading = "Caches")]
-    memory: Vec<u64>,
-
-    /// Policies to simulate, such as lru,flash [default: all]
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Caches")]
-    policies: Vec<Policy>,
-
-    /// Fraction of the requests that only fills the cache and is not counted
-    #[arg(long, value_name = "SHARE", default_value_t = 0.5, help_heading = "Caches")]
-    warm_up: f64,
-
-    /// Write report.html, with plots, and report.json to this folder
-    #[arg(long, alias = "output", value_name = "DIR", value_hint = clap::ValueHint::DirPath, help_heading = "Results")]
-    out: Option<PathBuf>,
-
-    /// Print JSON instead of the table
-    #[arg(long, help_heading = "Results")]
-    json: bool,
+    #[command(flatten)]
+    options: Options,
 }
 
 impl Cache {
     pub(crate) fn run(self) -> ExitCode {
-        let is_json = self.json;
         let source = match (self.log, self.workload) {
             (Some(file), _) => Spec::Log { file },
             (None, workload) => workload.unwrap_or(Spec::Specweb99),
@@ -102,14 +74,7 @@ impl Cache {
                 paths: self.paths,
                 ..workload::Options::default()
             },
-            requests: self.requests,
-            seed: self.seed,
-            warm_up_share: self.warm_up,
-            memory_bytes: self.memory,
-            policies: self.policies,
-            out: self.out,
-            is_json,
-            command_line: crate::lab::command_line(),
+            ..self.options
         };
         match cache::run(&options) {
             Ok(text) => output::print(text),

@@ -31,7 +31,15 @@ impl Check {
         for warning in loaded.iter().flat_map(Settings::warnings) {
             eprintln!("warning: {warning}");
         }
+        let certificates = loaded.as_ref().map_or(Ok(Vec::new()), flash_server::check_certificates);
+        for warning in certificates.iter().flatten() {
+            eprintln!("warning: {warning}");
+        }
         match loaded {
+            Ok(_) if certificates.is_err() && !self.print => {
+                eprintln!("error: {}\n\n{}: 1 error", certificates.unwrap_err(), subject(&sources));
+                ExitCode::FAILURE
+            }
             Ok(settings) if self.print => match settings.to_config_file() {
                 Ok(text) => output::print(text),
                 Err(NotUtf8(path)) => {
@@ -60,7 +68,9 @@ fn summary(settings: &Settings) -> String {
         [site] if site.hosts.is_empty() => format!("`{}`", site.root.display()),
         sites => counted(sites.len(), "site"),
     };
-    let addresses: Vec<String> = settings.listen.iter().map(SocketAddr::to_string).collect();
+    let addresses = settings.listen.iter().map(SocketAddr::to_string);
+    let addresses = addresses.chain(settings.tls_listen.iter().map(|address| format!("{address} (TLS)")));
+    let addresses: Vec<String> = addresses.collect();
     let workers = counted(settings.workers, "worker");
     format!("{what} on {} with {workers}", addresses.join(", "))
 }

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use flash_kit::Result;
-use flash_lab::compare::{self, Compare as Options, RelativeTo};
-use flash_lab::testbed::{Application, Place};
+use flash_lab::compare::{self, Compare as Options};
+use flash_lab::testbed::Application;
 use flash_load::workload::Spec;
 
-use super::drive_args::{DriveArgs, LEVELS_TEXT, MORE};
+use super::drive_args::MORE;
 use super::server_args::ServerArgs;
 
 #[derive(Debug, clap::Args)]
@@ -24,18 +24,6 @@ pub(crate) struct Compare {
     #[arg(long, value_name = "WORKLOAD", default_value = "specweb99", help_heading = "Workload")]
     workload: Spec,
 
-    /// Loads to measure, as fractions of the capacity
-    #[arg(long, value_name = "LEVELS", value_delimiter = ',', default_value = LEVELS_TEXT, help_heading = "Arrivals")]
-    levels: Vec<f64>,
-
-    /// Capacity that the levels refer to: each server's `own`, the `lowest` of all, or N requests per second
-    #[arg(long, value_name = "CAPACITY", value_parser = relative_to, default_value = "own", help_heading = "Arrivals")]
-    relative_to: RelativeTo,
-
-    /// Number of times to measure each server
-    #[arg(long, value_name = "N", default_value_t = 5, help_heading = "Run")]
-    rounds: u32,
-
     #[command(flatten)]
     started: ServerArgs,
 
@@ -49,18 +37,7 @@ pub(crate) struct Compare {
     application_core: Option<usize>,
 
     #[command(flatten)]
-    drive: DriveArgs,
-}
-
-fn relative_to(text: &str) -> std::result::Result<RelativeTo, String> {
-    match text {
-        "own" => Ok(RelativeTo::Own),
-        "lowest" => Ok(RelativeTo::Lowest),
-        _ => text
-            .parse()
-            .map(RelativeTo::Given)
-            .map_err(|_| "write own, lowest or a number of requests a second".to_owned()),
-    }
+    options: Options,
 }
 
 impl Compare {
@@ -69,22 +46,16 @@ impl Compare {
     }
 
     fn options(self) -> Result<Options> {
-        let mut options = self.drive.options("compare", self.workload)?.with_endless_log();
+        let mut options = self.options.options.of_command("compare", self.workload).with_endless_log();
         let mut chosen = self.started.choose(&self.servers, &mut options.cores)?;
-        chosen.wishes.cpu_percent = self.cpu.or(chosen.wishes.cpu_percent);
+        chosen.place.cpu_percent = self.cpu.or(chosen.place.cpu_percent);
         let folder = options.files.manifest.as_deref().and_then(Path::parent);
-        let root = chosen.need(chosen.wishes.root.clone().or_else(|| folder.map(Into::into)))?;
-        let application = options.files.dynamic.as_ref().map(|dynamic| Application {
-            prefix: dynamic.prefix().to_owned(),
+        let root = chosen.place.root.take().or_else(|| folder.map(Into::into));
+        chosen.serve(root)?;
+        chosen.place.application = options.files.dynamic.map(|_| Application {
+            prefix: options.files.dynamic_prefix.clone(),
             core: self.application_core.or(options.cores.last().copied()),
         });
-        Ok(Options {
-            place: Place { application, ..chosen.wishes.place(root.unwrap_or_default()) },
-            options,
-            servers: chosen.servers,
-            levels: self.levels,
-            relative_to: self.relative_to,
-            rounds: self.rounds,
-        })
+        Ok(Options { servers: chosen.servers, place: chosen.place, options, ..self.options })
     }
 }

@@ -72,7 +72,6 @@ impl Doctor {
                 subject: Subject::Process(pid),
                 duration_s: Some(self.duration),
                 buffer_bytes: self.buffer,
-                command_line: crate::lab::command_line(),
             }),
             Patient::File(path) => Source::File(path),
         };

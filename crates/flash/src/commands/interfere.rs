@@ -5,10 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use flash_kit::{Error, Result};
-use flash_lab::drive::default_folder;
-use flash_lab::interfere::{self, Beside, Bounds, HotMix, Options};
-use flash_lab::testbed::{Application, Peer, Place};
-use flash_load::measure::Threshold;
+use flash_lab::interfere::{self, Beside, Options};
+use flash_lab::testbed::{Application, Peer};
 use flash_load::workload::check_prefix;
 
 use super::server_args::ServerArgs;
@@ -34,14 +32,6 @@ time. Give the load generator its own core.
 Exit codes: 0 hot requests did not wait, 1 failed, 2 usage error, 3 hot requests waited or a --require limit was \
 exceeded, 4 cannot be told, 130 interrupted (the results so far are kept).";
 
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Mix {
-    /// SPECweb99's mix: 102 bytes to 900 KB, mean 15 KB.
-    Specweb99,
-    /// 102 bytes to 92 KB, all equally often.
-    Small,
-}
-
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = MORE)]
 pub(crate) struct Interfere {
@@ -55,9 +45,8 @@ pub(crate) struct Interfere {
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath, help_heading = "Workload")]
     files: Option<PathBuf>,
 
-    /// Number of directories, from the first, that hold the hot files
-    #[arg(long, value_name = "N", default_value_t = 20, help_heading = "Workload")]
-    hot_dirs: u32,
+    #[command(flatten)]
+    options: Options,
 
     /// Directories that hold the cold files, from FIRST to END - 1 [default: all of --files after the hot ones]
     #[arg(long, value_name = "FIRST..END", value_parser = range, help_heading = "Workload")]
@@ -66,22 +55,6 @@ pub(crate) struct Interfere {
     /// Look up the names of all cold files before each server's turn: then only their contents come from the disk
     #[arg(long, help_heading = "Workload")]
     known_names: bool,
-
-    /// Hot files to request: specweb99 (its mix, 102 bytes to 900 KB, mean 15 KB) or small (102 bytes to 92 KB, all
-    /// equally often)
-    #[arg(
-        long,
-        value_name = "MIX",
-        value_enum,
-        default_value = "specweb99",
-        hide_possible_values = true,
-        help_heading = "Workload"
-    )]
-    hot_mix: Mix,
-
-    /// Hot requests per second
-    #[arg(long, value_name = "N", default_value_t = 4000.0, help_heading = "Workload")]
-    hot_rate: f64,
 
     /// Cold requests per second, each for a file not requested before
     #[arg(long, value_name = "N", default_value_t = 60.0, help_heading = "Workload")]
@@ -102,45 +75,9 @@ pub(crate) struct Interfere {
     )]
     waiting: u32,
 
-    /// Check every received byte against the file set
-    #[arg(long, help_heading = "Workload")]
-    verify: bool,
-
-    /// Seed of the file set, for --verify
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Workload")]
-    fileset_seed: u64,
-
-    /// Seed of the random arrivals and file choices
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Workload")]
-    seed: u64,
-
-    /// Maximum open connections, for hot and for cold requests each
-    #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Run")]
-    connections: u32,
-
-    /// Number of times to measure each server, alone and beside other requests; a verdict needs 5
-    #[arg(long, value_name = "N", default_value_t = 5, help_heading = "Run")]
-    rounds: u32,
-
-    /// Length of each phase, in seconds
-    #[arg(long, value_name = "N", default_value_t = 10.0, help_heading = "Run")]
-    seconds: f64,
-
-    /// Then wait at most this many seconds for the last answers
-    #[arg(long, value_name = "N", default_value_t = 30.0, help_heading = "Run")]
-    drain_seconds: f64,
-
     /// Process ID of the one running server, to measure its CPU time and memory
     #[arg(long, value_name = "PID", help_heading = "Run")]
     pid: Option<u32>,
-
-    /// Cores for the load generator, such as 1 or 2,3 [default: all except that of started servers]
-    #[arg(long, value_name = "N", value_delimiter = ',', help_heading = "Run")]
-    cores: Vec<usize>,
-
-    /// Allow a server that is not on this machine
-    #[arg(long, help_heading = "Run")]
-    allow_remote: bool,
 
     #[command(flatten)]
     started: ServerArgs,
@@ -148,22 +85,6 @@ pub(crate) struct Interfere {
     /// Core of the slow application of a started server [default: the last core of the load generator]
     #[arg(long, value_name = "N", help_heading = "Testbed")]
     application_core: Option<usize>,
-
-    /// Most that the p50 of hot requests may grow by the others, as a multiple of the p50 alone
-    #[arg(long, value_name = "N", default_value_t = 1.1, help_heading = "Verdict")]
-    p50_times: f64,
-
-    /// The same for the p99
-    #[arg(long, value_name = "N", default_value_t = 1.5, help_heading = "Verdict")]
-    p99_times: f64,
-
-    /// Exit with 3 if the hot requests exceed this limit, such as 'p99<5ms' or 'errors<0.1%'
-    #[arg(long, value_name = "LIMIT", help_heading = "Verdict")]
-    require: Vec<Threshold>,
-
-    /// Write the results to this folder [default: flash-interfere-DATE-TIME]
-    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath, help_heading = "Results")]
-    out: Option<PathBuf>,
 }
 
 /// Reads `FIRST..END`.
@@ -209,8 +130,8 @@ impl Interfere {
     }
 
     fn options(self) -> Result<Options> {
-        let mut cores = self.cores;
-        let mut chosen = self.started.choose(&self.servers, &mut cores)?;
+        let mut options = self.options;
+        let mut chosen = self.started.choose(&self.servers, &mut options.cores)?;
         if let Some(pid) = self.pid {
             chosen.servers = match &chosen.servers[..] {
                 [one] if one.url().is_some() => {
@@ -220,42 +141,23 @@ impl Interfere {
             };
         }
         let is_started = chosen.is_any_started();
-        let root = chosen.need(self.files.or_else(|| chosen.wishes.root.clone()))?;
+        let root = self.files.or_else(|| chosen.place.root.take());
+        chosen.serve(root)?;
         let prefix = self.slow_application.as_deref().filter(|_| is_started).map(prefix).transpose()?;
-        let core = self.application_core.or(cores.last().copied());
+        let core = self.application_core.or(options.cores.last().copied());
         let beside = match self.slow_application {
             Some(path) => Beside::Waiting { path, requests: self.waiting },
             None => Beside::Cold {
-                directories: cold_directories(self.cold_dirs, root.as_deref(), self.hot_dirs)?,
+                directories: cold_directories(
+                    self.cold_dirs,
+                    chosen.place.root.as_deref(),
+                    options.hot_directories,
+                )?,
                 rate_per_s: self.cold_rate,
                 looks_up_names: self.known_names,
             },
         };
-        let has_files = root.is_some();
-        let place = chosen.wishes.place(root.unwrap_or_default());
-        Ok(Options {
-            servers: chosen.servers,
-            has_files,
-            place: Place { application: prefix.map(|prefix| Application { prefix, core }), ..place },
-            hot_directories: self.hot_dirs,
-            beside,
-            hot_mix: match self.hot_mix {
-                Mix::Specweb99 => HotMix::Specweb99,
-                Mix::Small => HotMix::Small,
-            },
-            hot_rate_per_s: self.hot_rate,
-            phase_s: self.seconds,
-            drain_s: self.drain_seconds,
-            rounds: self.rounds,
-            bounds: Bounds { p50_ratio_max: self.p50_times, p99_ratio_max: self.p99_times },
-            connections_max: self.connections,
-            verify_seed: self.verify.then_some(self.fileset_seed),
-            seed: self.seed,
-            allow_remote: self.allow_remote,
-            cores,
-            out: self.out.unwrap_or_else(|| default_folder("interfere")),
-            require: self.require,
-            command_line: crate::lab::command_line(),
-        })
+        chosen.place.application = prefix.map(|prefix| Application { prefix, core });
+        Ok(Options { servers: chosen.servers, place: chosen.place, beside, ..options })
     }
 }

@@ -31,19 +31,19 @@ interrupted.";
 #[command(after_long_help = MORE, override_usage = "flash link [OPTIONS] [--server COMMAND] [-- COMMAND...]\n       flash link --check")]
 pub(crate) struct Link {
     /// Bits per second
-    #[arg(long, value_name = "RATE", default_value = "unlimited", value_parser = both_rates)]
+    #[arg(long, value_name = "RATE", default_value = "unlimited", value_parser = |text: &str| parse_both(text, parse_rate))]
     rate: Both<Option<u64>>,
 
     /// Delay of each packet in one direction; a round trip takes both
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = both_delays)]
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = |text: &str| parse_both(text, parse_duration_ns))]
     delay: Both<u64>,
 
     /// Share of packets that are lost, each independently
-    #[arg(long, value_name = "LOSS", default_value = "0%", value_parser = both_losses)]
+    #[arg(long, value_name = "LOSS", default_value = "0%", value_parser = |text: &str| parse_both(text, parse_loss))]
     loss: Both<f64>,
 
     /// Longest queue; later packets are dropped
-    #[arg(long, value_name = "LENGTH", default_value = "100", value_parser = both_rooms)]
+    #[arg(long, value_name = "LENGTH", default_value = "100", value_parser = |text: &str| parse_both(text, parse_room))]
     queue: Both<Room>,
 
     /// Send the most urgent packets first, by the code points (DSCP) that Flash sets; each band has a queue
@@ -77,22 +77,6 @@ pub(crate) struct Link {
     /// Command to run on the client's side
     #[arg(last = true, value_name = "COMMAND", value_hint = clap::ValueHint::CommandWithArguments)]
     command: Vec<String>,
-}
-
-fn both_rates(text: &str) -> Result<Both<Option<u64>>, String> {
-    parse_both(text, parse_rate)
-}
-
-fn both_delays(text: &str) -> Result<Both<u64>, String> {
-    parse_both(text, parse_duration_ns)
-}
-
-fn both_losses(text: &str) -> Result<Both<f64>, String> {
-    parse_both(text, parse_loss)
-}
-
-fn both_rooms(text: &str) -> Result<Both<Room>, String> {
-    parse_both(text, parse_room)
 }
 
 impl Link {

@@ -3,19 +3,12 @@
 use std::process::ExitCode;
 
 use flash_kit::Result;
+use flash_lab::drive;
 use flash_lab::drive::once::{self, Arrive, CLIENTS, Load as Options, LoadOne, Rate, Spacing};
 use flash_load::workload::{Link, PhasePlan, Sessions, Spec};
 use flash_units::{parse_duration_s, parse_rate_bits};
 
-use super::drive_args::{DriveArgs, MORE};
-
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Arrival {
-    /// Random, independent of each other.
-    Poisson,
-    /// At equal intervals.
-    Fixed,
-}
+use super::drive_args::MORE;
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = MORE)]
@@ -60,7 +53,7 @@ pub(crate) struct Load {
         hide_possible_values = true,
         help_heading = "Arrivals"
     )]
-    arrivals: Arrival,
+    arrivals: Spacing,
 
     /// Capacity in requests per second, for --load and --phases [default: measured]
     #[arg(long, value_name = "N", help_heading = "Arrivals")]
@@ -75,7 +68,7 @@ pub(crate) struct Load {
     pid: Option<u32>,
 
     #[command(flatten)]
-    drive: DriveArgs,
+    drive: drive::Options,
 }
 
 impl Load {
@@ -88,10 +81,7 @@ impl Load {
             Some(workload) => (self.url, workload),
             None => split_path(&self.url),
         };
-        let spacing = match self.arrivals {
-            Arrival::Poisson => Spacing::Poisson,
-            Arrival::Fixed => Spacing::Fixed,
-        };
+        let spacing = self.arrivals;
         let is_log = matches!(workload, Spec::Log { .. });
         let arrive = match (self.rate, self.load, self.phases, self.clients) {
             (Some(rate), ..) => Arrive::Open { rate: Rate::PerSecond(rate), spacing },
@@ -105,7 +95,7 @@ impl Load {
             (None, Some(rate_bits_per_s)) => LoadOne::Link(Link::new(rate_bits_per_s)),
             (None, None) => LoadOne::Searched,
         };
-        let mut options = self.drive.options("load", workload)?;
+        let mut options = self.drive.of_command("load", workload);
         options.users.sessions =
             self.session.map(|requests_mean| Sessions { requests_mean, think_mean_s: self.think });
         Ok(Options { options, url, pid: self.pid, arrive, capacity })

@@ -18,7 +18,6 @@ mod interfere;
 mod link;
 mod load;
 mod man;
-mod profile;
 mod qdisc;
 mod report;
 mod role;
@@ -26,6 +25,7 @@ mod serve;
 mod server_args;
 mod stats;
 mod testbed;
+mod tls;
 mod trace;
 
 use std::path::PathBuf;
@@ -51,6 +51,8 @@ enum Command {
     Backend(backend::Backend),
     /// Check the settings without serving
     Check(check::Check),
+    /// Make certificates for trying out HTTPS
+    Tls(tls::Tls),
     /// Show the counters of a running server
     Stats(stats::Stats),
     /// Set the queueing discipline that sends the smallest responses first
@@ -64,7 +66,8 @@ enum Command {
     /// Send load to a server and measure its latency
     Load(load::Load),
     /// Measure latency at increasing load, up to the capacity
-    Profile(profile::Profile),
+    #[command(after_long_help = drive_args::MORE)]
+    Profile(flash_lab::profile::Profile),
     /// Run the same profile on several servers
     Compare(compare::Compare),
     /// Measure whether requests for files in memory wait for the disk
@@ -107,13 +110,14 @@ impl Cli {
             Command::Serve(command) => command.run(),
             Command::Backend(command) => command.run(),
             Command::Check(command) => command.run(),
+            Command::Tls(command) => command.run(),
             Command::Stats(command) => command.run(),
             Command::Qdisc(command) => command.run(),
             Command::Doctor(command) => command.run(),
             Command::Fileset(command) => command.run(),
             Command::Floor(command) => command.run(),
             Command::Load(command) => command.run(),
-            Command::Profile(command) => command.run(),
+            Command::Profile(profile) => crate::lab::finish_run(flash_lab::profile::run(profile)),
             Command::Compare(command) => command.run(),
             Command::Interfere(command) => command.run(),
             Command::Testbed(command) => command.run(),

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use flash_kit::{Error, Result};
-use flash_lab::testbed::{Peer, Peers, Wishes, read_peers, ready_made, ready_made_names};
+use flash_lab::testbed::{Peer, Peers, Place, keep_apart, read_peers, ready_made, ready_made_names};
 use flash_units::parse_memory_bytes;
 
 #[derive(Debug, clap::Args)]
@@ -30,7 +30,7 @@ pub(super) struct ServerArgs {
 /// The servers to measure, and what those that are started may use.
 pub(super) struct Servers {
     pub(super) servers: Vec<Peer>,
-    pub(super) wishes: Wishes,
+    pub(super) place: Place,
 }
 
 impl ServerArgs {
@@ -39,16 +39,16 @@ impl ServerArgs {
     pub(super) fn choose(self, names: &[String], cores: &mut Vec<usize>) -> Result<Servers> {
         let file = self.file.as_deref().map(read_peers).transpose()?.unwrap_or_default();
         let servers = chosen(names, &file)?;
-        let mut wishes = file.wishes;
-        wishes.memory_bytes = self.memory.or(wishes.memory_bytes);
-        wishes.reads_per_s = self.reads.or(wishes.reads_per_s);
-        wishes.core = self.server_core.or(wishes.core);
+        let Peers { mut place, load_core, .. } = file;
+        place.memory_bytes = self.memory.or(place.memory_bytes);
+        place.reads_per_s = self.reads.or(place.reads_per_s);
+        place.core = self.server_core.or(place.core);
         if cores.is_empty() {
-            cores.extend(wishes.load_core);
+            cores.extend(load_core);
         }
-        let mut servers = Servers { servers, wishes };
+        let mut servers = Servers { servers, place };
         if servers.is_any_started() {
-            keep_apart(&mut servers.wishes.core, cores);
+            keep_apart(&mut servers.place.core, cores);
         }
         Ok(servers)
     }
@@ -60,26 +60,15 @@ impl Servers {
         self.servers.iter().any(|server| server.url().is_none())
     }
 
-    /// Refuses started servers without a folder to serve.
-    pub(super) fn need(&self, root: Option<PathBuf>) -> Result<Option<PathBuf>> {
-        match root {
-            None if self.is_any_started() => {
-                Err(Error::usage("started servers need files to serve: give --files DIR"))
-            }
-            root => Ok(root),
+    /// Has them serve this folder.
+    ///
+    /// Errors: usage, for started servers without one.
+    pub(super) fn serve(&mut self, root: Option<PathBuf>) -> Result<()> {
+        self.place.root = root;
+        if self.place.root.is_none() && self.is_any_started() {
+            return Err(Error::usage("started servers need files to serve: give --files DIR"));
         }
-    }
-}
-
-/// Gives a started server and the load generator separate cores, if there are several and the user chose none.
-pub(super) fn keep_apart(server: &mut Option<usize>, generator: &mut Vec<usize>) {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    if cores == 1 {
-        return;
-    }
-    let server = server.get_or_insert_with(|| (0..cores).find(|core| !generator.contains(core)).unwrap_or(0));
-    if generator.is_empty() {
-        generator.extend((0..cores).filter(|core| core != server));
+        Ok(())
     }
 }
 
@@ -109,26 +98,4 @@ fn server(word: &str, file: &Peers) -> Result<Peer> {
             file.servers.iter().map(|peer| peer.name.as_str()).chain(ready_made_names()).collect();
         Error::usage(format!("no server '{word}': write NAME=URL, or one of {}", there.join(", ")))
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_and_the_generator_are_kept_apart() {
-        let apart = |mut server, mut generator| {
-            keep_apart(&mut server, &mut generator);
-            (server, generator)
-        };
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        if cores == 1 {
-            assert_eq!(apart(None, vec![]), (None, vec![]));
-            return;
-        }
-        assert_eq!(apart(None, vec![]), (Some(0), (1..cores).collect()));
-        assert_eq!(apart(None, vec![0]), (Some(1), vec![0]));
-        let (server, generator) = apart(Some(1), vec![]);
-        assert!(server == Some(1) && !generator.contains(&1) && generator.len() == cores - 1);
-    }
 }

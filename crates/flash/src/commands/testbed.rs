@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use flash_lab::testbed::{InTestbed, Wishes, run_in_testbed};
+use flash_lab::testbed::{InTestbed, Place, run_in_testbed};
 use flash_units::parse_memory_bytes;
 
 const MORE: &str = "\
@@ -49,14 +49,15 @@ pub(crate) struct Testbed {
 
 impl Testbed {
     pub(crate) fn run(self) -> ExitCode {
-        let wishes = Wishes {
+        let place = Place {
+            root: Some(self.files),
             core: self.core,
             memory_bytes: self.memory,
             reads_per_s: self.reads,
             cpu_percent: self.cpu,
-            ..Wishes::default()
+            application: None,
         };
-        let testbed = InTestbed { name: self.name, place: wishes.place(self.files), words: self.command };
+        let testbed = InTestbed { name: self.name, place, words: self.command };
         crate::lab::finish_code(run_in_testbed(&testbed), |code| code)
     }
 }

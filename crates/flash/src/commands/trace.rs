@@ -63,12 +63,7 @@ impl Trace {
             None => (Subject::Command(self.command), self.duration),
         };
         let options = Options {
-            record: RecordOptions {
-                subject,
-                duration_s,
-                buffer_bytes: self.buffer,
-                command_line: crate::lab::command_line(),
-            },
+            record: RecordOptions { subject, duration_s, buffer_bytes: self.buffer },
             json: self.json,
             html: self.html,
         };

@@ -20,6 +20,8 @@ pub(crate) struct Fields<'b> {
     connection_keep_alive: bool,
     expect_continue: bool,
     expect_other: bool,
+    /// Whether a body follows whose end its framing shows, as in HTTP/2.
+    is_framed: bool,
     accept: Option<Cow<'b, [u8]>>,
     accept_encoding: Option<Cow<'b, [u8]>>,
     if_match: Option<Cow<'b, [u8]>>,
@@ -31,6 +33,8 @@ pub(crate) struct Fields<'b> {
     referer: Option<&'b [u8]>,
     user_agent: Option<&'b [u8]>,
 }
+
+const NO_HOST: BadHead = BadHead::Malformed("There is no Host");
 
 /// A field that is valid only if it occurs once.
 #[derive(Default, Clone, Copy)]
@@ -58,6 +62,11 @@ impl<'b> Once<'b> {
 }
 
 impl<'b> Fields<'b> {
+    /// No fields yet, of a request whose version frames bodies itself: one follows if `has_body`.
+    pub(crate) fn framed(has_body: bool) -> Self {
+        Self { is_framed: has_body, ..Self::default() }
+    }
+
     /// Adds one field. Unknown fields are ignored (RFC 9110 section 5.1).
     pub(crate) fn take(&mut self, name: &'b [u8], value: &'b [u8]) -> Result<(), BadHead> {
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
@@ -89,9 +98,9 @@ impl<'b> Fields<'b> {
         line: &RequestLine<'b>,
         head_len: usize,
     ) -> Result<Request<'b>, BadHead> {
-        let http11 = line.version == Version::Http11;
+        let is_old = line.version == Version::Http10;
         let body = self.body(line.version)?;
-        if self.expect_other && http11 {
+        if self.expect_other && !is_old {
             return Err(BadHead::ExpectationFailed);
         }
         let range = match self.if_range {
@@ -107,9 +116,9 @@ impl<'b> Fields<'b> {
             query: line.query,
             host: self.host(line)?,
             // RFC 9112 section 9.3, in its order.
-            keep_alive: !self.connection_close && (http11 || self.connection_keep_alive),
+            keep_alive: !self.connection_close && (!is_old || self.connection_keep_alive),
             body,
-            expect_continue: self.expect_continue && http11 && body != Body::None,
+            expect_continue: self.expect_continue && !is_old && body != Body::None,
             accept: self.accept,
             accept_encoding: self.accept_encoding,
             if_match: self.if_match,
@@ -136,13 +145,15 @@ impl<'b> Fields<'b> {
         let host = match (self.host, line.version) {
             (Some(host), _) => host,
             (None, Version::Http10) => b"",
-            (None, Version::Http11) => return Err(BadHead::Malformed("There is no Host")),
+            // HTTP/2 has it as `:authority`.
+            (None, Version::Http2) => line.target_host.ok_or(NO_HOST)?,
+            (None, Version::Http11) => return Err(NO_HOST),
         };
         match line.target_host {
             // RFC 9112 section 3.2.2: the host in the target wins, but HTTP/1.1 must still send `Host`.
             Some(target_host) => Ok(target_host),
             // RFC 9110 section 4.2.1: no http URI has an empty host, so no valid request has one.
-            None if host.is_empty() && line.version == Version::Http11 => {
+            None if host.is_empty() && line.version != Version::Http10 => {
                 Err(BadHead::Malformed("The Host is empty"))
             }
             None => Ok(host),
@@ -172,7 +183,8 @@ impl<'b> Fields<'b> {
     /// The framing of the body by RFC 9112 sections 6.1 and 6.3.
     fn body(&self, version: Version) -> Result<Body, BadHead> {
         let Some(codings) = self.transfer_encoding else {
-            return Ok(self.content_length.map_or(Body::None, Body::Length));
+            let unknown = if self.is_framed { Body::Chunked } else { Body::None };
+            return Ok(self.content_length.map_or(unknown, Body::Length));
         };
         // Section 6.1: a head with both could be an attempt at request smuggling. HTTP/1.0 has no transfer
         // codings, so such a message has faulty framing.

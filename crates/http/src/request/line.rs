@@ -57,6 +57,25 @@ impl<'b> RequestLine<'b> {
     }
 }
 
+impl<'b> RequestLine<'b> {
+    /// Reads the line of a request of HTTP/2: a method of this length, a space, a path or `*`, and the version.
+    pub(crate) fn of_h2(
+        line: &'b [u8],
+        method_bytes: usize,
+        target_bytes_max: usize,
+    ) -> Result<Self, BadHead> {
+        let (method, rest) = split_method(line)?;
+        let target = &rest[..rest.len() - VERSION_BYTES];
+        debug_assert_eq!(line.len(), method_bytes + 1 + target.len() + VERSION_BYTES);
+        if target.len() > target_bytes_max {
+            return Err(BadHead::TargetTooLong);
+        }
+        check_target_bytes(target)?;
+        let (path, query, _) = split_target(line, method, target)?;
+        Ok(Self { line, method, version: Version::Http2, path, query, target_host: None })
+    }
+}
+
 /// Checks a request line whose LF has not come yet.
 pub(crate) fn check_partial(bytes: &[u8], target_bytes_max: usize) -> Result<(), BadHead> {
     let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);

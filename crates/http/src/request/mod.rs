@@ -71,6 +71,8 @@ pub enum Version {
     Http10,
     /// HTTP/1.1, or a higher minor version, which counts as 1.1 (RFC 9110 section 2.5).
     Http11,
+    /// HTTP/2; [`crate::h2`] reads its requests.
+    Http2,
 }
 
 /// The method of a request.

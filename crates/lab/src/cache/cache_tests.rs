@@ -1,5 +1,7 @@
 //! Whole simulations: the set of `bench/`, a shift of popularity, a crawler, logs, and what is said of them.
 
+use clap::Parser;
+
 use super::*;
 use flash_load::workload::Spec;
 
@@ -10,19 +12,14 @@ const FILES: u32 = DIRECTORIES * 36;
 /// One minute of 3,000 requests/s.
 const MINUTE: usize = 180_000;
 
+#[derive(clap::Parser)]
+struct CommandLine {
+    #[command(flatten)]
+    options: Options,
+}
+
 fn options(source: Spec) -> Options {
-    Options {
-        source,
-        files: workload::Options::default(),
-        requests: 1_000,
-        seed: 1,
-        warm_up_share: 0.5,
-        memory_bytes: Vec::new(),
-        policies: Vec::new(),
-        out: None,
-        is_json: false,
-        command_line: vec!["flash".to_owned()],
-    }
+    Options { source, ..CommandLine::parse_from(["cache", "--requests=1000"]).options }
 }
 
 /// Files of the 3 GB set in the order of a draw.

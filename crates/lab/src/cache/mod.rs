@@ -17,8 +17,9 @@ use crate::results::folder::write_whole;
 use flash_kit::{Error, Result, number};
 use flash_load::files::layout::directories_for;
 use flash_load::workload::{self, Arrivals, Catalogue, Spec, Workload};
+use flash_units::parse_memory_bytes;
 
-pub use policies::Name as Policy;
+use policies::Name as Policy;
 pub use requests::BLOCK_BYTES;
 pub use simulate::Outcome;
 
@@ -26,30 +27,52 @@ use answer::Answer;
 use requests::Requests;
 
 /// The most requests that are simulated.
-pub const REQUESTS_MAX: u64 = 64 << 20;
+const REQUESTS_MAX: u64 = 64 << 20;
 /// The set that a workload draws from when none is given: the one of `bench/`.
 const SET_BYTES: u64 = 3_000_000_000;
 /// By default the memory doubles this many times, up to the size of all requested files.
 const DOUBLINGS: u32 = 6;
 
-#[derive(Clone, Debug)]
+/// The options of `flash cache simulate`. Their comments are their help.
+#[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Where the requests come from.
+    // Where the requests come from.
+    #[arg(skip = Spec::Specweb99)]
     pub source: Spec,
-    /// The files; without any, the SPECweb99 set of 3 GB.
+
+    // The files; without any, the SPECweb99 set of 3 GB.
+    #[arg(skip)]
     pub files: workload::Options,
-    /// The number of requests to draw; a log has its own number.
+
+    /// Number of random requests
+    #[arg(long, value_name = "N", default_value_t = 2_000_000, help_heading = "Workload",
+          value_parser = clap::value_parser!(u64).range(1..=REQUESTS_MAX))]
     pub requests: u64,
+
+    /// Seed of the random choices
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Workload")]
     pub seed: u64,
-    /// The share of the requests, from the first, that warms the cache and is not counted: 0 to less than 1.
-    pub warm_up_share: f64,
-    /// Sizes of memory; empty for a doubling series up to the size of all requested files.
+
+    /// Cache sizes, such as 256MiB,512MiB,1GiB [default: doubling from 1/64 of the requested files to all of them]
+    #[arg(long = "memory", value_name = "SIZES", value_delimiter = ',', value_parser = parse_memory_bytes,
+          help_heading = "Caches")]
     pub memory_bytes: Vec<u64>,
+
+    /// Policies to simulate, such as lru,flash [default: all]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Caches")]
     pub policies: Vec<Policy>,
-    /// The folder for the page, made when missing.
+
+    /// Fraction of the requests that only fills the cache and is not counted
+    #[arg(long = "warm-up", value_name = "SHARE", default_value_t = 0.5, help_heading = "Caches")]
+    pub warm_up_share: f64,
+
+    /// Write report.html, with plots, and report.json to this folder
+    #[arg(long, alias = "output", value_name = "DIR", value_hint = clap::ValueHint::DirPath, help_heading = "Results")]
     pub out: Option<PathBuf>,
+
+    /// Print JSON instead of the table
+    #[arg(long = "json", help_heading = "Results")]
     pub is_json: bool,
-    pub command_line: Vec<String>,
 }
 
 /// The input of a simulation and its results.
@@ -86,7 +109,7 @@ pub fn run(options: &Options) -> Result<String> {
     if let Some(folder) = &options.out {
         fs::create_dir_all(folder).map_err(|why| Error::file("make", folder, &why))?;
         let path = folder.join(REPORT_FILE);
-        write_whole(&path, &view::sheet(&simulated, &options.command_line).html())?;
+        write_whole(&path, &view::sheet(&simulated).html())?;
         write_whole(&path.with_extension("json"), &view::json(&simulated))?;
     }
     Ok(if options.is_json { view::json(&simulated) } else { view::table(&simulated) })

@@ -9,9 +9,10 @@ use super::policies::Name;
 use super::requests::BLOCK_BYTES;
 use super::simulate::Outcome;
 use flash_kit::number::{binary_size as memory, count, figure, percent, size};
+use flash_kit::part::{Cell, Table};
 use flash_kit::scale::Unit;
-use flash_kit::sheet::{Axis, Division, Entry, Grid, Plot, Sheet};
-use flash_kit::text::{columns, wrapped};
+use flash_kit::sheet::{Axis, Division, Plot, Sheet};
+use flash_kit::text::{columns, distinct, wrapped};
 
 /// The form of the JSON; a change that old readers would misread raises it.
 const FORMAT: u32 = 1;
@@ -62,20 +63,20 @@ fn facts(simulated: &Simulated) -> Vec<(&'static str, String)> {
 }
 
 /// The page.
-pub(super) fn sheet(simulated: &Simulated, command_line: &[String]) -> Sheet {
+pub(super) fn sheet(simulated: &Simulated) -> Sheet {
     let figure_of = |title: &str, value: fn(&Outcome) -> f64| Plot {
         title: title.to_owned(),
         x: Axis::new("memory", Unit::Bytes, Division::Log),
         y: Axis::new(title, Unit::Number, Division::Log),
         lines: lines(simulated, value),
-        grid: Some(grid(title, simulated, value)),
+        table: Some(against_memory(title, simulated, value)),
     };
     let mut facts: Vec<_> =
         facts(simulated).into_iter().map(|(name, words)| (name.to_owned(), words)).collect();
     let block =
         format!("one read of the disk for each {} of a file that is not in memory", memory(BLOCK_BYTES));
     facts.push(("counted".to_owned(), block));
-    facts.push(("command".to_owned(), command_line.join(" ")));
+    facts.push(("command".to_owned(), flash_kit::command_line().join(" ")));
     Sheet {
         title: "How much memory does this site need?".to_owned(),
         subtitle: format!("{}, simulated", simulated.workload),
@@ -93,13 +94,7 @@ pub(super) fn sheet(simulated: &Simulated, command_line: &[String]) -> Sheet {
 }
 
 fn policies(simulated: &Simulated) -> Vec<Name> {
-    let mut names = Vec::new();
-    for outcome in &simulated.outcomes {
-        if !names.contains(&outcome.policy) {
-            names.push(outcome.policy);
-        }
-    }
-    names
+    distinct(simulated.outcomes.iter().map(|outcome| outcome.policy))
 }
 
 fn lines(simulated: &Simulated, value: fn(&Outcome) -> f64) -> Vec<(String, Vec<(f64, f64)>)> {
@@ -111,16 +106,16 @@ fn lines(simulated: &Simulated, value: fn(&Outcome) -> f64) -> Vec<(String, Vec<
     policies(simulated).into_iter().map(line).collect()
 }
 
-fn grid(title: &str, simulated: &Simulated, value: fn(&Outcome) -> f64) -> Grid {
+fn against_memory(title: &str, simulated: &Simulated, value: fn(&Outcome) -> f64) -> Table {
     let names = policies(simulated);
     let mut columns = vec!["memory".to_owned()];
     columns.extend(names.iter().map(|name| name.word().to_owned()));
     let rows = simulated.outcomes.chunks(names.len()).map(|of_memory| {
-        let mut row = vec![Entry::Text(memory(of_memory[0].memory_bytes))];
-        row.extend(of_memory.iter().map(|outcome| Entry::Figure(value(outcome))));
+        let mut row = vec![Cell::Text(memory(of_memory[0].memory_bytes))];
+        row.extend(of_memory.iter().map(|outcome| Cell::figure(value(outcome))));
         row
     });
-    Grid { title: title.to_owned(), columns, rows: rows.collect() }
+    Table { title: title.to_owned(), columns, rows: rows.collect() }
 }
 
 /// All figures, for programs; with a line end.

@@ -4,10 +4,11 @@
 //! `execute` gives the servers their turns.
 
 use std::collections::BTreeSet;
+use std::str::FromStr;
 
 use crate::drive::{Driver, Level, Options};
 use crate::execute::{Executor, Start, WarmUp, check_rounds, check_servers};
-use crate::profile::{LEVEL_S, check_levels};
+use crate::profile::{LEVEL_S, LEVELS_TEXT, check_levels};
 use crate::results::{CPU_PER_ANSWER, Capacity, Ratio, Subject};
 use crate::statistics::Interval;
 use crate::statistics::bootstrap::{self, Pooled};
@@ -17,19 +18,33 @@ use flash_load::measure::times::median;
 use flash_load::measure::validity::{self, Cause};
 use flash_load::measure::{Measures, per};
 
-#[derive(Clone, Debug)]
+/// The options of `flash compare`. Their comments are their help.
+#[derive(Clone, Debug, clap::Args)]
+// The command that they are flattened into has this name, too.
+#[group(skip)]
 pub struct Compare {
-    pub options: Options,
-    /// The servers; ratios are to the first.
+    // The servers; ratios are to the first.
+    #[arg(skip)]
     pub servers: Vec<Peer>,
-    /// Where servers that are started get their files, core, memory and disk.
+
+    // Where servers that are started get their files, core, memory and disk.
+    #[arg(skip)]
     pub place: Place,
-    /// Fractions of a capacity.
+
+    /// Loads to measure, as fractions of the capacity
+    #[arg(long, value_name = "LEVELS", value_delimiter = ',', default_value = LEVELS_TEXT, help_heading = "Arrivals")]
     pub levels: Vec<f64>,
-    /// The capacity that they are fractions of.
+
+    /// Capacity that the levels refer to: each server's `own`, the `lowest` of all, or N requests per second
+    #[arg(long, value_name = "CAPACITY", default_value = "own", help_heading = "Arrivals")]
     pub relative_to: RelativeTo,
-    /// How often each server gets its turn.
+
+    /// Number of times to measure each server
+    #[arg(long, value_name = "N", default_value_t = 5, help_heading = "Run")]
     pub rounds: u32,
+
+    #[command(flatten)]
+    pub options: Options,
 }
 
 /// The capacity that load levels are fractions of.
@@ -41,6 +56,21 @@ pub enum RelativeTo {
     Lowest,
     /// This many requests per second.
     Given(f64),
+}
+
+impl FromStr for RelativeTo {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
+        match text {
+            "own" => Ok(Self::Own),
+            "lowest" => Ok(Self::Lowest),
+            _ => text
+                .parse()
+                .map(Self::Given)
+                .map_err(|_| "write own, lowest or a number of requests a second"),
+        }
+    }
 }
 
 /// Compares the servers, prints a table, keeps the results.

@@ -379,7 +379,7 @@ pub(super) fn describe(command: &str, options: &Options, workload: &Workload, ma
     Run {
         format: FORMAT,
         command: command.to_owned(),
-        command_line: options.command_line.clone(),
+        command_line: flash_kit::command_line(),
         started: now(),
         machine,
         workload: workload.describe(),

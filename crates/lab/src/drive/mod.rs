@@ -18,6 +18,7 @@ use flash_load::measure::Measures;
 use flash_load::measure::Threshold;
 use flash_load::target::Target;
 use flash_load::workload::{self, Sessions, Spec, Workload};
+use flash_units::{parse_duration_s, parse_size_bytes};
 
 pub use level::{Driven, Level, Served};
 pub(crate) use level::{level_name, nanoseconds};
@@ -31,33 +32,72 @@ const THREADS_MAX: u32 = 64;
 /// The most connections or clients: more than a machine has ports and memory for.
 const CONNECTIONS_MAX: u32 = 1_000_000;
 
-#[derive(Clone, Debug)]
+/// The options of the commands that drive servers. Their comments are their help.
+#[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// The files that are requested.
+    // The files that are requested: each command has its own option for them.
+    #[arg(skip = Spec::Specweb99)]
     pub workload: Spec,
-    /// The source of the list of files, and the part of a log that is used.
+
+    #[command(flatten)]
     pub files: workload::Options,
+
+    #[command(flatten)]
     pub users: Users,
-    /// The length of the warm-up before the first measurement, seconds.
-    pub warm_up_s: f64,
-    /// How long requests are started in a phase; none means as long as the arrivals last.
-    pub duration_s: Option<f64>,
-    /// How long to wait for the last answers after that.
-    pub drain_s: f64,
-    pub threads: u32,
-    /// The cores that the generator may use; all when empty.
-    pub cores: Vec<usize>,
+
+    /// Seed of the random arrivals and file choices
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Workload")]
     pub seed: u64,
-    /// Whether the server may be on another machine.
+
+    /// Send load for this long before measuring
+    #[arg(long = "warm-up", value_name = "TIME", value_parser = parse_duration_s, default_value = "2s",
+          help_heading = "Run")]
+    pub warm_up_s: f64,
+
+    /// Send load for this long at each level [default: 30s; load: 10s, or the whole log]
+    #[arg(long = "duration", value_name = "TIME", value_parser = parse_duration_s, help_heading = "Run")]
+    pub duration_s: Option<f64>,
+
+    /// Then wait at most this long for the last answers
+    #[arg(long = "drain", value_name = "TIME", value_parser = parse_duration_s, default_value = "30s",
+          help_heading = "Run")]
+    pub drain_s: f64,
+
+    /// Threads of the load generator
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Run")]
+    pub threads: u32,
+
+    /// Cores for the load generator, such as 1 or 2,3 [default: all except that of a started server]
+    #[arg(long, value_name = "N", value_delimiter = ',', help_heading = "Run")]
+    pub cores: Vec<usize>,
+
+    /// Allow a server that is not on this machine
+    #[arg(long, help_heading = "Run")]
     pub allow_remote: bool,
-    /// The folder of the results; none to keep nothing.
+
+    /// Write the results to this folder [default: flash-COMMAND-DATE-TIME]
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath, help_heading = "Results")]
     pub out: Option<PathBuf>,
-    /// Limits for the results.
+
+    /// Print the table and write no results
+    #[arg(long, conflicts_with = "out", help_heading = "Results")]
+    pub discard: bool,
+
+    /// Exit with 3 if a level exceeds this limit, such as 'p99<5ms' or 'errors<0.1%'
+    #[arg(long, value_name = "LIMIT", help_heading = "Results")]
     pub require: Vec<Threshold>,
-    pub command_line: Vec<String>,
 }
 
 impl Options {
+    /// Those of `command`, with its workload and a folder for its results.
+    pub fn of_command(mut self, command: &str, workload: Spec) -> Self {
+        self.workload = workload;
+        if !self.discard {
+            self.out.get_or_insert_with(|| default_folder(command));
+        }
+        self
+    }
+
     /// A log begins again when it ends, as levels and infinite demand need it: they have rates and
     /// durations of their own.
     pub fn with_endless_log(mut self) -> Self {
@@ -66,21 +106,45 @@ impl Options {
     }
 }
 
-#[derive(Clone, Debug, Default)]
+/// The behaviour of users. Comments of options are their help.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Users")]
 pub struct Users {
-    pub connections_max: u32,
-    /// After how many requests a client closes its connection, [`u32::MAX`] for never; none as the
-    /// workload has it.
-    pub requests_per_connection: Option<u32>,
-    pub abort_after_s: Option<f64>,
-    /// How often it then tries again.
-    pub retries_max: u8,
-    /// How fast it reads, at most.
-    pub read_bytes_per_s: Option<u64>,
-    /// Users of an open loop who make several requests each: the rates of arrivals stay those of all requests.
-    pub sessions: Option<Sessions>,
-    /// Whether every byte is compared with the file set.
+    /// Check every received byte against the file set
+    #[arg(long, help_heading = "Workload")]
     pub verify: bool,
+
+    /// Maximum open connections; also the number of clients of the burst that begins the search for the capacity
+    #[arg(long = "connections", value_name = "N", default_value_t = 1024)]
+    pub connections_max: u32,
+
+    /// Close a connection after N requests, or never if `unlimited` [default: 5 for specweb99, else unlimited]
+    #[arg(long, value_name = "N", value_parser = per_connection)]
+    pub requests_per_connection: Option<u32>,
+
+    /// Abort a request after this time [default: never]
+    #[arg(long = "abort-after", value_name = "TIME", value_parser = parse_duration_s)]
+    pub abort_after_s: Option<f64>,
+
+    /// Retry an aborted request up to N times
+    #[arg(long = "retries", value_name = "N", default_value_t = 0)]
+    pub retries_max: u8,
+
+    /// Read at most SIZE per second on each connection [default: unlimited]
+    #[arg(long = "read-rate", value_name = "SIZE", value_parser = parse_size_bytes)]
+    pub read_bytes_per_s: Option<u64>,
+
+    // Users of an open loop who make several requests each: the rates of arrivals stay those of all requests.
+    #[arg(skip)]
+    pub sessions: Option<Sessions>,
+}
+
+/// Reads the number of requests after which a connection is closed; [`u32::MAX`] for never.
+fn per_connection(text: &str) -> std::result::Result<u32, String> {
+    match text {
+        "unlimited" => Ok(u32::MAX),
+        _ => text.parse().map_err(|_| "write a whole number, or unlimited".to_owned()),
+    }
 }
 
 /// Drives servers as one set of options says.

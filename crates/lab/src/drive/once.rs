@@ -46,7 +46,7 @@ pub enum Rate {
 }
 
 /// How the starts of an open loop are spread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Spacing {
     /// Independent of each other.
     Poisson,

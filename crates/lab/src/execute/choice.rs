@@ -16,7 +16,7 @@ use flash_load::workload::choice::{CLASS_PERCENT, FILE_PER_MILLE};
 const SMALL_CLASSES: u32 = 3;
 
 /// The files of the hot directories that are requested.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum HotMix {
     /// SPECweb99's shares: classes 35, 50, 14 and 1 %; 15 KB on average. One request in a hundred
     /// is for 100 to 900 KB, so the p99 lies where these begin.

@@ -57,7 +57,7 @@ pub(super) fn plots(data: Data<'_>, _: &Plan) -> Vec<Plot> {
         x,
         y: Axis::new("share", Unit::Share, Division::Share),
         lines,
-        grid: None,
+        table: None,
     };
     let axis = || Axis::new("events of a dispatch, at most", Unit::Number, Division::Log);
     let states = lines(data, PER_MILLE, |inside, weights| {

@@ -11,7 +11,7 @@
 //! not planned, as in a quick run, or where it would compare a cell with itself.
 
 use super::data::{Data, Measure};
-use super::finding::{Bound, Cell, Check, Finding};
+use super::finding::{Bound, Check, Compared, Finding, Pair};
 use super::forms::{FindingForm, Form};
 use super::plan::Plan;
 
@@ -55,9 +55,6 @@ struct Term<'t> {
     point: Option<&'t str>,
 }
 
-/// The cells of a check, by their names.
-type Pair<'t> = (Cell<'t>, Cell<'t>);
-
 impl<'t> Claim<'t> {
     /// Its checks; none where it cannot be asked of this plan.
     fn checks(&self) -> Option<Vec<Check>> {
@@ -74,18 +71,18 @@ impl<'t> Claim<'t> {
         if let Some((first, second)) = cells.split_once(" :: ") {
             let ratio = |text| self.pairs(text, " / ")?.into_iter().next();
             let pairs = (ratio(first)?, ratio(second)?);
-            return Some(vec![self.data.compare_ratios(&self.finding.name, pairs, measure?, bound)]);
+            return Some(vec![told(self.data.compare_ratios(&self.finding.name, pairs, measure?, bound))]);
         }
         if cells.contains(" / ") {
             return self.ratios(cells, measure, bound);
         }
         let measure = measure?;
         if cells.contains(" - ") {
-            let difference = |(left, right)| self.data.difference(left, right, measure, bound);
+            let difference = |pair| told(self.data.difference(pair, measure, bound));
             return Some(self.pairs(cells, " - ")?.into_iter().map(difference).collect());
         }
         let Term { server, point } = Term::read(cells);
-        let figure = |point| self.data.figure((server, point), measure, bound);
+        let figure = |point| told(self.data.figure((server, point), measure, bound));
         let checks: Vec<Check> = points(self.plan, point?).into_iter().map(figure).collect();
         (!checks.is_empty()).then_some(checks)
     }
@@ -96,21 +93,17 @@ impl<'t> Claim<'t> {
         let measure = own(left).or(measure)?;
         let measures = (measure, own(right).unwrap_or(measure));
         if let Some((right, "mean")) = right.rsplit_once(" @ ") {
-            return Some(vec![self.data.compare_over(
-                &points(self.plan, "*"),
-                (left, right),
-                measure,
-                bound,
-            )]);
+            let points = points(self.plan, "*");
+            return Some(vec![told(self.data.compare_over(&points, (left, right), measure, bound))]);
         }
         let pairs = self.pairs(cells, " / ")?;
         if measures.0 != measures.1 {
             let name = self.finding.name.replace("{last}", points(self.plan, "last").first()?);
-            let compare = |pair| self.data.compare_measures(&name, pair, measures, bound);
+            let compare = |pair| told(self.data.compare_measures(&name, pair, measures, bound));
             return Some(pairs.into_iter().map(compare).collect());
         }
         let is_itself = !pairs.is_empty() && pairs.iter().all(|(left, right)| left == right);
-        let compare = |(left, right)| self.data.compare(left, right, measure, bound);
+        let compare = |pair| told(self.data.compare(pair, measure, bound));
         (!is_itself).then(|| pairs.into_iter().map(compare).collect())
     }
 
@@ -134,6 +127,11 @@ impl<'t> Claim<'t> {
         }
         Some(pairs)
     }
+}
+
+/// Missing figures are a check too: one that cannot be told.
+fn told(compared: Compared) -> Check {
+    compared.unwrap_or_else(|missing| missing)
 }
 
 /// The names that two terms stand for, in pairs: each with itself where the terms are one.

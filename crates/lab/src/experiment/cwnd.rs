@@ -39,7 +39,7 @@ pub(super) fn plots(data: Data<'_>, plan: &Plan) -> Vec<Plot> {
         x: Axis::new("cap of a connection; the largest is none", Unit::Bytes, Division::Log),
         y: plots::latency("response time"),
         lines: plan.points().iter().map(|point| line(point, measure)).collect(),
-        grid: Some(plots::table(
+        table: Some(plots::table(
             data,
             title,
             &COLUMNS.map(|(head, point)| (head.to_owned(), point, measure)),

@@ -2,34 +2,31 @@
 
 use std::collections::BTreeSet;
 
+use clap::Parser;
+
 use super::finding::Verdict;
 use super::plan::{Kind, Load};
 use super::*;
 use crate::results::{FORMAT, Machine, Run, Subject};
 use flash_load::measure::{self, Latency, Measures, Overload, PhaseFacts, SizeBand};
 
-fn options(name: &str) -> Options {
-    Options {
-        name: name.to_owned(),
-        quick: false,
-        out: "out".into(),
-        files: None,
-        sets: "sets".into(),
-        logs: Vec::new(),
-        peers: ["nginx", "apache-event"].map(str::to_owned).to_vec(),
-        rounds: None,
-        duration_s: None,
-        memory_bytes: MEMORY_BYTES,
-        reads_per_s: READS_PER_S,
-        core: None,
-        cores: Vec::new(),
-        seed: 1,
-        command_line: Vec::new(),
-    }
+#[derive(clap::Parser)]
+struct CommandLine {
+    #[command(flatten)]
+    options: Options,
+}
+
+pub(super) fn options(name: &str) -> Options {
+    CommandLine::parse_from(["experiment", name, "--out=out", "--sets=sets"]).options
 }
 
 fn plan_of(name: &str, quick: bool) -> Plan {
     plan(find(name).unwrap(), &Options { quick, ..options(name) })
+}
+
+#[test]
+fn the_default_memory_is_that_of_the_plans() {
+    assert_eq!(options("clients").memory_bytes, MEMORY_BYTES);
 }
 
 #[test]

@@ -153,12 +153,17 @@ impl Check {
 
 /// A figure that a check compares: of a variant at a point.
 pub(super) type Cell<'a> = (&'a str, &'a str);
+/// The two cells of a comparison.
+pub(super) type Pair<'a> = (Cell<'a>, Cell<'a>);
 
 /// The figures behind the one in the middle of a sample that was made of two others.
 fn pair(sample: &Sample, left: &Sample, right: &Sample) -> Option<[String; 2]> {
     let (round, _) = sample.middle()?;
     Some([figure(*left.rounds.get(&round)?), figure(*right.rounds.get(&round)?)])
 }
+
+/// A comparison, or the check that says which figures it lacks.
+pub(super) type Compared = Result<Check, Check>;
 
 impl Data<'_> {
     fn cell(&self, (variant, point): Cell<'_>, measure: Measure) -> Result<Sample, Check> {
@@ -185,26 +190,22 @@ impl Data<'_> {
         Ok((ratio, name))
     }
 
-    pub(super) fn compare(&self, left: Cell<'_>, right: Cell<'_>, measure: Measure, bound: Bound) -> Check {
-        match self.ratio(left, right, measure) {
-            Ok((ratio, name)) => Check::of(&name, &ratio, bound),
-            Err(check) => check,
-        }
+    /// Left over right, against a bound.
+    pub(super) fn compare(&self, (left, right): Pair<'_>, measure: Measure, bound: Bound) -> Compared {
+        let (ratio, name) = self.ratio(left, right, measure)?;
+        Ok(Check::of(&name, &ratio, bound))
     }
 
     /// The ratio of two measures of two cells, against a bound.
     pub(super) fn compare_measures(
         &self,
         name: &str,
-        (left, right): (Cell<'_>, Cell<'_>),
+        (left, right): Pair<'_>,
         measures: (Measure, Measure),
         bound: Bound,
-    ) -> Check {
-        let sample = |cell: Cell<'_>, measure| self.cell(cell, measure);
-        match sample(left, measures.0).and_then(|a| Ok((a, sample(right, measures.1)?))) {
-            Ok((a, b)) => Check::of(name, &a.over(&b), bound),
-            Err(check) => check,
-        }
+    ) -> Compared {
+        let (a, b) = (self.cell(left, measures.0)?, self.cell(right, measures.1)?);
+        Ok(Check::of(name, &a.over(&b), bound))
     }
 
     /// The geometric mean over these points of left over right, against a bound.
@@ -214,66 +215,43 @@ impl Data<'_> {
         (left, right): (&str, &str),
         measure: Measure,
         bound: Bound,
-    ) -> Check {
-        let mut ratios = Vec::new();
-        for point in points {
-            match self.ratio((left, point), (right, point), measure) {
-                Ok((ratio, _)) => ratios.push(ratio),
-                Err(check) => return check,
-            }
-        }
-        match Sample::mean_of(&ratios) {
-            Some(mean) => {
-                let name =
-                    format!("{left} over {right}, {}, mean of {} points", measure.unit(), ratios.len());
-                Check::of(&name, &mean, bound)
-            }
-            None => Check::missing("there are no points"),
-        }
+    ) -> Compared {
+        let ratio = |point: &&str| Ok(self.ratio((left, point), (right, point), measure)?.0);
+        let ratios = points.iter().map(ratio).collect::<Result<Vec<_>, _>>()?;
+        let mean = Sample::mean_of(&ratios).ok_or_else(|| Check::missing("there are no points"))?;
+        let name = format!("{left} over {right}, {}, mean of {} points", measure.unit(), ratios.len());
+        Ok(Check::of(&name, &mean, bound))
     }
 
     /// The ratio of two ratios, against a bound: is left farther above right in the first pair than in the second?
     pub(super) fn compare_ratios(
         &self,
         name: &str,
-        (first, second): ((Cell<'_>, Cell<'_>), (Cell<'_>, Cell<'_>)),
+        (first, second): (Pair<'_>, Pair<'_>),
         measure: Measure,
         bound: Bound,
-    ) -> Check {
-        let ratios = self.ratio(first.0, first.1, measure).and_then(|(a, _)| {
-            let (b, _) = self.ratio(second.0, second.1, measure)?;
-            Ok((a, b))
-        });
-        let (a, b) = match ratios {
-            Ok(ratios) => ratios,
-            Err(check) => return check,
-        };
+    ) -> Compared {
+        let (a, _) = self.ratio(first.0, first.1, measure)?;
+        let (b, _) = self.ratio(second.0, second.1, measure)?;
         let ratio = a.over(&b);
         let pair = pair(&ratio, &a, &b).map(|[a, b]| format!(": {a} against {b} times"));
-        Check::of(&format!("{name}{}", pair.unwrap_or_default()), &ratio, bound)
+        Ok(Check::of(&format!("{name}{}", pair.unwrap_or_default()), &ratio, bound))
     }
 
-    pub(super) fn figure(&self, cell: Cell<'_>, measure: Measure, bound: Bound) -> Check {
-        let name = format!("{}, {}", cell.0, measure.unit());
-        self.cell(cell, measure).map_or_else(|missing| missing, |sample| Check::of(&name, &sample, bound))
+    /// A figure itself against a bound.
+    pub(super) fn figure(&self, cell: Cell<'_>, measure: Measure, bound: Bound) -> Compared {
+        let sample = self.cell(cell, measure)?;
+        Ok(Check::of(&format!("{}, {}", cell.0, measure.unit()), &sample, bound))
     }
 
-    pub(super) fn difference(
-        &self,
-        left: Cell<'_>,
-        right: Cell<'_>,
-        measure: Measure,
-        bound: Bound,
-    ) -> Check {
-        let (a, b) = match self.cell(left, measure).and_then(|a| Ok((a, self.cell(right, measure)?))) {
-            Ok(both) => both,
-            Err(missing) => return missing,
-        };
+    /// The difference of two figures, against a bound.
+    pub(super) fn difference(&self, (left, right): Pair<'_>, measure: Measure, bound: Bound) -> Compared {
+        let (a, b) = (self.cell(left, measure)?, self.cell(right, measure)?);
         let difference = a.minus(&b);
         let pair = pair(&difference, &a, &b).map(|pair| pair.map(|value| format!(" {value}")));
         let [a, b] = pair.unwrap_or_default();
         let name = format!("{}{a} less {}{b}, {}", left.0, right.0, measure.unit());
-        Check::of(&name, &difference, bound)
+        Ok(Check::of(&name, &difference, bound))
     }
 }
 

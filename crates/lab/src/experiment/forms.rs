@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 use super::data::Measure;
-use super::plan::{Bottleneck, Kind, Scale, Variant};
+use super::plan::{Kind, Line, Scale, Variant};
 
 /// One experiment.
 #[derive(Debug, Deserialize)]
@@ -72,7 +72,7 @@ pub(super) struct SceneForm {
     pub(super) is_bounded: bool,
     pub(super) cpu: Option<CpuForm>,
     pub(super) warm_up_s: Option<Amount>,
-    pub(super) line: Option<LineForm>,
+    pub(super) line: Option<Line>,
     /// The servers that it is for; empty for all.
     #[serde(default)]
     pub(super) only: Vec<String>,
@@ -108,23 +108,6 @@ pub(super) struct LogForm {
 pub(super) struct CpuForm {
     pub(super) percent: Amount,
     pub(super) is_needed: bool,
-}
-
-/// See [`super::plan::Line`].
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct LineForm {
-    pub(super) rate_bits_per_s: f64,
-    #[serde(default)]
-    pub(super) round_trip_ms: f64,
-    #[serde(default)]
-    pub(super) loss: f64,
-    #[serde(default = "packet_bytes")]
-    pub(super) packet_bytes: u32,
-    #[serde(default)]
-    pub(super) has_syn_cookies: bool,
-    #[serde(default)]
-    pub(super) bottleneck: Bottleneck,
 }
 
 /// A point, or several: one for each value.
@@ -263,10 +246,6 @@ fn one() -> Amount {
 
 fn one_request() -> u32 {
     1
-}
-
-fn packet_bytes() -> u32 {
-    1500
 }
 
 fn no_bound() -> f64 {

@@ -13,7 +13,7 @@ use super::data::Data;
 use super::finding::Finding;
 use super::plan::Scale;
 use super::write::{FORMAT, INSIDE_FILE};
-use super::{MEMORY_BYTES, RENAMED, find};
+use super::{MEMORY_BYTES, Options, RENAMED, find};
 use crate::report::REPORT_FILE;
 use crate::results::folder::{self, write_whole};
 use crate::testbed::ready_made;
@@ -27,14 +27,6 @@ const END: &str = "<!-- end of finding -->";
 const MORE: &str = "<!-- more findings -->";
 /// The longest document.
 const BYTES_MAX: u64 = 16 << 20;
-
-#[derive(Clone, Debug)]
-pub struct Judge {
-    /// Folders that experiments left behind.
-    pub folders: Vec<PathBuf>,
-    /// The document whose findings are replaced; without it they are printed.
-    pub into: Option<PathBuf>,
-}
 
 /// The report that an experiment wrote: how it was run.
 #[derive(Deserialize)]
@@ -63,12 +55,12 @@ struct Judged {
 ///
 /// Errors: usage, for no folders or one without an experiment, or a document without markers; run, for files that
 /// cannot be read or written.
-pub fn judge(options: &Judge) -> Result<()> {
-    if options.folders.is_empty() {
+pub fn judge(options: &Options) -> Result<()> {
+    if options.dirs.is_empty() {
         return Err(Error::usage("no folders: give those that `flash experiment NAME --out DIR` wrote"));
     }
     let mut judged = Vec::new();
-    for folder in &options.folders {
+    for folder in &options.dirs {
         judged.extend(judge_folder(folder)?);
     }
     match &options.into {
@@ -157,6 +149,7 @@ fn replaced(mut document: String, all: &[Judged], path: &Path) -> Result<String>
 #[cfg(test)]
 mod tests {
     use super::super::finding::Verdict;
+    use super::super::tests::options;
     use super::*;
     use crate::results::{FORMAT as RUN_FORMAT, Subject};
 
@@ -211,6 +204,6 @@ mod tests {
         assert_eq!(judged[0].finding.id, "site-logs/amped-first", "by its name of today");
         assert_eq!(judged[0].finding.verdict, Verdict::CannotBeTold, "nothing was measured");
         assert_eq!(judged[0].how, "Measured 2026-11-21, 3 rounds, quick");
-        assert_eq!(judge(&Judge { folders: Vec::new(), into: None }).unwrap_err().exit_code(), 2);
+        assert_eq!(judge(&options("judge")).unwrap_err().exit_code(), 2);
     }
 }

@@ -14,6 +14,7 @@ mod finding;
 mod forms;
 mod inside;
 mod judge;
+mod options;
 mod overload;
 mod plan;
 mod planned;
@@ -22,18 +23,19 @@ mod rounds;
 mod sets;
 mod write;
 
-use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use data::Data;
 use finding::Finding;
 use flash_kit::Ending;
-use flash_kit::sheet::{Grid, Plot};
+use flash_kit::part::Table;
+use flash_kit::sheet::Plot;
 use flash_kit::{Error, Result, number};
 use forms::Form;
 use plan::{Plan, Scale, minutes};
 
-pub use judge::{Judge, judge};
+pub use judge::judge;
+pub use options::Options;
 
 /// The default memory of a server and the default disk reads per second: those of a small machine of today with a disk
 /// like those of the papers.
@@ -48,34 +50,6 @@ const LIST_MAX: usize = 16;
 /// Older names of an experiment and of a command, which kept results still use, and their present names.
 const RENAMED: [(&str, &str); 2] = [("trace", "site-logs"), ("table", "judge")];
 
-/// The arguments of `flash experiment NAME`.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The experiment's name; see [`list`].
-    pub name: String,
-    /// Fewer and shorter points.
-    pub quick: bool,
-    /// The folder of the results.
-    pub out: PathBuf,
-    /// An existing SPECweb99 set.
-    pub files: Option<PathBuf>,
-    pub sets: PathBuf,
-    pub logs: Vec<PathBuf>,
-    /// Servers beside Flash, by the names of ready-made servers.
-    pub peers: Vec<String>,
-    /// The number of rounds; none for the plan's number.
-    pub rounds: Option<u32>,
-    /// The length of each measurement, seconds; none for the plan's length.
-    pub duration_s: Option<f64>,
-    /// A server's memory limit, page cache included, in scenes that bound it.
-    pub memory_bytes: u64,
-    pub reads_per_s: u32,
-    pub core: Option<usize>,
-    pub cores: Vec<usize>,
-    pub seed: u64,
-    pub command_line: Vec<String>,
-}
-
 struct Experiment {
     name: &'static str,
     form: Form,
@@ -86,13 +60,13 @@ struct Experiment {
 #[derive(Clone, Copy, Default)]
 struct Shown {
     plots: Option<fn(Data<'_>, &Plan) -> Vec<Plot>>,
-    grid: Option<fn(Data<'_>, &Plan) -> Grid>,
+    table: Option<fn(Data<'_>, &Plan) -> Table>,
 }
 
 static EXPERIMENTS: LazyLock<Vec<Experiment>> = LazyLock::new(|| {
-    let distributions = Shown { plots: Some(burstiness::plots), grid: None };
-    let theory = Shown { plots: Some(overload::plots), grid: Some(overload::setups) };
-    let caps = Shown { plots: Some(cwnd::plots), grid: None };
+    let distributions = Shown { plots: Some(burstiness::plots), table: None };
+    let theory = Shown { plots: Some(overload::plots), table: Some(overload::setups) };
+    let caps = Shown { plots: Some(cwnd::plots), table: None };
     let plain = Shown::default();
     let of =
         |name: &'static str, text: &str, shown| Experiment { name, form: forms::read(name, text), shown };
@@ -125,9 +99,9 @@ impl Experiment {
         self.shown.plots.map_or_else(|| plots::plots(&self.form, data, plan), |plots| plots(data, plan))
     }
 
-    fn grid(&self, data: Data<'_>, plan: &Plan) -> Option<Grid> {
+    fn table(&self, data: Data<'_>, plan: &Plan) -> Option<Table> {
         let of_form = self.form.table.as_ref().map(|table| plots::of_form(table, data, plan));
-        of_form.or_else(|| self.shown.grid.map(|grid| grid(data, plan)))
+        of_form.or_else(|| self.shown.table.map(|table| table(data, plan)))
     }
 }
 
@@ -150,6 +124,7 @@ fn find(name: &str) -> Result<&'static Experiment> {
 ///
 /// Errors: as [`run`], for invalid peers, memory or other options.
 pub fn list(options: &Options) -> Result<String> {
+    let options = &options.settled()?;
     check(options)?;
     let mut text = format!("{:13} {:>8} {:>8}  {}\n", "NAME", "FULL", "--quick", "SHOWS");
     let mut whole_s = [0.0, 0.0];
@@ -176,6 +151,7 @@ pub fn list(options: &Options) -> Result<String> {
 ///
 /// Errors: usage, for an unknown one.
 pub fn describe_plan(options: &Options) -> Result<String> {
+    let options = &options.settled()?;
     check(options)?;
     let experiment = find(&options.name)?;
     let plan = plan(experiment, options);
@@ -205,6 +181,7 @@ fn plan(experiment: &Experiment, options: &Options) -> Plan {
 ///
 /// Errors: usage, for invalid options; run, when this machine can run no part of it.
 pub fn run(options: &Options) -> Result<Ending> {
+    let options = &options.settled()?;
     check(options)?;
     let experiment = find(&options.name)?;
     if !options.logs.is_empty() && experiment.name != "site-logs" {
@@ -217,14 +194,15 @@ pub fn run(options: &Options) -> Result<Ending> {
             return Err(Error::usage(format!("no server '{peer}': there are {names}")));
         }
     }
-    if options.out.join(crate::results::folder::RUN_FILE).exists() {
+    if options.folder.join(crate::results::folder::RUN_FILE).exists() {
         return Err(Error::usage(format!(
             "{} holds the results of another run: choose another folder",
-            options.out.display()
+            options.folder.display()
         )));
     }
     eprintln!("{}: about {}", experiment.name, minutes(plan.run_s()));
-    let made = plan.sets.iter().map(|set| sets::ready(set, &options.sets, options.files.as_deref()));
+    let folder = options.sets.clone().unwrap_or_else(|| options.folder.join("sets"));
+    let made = plan.sets.iter().map(|set| sets::ready(set, &folder, options.files.as_deref()));
     let made = made.collect::<Result<Vec<_>>>()?;
     let came = rounds::run(&plan, options, made)?;
     let is_interrupted = came.is_interrupted;

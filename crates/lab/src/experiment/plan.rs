@@ -6,6 +6,7 @@
 use flash_load::workload::access_log::made::MadeLog;
 use std::path::PathBuf;
 
+use flash_kit::text::distinct;
 use serde::Deserialize;
 
 /// How long a server takes to start, to answer its first requests and to end; seconds, about.
@@ -111,18 +112,28 @@ pub(super) struct Scene {
 }
 
 /// A link between a server and its clients (overload-and-srpt, Table 2).
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Line {
     /// From the server to the clients. The other direction has no bound.
     pub(super) rate_bits_per_s: u64,
     /// There and back.
+    #[serde(default)]
     pub(super) round_trip_ms: f64,
     /// The share of the packets that are lost, in each direction.
+    #[serde(default)]
     pub(super) loss: f64,
+    #[serde(default = "packet_bytes")]
     pub(super) packet_bytes: u32,
     /// Whether the server's kernel answers with SYN cookies alone.
+    #[serde(default)]
     pub(super) has_syn_cookies: bool,
+    #[serde(default)]
     pub(super) bottleneck: Bottleneck,
+}
+
+fn packet_bytes() -> u32 {
+    1500
 }
 
 /// The place where the packets of a line wait for its rate.
@@ -289,8 +300,8 @@ impl Plan {
         };
         let warm_up = |scene: &Scene| format!("{} s", scene.warm_up_s);
         [
-            ("requests per connection", distinct(points.map(kept))),
-            ("warm-up", distinct(self.scenes.iter().map(warm_up))),
+            ("requests per connection", distinct(points.map(kept)).join(", ")),
+            ("warm-up", distinct(self.scenes.iter().map(warm_up)).join(", ")),
         ]
     }
 
@@ -303,17 +314,6 @@ impl Plan {
         }
         points
     }
-}
-
-/// Each once, in their order.
-fn distinct(all: impl Iterator<Item = String>) -> String {
-    let mut once: Vec<String> = Vec::new();
-    for word in all {
-        if !once.contains(&word) {
-            once.push(word);
-        }
-    }
-    once.join(", ")
 }
 
 pub(super) fn minutes(seconds: f64) -> String {

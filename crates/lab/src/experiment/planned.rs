@@ -105,13 +105,10 @@ impl Planned<'_> {
     fn scene(&self, stage: &Stage<'_>) -> (Set, Scene) {
         let Stage { form, set, value } = stage;
         let cpu = form.cpu.as_ref().map(|cpu| (cpu.percent.of(self.scale, *value) as u32, cpu.is_needed));
-        let line = form.line.as_ref().map(|line| Line {
-            rate_bits_per_s: (line.rate_bits_per_s * self.speed) as u64,
+        let line = form.line.map(|line| Line {
+            rate_bits_per_s: (line.rate_bits_per_s as f64 * self.speed) as u64,
             round_trip_ms: line.round_trip_ms / self.speed,
-            loss: line.loss,
-            packet_bytes: line.packet_bytes,
-            has_syn_cookies: line.has_syn_cookies,
-            bottleneck: line.bottleneck,
+            ..line
         });
         let points = form.point.iter().flat_map(|point| self.points(stage, point)).collect();
         let is_each = |point: &PointForm| matches!(point.clients, Some(Amount::Each(_)));

@@ -8,7 +8,8 @@ use super::data::{Data, Measure};
 use super::forms::{Form, PlotForm, TableForm};
 use super::plan::{Plan, Point};
 use crate::statistics::Sample;
-use flash_kit::sheet::{Axis, Division, Entry, Grid, Plot, Unit};
+use flash_kit::part::{Cell, Table};
+use flash_kit::sheet::{Axis, Division, Plot, Unit};
 
 pub(super) fn plots(form: &Form, data: Data<'_>, plan: &Plan) -> Vec<Plot> {
     let plot = |plot: &PlotForm| {
@@ -41,7 +42,7 @@ pub(super) fn latency(title: &str) -> Axis {
     Axis::new(title, Unit::Milliseconds, Division::Log)
 }
 
-pub(super) fn of_form(form: &TableForm, data: Data<'_>, plan: &Plan) -> Grid {
+pub(super) fn of_form(form: &TableForm, data: Data<'_>, plan: &Plan) -> Table {
     let columns = form.columns.iter().flat_map(|column| {
         let points = claims::points(plan, &column.at).into_iter();
         points.map(|point| (column.head.replace("{point}", point), point, column.measure))
@@ -51,10 +52,10 @@ pub(super) fn of_form(form: &TableForm, data: Data<'_>, plan: &Plan) -> Grid {
     table(data, &form.title.replace("{last}", last), &columns)
 }
 
-pub(super) fn entry(sample: Option<Sample>) -> Entry {
-    sample.map_or(Entry::None, |sample| {
+pub(super) fn cell(sample: Option<Sample>) -> Cell {
+    Cell::maybe(sample, |sample| {
         let (low, high) = sample.ends();
-        Entry::Rounds(sample.median(), low, high)
+        Cell::rounds(sample.median(), low, high)
     })
 }
 
@@ -77,30 +78,33 @@ pub(super) fn against(
         ((*name).to_owned(), points.iter().map(spot).collect())
     };
     let row = |point: &&Point| {
-        let figures = names.iter().map(|name| entry(data.measured(name, &point.name, measure)));
-        [Entry::Text(point.name.clone())].into_iter().chain(figures).collect()
+        let figures = names.iter().map(|name| cell(data.measured(name, &point.name, measure)));
+        [Cell::Text(point.name.clone())].into_iter().chain(figures).collect()
     };
     let columns =
         [axes.0.title.clone()].into_iter().chain(names.iter().map(|name| (*name).to_owned())).collect();
-    let grid =
-        Grid { title: format!("{title}: {}", axes.1.title), columns, rows: points.iter().map(row).collect() };
+    let table = Table {
+        title: format!("{title}: {}", axes.1.title),
+        columns,
+        rows: points.iter().map(row).collect(),
+    };
     Plot {
         title: title.to_owned(),
         lines: names.iter().map(line).collect(),
-        grid: Some(grid),
+        table: Some(table),
         x: axes.0,
         y: axes.1,
     }
 }
 
-pub(super) fn table(data: Data<'_>, title: &str, columns: &[(String, &str, Measure)]) -> Grid {
+pub(super) fn table(data: Data<'_>, title: &str, columns: &[(String, &str, Measure)]) -> Table {
     let row = |name: &String| {
-        let figures = columns.iter().map(|(_, point, measure)| entry(data.measured(name, point, *measure)));
-        [Entry::Text(name.clone())].into_iter().chain(figures).collect::<Vec<_>>()
+        let figures = columns.iter().map(|(_, point, measure)| cell(data.measured(name, point, *measure)));
+        [Cell::Text(name.clone())].into_iter().chain(figures).collect::<Vec<_>>()
     };
     let names = data.run.subjects.iter().map(|subject| &subject.name);
-    let rows = names.map(row).filter(|row| row[1..].iter().any(|entry| *entry != Entry::None));
+    let rows = names.map(row).filter(|row| row[1..].iter().any(|cell| *cell != Cell::None));
     let heads = columns.iter().map(|(head, ..)| head.clone());
     let rows = rows.collect();
-    Grid { title: title.to_owned(), columns: ["server".to_owned()].into_iter().chain(heads).collect(), rows }
+    Table { title: title.to_owned(), columns: ["server".to_owned()].into_iter().chain(heads).collect(), rows }
 }

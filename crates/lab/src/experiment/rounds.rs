@@ -197,7 +197,7 @@ impl<'a> Rounds<'a> {
         let Options { memory_bytes, reads_per_s, core, .. } = *self.options;
         let cpu = scene.cpu.filter(|cpu| cpu.is_needed || self.has_cpu);
         Place {
-            root: self.sets[scene.set].root.clone(),
+            root: Some(self.sets[scene.set].root.clone()),
             core,
             memory_bytes: scene.is_bounded.then_some(memory_bytes),
             reads_per_s: scene.is_bounded.then_some(reads_per_s),
@@ -477,8 +477,8 @@ fn drive_options(options: &Options, workload: Spec, files: flash_load::workload:
         cores: options.cores.clone(),
         seed: options.seed,
         allow_remote: false,
-        out: Some(options.out.clone()),
+        out: Some(options.folder.clone()),
+        discard: false,
         require: Vec::new(),
-        command_line: options.command_line.clone(),
     }
 }

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use super::plan::{Ask, Set};
 use flash_kit::{Error, Result};
+use flash_load::files::MANIFEST;
 use flash_load::files::layout::FILES_PER_DIRECTORY;
-use flash_load::fileset::{self, Amount, MANIFEST};
+use flash_load::fileset::{self, Amount};
 use flash_load::workload::{self, Spec, Workload};
 
 /// The seed of contents and of made-up logs.

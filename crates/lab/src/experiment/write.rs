@@ -14,7 +14,8 @@ use crate::report::REPORT_FILE;
 use crate::results::Run;
 use crate::results::folder::write_whole;
 use flash_kit::number::size;
-use flash_kit::sheet::{self, Grid, Sheet};
+use flash_kit::part::Table;
+use flash_kit::sheet::{self, Sheet};
 use flash_kit::text::{capital, shortened};
 use flash_kit::{Error, Result};
 use flash_load::measure::{Measures, validity};
@@ -36,7 +37,7 @@ pub(super) fn write(experiment: &Experiment, plan: &Plan, options: &Options, cam
     let data = Data { run: &came.run, inside: &came.inside };
     let findings = experiment.findings(data, plan);
     let sheet = sheet(experiment, plan, options, came, &findings);
-    let path = options.out.join(REPORT_FILE);
+    let path = options.folder.join(REPORT_FILE);
     write_whole(&path, &sheet.html())?;
     let report = json!({
         "format": FORMAT,
@@ -52,11 +53,11 @@ pub(super) fn write(experiment: &Experiment, plan: &Plan, options: &Options, cam
         "missing": came.missing,
         "warnings": sheet.warnings,
         "findings": findings,
-        "tables": sheet.all_grids().map(Grid::json).collect::<Vec<Value>>(),
+        "tables": sheet.all_tables().map(Table::json).collect::<Vec<Value>>(),
     });
     write_whole(&path.with_extension("json"), &format!("{report:#}\n"))?;
     if !came.inside.is_empty() {
-        let path = options.out.join(INSIDE_FILE);
+        let path = options.folder.join(INSIDE_FILE);
         let text = serde_json::to_string(&came.inside)
             .map_err(|why| Error::run(format!("cannot put {} into words: {why}", path.display())))?;
         write_whole(&path, &(text + "\n"))?;
@@ -92,7 +93,7 @@ fn sheet(
     };
     let day = came.run.started.get(..10).unwrap_or(&came.run.started);
     let quick = if options.quick { ", quick" } else { "" };
-    let grids = experiment.grid(data, plan).into_iter().filter(|grid| !grid.rows.is_empty());
+    let tables = experiment.table(data, plan).into_iter().filter(|table| !table.rows.is_empty());
     Sheet {
         title: capital(&experiment.form.shows),
         subtitle: format!(
@@ -103,7 +104,7 @@ fn sheet(
         warnings: warnings(came),
         findings: findings.iter().map(shown).collect(),
         plots: experiment.plots(data, plan).into_iter().filter(|plot| !plot.lines.is_empty()).collect(),
-        grids: grids.collect(),
+        tables: tables.collect(),
         facts: facts(plan, options, &came.run),
         footer: FOOTER.to_owned(),
     }

@@ -36,37 +36,86 @@ const WARM_UP_S: f64 = 10.0;
 /// The highest rates, requests per second.
 const RATE_MAX_PER_S: f64 = 1e6;
 
-#[derive(Clone, Debug)]
+/// The options of `flash interfere`. Their comments are their help.
+#[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// The servers; each serves the file set at its root or below its URL's path.
+    // The servers; each serves the file set at its root or below its URL's path.
+    #[arg(skip)]
     pub servers: Vec<Peer>,
-    /// Where servers that are started run. Its root is where this machine has the file set; none where it has not.
+
+    // Where servers that are started run. Its root is where this machine has the file set.
+    #[arg(skip)]
     pub place: Place,
-    /// Whether `place` has a root.
-    pub has_files: bool,
-    pub hot_directories: u32,
+
+    #[arg(skip = Beside::Waiting { path: String::new(), requests: 0 })]
     pub beside: Beside,
+
+    /// Number of directories, from the first, that hold the hot files
+    #[arg(long = "hot-dirs", value_name = "N", default_value_t = 20, help_heading = "Workload")]
+    pub hot_directories: u32,
+
+    /// Hot files to request: specweb99 (its mix, 102 bytes to 900 KB, mean 15 KB) or small (102 bytes to 92 KB, all
+    /// equally often)
+    #[arg(
+        long,
+        value_name = "MIX",
+        value_enum,
+        default_value = "specweb99",
+        hide_possible_values = true,
+        help_heading = "Workload"
+    )]
     pub hot_mix: HotMix,
+
+    /// Hot requests per second
+    #[arg(long = "hot-rate", value_name = "N", default_value_t = 4000.0, help_heading = "Workload")]
     pub hot_rate_per_s: f64,
-    pub phase_s: f64,
-    pub drain_s: f64,
-    /// The number of times that each server is measured with hot requests alone and with the others.
-    pub rounds: u32,
-    /// The most that the others may cost hot requests.
-    pub bounds: Bounds,
-    /// The most connections at once, for hot and for cold requests each.
-    pub connections_max: u32,
-    /// The seed of the file set, to check every byte; costs the generator some speed.
-    pub verify_seed: Option<u64>,
+
+    /// Check every received byte against the file set
+    #[arg(long, help_heading = "Workload")]
+    pub verify: bool,
+
+    /// Seed of the file set, for --verify
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Workload")]
+    pub fileset_seed: u64,
+
+    /// Seed of the random arrivals and file choices
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Workload")]
     pub seed: u64,
-    /// The server may be another machine.
-    pub allow_remote: bool,
+
+    /// Maximum open connections, for hot and for cold requests each
+    #[arg(long = "connections", value_name = "N", default_value_t = 1024, help_heading = "Run")]
+    pub connections_max: u32,
+
+    /// Number of times to measure each server, alone and beside other requests; a verdict needs 5
+    #[arg(long, value_name = "N", default_value_t = 5, help_heading = "Run")]
+    pub rounds: u32,
+
+    /// Length of each phase, in seconds
+    #[arg(long = "seconds", value_name = "N", default_value_t = 10.0, help_heading = "Run")]
+    pub phase_s: f64,
+
+    /// Then wait at most this many seconds for the last answers
+    #[arg(long = "drain-seconds", value_name = "N", default_value_t = 30.0, help_heading = "Run")]
+    pub drain_s: f64,
+
+    /// Cores for the load generator, such as 1 or 2,3 [default: all except that of started servers]
+    #[arg(long, value_name = "N", value_delimiter = ',', help_heading = "Run")]
     pub cores: Vec<usize>,
-    /// The folder of the results.
-    pub out: PathBuf,
-    /// Limits for the hot levels.
+
+    /// Allow a server that is not on this machine
+    #[arg(long, help_heading = "Run")]
+    pub allow_remote: bool,
+
+    #[command(flatten)]
+    pub bounds: Bounds,
+
+    /// Exit with 3 if the hot requests exceed this limit, such as 'p99<5ms' or 'errors<0.1%'
+    #[arg(long, value_name = "LIMIT", help_heading = "Verdict")]
     pub require: Vec<Threshold>,
-    pub command_line: Vec<String>,
+
+    /// Write the results to this folder [default: flash-interfere-DATE-TIME]
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath, help_heading = "Results")]
+    pub out: Option<PathBuf>,
 }
 
 /// Measures, prints a table and the verdict on each server, keeps the results.
@@ -86,8 +135,10 @@ pub fn run(options: &Options) -> Result<Ending> {
         Start { place: &options.place, warm_up: WarmUp::Files { path_ids: &hot, patience_ns }, link: None };
     let mut cold_taken = 0;
     executor.rounds(options.rounds, &start, |executor, index, round, turn| {
-        if let Beside::Cold { directories, looks_up_names: true, .. } = &options.beside {
-            look_up_names(directories.clone(), &options.place)?;
+        if let (Beside::Cold { directories, looks_up_names: true, .. }, Some(root)) =
+            (&options.beside, &options.place.root)
+        {
+            look_up_names(directories.clone(), root)?;
         }
         let is_fresh = is_fresh(&options.servers[index], &options.place);
         let pass = Pass {
@@ -106,20 +157,18 @@ pub fn run(options: &Options) -> Result<Ending> {
 
 /// Locks the hot files in memory. The reason in words where that cannot be.
 fn lock(options: &Options, hot: &[u32]) -> std::result::Result<Locked, String> {
-    if !options.has_files {
-        return Err("--files does not say where this machine has them".to_owned());
-    }
+    let root = options.place.root.as_deref().ok_or("--files does not say where this machine has them")?;
     let files = hot.iter().map(|path_id| File::from_path_id(*path_id).path());
-    Locked::of(&options.place.root, files).map_err(|why| why.to_string())
+    Locked::of(root, files).map_err(|why| why.to_string())
 }
 
 /// Brings the names and attributes of the cold files into the kernel's caches. This process has none of the server's
 /// bounds, so that is quick, and the memory is not the server's.
-fn look_up_names(directories: Range<u32>, place: &Place) -> Result<()> {
+fn look_up_names(directories: Range<u32>, root: &Path) -> Result<()> {
     for directory in directories {
         let files = directory * FILES_PER_DIRECTORY..(directory + 1) * FILES_PER_DIRECTORY;
         for path_id in files {
-            let path = place.root.join(File::from_path_id(path_id).path());
+            let path = root.join(File::from_path_id(path_id).path());
             std::fs::metadata(&path).map_err(|why| Error::file("look up", &path, &why))?;
         }
     }
@@ -249,13 +298,13 @@ fn drive_options(options: &Options) -> drive::Options {
         workload: Spec::Specweb99,
         files: workload::Options {
             directories: Some(options.hot_directories.max(options.beside.directories_end())),
-            content_seed: options.verify_seed,
+            content_seed: options.verify.then_some(options.fileset_seed),
             ..workload::Options::default()
         },
         users: Users {
             connections_max: options.connections_max,
             requests_per_connection: Some(u32::MAX),
-            verify: options.verify_seed.is_some(),
+            verify: options.verify,
             ..Users::default()
         },
         warm_up_s: 0.0,
@@ -265,9 +314,9 @@ fn drive_options(options: &Options) -> drive::Options {
         cores: options.cores.clone(),
         seed: options.seed,
         allow_remote: options.allow_remote,
-        out: Some(options.out.clone()),
+        out: Some(options.out.clone().unwrap_or_else(|| drive::default_folder("interfere"))),
+        discard: false,
         require: options.require.clone(),
-        command_line: options.command_line.clone(),
     }
 }
 
@@ -337,7 +386,7 @@ fn check(options: &Options) -> Result<()> {
     }
     check_rounds(options.rounds)?;
     check_servers(&options.servers)?;
-    if options.beside.looks_up_names() && !options.has_files {
+    if options.beside.looks_up_names() && options.place.root.is_none() {
         return usage(
             "names can be looked up only where this machine has the files: give --files DIR".to_owned(),
         );
@@ -350,8 +399,9 @@ fn check(options: &Options) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
-    use crate::testbed::Wishes;
 
     fn cold(directories: Range<u32>, rate_per_s: f64) -> Beside {
         Beside::Cold { directories, rate_per_s, looks_up_names: false }
@@ -361,28 +411,16 @@ mod tests {
         Beside::Waiting { path: path.to_owned(), requests }
     }
 
+    #[derive(clap::Parser)]
+    struct CommandLine {
+        #[command(flatten)]
+        options: Options,
+    }
+
     fn options() -> Options {
-        Options {
-            servers: vec![Peer::elsewhere("server", "http://127.0.0.1:1", None)],
-            place: Wishes::default().place(PathBuf::new()),
-            has_files: false,
-            hot_directories: 2,
-            beside: cold(2..20, 10.0),
-            hot_mix: HotMix::Specweb99,
-            hot_rate_per_s: 100.0,
-            phase_s: 1.0,
-            drain_s: 1.0,
-            rounds: 5,
-            bounds: Bounds { p50_ratio_max: 1.1, p99_ratio_max: 1.5 },
-            connections_max: 8,
-            verify_seed: None,
-            seed: 1,
-            allow_remote: false,
-            cores: Vec::new(),
-            out: PathBuf::new(),
-            require: Vec::new(),
-            command_line: Vec::new(),
-        }
+        let given = ["interfere", "--hot-dirs=2", "--hot-rate=100", "--seconds=1", "--drain-seconds=1"];
+        let servers = vec![Peer::elsewhere("server", "http://127.0.0.1:1", None)];
+        Options { servers, beside: cold(2..20, 10.0), ..CommandLine::parse_from(given).options }
     }
 
     #[test]

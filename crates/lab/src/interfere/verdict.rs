@@ -20,11 +20,16 @@ const LATE_SHARE_MAX: f64 = 0.1;
 /// The most reasons that are printed.
 const REASONS_MAX: usize = 2;
 
-/// The most that other requests may cost hot ones.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// The most that other requests may cost hot ones. The comments of its options are their help.
+#[derive(Clone, Copy, Debug, PartialEq, clap::Args)]
+#[command(next_help_heading = "Verdict")]
 pub struct Bounds {
-    /// The p50 beside other requests over the p50 alone.
+    /// Most that the p50 of hot requests may grow by the others, as a multiple of the p50 alone
+    #[arg(long = "p50-times", value_name = "N", default_value_t = 1.1)]
     pub p50_ratio_max: f64,
+
+    /// The same for the p99
+    #[arg(long = "p99-times", value_name = "N", default_value_t = 1.5)]
     pub p99_ratio_max: f64,
 }
 

@@ -4,7 +4,6 @@
 //! command.
 
 use std::fs;
-use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -12,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use flash_kit::processes::Stat;
+use flash_kit::processes::{Stat, exit_code};
 use flash_kit::{Error, Result, Stop, interrupt};
 use flash_waiting::program::{self, Signal};
 
@@ -71,7 +70,7 @@ pub fn run(options: &LinkOptions) -> Result<u8> {
             while client.is_alive() && !stop.is_set() {
                 thread::sleep(LOOK);
             }
-            exit_code(client.end())
+            client.end().map_or(1, exit_code)
         }
         None => {
             invite(&link);
@@ -110,12 +109,6 @@ fn wait_for_signal(server: Option<&Program>, stop: &Stop) -> Result<()> {
         thread::sleep(LOOK);
     }
     Ok(())
-}
-
-/// The exit code of a shell for a command that ended so; 1 if that is not known.
-fn exit_code(ended: Option<ExitStatus>) -> u8 {
-    let code = ended.and_then(|ended| ended.code().or_else(|| ended.signal().map(|signal| 128 + signal)));
-    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }
 
 /// A command on one side. Dropped, it is ended, with its process group. Until then it is not waited for, so that its

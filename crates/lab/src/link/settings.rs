@@ -94,11 +94,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Checks the bounds.
-    ///
-    /// # Errors
-    ///
-    /// The first value that is out of its bounds, and these.
+    /// Says which value is out of its bounds first, and what these are.
     pub fn check(&self) -> Result<(), String> {
         if !(MTU_MIN_BYTES..=MTU_MAX_BYTES).contains(&self.mtu_bytes) {
             return Err(format!(
@@ -144,10 +140,6 @@ impl Path {
 
 /// Reads a rate as `tc` writes it: `10mbit`, `1.5Mbit`, `500kbit`, `1gbit`, `9600bit`; or `unlimited`. In bits per
 /// second.
-///
-/// # Errors
-///
-/// The reason, and the valid forms.
 pub fn parse_rate(text: &str) -> Result<Option<u64>, String> {
     if text.eq_ignore_ascii_case("unlimited") {
         return Ok(None);
@@ -157,20 +149,12 @@ pub fn parse_rate(text: &str) -> Result<Option<u64>, String> {
 }
 
 /// Reads a loss in percent: `3%`, `0.5%`, `3`. As a probability.
-///
-/// # Errors
-///
-/// The reason, and the valid forms.
 pub fn parse_loss(text: &str) -> Result<f64, String> {
     let value = plain_number(text.strip_suffix('%').unwrap_or(text).trim_end());
     Ok(value.ok_or("not a loss; write a percentage: 3% or 0.5%")? / 100.0)
 }
 
 /// Reads the length of a queue: `100` packets, or with a unit, `64KiB`, bytes.
-///
-/// # Errors
-///
-/// The reason, and the valid forms.
 pub fn parse_room(text: &str) -> Result<Room, String> {
     if let Ok(packets) = text.parse() {
         return Ok(Room::Packets(packets));
@@ -189,10 +173,6 @@ fn plain_number(text: &str) -> Option<f64> {
 }
 
 /// Reads `VALUE`, for both directions, or `VALUE/VALUE`, to the client and to the server.
-///
-/// # Errors
-///
-/// Those of `one`.
 pub fn parse_both<T: Clone>(text: &str, one: impl Fn(&str) -> Result<T, String>) -> Result<Both<T>, String> {
     match text.split_once('/') {
         Some((to_client, to_server)) => Ok(Both { to_client: one(to_client)?, to_server: one(to_server)? }),

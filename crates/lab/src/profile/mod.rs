@@ -9,8 +9,9 @@ mod sweep;
 use crate::drive::{Driver, Level, Options, Served, level_name};
 use crate::results::Subject;
 use flash_kit::{Ending, Error, Result};
+use flash_load::workload::Spec;
 
-pub use sweep::Sweep;
+use sweep::Sweep;
 
 /// The most levels.
 const LEVELS_MAX: usize = 100;
@@ -21,26 +22,51 @@ const RATE_MAX_PER_S: f64 = 10_000_000.0;
 /// How long a level takes when nothing is said, seconds.
 pub const LEVEL_S: f64 = 30.0;
 
-#[derive(Clone, Debug)]
+/// The default load levels: the papers'.
+pub(crate) const LEVELS_TEXT: &str = "0.2,0.4,0.6,0.8,0.9,0.95";
+
+/// The options of `flash profile`. Their comments are their help.
+#[derive(Clone, Debug, clap::Args)]
 pub struct Profile {
-    pub options: Options,
-    /// The server.
-    pub url: String,
-    /// Its process, to measure its CPU time and memory.
-    pub pid: Option<u32>,
-    /// Fractions of the capacity.
-    pub levels: Vec<f64>,
-    /// The capacity, requests per second; found when not given.
-    pub capacity_per_s: Option<f64>,
-    /// Find the score as well, up to this many connections.
-    pub score: Option<u32>,
-    pub sweep: Option<Sweep>,
+    /// Server to load, such as http://127.0.0.1:8080
+    #[arg(value_hint = clap::ValueHint::Url)]
+    url: String,
+
+    /// Files to request: specweb99, uniform, zipf:ALPHA, single:PATH, or log:FILE in the order of the log
+    #[arg(long, value_name = "WORKLOAD", default_value = "specweb99", help_heading = "Workload")]
+    workload: Spec,
+
+    /// Loads to measure, as fractions of the capacity
+    #[arg(long, value_name = "LEVELS", value_delimiter = ',', default_value = LEVELS_TEXT, help_heading = "Arrivals")]
+    levels: Vec<f64>,
+
+    /// Capacity in requests per second [default: measured]
+    #[arg(long = "capacity", value_name = "N", help_heading = "Arrivals")]
+    capacity_per_s: Option<f64>,
+
+    /// Also find the most connections, up to MOST, that all receive 320 kbit/s when each reads at most 400 kbit/s
+    #[arg(long, value_name = "MOST", num_args = 0..=1, require_equals = true, default_missing_value = "1000000",
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = "Arrivals")]
+    score: Option<u32>,
+
+    /// Run one profile for each data set size, such as directories=100,300,600
+    #[arg(long, value_name = "SIZES", help_heading = "Workload")]
+    sweep: Option<Sweep>,
+
+    /// Process ID of the server, to measure its CPU time and memory
+    #[arg(long, value_name = "PID", help_heading = "Run")]
+    pid: Option<u32>,
+
+    #[command(flatten)]
+    options: Options,
 }
 
 /// Profiles the server, prints a table, keeps the results.
 ///
 /// Errors: usage, for options that make no sense; run, for a server that answers nothing properly.
-pub fn run(profile: &Profile) -> Result<Ending> {
+pub fn run(mut profile: Profile) -> Result<Ending> {
+    profile.options = profile.options.of_command("profile", profile.workload.clone()).with_endless_log();
+    let profile = &profile;
     check_levels(&profile.levels)?;
     if let Some(given) = profile.capacity_per_s.filter(|given| !(*given > 0.0 && *given <= RATE_MAX_PER_S)) {
         return Err(Error::usage(format!(

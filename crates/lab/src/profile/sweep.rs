@@ -16,7 +16,7 @@ const SIZES_MAX: usize = 32;
 
 /// The sizes of a sweep, in directories of the SPECweb99 set.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sweep(Vec<u32>);
+pub(super) struct Sweep(Vec<u32>);
 
 impl FromStr for Sweep {
     type Err = String;
@@ -36,7 +36,7 @@ impl FromStr for Sweep {
 }
 
 pub(super) fn run(profile: &Profile, sweep: &Sweep) -> Result<Ending> {
-    if profile.options.workload != Spec::Specweb99 {
+    if profile.workload != Spec::Specweb99 {
         return Err(Error::usage("a sweep over directories needs --workload specweb99"));
     }
     let mut served = served(profile)?;

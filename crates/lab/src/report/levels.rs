@@ -4,14 +4,14 @@
 
 use maud::Markup;
 
-use super::tables::{Column, chart, heights, places, table};
 use super::view::{Picked, Shown, View, has_latency};
 use crate::results::Capacity;
 use flash_kit::bars::{self, Row, Rows};
-use flash_kit::chart::{Chart, Line, together};
-use flash_kit::part::{Cell, Part, Table, columns};
+use flash_kit::chart::{Chart, Line, chart, heights, places, together};
+use flash_kit::part::{Cell, Column, Part, Table, columns, table};
 use flash_kit::scale::{Scale, Unit};
 use flash_kit::style::Style;
+use flash_kit::text::distinct;
 use flash_load::measure::{Latency, Measures};
 
 type Measure = (&'static str, fn(&Latency) -> f64);
@@ -199,19 +199,8 @@ pub(super) fn ranges<'a, 'b: 'a>(
 
 /// Each level of each subject, subjects of one level beside one another.
 fn levels_table(view: &View) -> Table {
-    let mut names: Vec<&str> = Vec::new();
-    for measures in view.subjects.iter().flat_map(|shown| &shown.subject.levels) {
-        if !names.contains(&measures.name.as_str()) {
-            names.push(&measures.name);
-        }
-    }
-    let at = |name: &'_ str| -> Vec<(&Shown, &Measures)> {
-        let levels = view
-            .subjects
-            .iter()
-            .flat_map(|shown| shown.subject.levels.iter().map(move |level| (shown, level)));
-        levels.filter(|(_, level)| level.name == name).collect()
-    };
+    let names = distinct(view.levels_of_all().map(|(_, level)| level.name.as_str()));
+    let at = |name| view.levels_of_all().filter(move |(_, level)| level.name == name);
     measures_table("Each level", names.into_iter().flat_map(at))
 }
 
@@ -310,12 +299,7 @@ pub(super) fn sweep(view: &View) -> Part {
     }
     part.lead =
         format!("Latencies {}. A curve bends where the files no longer fit into memory.", view.level_words());
-    let mut names: Vec<&str> = Vec::new();
-    for shown in &view.subjects {
-        if !names.contains(&shown.name.as_str()) {
-            names.push(&shown.name);
-        }
-    }
+    let names = view.names();
     let lines = |of: &dyn Fn(&Shown) -> Option<f64>| -> Vec<Line> {
         let line = |(index, name): (usize, &&str)| {
             let same = view.subjects.iter().filter(|shown| shown.name == **name);

@@ -10,7 +10,6 @@ mod rest;
 mod sentence;
 mod shapes;
 mod summary;
-mod tables;
 mod terminal;
 #[cfg(test)]
 mod tests;

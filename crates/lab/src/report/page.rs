@@ -4,11 +4,13 @@
 
 use flash_kit::number;
 use flash_kit::page::Page;
+use flash_kit::text::distinct;
 use maud::{Markup, html};
 
 use super::view::View;
 use super::{levels, rest, shapes};
 use super::{sentence, summary};
+use crate::results::Run;
 use flash_kit::part::Part;
 
 pub(super) fn parts(view: &View) -> Vec<Part> {
@@ -65,18 +67,11 @@ pub(super) fn page(view: &View) -> Markup {
 }
 
 fn subtitle(view: &View) -> String {
-    let mut words: Vec<String> = Vec::new();
-    for run in view.runs {
-        let one = format!(
-            "{}, {}",
-            number::plain(&run.workload),
-            number::plain(run.started.get(..10).unwrap_or(&run.started))
-        );
-        if !words.contains(&one) {
-            words.push(one);
-        }
-    }
-    words.join("; ")
+    let words = |run: &Run| {
+        let day = run.started.get(..10).unwrap_or(&run.started);
+        format!("{}, {}", number::plain(&run.workload), number::plain(day))
+    };
+    distinct(view.runs.iter().map(words)).join("; ")
 }
 
 fn contents(parts: &[Part]) -> Markup {

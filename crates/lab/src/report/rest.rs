@@ -3,15 +3,15 @@
 //! The page calls it. All figures come from the run. Pure.
 
 use super::levels::{failed_count, ranges};
-use super::tables::{Column, chart, filled, heights, places, table};
 use super::view::{Level, Picked, Shown, View};
 use crate::results::{Ratio, Score, ScoreTry};
 use flash_kit::bars::{ROWS_MAX, Row, Rows};
-use flash_kit::chart::{Chart, Line};
+use flash_kit::chart::{Chart, Line, chart, heights, places};
 use flash_kit::number;
-use flash_kit::part::{Cell, Part, Table};
+use flash_kit::part::{Cell, Column, Part, Table, filled, table};
 use flash_kit::scale::{Scale, Unit};
 use flash_kit::style::Style;
+use flash_kit::text::distinct;
 use flash_load::measure::{Kind, Latency, Usage};
 
 pub(super) fn score(view: &View) -> Part {
@@ -85,12 +85,7 @@ pub(super) fn ratios(view: &View) -> Part {
     if ratios.is_empty() {
         return part;
     }
-    let mut subjects: Vec<&str> = Vec::new();
-    for ratio in &ratios {
-        if !subjects.contains(&ratio.subject.as_str()) {
-            subjects.push(&ratio.subject);
-        }
-    }
+    let subjects = distinct(ratios.iter().map(|ratio| ratio.subject.as_str()));
     // A server keeps the colour that it has in the other charts.
     let style = |ratio: &Ratio| {
         let shown = view.drawn().find(|shown| shown.subject.name == ratio.subject);

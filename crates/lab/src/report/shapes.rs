@@ -2,12 +2,11 @@
 //!
 //! The page calls it. All figures come from the run. Pure.
 
-use super::tables::{Column, chart, heights, places, table};
 use super::view::{Picked, View};
 use flash_kit::bars::Stack;
-use flash_kit::chart::{Chart, Line, together};
+use flash_kit::chart::{Chart, Line, chart, heights, places, together};
 use flash_kit::number;
-use flash_kit::part::{Cell, Part, Table, columns};
+use flash_kit::part::{Cell, Column, Part, Table, columns, table};
 use flash_kit::scale::{Scale, Unit};
 use flash_load::measure::{CdfPoint, SizeSeries, TimelinePoint};
 

@@ -3,11 +3,10 @@
 //! The page and the JSON call it. It compares figures that the run has, and computes no others. Pure.
 
 use super::levels::failed_share;
-use super::tables::{Column, filled};
 use super::view::{Shown, View, has_latency};
 use crate::results::{Capacity, Run};
 use flash_kit::number;
-use flash_kit::part::{Cell, Part, Table};
+use flash_kit::part::{Cell, Column, Part, Table, filled};
 use flash_kit::text::{capital, shortened};
 use flash_load::measure::{Measures, validity};
 
@@ -20,12 +19,7 @@ const GROWTH: &str = "p99 growth";
 
 /// "flash, nginx and apache".
 pub(super) fn title(view: &View) -> String {
-    let mut names: Vec<&str> = Vec::new();
-    for shown in &view.subjects {
-        if !names.contains(&shown.name.as_str()) {
-            names.push(&shown.name);
-        }
-    }
+    let names = view.names();
     if names.len() > NAMES_MAX {
         return format!("{} and {} others", names[..NAMES_MAX - 1].join(", "), names.len() + 1 - NAMES_MAX);
     }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use crate::results::{Run, Subject};
 use flash_kit::number;
 use flash_kit::style::Style;
+use flash_kit::text::distinct;
 use flash_load::measure::{Latency, Measures};
 
 /// With more subjects than this, only the largest data set of each server is drawn; tables have all.
@@ -74,6 +75,11 @@ impl<'a> View<'a> {
 
     pub(super) fn drawn(&self) -> impl Iterator<Item = &Shown<'a>> {
         self.drawn.iter().map(|&index| &self.subjects[index])
+    }
+
+    /// The names of the subjects, each once.
+    pub(super) fn names(&self) -> Vec<&str> {
+        distinct(self.subjects.iter().map(|shown| shown.name.as_str()))
     }
 
     pub(super) fn levels_of_all(&self) -> impl Iterator<Item = Level<'_>> {

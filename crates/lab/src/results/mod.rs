@@ -60,7 +60,7 @@ impl Machine {
 }
 
 /// One server on one data set.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Subject {
     pub name: String,
     pub url: String,
@@ -85,18 +85,7 @@ pub struct Subject {
 impl Subject {
     /// A subject of which nothing is known yet.
     pub fn of(name: &str, url: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            url: url.to_owned(),
-            version: None,
-            command: None,
-            dataset_bytes: None,
-            capacity: None,
-            levels: Vec::new(),
-            rounds: Vec::new(),
-            score: None,
-            missing: None,
-        }
+        Self { name: name.to_owned(), url: url.to_owned(), ..Self::default() }
     }
 }
 

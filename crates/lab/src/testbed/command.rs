@@ -3,7 +3,6 @@
 //! For measurements whose load or witness is another program. A bound that this machine cannot keep is an error before
 //! the command starts.
 
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::thread;
@@ -14,6 +13,7 @@ use super::groups::Groups;
 use super::prepare::LOOK;
 use super::running::DESCRIPTORS;
 use super::{Place, prepare};
+use flash_kit::processes::exit_code;
 use flash_kit::{Error, Result, Stop, interrupt};
 
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ pub fn run(testbed: &InTestbed) -> Result<u8> {
     }
     let stop = interrupt::watch()?;
     let root = place.checked_root()?;
-    let mut groups = place.groups(Path::new(&root))?;
+    let mut groups = Groups::make(place, Path::new(&root))?;
     let apart = program::Place {
         core: place.core,
         groups: groups.entrances()?.into_iter().map(Into::into).collect(),
@@ -93,9 +93,4 @@ fn end_the_rest(name: &str, groups: &Groups) {
     for pid in left {
         let _ = program::signal(pid, Signal::KILL);
     }
-}
-
-fn exit_code(ended: ExitStatus) -> u8 {
-    let code = ended.code().or_else(|| ended.signal().map(|signal| 128 + signal));
-    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use flash_waiting::program;
 
+use super::Place;
 use flash_kit::{Error, Result};
 
 /// The prefix of the groups' names; the lab's process id and a number follow.
@@ -22,17 +23,6 @@ const PREFIX: &str = "flash-lab-";
 const CPU_PERIOD_US: u32 = 10_000;
 /// How long the last processes of a group may take to be gone.
 const REMOVAL_PATIENCE: Duration = Duration::from_secs(10);
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds<'a> {
-    /// Bytes, page cache included.
-    pub(super) memory_bytes: Option<u64>,
-    /// Reads that reach the disk of `root`.
-    pub(super) reads_per_s: Option<u32>,
-    /// Share of one core.
-    pub(super) cpu_percent: Option<u32>,
-    pub(super) root: &'a Path,
-}
 
 /// The groups of one server, removed when dropped.
 #[derive(Debug)]
@@ -63,14 +53,14 @@ enum Mounted {
 }
 
 impl Groups {
-    /// Makes groups with these bounds, none where there is nothing to bound. The disk is not held
+    /// Makes groups with the bounds of this place, none where there is nothing to bound. The disk is not held
     /// back before [`Groups::throttle`].
     ///
     /// Errors: run, when the machine does not allow it, with what is missing.
-    pub(super) fn make(bounds: &Bounds<'_>) -> Result<Self> {
+    pub(super) fn make(place: &Place, root: &Path) -> Result<Self> {
         let mut groups = Self { folders: Vec::new(), throttle: None };
-        let mut cpu_percent = bounds.cpu_percent;
-        let has_more = bounds.memory_bytes.is_some() || bounds.reads_per_s.is_some();
+        let mut cpu_percent = place.cpu_percent;
+        let has_more = place.memory_bytes.is_some() || place.reads_per_s.is_some();
         if !has_more && cpu_percent.is_none() {
             return Ok(groups);
         }
@@ -92,15 +82,15 @@ impl Groups {
                 "neither cgroup v1 with memory and blkio nor cgroup v2 with memory and io is mounted",
             ));
         };
-        let disk = bounds.reads_per_s.map(|rate| Ok((rate, disk_of(bounds.root)?))).transpose()?;
+        let disk = place.reads_per_s.map(|rate| Ok((rate, disk_of(root)?))).transpose()?;
         match mounted {
             Mounted::One { .. } if cpu_percent.is_some() => {
                 return Err(impossible("the controller cpu of cgroup v1 is not mounted"));
             }
             Mounted::One { memory, blkio } => {
-                groups.make_v1(bounds.memory_bytes, disk, [memory, blkio], &name)?;
+                groups.make_v1(place.memory_bytes, disk, [memory, blkio], &name)?;
             }
-            Mounted::Two(mount) => groups.make_v2(bounds.memory_bytes, disk, cpu_percent, &mount, &name)?,
+            Mounted::Two(mount) => groups.make_v2(place.memory_bytes, disk, cpu_percent, &mount, &name)?,
         }
         // Some machines take a bound only when it is set: better to hear it now than after a warm-up.
         groups.throttle(true)?;

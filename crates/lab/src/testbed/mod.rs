@@ -35,35 +35,13 @@ pub use watch::Watch;
 
 use flash_kit::number::binary_size;
 use flash_kit::{Error, Result};
-use groups::{Bounds, Groups};
+use groups::Groups;
 
-/// The testbed of a `peers.toml`; options of the command line override it.
+/// Where a server runs: the testbed of a `peers.toml`, or the options of the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wishes {
-    /// The folder that is served.
-    pub root: Option<PathBuf>,
-    pub core: Option<usize>,
-    pub load_core: Option<usize>,
-    /// Memory of a server, page cache included.
-    pub memory_bytes: Option<u64>,
-    /// That the disk of `root` is held to, once [`Running::throttle`] says so.
-    pub reads_per_s: Option<u32>,
-    /// The share of one core that a server may use, percent, from 1.
-    pub cpu_percent: Option<u32>,
-}
-
-impl Wishes {
-    pub fn place(&self, root: PathBuf) -> Place {
-        let Self { core, memory_bytes, reads_per_s, cpu_percent, .. } = *self;
-        Place { root, core, memory_bytes, reads_per_s, cpu_percent, application: None }
-    }
-}
-
-/// Where a server runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The folder that it serves.
-    pub root: PathBuf,
+    pub root: Option<PathBuf>,
     /// The only core that it may use; without one, those of the calling thread.
     pub core: Option<usize>,
     /// Memory that it may use, page cache included.
@@ -76,6 +54,11 @@ pub struct Place {
 }
 
 impl Place {
+    /// One without bounds.
+    pub fn of(root: PathBuf) -> Self {
+        Self { root: Some(root), ..Self::default() }
+    }
+
     /// Whether this machine allows it, without starting anything: for an error before hours of work.
     ///
     /// Errors: usage, for a root that is not there; run, when memory, disk or CPU can't be bounded, or the application
@@ -83,7 +66,7 @@ impl Place {
     pub fn check(&self) -> Result<()> {
         self.application.as_ref().map_or(Ok(()), Application::check)?;
         let root = self.checked_root()?;
-        self.groups(Path::new(&root))?.remove()
+        Groups::make(self, Path::new(&root))?.remove()
     }
 
     /// Names each bound of it, with its value in words, for the settings of results.
@@ -108,9 +91,10 @@ impl Place {
 
     /// The root as an absolute path that can stand in any configuration.
     fn checked_root(&self) -> Result<String> {
-        let root = fs::canonicalize(&self.root).map_err(|why| {
-            Error::usage(format!("cannot serve {}: {why}; give a folder", self.root.display()))
-        })?;
+        let root =
+            self.root.as_deref().ok_or_else(|| Error::usage("no folder to serve: give --files DIR"))?;
+        let root = fs::canonicalize(root)
+            .map_err(|why| Error::usage(format!("cannot serve {}: {why}; give a folder", root.display())))?;
         let is_plain = |c: char| !c.is_control() && !"\"'\\${}".contains(c);
         match root.to_str().filter(|text| text.chars().all(is_plain)) {
             Some(text) => Ok(text.to_owned()),
@@ -120,11 +104,6 @@ impl Place {
                 root.display()
             ))),
         }
-    }
-
-    fn groups(&self, root: &Path) -> Result<Groups> {
-        let Self { memory_bytes, reads_per_s, cpu_percent, .. } = *self;
-        Groups::make(&Bounds { memory_bytes, reads_per_s, cpu_percent, root })
     }
 }
 
@@ -153,6 +132,18 @@ fn free_port() -> Result<u16> {
         PORTS.start,
         PORTS.end - 1
     )))
+}
+
+/// Gives a started server and the load generator separate cores, if there are several and the user chose none.
+pub fn keep_apart(server: &mut Option<usize>, generator: &mut Vec<usize>) {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    if cores == 1 {
+        return;
+    }
+    let server = server.get_or_insert_with(|| (0..cores).find(|core| !generator.contains(core)).unwrap_or(0));
+    if generator.is_empty() {
+        generator.extend((0..cores).filter(|core| core != server));
+    }
 }
 
 /// Writes back dirty pages and drops all clean ones that are not locked: all files have to be read from
@@ -190,11 +181,28 @@ mod tests {
 
     #[test]
     fn roots_that_no_configuration_could_hold_are_refused() {
-        let place = |root: &str| Wishes::default().place(root.into()).checked_root();
+        let place = |root: &str| Place::of(root.into()).checked_root();
         assert_eq!(place("/proc/../proc").unwrap(), "/proc");
         assert_eq!(place("/not/there").unwrap_err().exit_code(), 2);
         let folder = tempfile::Builder::new().prefix("$x").tempdir().unwrap();
-        let refused = Wishes::default().place(folder.path().to_owned()).check().unwrap_err();
+        let refused = Place::of(folder.path().to_owned()).check().unwrap_err();
         assert_eq!(refused.exit_code(), 2);
+    }
+
+    #[test]
+    fn a_server_and_the_generator_are_kept_apart() {
+        let apart = |mut server, mut generator| {
+            keep_apart(&mut server, &mut generator);
+            (server, generator)
+        };
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        if cores == 1 {
+            assert_eq!(apart(None, vec![]), (None, vec![]));
+            return;
+        }
+        assert_eq!(apart(None, vec![]), (Some(0), (1..cores).collect()));
+        assert_eq!(apart(None, vec![0]), (Some(1), vec![0]));
+        let (server, generator) = apart(Some(1), vec![]);
+        assert!(server == Some(1) && !generator.contains(&1) && generator.len() == cores - 1);
     }
 }

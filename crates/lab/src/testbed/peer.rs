@@ -13,7 +13,7 @@ use flash_waiting::program::{Signal, signal_named};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::Wishes;
+use super::Place;
 use super::template;
 use flash_kit::{Error, Result};
 use flash_units::parse_memory_bytes;
@@ -105,8 +105,10 @@ impl Default for Wait {
 pub struct Peers {
     /// At least one, in the order of the file, each with a name of its own.
     pub servers: Vec<Peer>,
-    /// The table `[testbed]`.
-    pub wishes: Wishes,
+    /// The table `[testbed]`; options of the command line override it.
+    pub place: Place,
+    /// The core of the load generator there.
+    pub load_core: Option<usize>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -274,10 +276,11 @@ impl Source<'_> {
             }
             servers.push(self.peer(server)?);
         }
-        Ok(Peers { servers, wishes: self.wishes(form.testbed)? })
+        let load_core = form.testbed.load_core;
+        Ok(Peers { servers, place: self.place(form.testbed)?, load_core })
     }
 
-    fn wishes(&self, form: TestbedForm) -> Result<Wishes> {
+    fn place(&self, form: TestbedForm) -> Result<Place> {
         let memory_bytes = match form.memory {
             None => None,
             Some(memory) => match parse_memory_bytes(memory.get_ref()) {
@@ -298,10 +301,10 @@ impl Source<'_> {
                 self.wrong(share.span(), "0 cpu_percent would stop the server; leave it out for no bound")
             );
         }
-        Ok(Wishes {
+        Ok(Place {
             root: form.root,
             core: form.core,
-            load_core: form.load_core,
+            application: None,
             memory_bytes,
             reads_per_s: form.reads_per_s.map(Spanned::into_inner),
             cpu_percent: form.cpu_percent.map(Spanned::into_inner),

@@ -152,7 +152,7 @@ impl Peer {
         };
         let [command, backend] = [&recipe.command, &recipe.backend].map(|command| words(command));
         let version = prepare::version(name, recipe, &values, &folder.0);
-        let groups = place.groups(Path::new(&root))?;
+        let groups = Groups::make(place, Path::new(&root))?;
         let mut running = Running {
             name: name.clone(),
             url: format!("http://{address}"),

@@ -6,8 +6,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::Command;
 
+use super::super::read_peers;
 use super::super::watch::{UsageReading, Watch};
-use super::super::{Wishes, read_peers};
 use super::*;
 
 /// The HTTP server of Python's library.
@@ -47,7 +47,7 @@ fn a_server_behind_a_link_is_reached_only_over_it() {
     };
     let root = tempfile::tempdir().unwrap();
     fs::write(root.path().join("a.txt"), "hello").unwrap();
-    let place = Wishes::default().place(root.path().to_owned());
+    let place = Place::of(root.path().to_owned());
     let table = PYTHON.replace("127.0.0.1", "{address}");
     let running = peer(&table).start_behind(&place, link.server()).unwrap();
     assert!(running.url().starts_with("http://198.18.0.1:"), "{}", running.url());
@@ -68,7 +68,7 @@ fn a_server_is_started_answers_and_is_ended() {
     }
     let root = tempfile::tempdir().unwrap();
     fs::write(root.path().join("a.txt"), "hello").unwrap();
-    let place = Wishes::default().place(root.path().to_owned());
+    let place = Place::of(root.path().to_owned());
     let running = peer(PYTHON).start(&place).unwrap();
     assert!(get(running.url(), "/a.txt").ends_with("\r\n\r\nhello"));
     assert!(running.version().unwrap().starts_with("Python 3"));
@@ -97,7 +97,7 @@ fn one_that_runs_already_is_left_alone() {
         return;
     }
     let root = tempfile::tempdir().unwrap();
-    let place = Wishes::default().place(root.path().to_owned());
+    let place = Place::of(root.path().to_owned());
     let running = peer(PYTHON).start(&place).unwrap();
     let other = Peer::elsewhere("other", running.url(), running.pid());
     let seen = other.start(&place).unwrap();
@@ -119,7 +119,7 @@ fn elsewhere_for(url: &str, patience_s: f64) -> Kind {
 fn one_that_ends_at_once_is_an_error_with_its_last_words() {
     let root = tempfile::tempdir().unwrap();
     let table = "name = 'early'\ncommand = ['sh', '-c', 'echo one; echo no such file: {root} >&2; exit 3']\n";
-    let error = peer(table).start(&Wishes::default().place(root.path().to_owned())).unwrap_err();
+    let error = peer(table).start(&Place::of(root.path().to_owned())).unwrap_err();
     let words =
         format!("its last words: one / no such file: {}", root.path().canonicalize().unwrap().display());
     assert!(
@@ -139,7 +139,7 @@ fn one_that_never_answers_is_ended_with_its_children_and_grandchildren() {
         sh -c 'trap \"\" TERM; echo $$ > \"$ROOT/stubborn\"; while :; do sleep 1; done' &\n\
         sh -c 'sleep 600 & echo $! > \"$ROOT/orphan\"'\n\
         echo waiting; wait\n'''\n";
-    let error = peer(table).start(&Wishes::default().place(root.path().to_owned())).unwrap_err();
+    let error = peer(table).start(&Place::of(root.path().to_owned())).unwrap_err();
     let shown = error.to_string();
     assert!(
         shown.contains("deaf does not answer at 127.0.0.1:") && shown.ends_with("last words: waiting"),
@@ -162,7 +162,7 @@ fn a_backend_is_started_first_counted_and_ended_with_its_server() {
         return;
     }
     let root = tempfile::tempdir().unwrap();
-    let mut place = Wishes::default().place(root.path().to_owned());
+    let mut place = Place::of(root.path().to_owned());
     place.memory_bytes = has_groups().then_some(64 << 20);
     let running = peer(&format!("{PYTHON}{BACKEND}")).start(&place).unwrap();
     let made = running.started.as_ref().unwrap().folder.0.clone();
@@ -196,7 +196,7 @@ fn a_backend_is_started_first_counted_and_ended_with_its_server() {
 #[test]
 fn a_backend_that_does_not_listen_is_an_error_and_the_server_is_not_started() {
     let root = tempfile::tempdir().unwrap();
-    let place = Wishes::default().place(root.path().to_owned());
+    let place = Place::of(root.path().to_owned());
     let table = |backend: &str| {
         format!("name = 'x'\npatience_s = 5\ncommand = ['touch', '{{root}}/started']\nbackend = {backend}\n")
     };
@@ -235,17 +235,14 @@ fn a_file_is_found_where_it_is_or_the_command_that_builds_it_is_named() {
         error.contains("no gone.so and no /") && error.contains("build it with `make -C modules/x`"),
         "{error}"
     );
-    assert_eq!(
-        absent.start(&Wishes::default().place(root.path().to_owned())).unwrap_err().to_string(),
-        error
-    );
+    assert_eq!(absent.start(&Place::of(root.path().to_owned())).unwrap_err().to_string(), error);
     // Named by hand, it is not looked for.
     assert!(absent.with_set("module", "/elsewhere.so").check().is_ok());
     let Kind::Started(recipe) = &absent.with_set("module", "/own.so").with_set("load", "load {module}").kind
     else {
         panic!()
     };
-    let place = Wishes::default().place(root.path().to_owned());
+    let place = Place::of(root.path().to_owned());
     let values =
         prepare::values("x", recipe, &place, "/", root.path(), ("127.0.0.1:80".parse().unwrap(), None))
             .unwrap();
@@ -262,7 +259,7 @@ fn a_file_is_found_where_it_is_or_the_command_that_builds_it_is_named() {
 
 #[test]
 fn a_missing_program_is_named_with_its_package() {
-    let place = Wishes::default().place("/".into());
+    let place = Place::of("/".into());
     let table = "name = 'none'\npackage = 'some-package'\ncommand = ['no-such-program']\n";
     let peer = peer(table);
     let shown = peer.check().unwrap_err().to_string();
@@ -275,7 +272,7 @@ fn a_missing_program_is_named_with_its_package() {
 
 #[test]
 fn a_core_is_needed_where_it_is_used_and_must_be_there() {
-    let mut place = Wishes::default().place("/".into());
+    let mut place = Place::of("/".into());
     let error = peer("name = 'c'\ncommand = ['sh', '{core}']\n").start(&place).unwrap_err();
     assert_eq!(error.exit_code(), 2);
     place.core = Some(1000);
@@ -289,7 +286,7 @@ fn a_server_ends_with_a_caller_that_panics() {
         return;
     }
     let root = tempfile::tempdir().unwrap();
-    let place = Wishes::default().place(root.path().to_owned());
+    let place = Place::of(root.path().to_owned());
     let pid = std::sync::Mutex::new(0);
     let caller = std::panic::catch_unwind(|| {
         let running = peer(PYTHON).start(&place).unwrap();
@@ -317,7 +314,7 @@ fn a_server_is_in_its_groups_and_they_go_with_it() {
     }
     let root = tempfile::tempdir().unwrap();
     let place = Place {
-        root: root.path().to_owned(),
+        root: Some(root.path().to_owned()),
         core: Some(0),
         memory_bytes: Some(64 << 20),
         reads_per_s: Some(150),
@@ -355,7 +352,7 @@ fn one_that_needs_more_memory_than_it_has_says_so() {
         return;
     }
     let table = "name = 'fat'\ncommand = ['python3', '-c', \"x = b'x' * (1 << 30)\"]\n";
-    let place = Place { memory_bytes: Some(32 << 20), ..Wishes::default().place("/".into()) };
+    let place = Place { memory_bytes: Some(32 << 20), ..Place::of("/".into()) };
     let error = peer(table).start(&place).unwrap_err();
     assert!(
         error.to_string().ends_with("its memory is too small: the kernel killed 1 of its processes"),
@@ -369,7 +366,7 @@ fn ready_made_servers_serve_where_they_are_installed() {
     // Apache's processes are another user's.
     fs::set_permissions(&root, fs::Permissions::from_mode(0o755)).unwrap();
     fs::write(root.path().join("a.txt"), "hello").unwrap();
-    let place = Wishes::default().place(root.path().to_owned());
+    let place = Place::of(root.path().to_owned());
     for name in super::super::ready_made_names() {
         let peer = super::super::ready_made(name).unwrap();
         // `{flash}` is this program, which is the tests here. `tests/lab` tests the servers that need it.
@@ -403,7 +400,7 @@ fn groups_hold_what_left_the_session() {
     let table = "name = 'daemon'\npatience_s = 5\nenv = { ROOT = '{root}' }\n\
         command = ['sh', '-c', 'setsid sh {folder}/leave; exec sleep 600']\n\
         [[server.file]]\nname = 'leave'\ntext = 'sleep 600 & echo $! > \"$ROOT/pid\"'\n";
-    let place = Place { memory_bytes: Some(64 << 20), ..Wishes::default().place(root.path().to_owned()) };
+    let place = Place { memory_bytes: Some(64 << 20), ..Place::of(root.path().to_owned()) };
     peer(table).start(&place).unwrap_err();
     let pid: u32 = fs::read_to_string(root.path().join("pid")).unwrap().trim().parse().unwrap();
     assert!(Stat::read(pid).is_none_or(|stat| stat.is_zombie), "the daemon is left");

@@ -5,3 +5,6 @@
 pub mod content;
 pub mod heavy_tail;
 pub mod layout;
+
+/// The name of the list of files, in the folder of a set.
+pub const MANIFEST: &str = "manifest.txt";

@@ -12,13 +12,11 @@ use std::process::Command;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::files::MANIFEST;
 use crate::files::content::{self, LINE_BYTES, part_matches};
 use flash_kit::number::size;
 use flash_kit::{Error, Result};
 use plan::Plan;
-
-/// The name of the list of files, in the folder of the set.
-pub const MANIFEST: &str = "manifest.txt";
 
 /// The space that a file takes on the disk beyond its length: the rest of its last block, and its share
 /// of inode and directory.

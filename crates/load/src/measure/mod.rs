@@ -204,10 +204,10 @@ fn counts(rounds: &[Round<'_>]) -> Counts {
         }
     }
     counts.answered = by_outcome[Outcome::Answered as usize];
-    for outcome in Outcome::ALL {
+    for (outcome, name) in Outcome::ALL {
         let count = by_outcome[outcome as usize];
         if count > 0 && outcome != Outcome::Answered {
-            counts.failed.insert(outcome.name().to_owned(), count);
+            counts.failed.insert(name.to_owned(), count);
         }
     }
     for (_, facts) in rounds {

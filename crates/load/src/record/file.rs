@@ -166,7 +166,7 @@ fn decode(bytes: &[u8; RECORD_BYTES]) -> Option<Record> {
         body_bytes: long(40),
         path_id: bytes[48..].first_chunk().copied().map_or(0, u32::from_le_bytes),
         status: bytes[52..].first_chunk().copied().map_or(0, u16::from_le_bytes),
-        outcome: *Outcome::ALL.get(usize::from(outcome))?,
+        outcome: Outcome::ALL.get(usize::from(outcome))?.0,
         flags,
         tries,
         thread,

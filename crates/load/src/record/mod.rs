@@ -81,36 +81,23 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Every outcome, by its number.
-    pub const ALL: [Self; 11] = [
-        Self::Answered,
-        Self::Refused,
-        Self::LocalLimit,
-        Self::Reset,
-        Self::ClosedEarly,
-        Self::Garbage,
-        Self::WrongLength,
-        Self::WrongContent,
-        Self::Status,
-        Self::Aborted,
-        Self::Unanswered,
+    /// Every outcome, by its number, with its name in tables and in JSON.
+    pub const ALL: [(Self, &str); 11] = [
+        (Self::Answered, "answered"),
+        (Self::Refused, "refused"),
+        (Self::LocalLimit, "local limit"),
+        (Self::Reset, "reset"),
+        (Self::ClosedEarly, "closed early"),
+        (Self::Garbage, "garbage"),
+        (Self::WrongLength, "wrong length"),
+        (Self::WrongContent, "wrong content"),
+        (Self::Status, "status"),
+        (Self::Aborted, "aborted"),
+        (Self::Unanswered, "unanswered"),
     ];
 
-    /// Its name in tables and in JSON.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Answered => "answered",
-            Self::Refused => "refused",
-            Self::LocalLimit => "local limit",
-            Self::Reset => "reset",
-            Self::ClosedEarly => "closed early",
-            Self::Garbage => "garbage",
-            Self::WrongLength => "wrong length",
-            Self::WrongContent => "wrong content",
-            Self::Status => "status",
-            Self::Aborted => "aborted",
-            Self::Unanswered => "unanswered",
-        }
+        Self::ALL[self as usize].1
     }
 }
 

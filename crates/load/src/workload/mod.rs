@@ -20,7 +20,7 @@ mod spec;
 pub use catalogue::Catalogue;
 pub use demand::Arrivals;
 pub use demand::poisson;
-pub use dynamic::{Dynamic, PREFIX as DYNAMIC_PREFIX, check_prefix};
+pub use dynamic::check_prefix;
 pub use link::Link;
 pub(crate) use list::escaped;
 pub use list::manifest_head;

@@ -10,10 +10,11 @@ use super::access_log::{AccessLog, Replay};
 use super::catalogue::{Catalogue, Listed};
 use super::choice::Choice;
 use super::demand::{Arrivals, Chance, OneThread, Source, stream};
-use super::dynamic::Dynamic;
+use super::dynamic;
 use super::list::{Generated, Kind, List, escaped};
 use super::sessions::{Sessions, partly_open};
 use super::spec::Spec;
+use crate::files::MANIFEST;
 use crate::files::layout::{DIRECTORIES_MAX, FILES_PER_DIRECTORY};
 use flash_kit::number::size;
 use flash_kit::{Error, Result};
@@ -22,25 +23,59 @@ use flash_kit::{Error, Result};
 const SPECWEB99_REQUESTS_PER_CONNECTION: u32 = 5;
 
 /// Which files a workload draws from, and how a log is cut. All may be left out, except files
-/// to draw from.
-#[derive(Clone, Debug, Default)]
+/// to draw from. The comments of options are their help.
+#[derive(Clone, Debug, Default, clap::Args)]
+// Another struct of the same command has this name, too.
+#[group(skip)]
+#[command(next_help_heading = "Workload")]
 pub struct Options {
-    /// Draw from this many directories of `flash fileset specweb99`, from the first on.
-    pub directories: Option<u32>,
-    /// The manifest of `flash fileset`, or a list like it.
+    /// Folder of a file set made by `flash fileset`
+    #[arg(long = "files", value_name = "DIR", value_hint = clap::ValueHint::DirPath, value_parser = manifest_in)]
     pub manifest: Option<PathBuf>,
-    /// A list of paths: one on a line, perhaps with its length in bytes behind it.
+
+    /// Use only the first N directories of the SPECweb99 set
+    #[arg(long, value_name = "N")]
+    pub directories: Option<u32>,
+
+    /// File that lists the paths to request, one per line, each optionally with its length
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, conflicts_with = "manifest")]
     pub paths: Option<PathBuf>,
-    /// The seed of the contents; a manifest of `flash fileset` knows it.
-    pub content_seed: Option<u64>,
-    /// Only the first requests of a log, until their files add up to this many bytes.
+
+    /// Use only the start of a log, until its distinct files add up to SIZE
+    #[arg(long = "data-set", value_name = "SIZE", value_parser = flash_units::parse_memory_bytes)]
     pub dataset_bytes: Option<u64>,
-    /// At the end of a log, begin it again.
+
+    /// Repeat the log when it ends
+    #[arg(long)]
     pub log_loop: bool,
-    /// Read at most this many lines or records of a log.
+
+    // The older name of --log-loop.
+    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "",
+          value_parser = |_: &str| Err::<String, _>("it is named --log-loop"))]
+    pub trace_loop: Option<String>,
+
+    /// Share of the requests that an application answers, such as 30%: each for a file, below --dynamic-prefix
+    #[arg(long, value_name = "SHARE", value_parser = dynamic::parse_share)]
+    pub dynamic: Option<f64>,
+
+    /// Path prefix of dynamic requests
+    #[arg(long, value_name = "PREFIX", default_value = dynamic::PREFIX, value_parser = dynamic::checked_prefix)]
+    pub dynamic_prefix: String,
+
+    // The seed of the contents; a manifest of `flash fileset` knows it.
+    #[arg(skip)]
+    pub content_seed: Option<u64>,
+
+    // Read at most this many lines or records of a log.
+    #[arg(skip)]
     pub log_lines_max: Option<u64>,
-    /// Requests that an application answers, instead of some for files.
-    pub dynamic: Option<Dynamic>,
+}
+
+fn manifest_in(folder: &str) -> std::result::Result<PathBuf, String> {
+    match folder {
+        "" => Err("give a folder".to_owned()),
+        _ => Ok(Path::new(folder).join(MANIFEST)),
+    }
 }
 
 /// A set of files, and a way to choose among them.
@@ -70,13 +105,18 @@ impl Workload {
         }
         let set = Set::open(options)?;
         let workload = Self::open_static(spec, options, set)?;
-        Ok(options.dynamic.iter().fold(workload, Self::with_dynamic))
+        Ok(match options.dynamic {
+            Some(share) => workload.with_dynamic(share, &options.dynamic_prefix),
+            None => workload,
+        })
     }
 
-    fn with_dynamic(self, dynamic: &Dynamic) -> Self {
-        let catalogue = Catalogue::clone(&self.catalogue).with_dynamic(dynamic.prefix());
-        let chance = Chance { share: dynamic.share(), first: catalogue.len() };
-        let description = format!("{}; {dynamic}", self.description);
+    fn with_dynamic(self, share: f64, prefix: &str) -> Self {
+        let catalogue = Catalogue::clone(&self.catalogue).with_dynamic(prefix);
+        let chance = Chance { share, first: catalogue.len() };
+        let percent = (share * 1e4).round() / 1e2;
+        let description =
+            format!("{}; {percent} % of the requests dynamic, below {prefix}", self.description);
         Self { catalogue: Arc::new(catalogue), dynamic: Some(chance), description, ..self }
     }
 

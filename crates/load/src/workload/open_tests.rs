@@ -221,8 +221,14 @@ fn the_mean_length_of_a_log_is_over_its_requests() {
 
 #[test]
 fn dynamic_requests_have_paths_of_their_own() {
-    let dynamic = Some(Dynamic::new("30%", "/app/").unwrap());
-    let options = Options { directories: Some(2), content_seed: Some(9), dynamic, ..Options::default() };
+    let (dynamic, dynamic_prefix) = (Some(0.3), "/app/".to_owned());
+    let options = Options {
+        directories: Some(2),
+        content_seed: Some(9),
+        dynamic,
+        dynamic_prefix,
+        ..Options::default()
+    };
     let workload = open("specweb99", &options).unwrap();
     assert_eq!(
         workload.describe(),

@@ -19,10 +19,10 @@ use std::io;
 
 use flash_prompt::OwnedFd;
 use flash_waiting::{file, process};
-use flash_worker::Reach;
 use flash_worker::amped::PROMPT;
+use flash_worker::{HelperKind, Reach};
 
-use crate::config::{Architecture, HelperKind, Optimizations, Settings};
+use crate::config::{Architecture, Settings};
 use crate::start;
 
 /// Maximum descriptors that a worker with threads makes room for at its start: more would cost memory that few
@@ -36,9 +36,7 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings, descriptors_max: u64) -
         process::make_room_for_descriptors(descriptors_max.min(ROOM_DESCRIPTORS_MAX))?;
     }
     match settings.architecture {
-        Architecture::Amped => {
-            amped::run(begun, settings, descriptors_max, amped_reach(&settings.optimizations))
-        }
+        Architecture::Amped => amped::run(begun, settings, descriptors_max, amped_reach(settings)),
         Architecture::Sped => sped::run(begun, settings, descriptors_max),
         Architecture::Mp => mp::run(begun, settings, descriptors_max),
         Architecture::Mt => mt::run(begun, settings, descriptors_max),
@@ -55,12 +53,12 @@ fn has_threads(settings: &Settings) -> bool {
 }
 
 /// The functions with which AMPED workers reach files. Only in experiments do these wait.
-fn amped_reach(optimizations: &Optimizations) -> Reach {
+fn amped_reach(settings: &Settings) -> Reach {
     let mut reach = PROMPT;
-    if optimizations.open_in_loop {
+    if settings.open_in_loop {
         reach.look_up = |root, path, want| file::open_in_loop(root, path, want);
     }
-    if !optimizations.residency_check {
+    if !settings.residency_check {
         reach.read = sped::WAITING.read;
         reach.send_file = sped::WAITING.send_file;
     }

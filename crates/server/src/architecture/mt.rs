@@ -8,7 +8,7 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use flash_engine::{JobId, Key, Outcome};
@@ -27,6 +27,7 @@ use crate::config::Settings;
 use crate::config::architecture::STACK_BYTES;
 use crate::helper::DiskWork;
 use crate::start::{Begun, close};
+use crate::threads::{self, Confined};
 
 /// Maximum times that a thread lets waiting threads go first before each turn of a long answer.
 const YIELDS_MAX: usize = 100;
@@ -92,32 +93,24 @@ pub(super) fn run(mut begun: Begun, settings: &Settings, descriptors_max: u64) -
 /// Starts the threads, one of them with `spare`, and waits until each has closed its sandbox: a thread started after
 /// the process has closed its own would not have one.
 fn start_threads(shared: &'static Shared, settings: &Settings, spare: Epoll, idle: &Epoll) -> io::Result<()> {
-    let (closed, all_closed) = mpsc::channel();
     let mut waits = vec![spare];
     for _ in 0..settings.threads {
         waits.push(idle.try_clone()?);
     }
-    let count = waits.len();
+    let mut threads = Vec::with_capacity(waits.len());
     for idle in waits {
-        let (settings, closed) = (settings.clone(), closed.clone());
+        let settings = settings.clone();
         let thread = Thread { shared, idle, busy: Epoll::new(EVENTS_MAX)?, key: None, handle: None };
-        thread::Builder::new().name("connection".into()).stack_size(STACK_BYTES).spawn(move || {
-            // If this fails, threads are only switched more often.
-            let _ = process::never_preempt_others();
-            let in_force = close(&shared.lock().worker, &settings, Some(&shared.work));
-            let is_closed = in_force.is_ok();
-            // The main thread lives as long as the process.
-            let _ = closed.send(in_force);
-            if is_closed {
-                thread.run();
-            }
-        })?;
+        threads.push(Confined {
+            confine: move || {
+                // If this fails, threads are only switched more often.
+                let _ = process::never_preempt_others();
+                close(&shared.lock().worker, &settings, Some(&shared.work)).map(drop)
+            },
+            work: move || thread.run(),
+        });
     }
-    drop(closed);
-    for _ in 0..count {
-        all_closed.recv().map_err(|_| io::Error::other("a thread ended before it was ready"))??;
-    }
-    Ok(())
+    threads::start("connection", Some(STACK_BYTES), threads)
 }
 
 impl Shared {
@@ -256,7 +249,7 @@ impl Thread {
         state.worker.count_dispatch(batch);
         for ready in batch {
             match parts(ready.token) {
-                (kind::CONNECTION, _) => state.worker.hear(*ready)?,
+                (kind::CONNECTION, _) => state.worker.handle_event(*ready)?,
                 (kind::LISTENER, number) => self.accept(&mut state, number as usize)?,
                 _ => {
                     // One thread hears it, and that thread has room for a job.

@@ -12,21 +12,8 @@ use super::error::{NotUtf8, Refusal};
 use super::kind::Kind;
 use super::values::{Item, ListItem, utf8};
 
-/// The settings of admission.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Admission {
-    /// Maximum connections per worker of one client address; 0 for no maximum.
-    pub client_connections_max: usize,
-    /// Clients without this maximum.
-    pub client_exempt: Vec<Clients>,
-    /// Maximum time that new connections wait to be accepted, in milliseconds; 0 for no maximum.
-    pub accept_wait_ms: u64,
-}
-
 /// Some clients: this machine, or a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
 pub enum Clients {
     /// The addresses of the loopback interface.
     Loopback,
@@ -63,20 +50,6 @@ impl fmt::Display for Clients {
     }
 }
 
-impl From<Clients> for String {
-    fn from(clients: Clients) -> String {
-        clients.to_string()
-    }
-}
-
-impl TryFrom<String> for Clients {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        Clients::parse(&text).map_err(|_| format!("`{text}` is not a network"))
-    }
-}
-
 impl Item for Clients {
     fn from_text(text: &OsStr, _: Kind) -> Result<Self, Refusal> {
         Clients::parse(utf8(text)?).map_err(|wrong| {
@@ -96,14 +69,7 @@ impl Item for Clients {
     }
 }
 
-impl ListItem for Clients {
-    const COUNT_MAX: usize = 64;
-    const NONE_REFUSED: Option<&'static str> = None;
-
-    fn may_repeat(&self) -> bool {
-        false
-    }
-}
+impl ListItem for Clients {}
 
 #[cfg(test)]
 mod tests {

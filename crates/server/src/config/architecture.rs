@@ -4,11 +4,12 @@
 //! The supervisor, the sandbox, `convert` and the checks of the settings ask it. It must not run anything: `crate::architecture` does.
 
 use flash_engine::limits::{FILES_OF_NAME_MAX, OPEN_FILES_MAX};
+use flash_worker::{HelperKind, SendBy};
 
-use super::choices::{Architecture, HelperKind, SendBy};
+use super::choices::Architecture;
 use super::memory::rounded_text;
-use super::routes::Route;
-use super::settings::Settings;
+use super::options::Settings;
+use super::route_options::Route;
 
 use Architecture::{Amped, Mp, Mt, Sped};
 
@@ -38,6 +39,7 @@ const ONLY: &[(&[&str], &[Architecture], &str)] = &[
     ),
     (&["open_in_loop"], &[Amped], "it always does; only `amped` can choose"),
     (&["residency_check"], &[Amped], "it never checks what is in memory; only `amped` can choose"),
+    (&["listen_tls"], &[Amped, Sped, Mp], "its threads have no handshakes"),
     (
         &["route"],
         &[Amped, Sped],
@@ -90,7 +92,7 @@ pub(crate) fn upstream_connections_max(settings: &Settings, descriptors_max: u64
 /// Maximum mapped parts of files: each may keep a file open.
 pub(crate) fn mapped_chunks_max(settings: &Settings, descriptors_max: u64) -> usize {
     const CHUNKS_MAX: u64 = 4096;
-    match settings.optimizations.send {
+    match settings.send {
         SendBy::Mmap => ((descriptors_max / 4).min(CHUNKS_MAX) as usize / cache_parts(settings)).max(1),
         SendBy::Read | SendBy::Sendfile => 0,
     }
@@ -204,7 +206,7 @@ fn counted(number: usize, what: &str, plural: &str) -> String {
 /// The way in which files are read, for the start line; `told` is whether the kernel reports what is in memory.
 pub(crate) fn reads(settings: &Settings, told: &Result<(), String>) -> String {
     let disk = match settings.architecture {
-        Amped if !settings.optimizations.residency_check => {
+        Amped if !settings.residency_check => {
             return "in the event loop, which blocks on the disk".to_owned();
         }
         Amped => "helpers",

@@ -4,17 +4,20 @@
 
 use std::path::{Path, PathBuf};
 
+use flash_engine::LogFormat;
+use flash_prompt::mechanism::MechanismKind;
 use flash_waiting::account;
 use flash_waiting::sandbox::privileges;
+use flash_worker::HelperKind;
 
-use super::choices::{Architecture, EventMechanism, HelperKind, LogFormat};
+use super::choices::Architecture;
 use super::endpoint::EndpointOptions;
 use super::error::{ConfigError, ConfigErrorKind, Problem};
 use super::file::Draft;
 use super::memory::CacheMemory;
-use super::options::Overrides;
+use super::options::{Overrides, Settings};
 use super::resolve;
-use super::settings::{BackendSettings, LogSettings, NamesRoot, Service, Settings, Spool};
+use super::service::{BackendSettings, Service};
 use super::table::{self, Given, Origin};
 use super::values::UserName;
 
@@ -63,23 +66,25 @@ impl BackendOptions {
         let (endpoint, listen) = self.endpoint.resolve(&self.cwd).map_err(failed)?;
         let has_endpoint = !(endpoint.sockets.is_empty() && listen.is_empty());
         let socket = self.cwd.join(&self.socket);
-        let names = self.names.iter().map(|directory| NamesRoot(self.cwd.join(directory))).collect();
+        let names = self.names.iter().map(|directory| self.cwd.join(directory).into()).collect();
         Ok(Settings {
             listen,
             architecture: Architecture::Amped,
             workers: 1,
-            event_mechanism: EventMechanism::Epoll,
+            event_mechanism: MechanismKind::Epoll,
             helpers: HelperKind::Processes,
             lowered: Vec::new(),
             cache_memory: CacheMemory::OFF,
             cache_list: None,
-            spool: Spool::default(),
+            spool_folder: None,
+            spool_bytes_max: 0,
             reload_timeout_ms: settings.job_deadline_ms.saturating_add(RELOAD_APART_MS),
             // Only the endpoint tests in the loop whether files are in memory.
             cap_fowner: settings.cap_fowner && has_endpoint,
-            log: LogSettings { format: LogFormat::Off, file: None },
+            log_format: LogFormat::Off,
+            log_file: None,
             service: Service::Backend(BackendSettings {
-                socket,
+                socket: socket.into(),
                 users,
                 delay_ms: self.delay_ms,
                 endpoint,

@@ -3,6 +3,9 @@
 //! The words are the same on the command line, in the environment, in the file, and in the settings that a process passes on. It
 //! must not know any option.
 
+use flash_engine::LogFormat;
+use flash_prompt::mechanism::MechanismKind;
+use flash_worker::{HelperKind, SendBy};
 use serde::{Deserialize, Serialize};
 
 /// A value from a fixed set.
@@ -26,13 +29,20 @@ pub(super) trait Choice: Copy + PartialEq + 'static {
 
 /// Makes each enum from its values and their words.
 macro_rules! choices {
-    ($($(#[$about:meta])* $name:ident $(hint $hint:ident)? { $($(#[$of:meta])* $value:ident = $word:literal,)* })*) => {$(
+    ($($(#[$about:meta])* $name:ident { $($(#[$of:meta])* $value:ident = $word:literal,)* })*) => {$(
         $(#[$about])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         pub enum $name {
             $($(#[$of])* #[serde(rename = $word)] $value,)*
         }
 
+        words! { $name { $($value = $word),* } }
+    )*};
+}
+
+/// Gives each enum its words.
+macro_rules! words {
+    ($($name:ident $(hint $hint:ident)? { $($value:ident = $word:literal),* })*) => {$(
         impl Choice for $name {
             const WORDS: &'static [&'static str] = &[$($word),*];
             const ALL: &'static [Self] = &[$($name::$value),*];
@@ -56,37 +66,6 @@ choices! {
         Mp = "mp",
         /// Multi-threaded: one thread per open connection waits.
         Mt = "mt",
-    }
-
-    /// The system call with which a loop waits for events.
-    EventMechanism {
-        /// epoll(7).
-        #[default]
-        Epoll = "epoll",
-        /// poll(2).
-        Poll = "poll",
-        /// select(2).
-        Select = "select",
-    }
-
-    /// The kind of helpers (flash-1999, section 3.4).
-    HelperKind hint number_of_helpers {
-        /// Processes, which start on demand and can be killed.
-        #[default]
-        Processes = "processes",
-        /// Threads of the worker, all started with it.
-        Threads = "threads",
-    }
-
-    /// The calls that can send parts of files.
-    SendBy {
-        /// Read into a buffer, then send.
-        #[default]
-        Read = "read",
-        /// By sendfile(2).
-        Sendfile = "sendfile",
-        /// From mappings.
-        Mmap = "mmap",
     }
 
     /// The schedule: which connection's bytes go first.
@@ -127,18 +106,13 @@ choices! {
         Off = "off",
     }
 
-    /// The format of an access-log line.
-    LogFormat {
-        /// The combined log format of Apache and nginx.
-        Combined = "combined",
-        /// The same, with the host of the request at the end.
-        CombinedHost = "combined_host",
-        /// One JSON object per line.
-        Json = "json",
-        /// No access log.
-        #[default]
-        Off = "off",
-    }
+}
+
+words! {
+    MechanismKind { Epoll = "epoll", Poll = "poll", Select = "select" }
+    SendBy { Read = "read", Sendfile = "sendfile", Mmap = "mmap" }
+    HelperKind hint number_of_helpers { Processes = "processes", Threads = "threads" }
+    LogFormat { Combined = "combined", CombinedHost = "combined_host", Json = "json", Off = "off" }
 }
 
 /// `helpers = 4` is often meant as the number of helpers.

@@ -2,16 +2,16 @@
 //!
 //! Called by `resolve` with the merged options of all sources, including the defaults. It must not look at anything else.
 
-use flash_prompt::mechanism::SELECT_DESCRIPTORS_MAX;
+use flash_prompt::mechanism::{MechanismKind, SELECT_DESCRIPTORS_MAX};
 use flash_prompt::net::InFlightCap;
 use flash_units::{rate_text, size_text};
+use flash_worker::{HelperKind, SendBy};
 
 use super::architecture::{self, connections_that_fit};
-use super::choices::{Choice, EventMechanism, HelperKind, SchedulePolicy, SendBy};
+use super::choices::{Choice, SchedulePolicy};
 use super::error::Problem;
 use super::kind::Kind;
-use super::options::{self, OPTIONS, Overrides};
-use super::settings::{Settings, Site};
+use super::options::{self, OPTIONS, Overrides, Settings, Site};
 use super::table::{DefaultValue, Given, Origin};
 use super::values::{Auto, PathOrWord};
 
@@ -127,7 +127,7 @@ pub(super) fn check_room(
     mechanism: Option<&Origin>,
     connections: Option<&Origin>,
 ) -> Option<Problem> {
-    if settings.event_mechanism != EventMechanism::Select {
+    if settings.event_mechanism != MechanismKind::Select {
         return None;
     }
     let fit = connections_that_fit(settings, SELECT_DESCRIPTORS_MAX);

@@ -3,39 +3,21 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+pub use flash_worker::backend::EndpointProtocol;
 use serde::{Deserialize, Serialize};
 
 use super::error::Problem;
-use super::settings::path;
-
-/// The protocol of a socket of the warm endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Speech {
-    /// HTTP/1.
-    Http,
-    /// FastCGI.
-    FastCgi,
-}
+use super::file_path::FilePath;
 
 /// A Unix socket of the warm endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EndpointSocket {
     /// Its protocol.
-    pub speech: Speech,
+    pub protocol: EndpointProtocol,
     /// Its absolute path.
-    #[serde(with = "path")]
-    pub path: PathBuf,
+    pub path: FilePath,
 }
-
-/// A directory whose files can be asked for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WarmRoot(
-    /// Its absolute path.
-    #[serde(with = "path")]
-    pub PathBuf,
-);
 
 /// The settings of the warm endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,7 +26,7 @@ pub struct EndpointSettings {
     /// Its Unix sockets.
     pub sockets: Vec<EndpointSocket>,
     /// The directories whose files can be asked for.
-    pub roots: Vec<WarmRoot>,
+    pub roots: Vec<FilePath>,
 }
 
 /// The options of the warm endpoint, as given.
@@ -64,14 +46,16 @@ impl EndpointOptions {
         let (mut settings, mut addresses, mut problems) =
             (EndpointSettings::default(), Vec::new(), Vec::new());
         let mut refuse = |what: String, why: &str| problems.push(Problem::plain(what, why.to_owned()));
-        for (speech, flag, text) in (self.http.iter().map(|text| (Speech::Http, "--warm", text)))
-            .chain(self.fastcgi.iter().map(|text| (Speech::FastCgi, "--fastcgi", text)))
+        for (protocol, flag, text) in (self.http.iter().map(|text| (EndpointProtocol::Http, "--warm", text)))
+            .chain(self.fastcgi.iter().map(|text| (EndpointProtocol::FastCgi, "--fastcgi", text)))
         {
-            match (text.strip_prefix("unix:"), speech) {
+            match (text.strip_prefix("unix:"), protocol) {
                 (Some(""), _) => refuse(format!("`{flag} {text}`"), "a path must follow unix:"),
-                (Some(path), _) => settings.sockets.push(EndpointSocket { speech, path: cwd.join(path) }),
-                (None, Speech::FastCgi) => refuse(format!("`{flag} {text}`"), "give unix:PATH"),
-                (None, Speech::Http) => match text.parse() {
+                (Some(path), _) => {
+                    settings.sockets.push(EndpointSocket { protocol, path: cwd.join(path).into() });
+                }
+                (None, EndpointProtocol::FastCgi) => refuse(format!("`{flag} {text}`"), "give unix:PATH"),
+                (None, EndpointProtocol::Http) => match text.parse() {
                     Ok(address) => addresses.push(address),
                     Err(_) => refuse(
                         format!("`{flag} {text}`"),
@@ -92,7 +76,7 @@ impl EndpointOptions {
             ),
             _ => {}
         }
-        settings.roots = self.roots.iter().map(|root| WarmRoot(cwd.join(root))).collect();
+        settings.roots = self.roots.iter().map(|root| cwd.join(root).into()).collect();
         if problems.is_empty() { Ok((settings, addresses)) } else { Err(problems) }
     }
 }
@@ -104,9 +88,9 @@ impl EndpointSettings {
         use std::ffi::OsString;
         use std::os::unix::ffi::OsStringExt;
 
-        let odd = PathBuf::from(OsString::from_vec(b"/srv/\xff".to_vec()));
-        let sockets = vec![EndpointSocket { speech: Speech::FastCgi, path: odd.clone() }];
-        Self { sockets, roots: vec![WarmRoot(odd), WarmRoot("/srv/www".into())] }
+        let odd = FilePath::from(OsString::from_vec(b"/srv/\xff".to_vec()));
+        let sockets = vec![EndpointSocket { protocol: EndpointProtocol::FastCgi, path: odd.clone() }];
+        Self { sockets, roots: vec![odd, "/srv/www".into()] }
     }
 }
 
@@ -130,9 +114,12 @@ mod tests {
         let (settings, addresses) = given.resolve(Path::new("/cwd")).expect("right");
         assert_eq!(addresses, ["127.0.0.1:8081", "[::1]:0"].map(|text| text.parse().expect("an address")));
         let sockets: Vec<_> =
-            settings.sockets.iter().map(|socket| (socket.speech, socket.path.to_str())).collect();
-        assert_eq!(sockets, [(Speech::Http, Some("/cwd/w.sock")), (Speech::FastCgi, Some("/run/f"))]);
-        let roots: Vec<_> = settings.roots.iter().map(|root| root.0.to_str()).collect();
+            settings.sockets.iter().map(|socket| (socket.protocol, socket.path.to_str())).collect();
+        assert_eq!(
+            sockets,
+            [(EndpointProtocol::Http, Some("/cwd/w.sock")), (EndpointProtocol::FastCgi, Some("/run/f"))]
+        );
+        let roots: Vec<_> = settings.roots.iter().map(|root| root.to_str()).collect();
         assert_eq!(roots, [Some("/cwd/www"), Some("/srv")]);
         assert!(options(&[], &[], &[]).resolve(Path::new("/")).is_ok());
     }

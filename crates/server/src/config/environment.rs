@@ -74,6 +74,7 @@ mod tests {
     fn every_option_has_a_variable() {
         let values = |spec: &Spec| match spec.key {
             "listen" => "127.0.0.1:80, [::1]:80",
+            "listen_tls" => "127.0.0.1:443",
             "index" => "a.html,b.html",
             "sandbox" => "required",
             "log_format" => "json",

@@ -25,6 +25,8 @@ pub enum Kind {
     Texts(Form),
     /// A path, relative to the folder of its source.
     Path,
+    /// Paths of files, any number, relative to the folder of their source.
+    Paths,
     /// A path, or this word.
     PathOr(&'static str),
     /// A program, or a list of a program and its arguments.
@@ -126,7 +128,7 @@ impl Kind {
     /// environment.
     #[must_use]
     pub fn is_list(self) -> bool {
-        matches!(self, Kind::Addresses | Kind::Texts(_) | Kind::Networks | Kind::Numbers(_))
+        matches!(self, Kind::Addresses | Kind::Texts(_) | Kind::Networks | Kind::Paths | Kind::Numbers(_))
     }
 
     /// The words that it can be, if it is one of a few.
@@ -146,6 +148,7 @@ impl Kind {
             Kind::Addresses | Kind::Servers => "a list of addresses, such as [\"127.0.0.1:8080\"]",
             Kind::Texts(Form::Host) => "a list of names, such as [\"example.org\"]",
             Kind::Texts(_) => "a list of names, such as [\"index.html\"]",
+            Kind::Paths => "a list of files, such as [\"site.pem\"]",
             Kind::Networks => "a list of networks, such as [\"10.0.0.0/8\"]",
             Kind::Text(Form::Charset) => "a name in quotes, such as \"utf-8\" or \"off\"",
             Kind::Text(_) => "a text in quotes",
@@ -177,6 +180,7 @@ impl Kind {
             Kind::Addresses => "list of addresses".to_owned(),
             Kind::Servers => "server, or list of up to 64".to_owned(),
             Kind::Texts(_) => "list of names".to_owned(),
+            Kind::Paths => "list of files".to_owned(),
             Kind::Networks => "list of networks".to_owned(),
             Kind::Text(Form::Charset) => "name, or `off`".to_owned(),
             Kind::Text(_) => "text".to_owned(),

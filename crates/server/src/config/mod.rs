@@ -17,10 +17,10 @@ mod endpoint;
 mod environment;
 mod error;
 mod file;
+mod file_path;
 mod forms;
 mod kind;
 mod memory;
-mod optimizations;
 pub mod options;
 mod print;
 mod programs;
@@ -30,6 +30,7 @@ pub mod route_options;
 mod routes;
 mod run_as;
 mod schedule;
+mod service;
 mod settings;
 mod suggest;
 mod table;
@@ -43,24 +44,22 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use admission::{Admission, Clients};
+pub use admission::Clients;
 pub use backend::{BackendOptions, SOCKET_BY_DEFAULT};
-pub use choices::{
-    Architecture, EncodedSlash, EtagTime, EventMechanism, HelperKind, LogFormat, SandboxMode, SchedulePolicy,
-    SendBy,
-};
-pub use endpoint::{EndpointOptions, EndpointSettings, EndpointSocket, Speech, WarmRoot};
+pub use choices::{Architecture, EncodedSlash, EtagTime, SandboxMode, SchedulePolicy};
+pub use endpoint::{EndpointOptions, EndpointProtocol, EndpointSettings, EndpointSocket};
 pub use error::{ConfigError, ConfigErrorKind, NotUtf8, Refusal};
+pub use file_path::FilePath;
 pub use kind::{Bounds, Form, Kind, Unit, one_of};
 pub use memory::CacheMemory;
-pub use optimizations::Optimizations;
-pub use options::Overrides;
+pub use options::{Overrides, Settings, Site};
 pub(crate) use programs::DIRECTORIES;
-pub use programs::{Program, Runs};
-pub use routes::{Probe, Protocol, Route, RoutePaths, ServerAddress};
+pub use programs::Runs;
+pub use route_options::{Probe, Program, Route};
+pub use routes::{RoutePaths, ServerAddress};
 pub use run_as::RunAs;
-pub use schedule::{Cutoffs, Schedule};
-pub use settings::{BackendSettings, ControlSocket, LogSettings, Service, Settings, Site, Spool};
+pub use schedule::Cutoffs;
+pub use service::{BackendSettings, ControlSocket, Service};
 pub use table::{DefaultValue, Given, Origin, Spec, Table};
 pub use values::{Auto, Command, PathOrWord, UserName};
 

@@ -4,20 +4,25 @@
 //! the file, `flash check --print`, the man pages and the table in `docs/config.md` follow from the row. Called by the rest of
 //! `config` and by the binary. It must not read anything, and has no rule about a value beyond its kind and bounds.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use flash_engine::LogFormat;
+use flash_prompt::mechanism::MechanismKind;
 use flash_prompt::net::InFlightCap;
+use flash_worker::{HelperKind, SendBy};
 
 use super::admission::Clients;
-use super::choices::{
-    Architecture, Choice, EncodedSlash, EtagTime, EventMechanism, HelperKind, LogFormat, SandboxMode,
-    SchedulePolicy, SendBy,
-};
+use super::choices::{Architecture, Choice, EncodedSlash, EtagTime, SandboxMode, SchedulePolicy};
+use super::file_path::FilePath;
 use super::kind::{Form, GIB, HOUR_MS, Kind, Unit, bounds, count, memory, millis, number};
+use super::memory::CacheMemory;
+use super::route_options::Route;
+use super::run_as::RunAs;
 use super::schedule::Cutoffs;
-use super::settings::{Settings, Site};
-use super::table::{self, DefaultValue, Field, Show, Shown, Spec as Row, one, put, rows, show};
+use super::service::{ControlSocket, Service};
+use super::table::{self, DefaultValue, Field, Show, Shown, Spec as Row, fields, held, one, put, rows, show};
 use super::values::{Auto, OFF, PathOrWord, UserName};
 
 /// An option of the server or of its sites.
@@ -93,13 +98,13 @@ pub enum Target {
 }
 
 macro_rules! target {
-    ($key:ident: $type:ty, server.$($field:ident).+) => {
+    ($key:ident: $type:ty, server.$field:ident $(as $held:ty)?) => {
         Target::Server(Field {
-            put: |given, settings| put(given.$key.as_ref(), &mut settings.$($field).+),
-            show: |settings, kind| show::<$type>(&settings.$($field).+, kind),
+            put: |given, settings| put(given.$key.as_ref(), &mut settings.$field),
+            show: |settings, kind| show::<$type>(&settings.$field, kind),
         })
     };
-    ($key:ident: $type:ty, site.$field:ident) => {
+    ($key:ident: $type:ty, site.$field:ident $(as $held:ty)?) => {
         Target::Site(Field {
             put: |given, site| put(given.$key.as_ref(), &mut site.$field),
             show: |site, kind| show::<$type>(&site.$field, kind),
@@ -168,9 +173,10 @@ use DefaultValue::{Depends, Text};
 
 rows! {
     /// The options of the server and of its sites.
-    Overrides, Place, Target, OPTIONS:
+    Overrides, Place, Target, OPTIONS,
+    {
 
-    root: PathBuf, at(Group::Files, "DIR"), Kind::Path, Depends("the current directory"), [site.root],
+    root: PathBuf, at(Group::Files, "DIR"), Kind::Path, Depends("the current directory"), [site.root as FilePath],
         "Directory to serve";
     config: PathBuf, at(Group::Files, "FILE"), Kind::Path, DefaultValue::None, [],
         "Read settings from this TOML file";
@@ -182,7 +188,7 @@ rows! {
         "Serve FILE.br, FILE.zst or FILE.gz instead of FILE to clients that accept it";
     encoded_slash: EncodedSlash, at(Group::Files, "HOW"), Kind::OneOf(EncodedSlash::WORDS), Text("decode"), [site.encoded_slash],
         "Handle %2F in a path: decode it to a slash, or refuse the request with 400";
-    charset: String, at(Group::Files, "NAME"), Kind::Text(Form::Charset), Text("utf-8"), [server.charset],
+    charset: String, at(Group::Files, "NAME"), Kind::Text(Form::Charset), Text("utf-8"), [server.charset as Option<String>],
         "Add this character set to the Content-Type of texts; off adds none";
     etag: EtagTime, at(Group::Files, "HOW"), Kind::OneOf(EtagTime::WORDS), Text("modified"), [server.etag],
         "Build ETags from length and mtime (modified), or from these and ctime (changed)";
@@ -194,61 +200,71 @@ rows! {
         "Serve an expired file for this much longer while its check waits for the disk";
     listen: Vec<SocketAddr>, at(Group::Network, "ADDR:PORT"), Kind::Addresses, Text("127.0.0.1:8080"), [server.listen],
         "Listen on this address; repeat for several; port 0 takes any free port";
-    connections: u64, at(Group::Network, "N"), count(1, 1_000_000), Text("16384"), [server.connections_max],
+    listen_tls: Vec<SocketAddr>, at(Group::Network, "ADDR:PORT"), Kind::Addresses, Depends("none"), [by tls_listen],
+        "Listen on this address for HTTPS; repeat for several";
+    certificate: Vec<PathBuf>, at(Group::Network, "FILE"), Kind::Paths, Depends("none"), [site.certificates as Vec<FilePath>],
+        "Certificate for HTTPS in PEM form, with those of its issuers; repeat for one with another kind of key";
+    certificate_key: Vec<PathBuf>, at(Group::Network, "FILE"), Kind::Paths, Depends("none"), [site.certificate_keys as Vec<FilePath>],
+        "Private key of the certificate in PEM form, readable only by its owner; repeat in the same order";
+    ocsp: Vec<PathBuf>, at(Group::Network, "FILE"), Kind::Paths, Depends("none"), [site.ocsp as Vec<FilePath>],
+        "Answer of the issuer that the certificate is not revoked (OCSP, in DER form), sent along with it";
+    connections: u64, at(Group::Network, "N"), count(1, 1_000_000), Text("16384"), [server.connections_max as usize],
         "Maximum connections per worker";
-    client_connections: u64, at(Group::Network, "N"), count(0, 1_000_000), Depends("1/2 of `connections`"), [server.admission.client_connections_max],
+    client_connections: u64, at(Group::Network, "N"), count(0, 1_000_000), Depends("1/2 of `connections`"), [server.client_connections_max as usize],
         "Maximum connections per worker of one client address (IPv6: of one /64 network); 0 disables";
-    client_exempt: Vec<Clients>, at(Group::Network, "NETWORK"), Kind::Networks, Text("loopback"), [server.admission.client_exempt],
+    client_exempt: Vec<Clients>, at(Group::Network, "NETWORK"), Kind::Networks, Text("loopback"), [server.client_exempt],
         "These clients, such as your proxies, have no share of connections, routes and the spool; repeat for several";
-    accept_wait: u64, at(Group::Network, "TIME"), millis(0, HOUR_MS), Text("1s"), [server.admission.accept_wait_ms],
+    accept_wait: u64, at(Group::Network, "TIME"), millis(0, HOUR_MS), Text("1s"), [server.accept_wait_ms],
         "Refuse new connections (503) while the worker has not caught up with them for this long; 0s disables";
-    workers: u64, at(Group::Resources, "N"), count(1, 256), Depends("one per usable core; 1 with mt"), [server.workers],
+    http2: bool, at(Group::Network, "BOOL"), Kind::Switch, Text("true"), [server.http2],
+        "Also speak HTTP/2 with clients that begin with it";
+    workers: u64, at(Group::Resources, "N"), count(1, 256), Depends("one per usable core; 1 with mt"), [server.workers as usize],
         "Number of worker processes";
-    helpers_max: u64, at(Group::Resources, "N"), count(1, 256), Text("16"), [server.helpers_max],
+    helpers_max: u64, at(Group::Resources, "N"), count(1, 256), Text("16"), [server.helpers_max as usize],
         "Maximum helpers per worker; helpers do the work that may wait for the disk";
     helper_idle: u64, at(Group::Resources, "TIME"), millis(1, 24 * HOUR_MS), Text("10s"), [server.helper_idle_ms],
         "End a helper process after this time without work";
     cache_memory: Auto<u64>, at(Group::Resources, "SIZE"), Kind::AutoNumber(bounds(Unit::MemoryBytes, 0, 1024 * GIB)), Text("auto"), [by asked_memory],
         "Size of the store, the cache of file contents that all workers share; auto is 1/2 of the machine's memory or 3/4 of the cgroup's; 0 disables";
-    cache_list: PathOrWord, at(Group::Resources, "FILE"), Kind::PathOr(OFF), Text("off"), [server.cache_list],
+    cache_list: PathOrWord, at(Group::Resources, "FILE"), Kind::PathOr(OFF), Text("off"), [server.cache_list as Option<FilePath>],
         "Save the list of hot files here on shutdown, and load these files on startup; off disables";
-    spool: PathOrWord, at(Group::Resources, "DIR"), Kind::PathOr(OFF), Text("/var/tmp"), [server.spool.folder],
+    spool: PathOrWord, at(Group::Resources, "DIR"), Kind::PathOr(OFF), Text("/var/tmp"), [server.spool_folder as Option<FilePath>],
         "Directory for request bodies and answers that wait, longer than memory should hold; off disables";
-    spool_max: u64, at(Group::Resources, "SIZE"), memory(0, 1024 * GIB), Text("1GiB"), [server.spool.bytes_max],
+    spool_max: u64, at(Group::Resources, "SIZE"), memory(0, 1024 * GIB), Text("1GiB"), [server.spool_bytes_max],
         "Maximum size of these files, of all workers together";
     architecture: Architecture, at(Group::Architecture, "NAME"), Kind::OneOf(Architecture::WORDS), Text("amped"), [server.architecture],
         "Who waits for the disk: helpers (amped), the event loop (sped), one process per connection (mp) or one thread per connection (mt)";
-    processes: u64, at(Group::Architecture, "N"), count(1, 1024), Text("32"), [server.processes],
+    processes: u64, at(Group::Architecture, "N"), count(1, 1024), Text("32"), [server.processes as usize],
         "Number of worker processes with mp; each serves one connection at a time";
-    threads: u64, at(Group::Architecture, "N"), count(1, 1024), Text("64"), [server.threads],
+    threads: u64, at(Group::Architecture, "N"), count(1, 1024), Text("64"), [server.threads as usize],
         "Threads per worker with mt; each serves one connection at a time";
-    event_mechanism: EventMechanism, at(Group::Architecture, "NAME"), Kind::OneOf(EventMechanism::WORDS), Text("epoll"), [server.event_mechanism],
+    event_mechanism: MechanismKind, at(Group::Architecture, "NAME"), Kind::OneOf(MechanismKind::WORDS), Text("epoll"), [server.event_mechanism],
         "System call that waits for events with amped and sped: epoll, poll, or select (at most 1024 descriptors)";
     helpers: HelperKind, at(Group::Architecture, "KIND"), Kind::OneOf(HelperKind::WORDS), Text("processes"), [server.helpers],
         "With amped, start helper processes on demand, or helper threads at startup";
-    name_cache: bool, at(Group::Architecture, "BOOL"), Kind::Switch, Text("true"), [server.optimizations.name_cache],
+    name_cache: bool, at(Group::Architecture, "BOOL"), Kind::Switch, Text("true"), [server.name_cache],
         "Cache the file that each path leads to";
-    head_cache: bool, at(Group::Architecture, "BOOL"), Kind::Switch, Text("true"), [server.optimizations.head_cache],
+    head_cache: bool, at(Group::Architecture, "BOOL"), Kind::Switch, Text("true"), [server.head_cache],
         "Cache response heads";
     content_cache: bool, at(Group::Architecture, "BOOL"), Kind::Switch, Text("true"), [by content_cache],
         "Cache file contents in the store; off is the same as a cache-memory of 0";
-    send: SendBy, at(Group::Architecture, "HOW"), Kind::OneOf(SendBy::WORDS), Text("read"), [server.optimizations.send],
+    send: SendBy, at(Group::Architecture, "HOW"), Kind::OneOf(SendBy::WORDS), Text("read"), [server.send],
         "Send files that are not in the store with read (into a buffer), sendfile or mmap";
-    align_heads: bool, at(Group::Architecture, "BOOL"), Kind::Switch, Text("false"), [server.optimizations.align_heads],
+    align_heads: bool, at(Group::Architecture, "BOOL"), Kind::Switch, Text("false"), [server.align_heads],
         "Pad response heads to a multiple of 32 bytes";
-    open_in_loop: bool, at(Group::Architecture, "BOOL"), Kind::Switch, Text("false"), [server.optimizations.open_in_loop],
+    open_in_loop: bool, at(Group::Architecture, "BOOL"), Kind::Switch, Text("false"), [server.open_in_loop],
         "For experiments: look up files in the event loop, which blocks all its clients";
-    residency_check: bool, at(Group::Architecture, "BOOL"), Kind::Switch, Text("true"), [server.optimizations.residency_check],
+    residency_check: bool, at(Group::Architecture, "BOOL"), Kind::Switch, Text("true"), [server.residency_check],
         "Check that a part of a file is in memory before the event loop reads or sends it; turn off for experiments only";
-    schedule: SchedulePolicy, at(Group::Schedule, "POLICY"), Kind::OneOf(SchedulePolicy::WORDS), Text("fair"), [server.schedule.policy],
+    schedule: SchedulePolicy, at(Group::Schedule, "POLICY"), Kind::OneOf(SchedulePolicy::WORDS), Text("fair"), [server.schedule],
         "Share the link among all connections (fair), or give each connection a priority by the bytes that its response has left (srpt)";
-    srpt_cutoffs: Cutoffs, at(Group::Schedule, "SIZE"), Kind::Numbers(bounds(Unit::Bytes, 1, 1024 * GIB)), Depends("learned from the answers"), [server.schedule.cutoffs],
+    srpt_cutoffs: Cutoffs, at(Group::Schedule, "SIZE"), Kind::Numbers(bounds(Unit::Bytes, 1, 1024 * GIB)), Depends("learned from the answers"), [server.srpt_cutoffs as Vec<u64>],
         "With srpt, bytes left that separate the priorities, ascending; repeat for up to 4";
-    srpt_dscp: bool, at(Group::Schedule, "BOOL"), Kind::Switch, Text("false"), [server.schedule.dscp],
+    srpt_dscp: bool, at(Group::Schedule, "BOOL"), Kind::Switch, Text("false"), [server.srpt_dscp],
         "With srpt, also mark packets with a code point (DSCP), for queues behind this machine";
-    cwnd_cap: u64, at(Group::Schedule, "SIZE"), number(Unit::Bytes, 0, InFlightCap::BYTES_MAX as u64), Text("0"), [server.schedule.cwnd_cap_bytes],
+    cwnd_cap: u64, at(Group::Schedule, "SIZE"), number(Unit::Bytes, 0, InFlightCap::BYTES_MAX as u64), Text("0"), [server.cwnd_cap_bytes],
         "Maximum bytes that one connection has in flight to its client; 0 lets the kernel decide";
-    egress: u64, at(Group::Schedule, "RATE"), number(Unit::BitsPerS, 0, 1_000_000_000_000), Text("0"), [server.schedule.egress_bits_per_s],
+    egress: u64, at(Group::Schedule, "RATE"), number(Unit::BitsPerS, 0, 1_000_000_000_000), Text("0"), [server.egress_bits_per_s],
         "Send no faster than this uplink, the responses with the fewest bytes left first; 0 lets the kernel decide";
     head_timeout: u64, at(Group::Limits, "TIME"), millis(1, HOUR_MS), Text("10s"), [server.head_timeout_ms],
         "Close a connection that takes longer than this to send a request head";
@@ -268,7 +284,7 @@ rows! {
         "Close the remaining connections this long after a stop signal";
     reload_timeout: u64, at(Group::Limits, "TIME"), millis(0, 24 * HOUR_MS), Text("0s"), [server.reload_timeout_ms],
         "Close the remaining connections of the old configuration this long after a reload; 0s disables";
-    listing_entries: u64, at(Group::Limits, "N"), count(1, 1_000_000), Text("10000"), [server.listing_entries_max],
+    listing_entries: u64, at(Group::Limits, "N"), count(1, 1_000_000), Text("10000"), [server.listing_entries_max as usize],
         "Maximum entries in a directory listing";
     user: UserName, at(Group::Privileges, "USER[:GROUP]"), Kind::User, Depends("nobody when started by root, else the current user"), [by run_as],
         "Run workers and helpers as this user";
@@ -276,12 +292,49 @@ rows! {
         "Keep CAP_FOWNER, which lets workers check whether other users' files are in memory; auto keeps it only under seccomp";
     sandbox: SandboxMode, at(Group::Privileges, "MODE"), Kind::OneOf(SandboxMode::WORDS), Text("auto"), [server.sandbox],
         "Use Landlock and seccomp: auto (if the kernel supports them), required or off";
-    log_format: LogFormat, at(Group::Logs, "FORMAT"), Kind::OneOf(LogFormat::WORDS), Depends("combined with a log file, else off"), [server.log.format],
+    log_format: LogFormat, at(Group::Logs, "FORMAT"), Kind::OneOf(LogFormat::WORDS), Depends("combined with a log file, else off"), [server.log_format],
         "Format of the access log: combined, combined_host, json or off";
     log_file: PathOrWord, at(Group::Logs, "FILE"), Kind::PathOr("-"), Depends("standard output"), [by log_file],
         "Write the access log to this file, or to standard output for -";
-    control: PathOrWord, at(Group::Logs, "PATH"), Kind::PathOr("none"), Depends("PID.sock in /run/flash for root, else in $XDG_RUNTIME_DIR/flash or /tmp/flash-UID"), [server.control],
+    control: PathOrWord, at(Group::Logs, "PATH"), Kind::PathOr("none"), Depends("PID.sock in /run/flash for root, else in $XDG_RUNTIME_DIR/flash or /tmp/flash-UID"), [server.control as ControlSocket],
         "Create the control socket for `flash stats` here; none disables";
+    }
+    server: {
+        /// All settings, resolved. [`Settings::default`] is only the start from which `config::resolve` fills them.
+        #[derive(Default)]
+        Settings {
+            /// Numbers that this control group is too small for, as warnings.
+            pub lowered: Vec<String>,
+            /// Memory for file contents, shared by all workers.
+            pub cache_memory: CacheMemory,
+            /// Whether workers and helpers keep `CAP_FOWNER`.
+            pub cap_fowner: bool,
+            /// The user of workers and helpers; `None` for the current user.
+            pub run_as: Option<RunAs>,
+            /// The file of the access log, or `None` for standard output.
+            pub log_file: Option<FilePath>,
+            /// Addresses to listen on for TLS.
+            pub tls_listen: Vec<SocketAddr>,
+            /// Content types by file extension, in lower case and without a dot, in addition to the built-in table.
+            pub types: BTreeMap<String, String>,
+            /// The work of the server.
+            pub service: Service,
+            /// The sites, at least one when serving files. If `hosts` of the first is empty, it answers every host that no other
+            /// site names; otherwise such hosts have no site.
+            pub sites: Vec<Site>,
+        }
+    }
+    site: {
+        /// A directory tree, and the hosts that it answers.
+        #[derive(Default)]
+        Site {
+            /// Host names, in lower case and without a port; `*.example.org` matches every name that ends in `.example.org`.
+            /// Empty only for the default site, which is the first.
+            pub hosts: Vec<String>,
+            /// The requests that other servers answer; the first route that fits applies.
+            pub routes: Vec<Route>,
+        }
+    }
 }
 
 fn asked_memory(settings: &Settings, kind: Kind) -> Shown {
@@ -298,7 +351,15 @@ fn run_as(settings: &Settings, kind: Kind) -> Shown {
 }
 
 fn log_file(settings: &Settings, kind: Kind) -> Shown {
-    settings.log.file.as_ref().map_or(Ok(None), |path| show::<PathBuf>(path, kind))
+    settings.log_file.as_ref().map_or(Ok(None), |path| show::<PathBuf>(path, kind))
+}
+
+fn tls_listen(settings: &Settings, kind: Kind) -> Shown {
+    if settings.tls_listen.is_empty() {
+        Ok(None)
+    } else {
+        show::<Vec<SocketAddr>>(&settings.tls_listen, kind)
+    }
 }
 
 fn cap_fowner(settings: &Settings, _: Kind) -> Shown {

@@ -10,10 +10,8 @@ use toml::Value;
 use super::architecture;
 use super::error::NotUtf8;
 use super::kind::{Kind, Unit};
-use super::options::{OPTIONS, Overrides, Spec, Target};
-use super::route_options::{ROUTE_OPTIONS, by};
-use super::routes::Route;
-use super::settings::{Settings, Site};
+use super::options::{OPTIONS, Overrides, Settings, Site, Spec, Target};
+use super::route_options::{ROUTE_OPTIONS, Route, by};
 
 impl Settings {
     /// The config file.
@@ -61,7 +59,8 @@ impl Settings {
 fn lines_of(route: &Route) -> Result<String, NotUtf8> {
     let mut text = String::new();
     for spec in ROUTE_OPTIONS.iter().filter(|spec| spec.applies(by(route))) {
-        if let Some(items) = (spec.target.show)(route, spec.kind)? {
+        // No list of a route is empty: then the route does not have the key.
+        if let Some(items) = (spec.target.show)(route, spec.kind)?.filter(|items| !items.is_empty()) {
             text += &line(spec.key, spec.kind, &items);
         }
     }

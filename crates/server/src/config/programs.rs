@@ -6,29 +6,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::run_as::RunAs;
-
 /// The directories in which a program without a slash in its name is looked for.
 pub(crate) const DIRECTORIES: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A program that answers the requests of a route.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Program {
-    /// Its processes, at least one.
-    pub processes: u64,
-    /// Maximum private memory of a process, in bytes.
-    pub memory_bytes_max: u64,
-    /// Whether programs of `cgi` get the field `Authorization` of a request.
-    #[serde(default)]
-    pub authorization: bool,
-    /// The user; `None` for the one that started Flash.
-    pub run_as: Option<RunAs>,
-    /// The processes themselves.
-    pub runs: Runs,
-}
-
-/// The processes of a [`Program`].
+/// The processes of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Runs {
@@ -36,20 +17,4 @@ pub enum Runs {
     App(Vec<String>),
     /// The programs in this directory, one process per request (RFC 3875).
     Cgi(PathBuf),
-}
-
-impl Program {
-    /// The program in messages.
-    pub(crate) fn name(&self) -> String {
-        match &self.runs {
-            Runs::App(words) => format!("`{}`", words.join(" ")),
-            Runs::Cgi(folder) => format!("the process that runs the programs in `{}`", folder.display()),
-        }
-    }
-
-    /// Its process of this number, from 1, in messages.
-    pub(crate) fn process_name(&self, number: u64) -> String {
-        let name = self.name();
-        if self.processes > 1 { format!("process {number} of {name}") } else { name }
-    }
 }

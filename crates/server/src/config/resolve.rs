@@ -9,23 +9,24 @@ use std::ops::Range;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use flash_engine::LogFormat;
 use flash_waiting::memory::{self, Usable};
 use flash_waiting::root::{Unopened, open_roots};
 
 use super::ROOT_PATIENCE;
 use super::account;
 use super::architecture;
-use super::choices::{Architecture, LogFormat};
+use super::choices::Architecture;
 use super::combinations;
 use super::crew::{self, Crew};
 use super::error::{ConfigErrorKind, Problem, reason};
 use super::file::{Draft, RouteDraft, SiteDraft};
+use super::file_path::FilePath;
 use super::memory::CacheMemory;
-use super::options::{self, Overrides};
+use super::options::{self, Overrides, Settings, Site};
 use super::route_checks;
-use super::routes::Route;
+use super::route_options::Route;
 use super::run_as::RunAs;
-use super::settings::{LogSettings, Settings, Site};
 use super::table::{Given, Origin};
 use super::values::{Auto, PathOrWord};
 
@@ -52,9 +53,11 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
     }
     let mut settings = Settings { types, sites, ..Settings::default() };
     given.put(&mut settings);
-    (settings.log, settings.run_as, settings.cap_fowner) = (log, run_as, cap_fowner);
+    settings.tls_listen = given.listen_tls.as_ref().map_or_else(Vec::new, |given| given.value.clone());
+    (settings.log_format, settings.log_file) = log;
+    (settings.run_as, settings.cap_fowner) = (run_as, cap_fowner);
     if given.client_connections.is_none() {
-        settings.admission.client_connections_max = (settings.connections_max / 2).max(1);
+        settings.client_connections_max = (settings.connections_max / 2).max(1);
     }
     if given.workers.is_none() {
         settings.workers = if settings.architecture == Architecture::Mt { 1 } else { usable_cores() };
@@ -194,7 +197,7 @@ fn check_hosts(sites: &[SiteDraft], problems: &mut Vec<Problem>) {
     }
 }
 
-fn log(given: &Overrides, problems: &mut Vec<Problem>) -> LogSettings {
+fn log(given: &Overrides, problems: &mut Vec<Problem>) -> (LogFormat, Option<FilePath>) {
     let by_default = if given.log_file.is_some() { LogFormat::Combined } else { LogFormat::Off };
     let format = given.log_format.as_ref().map_or(by_default, |given| given.value);
     let file = given.log_file.as_ref().and_then(|given| match &given.value {
@@ -204,7 +207,7 @@ fn log(given: &Overrides, problems: &mut Vec<Problem>) -> LogSettings {
     if let Some((path, origin)) = file.as_ref().filter(|_| format != LogFormat::Off) {
         check_log_file(path, origin, problems);
     }
-    LogSettings { format, file: file.map(|(path, _)| path) }
+    (format, file.map(|(path, _)| path.into()))
 }
 
 /// Only an attempt shows whether the file can be opened: it need not exist yet.

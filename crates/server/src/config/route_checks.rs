@@ -6,6 +6,7 @@
 use std::io;
 use std::path::Path;
 
+use flash_engine::UpstreamProtocol;
 use flash_prompt::file::Want;
 use flash_waiting::sandbox::privileges::{self, Keep};
 use flash_waiting::{file, program};
@@ -16,9 +17,9 @@ use super::combinations;
 use super::error::{ConfigErrorKind, Problem, reason};
 use super::file::RouteDraft;
 use super::options::Overrides;
-use super::programs::{DIRECTORIES, Program, Runs};
-use super::route_options::{self, ROUTE_OPTIONS, RouteOverrides};
-use super::routes::{Probe, Protocol, ROUTES_MAX, Route, RoutePaths, ServerAddress};
+use super::programs::{DIRECTORIES, Runs};
+use super::route_options::{self, Probe, Program, ROUTE_OPTIONS, Route, RouteOverrides};
+use super::routes::{ROUTES_MAX, RoutePaths, ServerAddress};
 use super::run_as::RunAs;
 use super::table::{self, Origin};
 
@@ -99,7 +100,7 @@ impl RouteDraft {
             route.probe = probe.map(|target| Probe { target: target.value.clone(), interval_ms: 0 });
         } else {
             // A process of PHP-FPM and the like serves no other connection while it has one, idle or not.
-            (route.protocol, route.idle_max) = (Protocol::FastCgi, 0);
+            (route.protocol, route.idle_max) = (UpstreamProtocol::FastCgi, 0);
             route.servers = given
                 .fastcgi
                 .as_ref()
@@ -157,8 +158,6 @@ fn no_user(runs: &Runs, workers: &RunAs, origin: &Origin) -> Problem {
 
 impl Program {
     /// Whether its user can execute the command, or enter the directory.
-    ///
-    /// Errors: those of the look-up, or of becoming the user.
     fn check(&self) -> io::Result<()> {
         let account = self.run_as.as_ref().map(RunAs::account);
         let look = || match &self.runs {

@@ -5,10 +5,13 @@
 
 use std::path::PathBuf;
 
+use flash_engine::UpstreamProtocol;
+
 use super::kind::{Form, HOUR_MS, Kind, Unit, bounds, count, memory, millis};
-use super::programs::{Program, Runs};
-use super::routes::{Protocol, Route, RoutePaths, ServerAddress, WEIGHT_MAX};
-use super::table::{DefaultValue, Field, Spec, put, rows, show};
+use super::programs::Runs;
+use super::routes::{RoutePaths, ServerAddress, WEIGHT_MAX};
+use super::run_as::RunAs;
+use super::table::{DefaultValue, Field, Spec, fields, put, rows, show};
 use super::values::{Command, UserName, Value};
 
 /// The keys for the paths of a route, of which each has one.
@@ -67,7 +70,8 @@ use DefaultValue::{Depends, Text};
 
 rows! {
     /// The options of a route.
-    RouteOverrides, Owners, Field<RouteOverrides, Route>, ROUTE_OPTIONS:
+    RouteOverrides, Owners, Field<RouteOverrides, Route>, ROUTE_OPTIONS,
+    {
 
     prefix: String, ANY, Kind::Text(Form::Prefix), DefaultValue::None, [from prefix],
         "Pass requests whose path begins with this text, from its first /";
@@ -111,6 +115,37 @@ rows! {
         "Path of a request, such as /health, that shows whether a server is in order";
     probe_interval: u64, PROXY, millis(100, HOUR_MS), Text("5s"), [probe?.interval_ms],
         "Time between two probes of a server";
+    }
+    route: {
+        /// The requests of a site that an upstream answers, and the upstream.
+        #[derive(Default)]
+        Route {
+            /// The protocol of the servers.
+            pub protocol: UpstreamProtocol,
+            /// The servers, at least one.
+            pub servers: Vec<ServerAddress>,
+            /// The paths of the requests.
+            pub paths: RoutePaths,
+            /// How its servers are probed, if they are.
+            pub probe: Option<Probe>,
+            /// The program that Flash starts, if there is one; it is the only server.
+            pub program: Option<Program>,
+        }
+    }
+    probe: {
+        /// Requests that the gateway makes to find out whether a server is in order.
+        #[derive(Default)]
+        Probe {}
+    }
+    program: {
+        /// A program that answers the requests of a route.
+        Program {
+            /// The user; `None` for the one that started Flash.
+            pub run_as: Option<RunAs>,
+            /// The processes themselves.
+            pub runs: Runs,
+        }
+    }
 }
 
 impl Spec<RouteOverrides> {
@@ -120,13 +155,42 @@ impl Spec<RouteOverrides> {
     }
 }
 
+impl Route {
+    /// The connections to its servers that a worker can have open, idle ones included.
+    pub(crate) fn connections_of_worker(&self) -> u64 {
+        let processes = self.servers.len() as u64 * self.processes_of_server();
+        self.connections_max.saturating_mul(processes)
+    }
+
+    /// The processes that accept the connections to a server: a program is one server with all of its processes.
+    pub(crate) fn processes_of_server(&self) -> u64 {
+        self.program.as_ref().map_or(1, |program| program.processes)
+    }
+}
+
+impl Program {
+    /// The program in messages.
+    pub(crate) fn name(&self) -> String {
+        match &self.runs {
+            Runs::App(words) => format!("`{}`", words.join(" ")),
+            Runs::Cgi(folder) => format!("the process that runs the programs in `{}`", folder.display()),
+        }
+    }
+
+    /// Its process of this number, from 1, in messages.
+    pub(crate) fn process_name(&self, number: u64) -> String {
+        let name = self.name();
+        if self.processes > 1 { format!("process {number} of {name}") } else { name }
+    }
+}
+
 /// The key that gives the servers of a route.
 pub(super) fn by(route: &Route) -> &'static str {
     match (&route.program, route.protocol) {
         (Some(Program { runs: Runs::App(_), .. }), _) => "app",
         (Some(Program { runs: Runs::Cgi(_), .. }), _) => "cgi",
-        (None, Protocol::Http) => "proxy",
-        (None, Protocol::FastCgi) => "fastcgi",
+        (None, UpstreamProtocol::Http) => "proxy",
+        (None, UpstreamProtocol::FastCgi) => "fastcgi",
     }
 }
 

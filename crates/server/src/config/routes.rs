@@ -5,13 +5,12 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use super::error::{NotUtf8, Refusal};
+use super::file_path::FilePath;
 use super::kind::Kind;
-use super::programs::Program;
 use super::values::{Item, ListItem, address_guess, utf8};
 
 /// Maximum routes of all sites.
@@ -20,68 +19,6 @@ pub(super) const ROUTES_MAX: usize = 256;
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Begins the address of a Unix socket.
 const UNIX: &str = "unix:";
-/// The address of the route's program.
-const PROGRAM: &str = "program";
-
-/// The requests of a site that an upstream answers, and the upstream.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Route {
-    /// The protocol of the servers.
-    pub protocol: Protocol,
-    /// The servers, at least one.
-    pub servers: Vec<ServerAddress>,
-    /// The weight of each server, from 1; none if all are equal.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub weights: Vec<u32>,
-    /// Maximum length of a request body in bytes.
-    pub body_bytes_max: u64,
-    /// Whether the servers get a request body while it comes, or only once it is complete.
-    #[serde(default)]
-    pub stream_bodies: bool,
-    /// Whether answers pass as they come, so that a slow reader keeps its server busy.
-    #[serde(default)]
-    pub stream_answers: bool,
-    /// Maximum time to get a connection, in milliseconds.
-    pub connect_timeout_ms: u64,
-    /// Maximum time without a byte from a server that must answer, in milliseconds.
-    pub answer_timeout_ms: u64,
-    /// Maximum connections of a worker to each server, or to each process of the program; at least one.
-    pub connections_max: u64,
-    /// Maximum idle connections of a worker to each server, or to each process of the program.
-    pub idle_max: u64,
-    /// Maximum requests of a worker that wait for a connection.
-    pub queue_max: u64,
-    /// The paths of the requests.
-    pub paths: RoutePaths,
-    /// How its servers are probed, if they are.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub probe: Option<Probe>,
-    /// The program that Flash starts, if there is one; it is the only server.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub program: Option<Program>,
-}
-
-/// Requests that the gateway makes to find out whether a server is in order.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Probe {
-    /// The target of the requests.
-    pub target: String,
-    /// The time between two of them to a server, in milliseconds.
-    pub interval_ms: u64,
-}
-
-/// The protocol of the servers of a route.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Protocol {
-    /// HTTP/1.1.
-    #[default]
-    Http,
-    /// FastCGI.
-    FastCgi,
-}
 
 /// The paths of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,27 +42,14 @@ pub(super) const WEIGHT_MAX: u64 = 1_000;
 
 /// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[serde(rename_all = "lowercase")]
 pub enum ServerAddress {
     /// An address and a port.
     Tcp(SocketAddr),
     /// The absolute path of a Unix socket.
-    Unix(PathBuf),
-    /// The socket that all processes of the route's [`Program`] share.
+    Unix(FilePath),
+    /// The socket that all processes of the route's program share.
     Program,
-}
-
-impl Route {
-    /// The connections to its servers that a worker can have open, idle ones included.
-    pub(crate) fn connections_of_worker(&self) -> u64 {
-        let processes = self.servers.len() as u64 * self.processes_of_server();
-        self.connections_max.saturating_mul(processes)
-    }
-
-    /// The processes that accept the connections to a server: a program is one server with all of its processes.
-    pub(crate) fn processes_of_server(&self) -> u64 {
-        self.program.as_ref().map_or(1, |program| program.processes)
-    }
 }
 
 impl fmt::Display for ServerAddress {
@@ -133,25 +57,8 @@ impl fmt::Display for ServerAddress {
         match self {
             ServerAddress::Tcp(address) => address.fmt(f),
             ServerAddress::Unix(path) => write!(f, "{UNIX}{}", path.display()),
-            ServerAddress::Program => f.write_str(PROGRAM),
+            ServerAddress::Program => f.write_str("program"),
         }
-    }
-}
-
-impl From<ServerAddress> for String {
-    fn from(address: ServerAddress) -> String {
-        address.to_string()
-    }
-}
-
-impl TryFrom<String> for ServerAddress {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        if text == PROGRAM {
-            return Ok(ServerAddress::Program);
-        }
-        ServerAddress::parse(&text).map_err(|refusal| format!("`{text}`: {}", refusal.why))
     }
 }
 
@@ -208,10 +115,5 @@ impl Item for ServerAddress {
 }
 
 impl ListItem for ServerAddress {
-    const COUNT_MAX: usize = 64;
     const NONE_REFUSED: Option<&'static str> = Some("name at least one server");
-
-    fn may_repeat(&self) -> bool {
-        false
-    }
 }

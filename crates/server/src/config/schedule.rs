@@ -3,28 +3,10 @@
 //! `config::resolve` fills them, `config::combinations` checks them, and `convert` passes them to the engine and the worker.
 
 use flash_engine::CUTOFFS_MAX;
-use serde::{Deserialize, Serialize};
 
-use super::choices::SchedulePolicy;
 use super::error::{NotUtf8, Refusal};
 use super::kind::Kind;
 use super::values::Value;
-
-/// The settings of the schedule.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Schedule {
-    /// The schedule: which connection's bytes go first.
-    pub policy: SchedulePolicy,
-    /// Fixed cutoffs in bytes, ascending; empty to learn them.
-    pub cutoffs: Vec<u64>,
-    /// Whether packets also carry the band as a code point (DSCP).
-    pub dscp: bool,
-    /// Maximum bytes that one connection has in flight; 0 for no maximum.
-    pub cwnd_cap_bytes: u64,
-    /// The rate of the uplink in bits per second, for all workers together; 0 if the kernel decides.
-    pub egress_bits_per_s: u64,
-}
 
 /// The sizes that separate the bands, in bytes, ascending.
 #[derive(Clone, Debug, PartialEq, Eq)]

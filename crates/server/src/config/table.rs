@@ -8,9 +8,10 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::error::{NotUtf8, Problem, Refusal};
+use super::file_path::FilePath;
 use super::kind::Kind;
 use super::schedule::Cutoffs;
-use super::settings::ControlSocket;
+use super::service::ControlSocket;
 use super::values::{OFF, PathOrWord, Value};
 
 /// The values that one source gave, or several merged: a field for each option.
@@ -167,16 +168,6 @@ impl Holds<u64> for usize {
     }
 }
 
-impl Holds<Vec<u64>> for Vec<u32> {
-    fn hold(&mut self, values: Vec<u64>) {
-        *self = values.into_iter().map(|value| u32::try_from(value).unwrap_or(u32::MAX)).collect();
-    }
-
-    fn held(&self) -> Option<Vec<u64>> {
-        (!self.is_empty()).then(|| self.iter().copied().map(u64::from).collect())
-    }
-}
-
 impl Holds<Cutoffs> for Vec<u64> {
     fn hold(&mut self, Cutoffs(sizes): Cutoffs) {
         *self = sizes;
@@ -198,16 +189,36 @@ impl Holds<String> for Option<String> {
     }
 }
 
-impl Holds<PathOrWord> for Option<PathBuf> {
+impl Holds<PathBuf> for FilePath {
+    fn hold(&mut self, path: PathBuf) {
+        *self = path.into();
+    }
+
+    fn held(&self) -> Option<PathBuf> {
+        Some(self.to_path_buf())
+    }
+}
+
+impl Holds<Vec<PathBuf>> for Vec<FilePath> {
+    fn hold(&mut self, paths: Vec<PathBuf>) {
+        *self = paths.into_iter().map(FilePath::from).collect();
+    }
+
+    fn held(&self) -> Option<Vec<PathBuf>> {
+        (!self.is_empty()).then(|| self.iter().map(|path| path.to_path_buf()).collect())
+    }
+}
+
+impl Holds<PathOrWord> for Option<FilePath> {
     fn hold(&mut self, value: PathOrWord) {
         *self = match value {
             PathOrWord::Word => None,
-            PathOrWord::At(path) => Some(path),
+            PathOrWord::At(path) => Some(path.into()),
         };
     }
 
     fn held(&self) -> Option<PathOrWord> {
-        Some(self.clone().map_or(PathOrWord::Word, PathOrWord::At))
+        Some(self.as_ref().map_or(PathOrWord::Word, |path| PathOrWord::At(path.to_path_buf())))
     }
 }
 
@@ -215,7 +226,7 @@ impl Holds<PathOrWord> for ControlSocket {
     fn hold(&mut self, value: PathOrWord) {
         *self = match value {
             PathOrWord::Word => ControlSocket::Off,
-            PathOrWord::At(path) => ControlSocket::At(path),
+            PathOrWord::At(path) => ControlSocket::At(path.into()),
         };
     }
 
@@ -223,7 +234,7 @@ impl Holds<PathOrWord> for ControlSocket {
         match self {
             ControlSocket::Default => None,
             ControlSocket::Off => Some(PathOrWord::Word),
-            ControlSocket::At(path) => Some(PathOrWord::At(path.clone())),
+            ControlSocket::At(path) => Some(PathOrWord::At(path.to_path_buf())),
         }
     }
 }
@@ -245,10 +256,16 @@ pub(super) fn one(text: impl Into<String>) -> Shown {
     Ok(Some(vec![text.into()]))
 }
 
-/// Makes a struct of given values and its table. A row: key: type, place, kind, default, [target], help.
+/// Makes a struct of given values, its table, and the structs of the settings that its rows fill. A row: key: type, place, kind,
+/// default, [target], help. A target `[group.field as type]` is also a field of the struct of its group; without `as`, the field
+/// has the type of the values.
 macro_rules! rows {
-    ($(#[$about:meta])* $given:ident, $place:ty, $target:ty, $rows:ident:
-     $($key:ident: $type:ty, $at:expr, $kind:expr, $default:expr, [$($to:tt)*], $help:literal;)*) => {
+    ($(#[$about:meta])* $given:ident, $place:ty, $target:ty, $table:ident, $rows:tt $($group:ident: $settings:tt)*) => {
+        rows! { @given $(#[$about])* $given, $place, $target, $table, $rows }
+        $(fields! { $group $settings [] $rows })*
+    };
+    (@given $(#[$about:meta])* $given:ident, $place:ty, $target:ty, $table:ident,
+     { $($key:ident: $type:ty, $at:expr, $kind:expr, $default:expr, [$($to:tt)*], $help:literal;)* }) => {
         $(#[$about])*
         #[derive(Clone, Debug, PartialEq, Eq, Default)]
         pub struct $given {
@@ -256,7 +273,7 @@ macro_rules! rows {
         }
 
         /// Every option, in the order of the documents.
-        pub static $rows: &[$crate::config::table::Spec<$given>] = &[$($crate::config::table::Spec {
+        pub static $table: &[$crate::config::table::Spec<$given>] = &[$($crate::config::table::Spec {
             key: stringify!($key),
             kind: $kind,
             default: $default,
@@ -281,7 +298,7 @@ macro_rules! rows {
             type Target = $target;
 
             fn rows() -> &'static [$crate::config::table::Spec<Self>] {
-                $rows
+                $table
             }
         }
 
@@ -294,5 +311,45 @@ macro_rules! rows {
         }
     };
 }
-
 pub(super) use rows;
+
+/// Makes the struct of a group of settings: a field for each row of the group, and those that no row has. It reads the rows one
+/// by one.
+macro_rules! fields {
+    ($group:ident { $(#[$about:meta])* $name:ident { $($more:tt)* } } [$($fields:tt)*] {}) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct $name { $($fields)* $($more)* }
+    };
+    (server $settings:tt [$($fields:tt)*] { $key:ident: $type:ty, $at:expr, $kind:expr, $default:expr, [server.$field:ident $(as $held:ty)?], $help:literal; $($rows:tt)* }) => {
+        fields! { server $settings [$($fields)* #[doc = $help] pub $field: held!($type $(, $held)?),] { $($rows)* } }
+    };
+    (site $settings:tt [$($fields:tt)*] { $key:ident: $type:ty, $at:expr, $kind:expr, $default:expr, [site.$field:ident $(as $held:ty)?], $help:literal; $($rows:tt)* }) => {
+        fields! { site $settings [$($fields)* #[doc = $help] pub $field: held!($type $(, $held)?),] { $($rows)* } }
+    };
+    (route $settings:tt [$($fields:tt)*] { $key:ident: $type:ty, $at:expr, $kind:expr, $default:expr, [route.$field:ident], $help:literal; $($rows:tt)* }) => {
+        fields! { route $settings [$($fields)* #[doc = $help] pub $field: $type,] { $($rows)* } }
+    };
+    (probe $settings:tt [$($fields:tt)*] { $key:ident: $type:ty, $at:expr, $kind:expr, $default:expr, [probe?.$field:ident], $help:literal; $($rows:tt)* }) => {
+        fields! { probe $settings [$($fields)* #[doc = $help] pub $field: $type,] { $($rows)* } }
+    };
+    (program $settings:tt [$($fields:tt)*] { $key:ident: $type:ty, $at:expr, $kind:expr, $default:expr, [program?.$field:ident], $help:literal; $($rows:tt)* }) => {
+        fields! { program $settings [$($fields)* #[doc = $help] pub $field: $type,] { $($rows)* } }
+    };
+    ($group:ident $settings:tt $fields:tt { $key:ident: $type:ty, $at:expr, $kind:expr, $default:expr, [$($to:tt)*], $help:literal; $($rows:tt)* }) => {
+        fields! { $group $settings $fields { $($rows)* } }
+    };
+}
+pub(super) use fields;
+
+/// The type of a field: that of the values, unless its row names another one.
+macro_rules! held {
+    ($type:ty) => {
+        $type
+    };
+    ($type:ty, $held:ty) => {
+        $held
+    };
+}
+pub(super) use held;

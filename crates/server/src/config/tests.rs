@@ -3,7 +3,10 @@
 use std::ffi::OsStr;
 use std::fs;
 
+use flash_engine::{LogFormat, UpstreamProtocol};
+use flash_prompt::mechanism::MechanismKind;
 use flash_waiting::sandbox::privileges;
+use flash_worker::{HelperKind, SendBy};
 use tempfile::TempDir;
 
 use super::crew::Crew;
@@ -75,11 +78,12 @@ fn nothing_said_means_the_defaults() {
     let expected = Settings {
         service: Service::Files,
         listen: vec!["127.0.0.1:8080".parse().unwrap()],
+        tls_listen: Vec::new(),
         architecture: Architecture::Amped,
         workers: std::thread::available_parallelism().unwrap().get().min(256),
         processes: 32,
         threads: 64,
-        event_mechanism: EventMechanism::Epoll,
+        event_mechanism: MechanismKind::Epoll,
         helpers: HelperKind::Processes,
         helpers_max: 16,
         lowered: Vec::new(),
@@ -89,8 +93,10 @@ fn nothing_said_means_the_defaults() {
         etag: EtagTime::Modified,
         cache_memory: settings.cache_memory,
         cache_list: None,
-        spool: Spool { folder: Some("/var/tmp".into()), bytes_max: 1 << 30 },
+        spool_folder: Some("/var/tmp".into()),
+        spool_bytes_max: 1 << 30,
         connections_max: 16_384,
+        http2: true,
         head_timeout_ms: 10_000,
         idle_timeout_ms: 60_000,
         job_deadline_ms: 30_000,
@@ -105,37 +111,35 @@ fn nothing_said_means_the_defaults() {
         sandbox: SandboxMode::Auto,
         cap_fowner: settings.cap_fowner,
         run_as: settings.run_as.clone(),
-        optimizations: Optimizations {
-            name_cache: true,
-            head_cache: true,
-            send: SendBy::Read,
-            align_heads: false,
-            open_in_loop: false,
-            residency_check: true,
-        },
-        schedule: Schedule {
-            policy: SchedulePolicy::Fair,
-            cutoffs: Vec::new(),
-            dscp: false,
-            cwnd_cap_bytes: 0,
-            egress_bits_per_s: 0,
-        },
-        admission: Admission {
-            client_connections_max: 8_192,
-            client_exempt: vec![Clients::Loopback],
-            accept_wait_ms: 1_000,
-        },
-        log: LogSettings { format: LogFormat::Off, file: None },
+        name_cache: true,
+        head_cache: true,
+        send: SendBy::Read,
+        align_heads: false,
+        open_in_loop: false,
+        residency_check: true,
+        schedule: SchedulePolicy::Fair,
+        srpt_cutoffs: Vec::new(),
+        srpt_dscp: false,
+        cwnd_cap_bytes: 0,
+        egress_bits_per_s: 0,
+        client_connections_max: 8_192,
+        client_exempt: vec![Clients::Loopback],
+        accept_wait_ms: 1_000,
+        log_format: LogFormat::Off,
+        log_file: None,
         control: ControlSocket::Default,
         charset: Some("utf-8".to_owned()),
         types: Default::default(),
         sites: vec![Site {
             hosts: Vec::new(),
-            root: folder.path().to_owned(),
+            root: folder.path().into(),
             index: vec!["index.html".to_owned()],
             browse: false,
             precompressed: true,
             encoded_slash: EncodedSlash::Decode,
+            certificates: Vec::new(),
+            certificate_keys: Vec::new(),
+            ocsp: Vec::new(),
             routes: Vec::new(),
         }],
     };
@@ -149,7 +153,7 @@ fn the_control_socket_is_somewhere_nowhere_or_where_it_is_by_default() {
     let control = |file: &str| folder.load(file).control;
     assert_eq!(control(DEFAULTS), ControlSocket::Default);
     assert_eq!(control("control = \"none\""), ControlSocket::Off);
-    assert_eq!(control("control = \"./none\""), ControlSocket::At(folder.path().join("none")));
+    assert_eq!(control("control = \"./none\""), ControlSocket::At(folder.path().join("none").into()));
     assert_eq!(control("control = \"/run/x.sock\""), ControlSocket::At("/run/x.sock".into()));
 }
 
@@ -243,7 +247,7 @@ fn every_key_is_read() {
     );
     let store = CacheMemory::Fixed { bytes: 1 << 20, asked_bytes: 1 << 20 };
     assert_eq!((settings.workers, settings.cache_memory), (16, store));
-    assert_eq!(settings.cache_list, Some(folder.path().join("hot")));
+    assert_eq!(settings.cache_list, Some(folder.path().join("hot").into()));
     assert_eq!((settings.least_rate_bytes_per_s, settings.body_least_rate_bytes_per_s), (2_048, 3_072));
     let times = [
         settings.freshness_ms,
@@ -258,37 +262,25 @@ fn every_key_is_read() {
     ];
     assert_eq!(times, [250, 1_000, 2_000, 3_000, 4_000, 5_000, 6_000, 7_000, 9_000]);
     assert_eq!((settings.connections_max, settings.listing_entries_max), (7, 6));
-    assert_eq!(
-        settings.log,
-        LogSettings { format: LogFormat::Json, file: Some(folder.path().join("access.log")) }
-    );
+    let log_file = Some(folder.path().join("access.log").into());
+    assert_eq!((settings.log_format, &settings.log_file), (LogFormat::Json, &log_file));
     assert_eq!((settings.sandbox, settings.cap_fowner), (SandboxMode::Required, false));
     assert_eq!(settings.types["mjs"], "text/javascript");
     assert_eq!(settings.charset.as_deref(), Some("iso-8859-1"));
-    let cutoffs = vec![1_000, 50_000];
-    assert_eq!(
-        settings.schedule,
-        Schedule {
-            policy: SchedulePolicy::Srpt,
-            cutoffs,
-            dscp: true,
-            cwnd_cap_bytes: 65_536,
-            egress_bits_per_s: 10_000_000
-        }
-    );
+    assert_eq!((settings.schedule, settings.srpt_dscp), (SchedulePolicy::Srpt, true));
+    assert_eq!(settings.srpt_cutoffs, [1_000, 50_000]);
+    assert_eq!((settings.cwnd_cap_bytes, settings.egress_bits_per_s), (65_536, 10_000_000));
     let client_exempt = vec![Clients::Network("10.0.0.0/8".parse().unwrap()), Clients::Loopback];
-    assert_eq!(
-        settings.admission,
-        Admission { client_connections_max: 5, client_exempt, accept_wait_ms: 8_000 }
-    );
+    assert_eq!((settings.client_connections_max, settings.accept_wait_ms), (5, 8_000));
+    assert_eq!(settings.client_exempt, client_exempt);
     assert_eq!(
         (settings.architecture, settings.event_mechanism, settings.helpers, settings.helpers_max),
-        (Architecture::Amped, EventMechanism::Poll, HelperKind::Processes, 1)
+        (Architecture::Amped, MechanismKind::Poll, HelperKind::Processes, 1)
     );
     let site = &settings.sites[0];
     assert_eq!(
         (site.root.clone(), site.browse, site.precompressed),
-        (folder.path().join("www"), true, false)
+        (folder.path().join("www").into(), true, false)
     );
     assert_eq!(site.index, ["a.html", "b.html"]);
     assert_eq!((site.encoded_slash, settings.etag), (EncodedSlash::Refuse, EtagTime::Changed));
@@ -304,13 +296,13 @@ fn relative_paths_start_at_the_file_or_at_the_current_directory() {
     variable(&mut sources, "FLASH_CONFIG", "etc/flash.toml");
     assert_eq!(sources.config_file(), Some("etc/flash.toml".into()));
     let settings = sources.load().unwrap();
-    assert_eq!(settings.sites[0].root, folder.path().join("etc/www"));
-    assert_eq!(settings.log.file, Some(folder.path().join("etc/log")));
+    assert_eq!(settings.sites[0].root, folder.path().join("etc/www").into());
+    assert_eq!(settings.log_file, Some(folder.path().join("etc/log").into()));
     variable(&mut sources, "FLASH_ROOT", "www");
     flag(&mut sources, "log_file", &["log"]);
     let settings = sources.load().unwrap();
-    assert_eq!(settings.sites[0].root, folder.path().join("www"));
-    assert_eq!(settings.log.file, Some(folder.path().join("log")));
+    assert_eq!(settings.sites[0].root, folder.path().join("www").into());
+    assert_eq!(settings.log_file, Some(folder.path().join("log").into()));
 }
 
 #[test]
@@ -328,12 +320,16 @@ fn texts_have_a_charset_or_none() {
 #[test]
 fn a_log_file_makes_the_format_combined() {
     let folder = Folder::new();
-    let log = |text: &str| folder.load(text).log;
-    assert_eq!(log(DEFAULTS).format, LogFormat::Off);
-    assert_eq!(log("log_file = \"l\"").format, LogFormat::Combined);
-    assert_eq!(log("log_file = \"-\""), LogSettings { format: LogFormat::Combined, file: None });
-    assert_eq!(log("log_format = \"json\""), LogSettings { format: LogFormat::Json, file: None });
-    assert_eq!(log("log_file = \"l\"\nlog_format = \"off\"").format, LogFormat::Off);
+    let log = |text: &str| {
+        let settings = folder.load(text);
+        (settings.log_format, settings.log_file.map(|file| file.to_path_buf()))
+    };
+    let file = Some(folder.path().join("l"));
+    assert_eq!(log(DEFAULTS), (LogFormat::Off, None));
+    assert_eq!(log("log_file = \"l\""), (LogFormat::Combined, file.clone()));
+    assert_eq!(log("log_file = \"-\""), (LogFormat::Combined, None));
+    assert_eq!(log("log_format = \"json\""), (LogFormat::Json, None));
+    assert_eq!(log("log_file = \"l\"\nlog_format = \"off\""), (LogFormat::Off, file));
 }
 
 const TWO_SITES: &str = r#"
@@ -363,7 +359,7 @@ fn sites_inherit_what_they_do_not_set() {
         (first.browse, first.precompressed, &first.index[..]),
         (true, true, &["home.html".to_owned()][..])
     );
-    assert_eq!(second.root, folder.path());
+    assert_eq!(second.root, folder.path().into());
     assert_eq!((second.browse, second.precompressed, second.index.len()), (false, false, 0));
     assert_eq!(Settings::from_toml(&settings.to_toml()).unwrap(), settings);
 }
@@ -376,7 +372,7 @@ fn a_root_beside_sites_makes_the_default_site_the_first() {
     let settings = sources.load().unwrap();
     assert_eq!(settings.sites.len(), 3);
     assert!(settings.sites[0].hosts.is_empty());
-    assert_eq!(settings.sites[0].root, folder.path().join("www"));
+    assert_eq!(settings.sites[0].root, folder.path().join("www").into());
 }
 
 #[test]
@@ -537,7 +533,7 @@ fn the_list_of_hot_files_is_somewhere_or_nowhere() {
     {
         assert_eq!(list(file), None, "{file}");
     }
-    assert_eq!(list("cache_list = \"./off\""), Some(folder.path().join("off")));
+    assert_eq!(list("cache_list = \"./off\""), Some(folder.path().join("off").into()));
     assert_eq!(list("cache_list = \"/var/lib/flash/hot\""), Some("/var/lib/flash/hot".into()));
     let mut sources = folder.sources("cache_list = \"hot\"");
     variable(&mut sources, "FLASH_CACHE_LIST", "off");
@@ -845,7 +841,7 @@ fn routes_belong_to_their_site_in_their_order() {
     folder.check_printed(&settings);
     let [of_default, of_site] = &settings.sites[..] else { panic!() };
     let first = Route {
-        protocol: Protocol::Http,
+        protocol: UpstreamProtocol::Http,
         servers: vec![ServerAddress::Tcp("[::1]:80".parse().unwrap())],
         weights: Vec::new(),
         body_bytes_max: 10_000_000,
@@ -863,7 +859,7 @@ fn routes_belong_to_their_site_in_their_order() {
     assert_eq!(of_default.routes, vec![first.clone()]);
     let [php, api] = &of_site.routes[..] else { panic!() };
     let expected = Route {
-        protocol: Protocol::FastCgi,
+        protocol: UpstreamProtocol::FastCgi,
         servers: vec![ServerAddress::Unix("/run/php/php-fpm.sock".into())],
         body_bytes_max: 64 << 20,
         stream_bodies: true,
@@ -910,7 +906,7 @@ fn routes_with_programs() {
         runs: Runs::Cgi(folder.path().join("www")),
     };
     assert_eq!((cgi.program.as_ref(), cgi.connections_max, cgi.idle_max), (Some(&program), 16, 0));
-    assert_eq!((cgi.protocol, &cgi.servers[..]), (Protocol::FastCgi, &[ServerAddress::Program][..]));
+    assert_eq!((cgi.protocol, &cgi.servers[..]), (UpstreamProtocol::FastCgi, &[ServerAddress::Program][..]));
     let program = Program {
         processes: 2,
         memory_bytes_max: 1 << 30,

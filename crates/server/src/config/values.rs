@@ -73,11 +73,14 @@ pub enum PathOrWord {
 /// A value that an option may have several of.
 pub(super) trait ListItem: Item + PartialEq {
     /// Maximum values.
-    const COUNT_MAX: usize;
+    const COUNT_MAX: usize = 64;
     /// The error for an empty list, if it is not allowed.
-    const NONE_REFUSED: Option<&'static str>;
+    const NONE_REFUSED: Option<&'static str> = None;
+
     /// Whether a repeated value has another meaning.
-    fn may_repeat(&self) -> bool;
+    fn may_repeat(&self) -> bool {
+        false
+    }
 }
 
 impl<T: Item> Value for T {
@@ -119,6 +122,10 @@ impl<T: ListItem> Value for Vec<T> {
         if refusals.is_empty() { Ok(values) } else { Err(refusals) }
     }
 
+    fn rebase(&mut self, folder: &Path) {
+        self.iter_mut().for_each(|item| Item::rebase(item, folder));
+    }
+
     fn to_items(&self, kind: Kind) -> Result<Vec<String>, NotUtf8> {
         self.iter().map(|item| item.to_text(kind)).collect()
     }
@@ -139,7 +146,6 @@ impl Item for SocketAddr {
 }
 
 impl ListItem for SocketAddr {
-    const COUNT_MAX: usize = 64;
     const NONE_REFUSED: Option<&'static str> = Some("name at least one address");
 
     /// Port 0 takes another free port each time.
@@ -172,9 +178,6 @@ impl Item for String {
 }
 
 impl ListItem for u64 {
-    const COUNT_MAX: usize = 64;
-    const NONE_REFUSED: Option<&'static str> = None;
-
     fn may_repeat(&self) -> bool {
         true
     }
@@ -182,11 +185,6 @@ impl ListItem for u64 {
 
 impl ListItem for String {
     const COUNT_MAX: usize = 16;
-    const NONE_REFUSED: Option<&'static str> = None;
-
-    fn may_repeat(&self) -> bool {
-        false
-    }
 }
 
 impl Item for PathBuf {
@@ -207,6 +205,15 @@ impl Item for PathBuf {
     /// Without `.` parts. A `..` stays: only the system knows its target.
     fn rebase(&mut self, folder: &Path) {
         *self = folder.join(&*self).components().collect();
+    }
+}
+
+impl ListItem for PathBuf {
+    const COUNT_MAX: usize = 4;
+    const NONE_REFUSED: Option<&'static str> = None;
+
+    fn may_repeat(&self) -> bool {
+        false
     }
 }
 

@@ -2,9 +2,10 @@
 
 use flash_engine::limits::SPOOL_SHARE_ONE_IN;
 
-use super::routes::{Route, RoutePaths};
+use super::options::{Settings, Site};
+use super::route_options::Route;
+use super::routes::RoutePaths;
 use super::run_as::RunAs;
-use super::settings::{Settings, Site};
 use flash_units::size_text;
 
 const MIB: u64 = 1 << 20;
@@ -16,7 +17,19 @@ impl Settings {
         let memory = self.lowered.iter().cloned().chain(self.cache_memory.warning());
         let of_sites = exposed_programs(&self.sites).into_iter().chain(idle_index_names(&self.sites));
         let of_routes = self.too_long_bodies().into_iter().chain(self.programs_of_workers());
-        memory.chain(self.optimizations.warnings()).chain(of_sites).chain(of_routes).collect()
+        memory.chain(self.waits_in_loop()).chain(of_sites).chain(of_routes).collect()
+    }
+
+    /// Warnings about optimizations whose absence makes the event loop wait.
+    fn waits_in_loop(&self) -> impl Iterator<Item = String> + use<> {
+        let wait = |option: &str, what: &str| {
+            format!(
+                "{option} is for experiments: {what} that wait for the disk block the event loop and all clients of its worker"
+            )
+        };
+        let open = self.open_in_loop.then(|| wait("--open-in-loop", "look-ups and opens"));
+        let read = (!self.residency_check).then(|| wait("--no-residency-check", "reads"));
+        open.into_iter().chain(read)
     }
 
     /// A warning for the first program that has the user of the workers.
@@ -38,8 +51,8 @@ impl Settings {
     /// A warning if a route allows bodies that its workers cannot hold: one client alone gets a
     /// part of a worker's file.
     fn too_long_bodies(&self) -> Option<String> {
-        self.spool.folder.as_ref()?;
-        let held_bytes_max = self.spool.bytes_max / self.workers as u64 / (SPOOL_SHARE_ONE_IN as u64 + 1);
+        self.spool_folder.as_ref()?;
+        let held_bytes_max = self.spool_bytes_max / self.workers as u64 / (SPOOL_SHARE_ONE_IN as u64 + 1);
         // In whole mebibytes, so that it is easy to read.
         let held_bytes_max = if held_bytes_max < MIB { held_bytes_max } else { held_bytes_max / MIB * MIB };
         let holding = self.routes().filter(|route| !route.stream_bodies);

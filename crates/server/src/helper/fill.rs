@@ -65,8 +65,6 @@ impl Fill {
     }
 
     /// Brings a block of a file into the store, if there is a keeper and space for it.
-    ///
-    /// Errors: those of reading the file.
     pub(super) fn fill(&self, source: impl AsFd, block: u64) -> io::Result<()> {
         let filler = self.idle().pop();
         let Some(mut filler) = filler else { return Ok(()) };

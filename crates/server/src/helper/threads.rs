@@ -23,8 +23,6 @@ use flash_worker::protocol::MESSAGE_BYTES_MAX;
 
 /// Starts all helpers that a worker may have, which share `work`. Returns the worker's ends of their channels once
 /// each has closed its sandbox.
-///
-/// Errors: those of starting a thread, and of a required sandbox.
 pub(crate) fn start(settings: &Settings, work: DiskWork) -> io::Result<Vec<OwnedFd>> {
     memory::separate_arenas(settings.helpers_max + 1);
     let mut channels = Vec::with_capacity(settings.helpers_max);

@@ -146,8 +146,7 @@ impl DiskWork {
     /// Brings a file beneath the warm roots into memory.
     fn warm_file(&self, path: &[u8], part: flash_engine::Part) -> io::Result<()> {
         let path = Path::new(OsStr::from_bytes(path));
-        let wanted = (path, convert::part(part));
-        warm::warm(wanted, &self.warm_roots, INDEX, self.listing_entries_max)
+        warm::warm(path, &|size| part.within(size), &self.warm_roots, INDEX, self.listing_entries_max)
     }
 
     fn find<G: AsFd + From<OwnedFd>>(&self, site: SiteId, path: &[u8]) -> io::Result<Outcome<G>> {
@@ -202,12 +201,12 @@ impl DiskWork {
             && let Some(name) = names.hash(site, path)
             && !facts.is_racy(clock::wall_ns())
         {
-            let site = names.site(site).filter(|_| self.is_watched(site, path, &facts));
-            store.tell(&Request::Learned { name, facts, found_ms, site });
+            let subtree = names.subtree(site, path).filter(|_| self.is_watched(site, path, &facts));
+            store.tell(&Request::Learned { name, facts, found_ms, subtree });
         }
     }
 
-    /// Whether every change of a name with these facts is told where its site is watched.
+    /// Whether every change of a name with these facts is told where its directory is watched.
     fn is_watched(&self, site: SiteId, path: &[u8], facts: &NameFacts) -> bool {
         let Ok(Some((rules, root))) = self.rooted(site) else { return false };
         let look_up = |path: &[u8], _| match watched::find(root, path) {

@@ -1,10 +1,11 @@
 //! The names that all workers share: the keeper writes what helpers have found into their table. Called by
 //! [`keeper`](super).
 
+use std::collections::HashMap;
 use std::io;
 
 use flash_engine::NameFacts;
-use flash_keeper::{Finding, NameClass, NameSlots, WatchAction, WatcherId, Watching};
+use flash_keeper::{Finding, NameClass, NameSlots, Totals, WatchAction, WatcherId, Watching};
 use flash_prompt::AsFd;
 use flash_prompt::names::{FileState, NameEntry, NameHash, NamesWriter, WATCH_PLACES};
 use flash_worker::names::{self, PARTS};
@@ -16,8 +17,16 @@ pub(super) struct KnownNames {
     table: NamesWriter,
     slots: NameSlots,
     watching: Watching<NameHash, NameHash>,
+    figures: HashMap<WatcherId, WatcherFigures>,
     /// Names that made room for others.
-    pub(super) evictions: u64,
+    evictions: u64,
+}
+
+/// The figures that a watcher has told.
+#[derive(Clone, Copy, Debug)]
+struct WatcherFigures {
+    directories: u64,
+    subtrees_unwatched: u64,
 }
 
 impl KnownNames {
@@ -32,17 +41,25 @@ impl KnownNames {
         for slot in 0..table.slots_used() {
             slots.resume(table.get(slot).map(|entry| class(&entry)));
         }
-        Ok(Self { table, slots, watching, evictions: 0 })
+        Ok(Self { table, slots, watching, figures: HashMap::new(), evictions: 0 })
     }
 
     /// The number of entries.
-    pub(super) fn len(&self) -> u64 {
+    #[cfg(test)]
+    fn len(&self) -> u64 {
         self.slots.len()
     }
 
-    /// The number of sites whose changes are told.
-    pub(super) fn watched(&self) -> u64 {
-        self.watching.watched() as u64
+    /// Adds the figures about names to those of the store.
+    pub(super) fn count(&self, totals: Totals) -> Totals {
+        Totals {
+            names: self.slots.len(),
+            names_evicted: self.evictions,
+            subtrees_watched: self.watching.watched() as u64,
+            subtrees_unwatched: self.figures.values().map(|figures| figures.subtrees_unwatched).sum(),
+            directories_watched: self.figures.values().map(|figures| figures.directories).sum(),
+            ..totals
+        }
     }
 
     /// A watcher's message.
@@ -54,18 +71,25 @@ impl KnownNames {
                     self.forget(name);
                 }
             }
-            FromWatcher::Begun { site, since_ms } => self.watching.handle_begun(watcher, site, since_ms),
-            FromWatcher::Appeared { site, since_ms } => {
-                self.watching.handle_appeared(watcher, site, since_ms);
+            FromWatcher::Begun { subtree, since_ms } => {
+                self.watching.handle_begun(watcher, subtree, since_ms);
             }
-            FromWatcher::Lost { site } => self.watching.handle_lost(watcher, site),
+            FromWatcher::Appearing { subtree } => self.watching.handle_appearing(watcher, subtree),
+            FromWatcher::Appeared { subtree, since_ms } => {
+                self.watching.handle_appeared(watcher, subtree, since_ms);
+            }
+            FromWatcher::Lost { subtree } => self.watching.handle_lost(watcher, subtree),
             FromWatcher::Until(until_ms) => self.watching.handle_until(watcher, until_ms),
+            FromWatcher::Figures { directories, subtrees_unwatched } => {
+                self.figures.insert(watcher, WatcherFigures { directories, subtrees_unwatched });
+            }
         }
         self.act();
     }
 
     /// A watcher has gone.
     pub(super) fn lose(&mut self, watcher: WatcherId) {
+        self.figures.remove(&watcher);
         self.watching.handle_gone(watcher);
         self.act();
     }
@@ -87,10 +111,10 @@ impl KnownNames {
         }
     }
 
-    /// A helper has found a name, every change of which a watcher of this site tells.
-    pub(super) fn watch(&mut self, name: NameHash, site: NameHash, facts: &NameFacts, found_ms: u64) {
+    /// A helper has found a name, every change of which a watcher of this subtree tells.
+    pub(super) fn watch(&mut self, name: NameHash, subtree: NameHash, facts: &NameFacts, found_ms: u64) {
         let is_absent = *facts == NameFacts::Missing;
-        self.watching.handle_found(name, Finding { site, found_ms, is_absent });
+        self.watching.handle_found(name, Finding { subtree, found_ms, is_absent });
     }
 
     /// Enters what a helper has found for a name, unless something newer is known. `is_stored` tells whether the content
@@ -274,15 +298,15 @@ mod tests {
         const WATCHER: WatcherId = WatcherId(1);
         let (memory, mut known) = table(100);
         let shared = shared(&memory, false, "/");
-        let site = shared.site(SITE).expect("a site");
+        let subtree = shared.subtree(SITE, b"/a").expect("a subtree");
         let name = shared.hash(SITE, b"/a").expect("a hash");
         let facts = file(7, [Some(8), None, None]);
         let learn = |known: &mut KnownNames, found_ms| {
             known.learn(name, &facts, found_ms, |_| true);
-            known.watch(name, site, &facts, found_ms);
+            known.watch(name, subtree, &facts, found_ms);
         };
         let seen = || shared.find(SITE, b"/a").map(|name| (name.confirmed_ms, name.is_watched));
-        known.hear(WATCHER, FromWatcher::Begun { site, since_ms: 100 }, 100);
+        known.hear(WATCHER, FromWatcher::Begun { subtree, since_ms: 100 }, 100);
         learn(&mut known, 110);
         assert_eq!(seen(), Some((110, false)));
         known.hear(WATCHER, FromWatcher::Until(150), 151);
@@ -299,10 +323,10 @@ mod tests {
         assert_eq!(seen(), Some((300, true)));
         known.lose(WATCHER);
         assert_eq!(seen(), Some((260, false)));
-        known.hear(WATCHER, FromWatcher::Begun { site, since_ms: 310 }, 310);
+        known.hear(WATCHER, FromWatcher::Begun { subtree, since_ms: 310 }, 310);
         learn(&mut known, 320);
         known.hear(WATCHER, FromWatcher::Until(350), 351);
-        assert_eq!((seen(), known.watched()), (Some((350, true)), 1));
+        assert_eq!((seen(), known.count(Totals::default()).subtrees_watched), (Some((350, true)), 1));
         drop(known);
         // The next keeper has missed changes.
         let _known = KnownNames::open(&memory).expect("opened");

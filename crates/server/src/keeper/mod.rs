@@ -32,7 +32,7 @@ use crate::config::{CacheMemory, Settings};
 use crate::control::Control;
 use crate::hot_list::{self, Hot};
 use crate::sandbox::{self, Role};
-use crate::stats::{NameTotals, StoreStats};
+use crate::stats::StoreStats;
 use known::KnownNames;
 use names::Names;
 
@@ -337,13 +337,13 @@ impl Process {
             Some(Request::Want(..)) | None => return false,
             Some(Request::Filled) => self.keeper.handle_filled(helper, true),
             Some(Request::Failed) => self.keeper.handle_filled(helper, false),
-            Some(Request::Learned { name, facts, found_ms, site }) => {
+            Some(Request::Learned { name, facts, found_ms, subtree }) => {
                 // A file without content needs no block.
                 let is_stored =
                     |state: &FileState| state.size_bytes == 0 || self.keeper.has(&first_block(state));
                 self.known.learn(name, &facts, found_ms, is_stored);
-                if let Some(site) = site {
-                    self.known.watch(name, site, &facts, found_ms);
+                if let Some(subtree) = subtree {
+                    self.known.watch(name, subtree, &facts, found_ms);
                 }
             }
             Some(Request::NoMemory) => {
@@ -381,7 +381,7 @@ impl Process {
             return;
         }
         self.next_stats_ms = now_ms + size::LOOK_MS;
-        let stats = StoreStats::of(&totals, NameTotals::of(&self.known));
+        let stats = StoreStats::of(&self.known.count(totals));
         if stats != self.reported
             && let Ok(json) = serde_json::to_string(&stats)
         {
@@ -531,12 +531,6 @@ impl Process {
 /// Whether a worker could look for this block: larger ones would only drive out others.
 fn is_block(key: &BlockKey, length_bytes: u32) -> bool {
     key.device != NO_DEVICE && (1..=LOAD_BYTES).contains(&length_bytes.into())
-}
-
-impl NameTotals {
-    fn of(known: &KnownNames) -> Self {
-        Self { names: known.len(), evicted: known.evictions, sites_watched: known.watched() }
-    }
 }
 
 /// The key of the first block of a file.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use flash_engine::fastcgi::{kind, push_record};
 use flash_engine::limits::ANSWER_HEAD_BYTES_MAX;
-use flash_http::{AnswerHead, AnswerTo, Speech, parse_answer};
+use flash_http::{HeadSyntax, ParsedHead, ResponseTo, parse_response};
 use flash_prompt::channel;
 use flash_prompt::epoll::{Epoll, Watch};
 
@@ -35,7 +35,7 @@ const ANSWERED_TIME: Duration = Duration::from_secs(5);
 /// Time of a program to end after SIGTERM.
 const TERM_TIME: Duration = Duration::from_secs(2);
 /// Each final head is valid or not whatever it answers.
-const ANY_REQUEST: AnswerTo = AnswerTo { is_head: false, upgrades: false };
+const ANY_REQUEST: ResponseTo = ResponseTo { is_head: false, upgrades: false };
 
 /// The epoll tokens.
 const WORKER: u64 = 0;
@@ -305,9 +305,9 @@ impl<'s> Exchange<'s> {
             return push_record(&mut self.to_worker, kind::STDOUT, self.id, bytes);
         };
         head.extend_from_slice(bytes);
-        match parse_answer(head, Speech::Cgi, ANY_REQUEST, ANSWER_HEAD_BYTES_MAX) {
-            Ok(AnswerHead::Partial | AnswerHead::Interim { .. }) => {}
-            Ok(AnswerHead::Complete(_)) => {
+        match parse_response(head, HeadSyntax::Cgi, ANY_REQUEST, ANSWER_HEAD_BYTES_MAX) {
+            Ok(ParsedHead::Partial | ParsedHead::Interim { .. }) => {}
+            Ok(ParsedHead::Complete(_)) => {
                 for piece in head.chunks(PIECE_BYTES) {
                     push_record(&mut self.to_worker, kind::STDOUT, self.id, piece);
                 }

@@ -29,8 +29,6 @@ impl Running {
     }
 
     /// Makes its end an event.
-    ///
-    /// Errors: those of epoll_ctl(2).
     pub(super) fn watch(&self, epoll: &Epoll, token: u64) -> io::Result<()> {
         epoll.add(&self.child, token, Watch::Connection)
     }

@@ -3,6 +3,9 @@
 //! Called by `plan`, for kernels that have `htb` and `bpf` but neither `prio` nor `flow`. Pure. The file is made here, and
 //! not by a compiler, because it has three instructions and clang is large.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
 /// The section with the instructions. `tc` takes programs from sections of this name.
 pub(super) const SECTION: &str = "classifier";
 
@@ -99,19 +102,6 @@ fn name_at(name: &str) -> u32 {
 
 /// In Base64 (RFC 4648, section 4), in lines of 76 characters.
 pub(super) fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::new();
     // 57 bytes make 76 characters.
-    for line in bytes.chunks(57) {
-        for group in line.chunks(3) {
-            let byte = |at: usize| u32::from(group.get(at).copied().unwrap_or(0));
-            let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-            for digit in 0..4 {
-                let value = bits >> (18 - 6 * digit) & 63;
-                out.push(if digit > group.len() { '=' } else { char::from(DIGITS[value as usize]) });
-            }
-        }
-        out.push('\n');
-    }
-    out
+    bytes.chunks(57).map(|line| STANDARD.encode(line) + "\n").collect()
 }

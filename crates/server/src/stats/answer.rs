@@ -54,57 +54,34 @@ pub struct ServerStats {
 
 figures! {
     /// The store of file blocks in memory. The counts are of all keepers since the server began.
-    StoreStats {
+    StoreStats(totals: &flash_keeper::Totals) {
         /// Its current maximum memory, in bytes.
-        bytes_max: Gauge,
+        bytes_max: Gauge = Gauge(totals.bytes_max),
         /// Its memory in use, in bytes.
-        held_bytes: Gauge,
+        held_bytes: Gauge = Gauge(totals.held_bytes),
         /// Bytes of evicted blocks that transfers still send.
-        pinned_bytes: Gauge,
+        pinned_bytes: Gauge = Gauge(totals.pinned_bytes),
         /// Blocks in the store.
-        blocks: Gauge,
+        blocks: Gauge = Gauge(totals.blocks),
         /// Blocks brought in.
-        loads: u64,
+        loads: u64 = totals.loads,
         /// Blocks that a helper wanted to bring in and that were present or being loaded.
-        joined: u64,
+        joined: u64 = totals.joined,
         /// Blocks that got no space.
-        refused: u64,
+        refused: u64 = totals.refused,
         /// Blocks evicted.
-        evictions: u64,
+        evictions: u64 = totals.evictions,
         /// Names that all workers share, each form of a file counted.
-        names: Gauge,
+        names: Gauge = Gauge(totals.names),
         /// Names that made room for others.
-        names_evicted: u64,
-        /// Sites whose names need no checks, because changes are told.
-        sites_watched: Gauge,
-    }
-}
-
-/// The keeper's figures about names.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NameTotals {
-    pub(crate) names: u64,
-    pub(crate) evicted: u64,
-    pub(crate) sites_watched: u64,
-}
-
-impl StoreStats {
-    /// The figures of a keeper.
-    pub(crate) fn of(totals: &flash_keeper::Totals, of_names: NameTotals) -> Self {
-        let NameTotals { names, evicted, sites_watched } = of_names;
-        Self {
-            bytes_max: Gauge(totals.bytes_max),
-            held_bytes: Gauge(totals.held_bytes),
-            pinned_bytes: Gauge(totals.pinned_bytes),
-            blocks: Gauge(totals.blocks),
-            loads: totals.loads,
-            joined: totals.joined,
-            refused: totals.refused,
-            evictions: totals.evictions,
-            names: Gauge(names),
-            names_evicted: evicted,
-            sites_watched: Gauge(sites_watched),
-        }
+        names_evicted: u64 = totals.names_evicted,
+        /// Directories watched for changes.
+        directories_watched: Gauge = Gauge(totals.directories_watched),
+        /// Parts of sites whose names need no checks, because their changes are told: up to 64 a site, each with some of the
+        /// directories in its root and everything beneath them.
+        subtrees_watched: Gauge = Gauge(totals.subtrees_watched),
+        /// Parts of sites that cannot be watched, so that their names are checked.
+        subtrees_unwatched: Gauge = Gauge(totals.subtrees_unwatched),
     }
 }
 

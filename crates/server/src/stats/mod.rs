@@ -15,7 +15,6 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use answer::NameTotals;
 pub use answer::{Answer, ServerStats, StoreStats, VERSION, WorkerStats};
 pub use client::{ANSWER_BYTES_MAX, AskError, ask, ask_stalls, find_running};
 pub use flash_worker::stats::{Caches, CallTimes, Calls, Counters, STALL_NS, STALLS_MAX, Stall, Stalls};

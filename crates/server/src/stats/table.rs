@@ -7,7 +7,8 @@ use std::fmt::Write as _;
 use super::amounts::{Amounts, grouped, optional, share, size, span};
 use super::stalls::time;
 use super::{Counters, NetworkStats, Queue, ServerStats, StateCounts, WorkerStats};
-use flash_worker::stats::{Backend, Connections, Histogram, Jobs, RefusedBy, Upstreams};
+use flash_engine::{JobCounters, JobKind};
+use flash_worker::stats::{Backend, Connections, Histogram, RefusedBy, Tls, Upstreams};
 
 /// Maximum workers shown, one per line; further ones are only counted.
 const WORKERS_SHOWN_MAX: usize = 64;
@@ -33,7 +34,7 @@ pub fn table(stats: &ServerStats, seconds: Option<f64>) -> String {
     bands(&mut out, &stats.sum, amounts);
     distributions(&mut out, &stats.sum, amounts);
     calls(&mut out, &stats.sum, amounts);
-    jobs(&mut out, &stats.sum.jobs, amounts);
+    jobs(&mut out, &stats.sum, amounts);
     helpers(&mut out, stats, amounts);
     workers(&mut out, stats, amounts);
     out
@@ -93,55 +94,58 @@ fn title(stats: &ServerStats, seconds: Option<f64>) -> String {
 }
 
 fn requests(out: &mut String, sum: &Counters, amounts: Amounts) {
-    let (answers, connections) = (&sum.responses, &sum.connections);
-    let _ = writeln!(out, "requests     {:>12}", amounts.of(sum.requests));
+    let of = |count| amounts.of(count);
+    let answers = &sum.responses;
+    let counts = [answers.of_2xx, answers.of_3xx, answers.of_4xx, answers.of_5xx, answers.cut];
+    let [of_2xx, of_3xx, of_4xx, of_5xx, cut] = counts.map(of);
+    let _ = writeln!(out, "requests     {:>12}", of(sum.requests));
     let _ = writeln!(
         out,
-        "answers      {:>12} 2xx   {} 3xx   {} 4xx   {} 5xx   {} cut",
-        amounts.of(answers.of_2xx),
-        amounts.of(answers.of_3xx),
-        amounts.of(answers.of_4xx),
-        amounts.of(answers.of_5xx),
-        amounts.of(answers.cut),
+        "answers      {of_2xx:>12} 2xx   {of_3xx} 3xx   {of_4xx} 4xx   {of_5xx} 5xx   {cut} cut"
     );
     let _ = writeln!(out, "sent         {:>12}", amounts.bytes(sum.bytes_sent()));
-    let _ = writeln!(
-        out,
-        "connections  {:>12} open   {} peak   {} accepted   {} refused   {} evicted",
-        grouped(connections.open.0),
-        grouped(connections.most.0),
-        amounts.of(connections.accepted),
-        amounts.of(connections.refused),
-        amounts.of(connections.evicted),
-    );
-    refused(out, connections, amounts);
+    let Connections { open, most, accepted, refused, evicted, refused_by, .. } = &sum.connections;
+    let [open, peak] = [open.0, most.0].map(grouped);
+    let _ = write!(out, "connections  {open:>12} open   {peak} peak   {} accepted", of(*accepted));
+    let _ = writeln!(out, "   {} refused   {} evicted", of(*refused), of(*evicted));
+    if *refused > 0 {
+        refused_connections(out, refused_by, amounts);
+    }
+    tls(out, &sum.tls, amounts);
     upstreams(out, &sum.upstreams, amounts);
+    let name = if amounts.seconds.is_none() { "time in" } else { "average" };
     let times = &sum.times;
-    let _ = writeln!(
-        out,
-        "{:<13}{:>12} connections   {} slow requests   {} queue   {} helpers   {} uplink",
-        if amounts.seconds.is_none() { "time in" } else { "average" },
-        amounts.time(times.connections_ms),
-        amounts.time(times.requests_ms),
-        amounts.time(times.queue_ms),
-        amounts.time(times.helpers_ms),
-        amounts.time(times.uplink_ms),
-    );
+    let states = [
+        times.connections_ms,
+        times.exchanges_ms,
+        times.jobs_queued_ms,
+        times.jobs_running_ms,
+        times.egress_waiting_ms,
+    ];
+    let [connections, slow, queue, helpers, uplink] = states.map(|ms| amounts.time(ms));
+    let _ = write!(out, "{name:<13}{connections:>12} connections   {slow} slow requests");
+    let _ = writeln!(out, "   {queue} queue   {helpers} helpers   {uplink} uplink");
 }
 
-/// Why connections were refused. Nothing if none was.
-fn refused(out: &mut String, connections: &Connections, amounts: Amounts) {
-    if connections.refused == 0 {
+fn refused_connections(out: &mut String, by: &RefusedBy, amounts: Amounts) {
+    let counts = [by.limit, by.client, by.overload, by.descriptors];
+    let [limit, client, overload, descriptors] = counts.map(|count| amounts.of(count));
+    let _ = write!(out, "  refused    {limit:>12} at the limit   {client} over a client's share");
+    let _ = writeln!(out, "   {overload} in overload   {descriptors} without descriptors");
+}
+
+/// Encrypted connections. Nothing if there was none.
+fn tls(out: &mut String, tls: &Tls, amounts: Amounts) {
+    if tls == &Tls::default() {
         return;
     }
-    let RefusedBy { limit, client, overload, descriptors } = connections.refused_by;
     let _ = writeln!(
         out,
-        "  refused    {:>12} at the limit   {} over a client's share   {} in overload   {} without descriptors",
-        amounts.of(limit),
-        amounts.of(client),
-        amounts.of(overload),
-        amounts.of(descriptors),
+        "tls          {:>12} full handshakes   {} resumed   {} failed   {} not TLS",
+        amounts.of(tls.handshakes),
+        amounts.of(tls.resumed),
+        amounts.of(tls.failed),
+        amounts.of(tls.plain_requests),
     );
 }
 
@@ -157,15 +161,11 @@ fn upstreams(out: &mut String, upstreams: &Upstreams, amounts: Amounts) {
     if upstreams.shortages > 0 {
         down.push_str(&format!("   {} without resources", amounts.of(upstreams.shortages)));
     }
-    let _ = writeln!(
-        out,
-        "upstreams    {:>12} open   {} waiting requests   {} connects   {} reused   {} failures{down}",
-        grouped(upstreams.connections.0),
-        grouped(upstreams.waiting.0),
-        amounts.of(upstreams.connects),
-        amounts.of(upstreams.reused),
-        amounts.of(upstreams.failures),
-    );
+    let [open, waiting] = [upstreams.connections.0, upstreams.waiting.0].map(grouped);
+    let counts = [upstreams.connects, upstreams.reused, upstreams.failures];
+    let [connects, reused, failures] = counts.map(|count| amounts.of(count));
+    let _ = write!(out, "upstreams    {open:>12} open   {waiting} waiting requests");
+    let _ = writeln!(out, "   {connects} connects   {reused} reused   {failures} failures{down}");
     if upstreams.bodies.0 > 0 || upstreams.spool_bytes.0 > 0 {
         let [bodies, bytes] = [upstreams.bodies.0, upstreams.spool_bytes.0].map(grouped);
         let _ = writeln!(out, "  bodies     {bodies:>12} held   {bytes} bytes of files");
@@ -207,18 +207,16 @@ fn network(out: &mut String, network: &NetworkStats, amounts: Amounts) {
     let Some(counts) = &network.namespace else { return };
     let of = |count| amounts.of(count);
     *out += "TCP of all programs in this network namespace\n";
-    let (opened, reset, cookies) = (of(counts.passive_opens), of(counts.resets), of(counts.syn_cookies));
+    let [opened, reset, cookies] = [counts.passive_opens, counts.resets, counts.syn_cookies].map(of);
     let _ = writeln!(out, "  connections {opened:>12} opened   {reset} reset   {cookies} SYN cookies");
-    let (accept, syn, all) = (counts.accept_overflows, counts.syn_queue_drops, counts.listen_drops);
-    let (accept, syn, all) = (of(accept), of(syn), of(all));
+    let dropped = [counts.accept_overflows, counts.syn_queue_drops, counts.listen_drops];
+    let [accept, syn, all] = dropped.map(of);
     let _ =
         writeln!(out, "  dropped     {accept:>12} accept queue full   {syn} SYN queue full   {all} in all");
-    let (sent, again) = (of(counts.segments_sent), of(counts.segments_resent));
-    let (timeouts, resets) = (of(counts.timeouts), of(counts.resets_sent));
-    let _ = writeln!(
-        out,
-        "  segments    {sent:>12} sent   {again} sent again   {timeouts} timeouts   {resets} resets"
-    );
+    let sent = [counts.segments_sent, counts.segments_resent, counts.timeouts, counts.resets_sent];
+    let [sent, again, timeouts, resets] = sent.map(of);
+    let _ = write!(out, "  segments    {sent:>12} sent   {again} sent again");
+    let _ = writeln!(out, "   {timeouts} timeouts   {resets} resets");
 }
 
 fn caches(out: &mut String, sum: &Counters, amounts: Amounts) {
@@ -246,33 +244,23 @@ fn caches(out: &mut String, sum: &Counters, amounts: Amounts) {
 fn store(out: &mut String, stats: &ServerStats, amounts: Amounts) {
     let Some(store) = &stats.store else { return };
     let sum = &stats.sum;
-    let _ = writeln!(
-        out,
-        "\nstore        {:>12} of {} in {} blocks; {} pinned",
-        size(store.held_bytes.0 as f64),
-        size(store.bytes_max.0 as f64),
-        grouped(store.blocks.0),
-        size(store.pinned_bytes.0 as f64),
-    );
+    let sizes = [store.held_bytes, store.bytes_max, store.pinned_bytes];
+    let [held, most, pinned] = sizes.map(|bytes| size(bytes.0 as f64));
+    let blocks = grouped(store.blocks.0);
+    let _ = writeln!(out, "\nstore        {held:>12} of {most} in {blocks} blocks; {pinned} pinned");
     // Keeper and workers start at different times: only counts of the same seconds can be divided.
     let of_1000 = amounts.seconds.filter(|_| sum.requests > 0).map_or(String::new(), |_| {
-        let from_disk = store.loads + sum.jobs.load.started + sum.jobs.read.started;
+        let [load, read] = [JobKind::Load, JobKind::Read].map(|kind| job(sum, kind).started);
+        let from_disk = store.loads + load + read;
         format!("   {:.1} loads per 1,000 requests", from_disk as f64 * 1000.0 / sum.requests as f64)
     });
-    let _ = writeln!(
-        out,
-        "  answers    {:>12} of requests   {} of bytes{of_1000}",
-        share(sum.caches.contents.hits, sum.requests),
-        share(sum.stored_bytes, sum.bytes_sent()),
-    );
-    let _ = writeln!(
-        out,
-        "  blocks     {:>12} loaded   {} already there   {} evicted   {} refused",
-        amounts.of(store.loads),
-        amounts.of(store.joined),
-        amounts.of(store.evictions),
-        amounts.of(store.refused),
-    );
+    let of_requests = share(sum.caches.contents.hits, sum.requests);
+    let of_bytes = share(sum.stored_bytes, sum.bytes_sent());
+    let _ = writeln!(out, "  answers    {of_requests:>12} of requests   {of_bytes} of bytes{of_1000}");
+    let counts = [store.loads, store.joined, store.evictions, store.refused];
+    let [loaded, there, evicted, refused] = counts.map(|count| amounts.of(count));
+    let _ = write!(out, "  blocks     {loaded:>12} loaded   {there} already there");
+    let _ = writeln!(out, "   {evicted} evicted   {refused} refused");
 }
 
 /// The bands of an SRPT schedule. Nothing if the schedule is fair.
@@ -359,42 +347,20 @@ fn calls(out: &mut String, sum: &Counters, amounts: Amounts) {
 fn backend_requests(out: &mut String, (sum, backend): (&Counters, &Backend), amounts: Amounts) {
     let of = |count| amounts.of(count);
     let Backend { names, ranges, closes, cancels, joined, .. } = *backend;
-    let _ = writeln!(
-        out,
-        "requests     {:>12} names   {} ranges   {} joined   {} withdrawn   {} closes",
-        of(names),
-        of(ranges),
-        of(joined),
-        of(cancels),
-        of(closes),
-    );
-    let Backend { ready, errors, timed_out, .. } = *backend;
-    let _ = writeln!(
-        out,
-        "replies      {:>12} ready   {} failed   {} after their deadline",
-        of(ready),
-        of(errors),
-        of(timed_out)
-    );
+    let [names, ranges, joined, cancels, closes] = [names, ranges, joined, cancels, closes].map(of);
+    let _ = write!(out, "requests     {names:>12} names   {ranges} ranges   {joined} joined");
+    let _ = writeln!(out, "   {cancels} withdrawn   {closes} closes");
+    let [ready, failed, late] = [backend.ready, backend.errors, backend.timed_out].map(of);
+    let _ = writeln!(out, "replies      {ready:>12} ready   {failed} failed   {late} after their deadline");
     let busy = &backend.busy;
-    let _ = writeln!(
-        out,
-        "busy         {:>12} over quota   {} queue full   {} wait too long   {} over other limits",
-        of(busy.quota),
-        of(busy.queue),
-        of(busy.wait),
-        of(busy.bounds),
-    );
+    let [quota, queue, wait, bounds] = [busy.quota, busy.queue, busy.wait, busy.bounds].map(of);
+    let _ = write!(out, "busy         {quota:>12} over quota   {queue} queue full");
+    let _ = writeln!(out, "   {wait} wait too long   {bounds} over other limits");
     let _ = writeln!(out, "pending      {:>12} requests", grouped(backend.pending.0));
-    let connections = &sum.connections;
-    let _ = writeln!(
-        out,
-        "connections  {:>12} open   {} accepted   {} refused   {} not of the protocol",
-        grouped(connections.open.0),
-        of(connections.accepted),
-        of(connections.refused),
-        of(backend.malformed),
-    );
+    let Connections { open, accepted, refused, .. } = &sum.connections;
+    let [accepted, refused, strange] = [*accepted, *refused, backend.malformed].map(of);
+    let _ = write!(out, "connections  {:>12} open   {accepted} accepted", grouped(open.0));
+    let _ = writeln!(out, "   {refused} refused   {strange} not of the protocol");
     for (name, client) in &backend.clients {
         let (open, pending) = (grouped(client.connections.0), grouped(client.pending.0));
         let _ = writeln!(out, "  {:<32} {open} open   {pending} pending", name.escape_debug().to_string());
@@ -406,40 +372,34 @@ fn backend_requests(out: &mut String, (sum, backend): (&Counters, &Backend), amo
         let spread = (counted.mean(), counted.max());
         distribution(out, (name, &of(counted.count())), spread, |part| counted.percentile(part));
     }
-    let lost = sum.jobs.find.lost + sum.jobs.load.lost;
-    let [find, load, lost] = [sum.jobs.find.started, sum.jobs.load.started, lost].map(of);
+    let [find, load] = [JobKind::Find, JobKind::Load].map(|kind| job(sum, kind));
+    let [find, load, lost] = [find.started, load.started, find.lost + load.lost].map(of);
     let _ = writeln!(out, "\njobs       {find} names started, {load} ranges started, {lost} lost");
 }
 
-fn jobs(out: &mut String, jobs: &Jobs, amounts: Amounts) {
+/// The jobs of a kind.
+fn job(sum: &Counters, kind: JobKind) -> JobCounters {
+    sum.jobs.get(kind.name()).copied().unwrap_or_default()
+}
+
+fn jobs(out: &mut String, sum: &Counters, amounts: Amounts) {
     let _ = writeln!(out, "\njobs            started      refused     too slow         lost");
-    let kinds = [
-        ("find", &jobs.find),
-        ("list", &jobs.list),
-        ("fill", &jobs.fill),
-        ("load", &jobs.load),
-        ("read", &jobs.read),
-        ("close", &jobs.close),
-        ("spool", &jobs.spool),
-    ];
-    for (name, job) in kinds {
-        let counts = [job.started, job.refused, job.refused_wait, job.lost];
-        let [started, refused, too_slow, lost] = counts.map(|count| amounts.of(count));
+    for kind in JobKind::ALL {
+        let JobCounters { started, refused, refused_wait, lost } = job(sum, kind);
+        let counts = [started, refused, refused_wait, lost].map(|count| amounts.of(count));
+        let [started, refused, too_slow, lost] = counts;
+        let name = kind.name();
         let _ = writeln!(out, "{name:<10} {started:>12} {refused:>12} {too_slow:>12} {lost:>12}");
     }
 }
 
 fn helpers(out: &mut String, stats: &ServerStats, amounts: Amounts) {
     let sum = &stats.sum;
-    let _ = writeln!(
-        out,
-        "helpers    {} running, {} busy, {} given up; {} jobs queued; {} wasted loads",
-        grouped(sum.helpers.now.0),
-        grouped(sum.helpers.busy.0),
-        grouped(sum.helpers.given_up.0),
-        grouped(sum.queue.now.0),
-        amounts.of(sum.loads_in_vain),
-    );
+    let now = [sum.helpers.now, sum.helpers.busy, sum.helpers.given_up, sum.queue.now];
+    let [running, busy, given_up, queued] = now.map(|number| grouped(number.0));
+    let _ =
+        write!(out, "helpers    {running} running, {busy} busy, {given_up} given up; {queued} jobs queued");
+    let _ = writeln!(out, "; {} wasted loads", amounts.of(sum.loads_in_vain));
     let threads = |counts: StateCounts| {
         let StateCounts { runnable, sleeping, blocked, other } = counts;
         let other = if other > 0 { format!(", {other} other") } else { String::new() };

@@ -1,6 +1,6 @@
 //! Tests of the counters between worker, supervisor and client.
 
-use flash_worker::stats::{BUCKETS, CallTimes, Calls, Gauge, bucket_of};
+use flash_worker::stats::{BUCKETS, CallTimes, Calls, Gauge, HelperCounts, bucket_of};
 
 use super::*;
 use crate::documented;
@@ -33,7 +33,7 @@ fn full() -> Counters {
     };
     // The maximum number of them, with the longest name.
     let calls = (0..12).map(|n| (format!("close_connect_{n:02}"), times.clone()));
-    Counters::of(&engine, (usize::MAX, usize::MAX), Calls(calls.collect()))
+    Counters::of(&engine, HelperCounts { all: usize::MAX, busy: usize::MAX }, Calls(calls.collect()))
 }
 
 fn counted(requests: u64, open: u64, events: &[u64]) -> Counters {

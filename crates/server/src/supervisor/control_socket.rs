@@ -105,7 +105,7 @@ impl ControlSocket {
     pub(super) fn open(wanted: &Wanted, poller: &mut Poller) -> io::Result<(Self, Option<String>)> {
         let listening = match wanted {
             Wanted::Off => return Ok((Self::default(), None)),
-            Wanted::At(path) => listen(path.clone(), poller)?,
+            Wanted::At(path) => listen(path.to_path_buf(), poller)?,
             Wanted::Default => {
                 let made = stats::own_socket().and_then(|path| listen(path, poller));
                 match made {

@@ -22,7 +22,7 @@ impl Bench {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("socket");
         let mut poller = Poller::new().expect("a poller");
-        let wanted = Wanted::At(path.clone());
+        let wanted = Wanted::At(path.clone().into());
         let (control, warning) = ControlSocket::open(&wanted, &mut poller).expect("a socket");
         assert_eq!(warning, None);
         Self { control, poller, path, _folder: folder }
@@ -205,7 +205,7 @@ fn the_socket_goes_with_its_server_unless_it_is_anothers_by_then() {
 fn a_place_that_cannot_be_had_is_an_error_that_says_why() {
     let mut poller = Poller::new().expect("a poller");
     let mut why = |path: PathBuf| {
-        ControlSocket::open(&Wanted::At(path), &mut poller).expect_err("no socket").to_string()
+        ControlSocket::open(&Wanted::At(path.into()), &mut poller).expect_err("no socket").to_string()
     };
     let bench = Bench::new();
     assert!(why(bench.path.clone()).ends_with("another server uses it; choose another path"));

@@ -24,18 +24,20 @@ mod spool;
 mod start_line;
 mod starter;
 mod store;
+mod tls;
 mod uplink;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use flash_engine::LogFormat;
 use flash_prompt::clock;
 use flash_waiting::process::{keep_descriptors_to_itself, raise_descriptor_limit, shift_oom_score};
 use flash_waiting::sandbox::privileges;
 use flash_waiting::signal::{self, Signal, Signals};
 use flash_waiting::systemd;
 
-use crate::config::{self, BackendOptions, ConfigError, LogFormat, Settings, Sources};
+use crate::config::{self, BackendOptions, ConfigError, Settings, Sources};
 use crate::stats::Counters;
 use control_socket::{ControlSocket, Subject};
 use generation::Generation;
@@ -48,6 +50,7 @@ use reload::Reload;
 use sockets::Sockets;
 use starter::Starter;
 use store::Store;
+use tls::{CertificateWatch, TicketSecret};
 use uplink::Uplink;
 
 /// When memory runs out, the supervisor is killed last: without it there is no server. Smaller than the shifts of the
@@ -121,6 +124,8 @@ struct Resources {
     store: Option<Store>,
     /// Likewise.
     uplink: Option<Uplink>,
+    /// Of all configurations, so that sessions outlive them.
+    tickets: TicketSecret,
 }
 
 /// The consequence of an event for the supervisor.
@@ -152,6 +157,7 @@ struct Supervisor<'m> {
     started_ms: u64,
     /// The counts of workers that have ended.
     ended: Counters,
+    certificates: CertificateWatch,
     /// The number of the last configuration started.
     configurations: u64,
 }
@@ -172,7 +178,13 @@ impl<'m> Supervisor<'m> {
         let (control, warning) = ControlSocket::open(&settings.control, &mut poller)?;
         warning.iter().for_each(|text| messages.report(text));
         let prepared = prepare(settings, false)?;
-        let mut resources = Resources { poller, starter: Starter::new()?, store: None, uplink: None };
+        let mut resources = Resources {
+            poller,
+            starter: Starter::new()?,
+            store: None,
+            uplink: None,
+            tickets: TicketSecret::default(),
+        };
         let (generation, warnings) = Generation::start(prepared, sockets, &mut resources)?;
         warnings.iter().for_each(|text| messages.report(text));
         Ok(Self {
@@ -186,6 +198,7 @@ impl<'m> Supervisor<'m> {
             configurations: generation.number,
             started_ms: clock::monotonic_ms(),
             ended: Counters::default(),
+            certificates: CertificateWatch::default(),
             generations: vec![generation],
             stopping: None,
         })
@@ -215,7 +228,13 @@ impl<'m> Supervisor<'m> {
         let store_ms = self.resources.store.as_ref().and_then(|store| store.processes.next_ms());
         let reader_ms = self.reload.reader.as_ref().map(Reader::deadline_ms);
         let generations = self.generations.iter().filter_map(Generation::next_ms);
-        generations.chain(self.control.next_ms()).chain(store_ms).chain(reader_ms).min()
+        let certificates_ms = self.certificates.next_ms();
+        generations
+            .chain(self.control.next_ms())
+            .chain(store_ms)
+            .chain(reader_ms)
+            .chain(certificates_ms)
+            .min()
     }
 
     /// Handles the event of `token`: a signal, a client, or a message or the end of a child.
@@ -227,6 +246,8 @@ impl<'m> Supervisor<'m> {
             }
         } else if self.reload.reader.as_ref().is_some_and(|reader| reader.is(token)) {
             self.handle_reader();
+        } else if self.certificates.is(token) {
+            self.look_at_certificates();
         } else if !self.control.handle(token, clock::monotonic_ms(), poller) {
             let mut events = Vec::new();
             let fillers = self.generations.iter().flat_map(Generation::fillers);
@@ -295,7 +316,7 @@ impl<'m> Supervisor<'m> {
         }
         let line = start_line::text(generation);
         // Without a log file, standard output belongs to the access log.
-        let to_stdout = settings.log.format == LogFormat::Off || settings.log.file.is_some();
+        let to_stdout = settings.log_format == LogFormat::Off || settings.log_file.is_some();
         if to_stdout {
             self.messages.print(line);
         } else {

@@ -4,7 +4,7 @@
 //! on HUP a child does (`reader.rs`).
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use flash_prompt::OwnedFd;
 use flash_prompt::file::{Want, tells_residency};
@@ -13,7 +13,8 @@ use flash_waiting::root::{Root, Unopened, open_roots};
 use flash_waiting::sandbox::privileges::{self, Keep};
 
 use super::store::HotList;
-use crate::config::{ROOT_PATIENCE, RunAs, Service, Settings};
+use crate::certificates::{self, Expiry};
+use crate::config::{FilePath, ROOT_PATIENCE, RunAs, Service, Settings};
 
 /// Maximum names searched for a file to try.
 const NAMES_TRIED_MAX: usize = 256;
@@ -26,8 +27,18 @@ pub(super) struct Prepared {
     pub(super) roots: Vec<FoundRoot>,
     /// Whether the kernel reports to workers which parts of the sites' files are in memory, or why it does not.
     pub(super) residency: Result<(), String>,
+    /// The certificates of the sites; None without addresses for TLS.
+    pub(super) certificates: Option<Certificates>,
     /// Empty if the store has its list already.
     pub(super) hot_list: HotList,
+}
+
+/// The certificates of the sites.
+#[derive(Debug)]
+pub(super) struct Certificates {
+    /// With their keys.
+    pub(super) file: OwnedFd,
+    pub(super) expiries: Vec<Expiry>,
 }
 
 /// The result of the first attempt to open a root.
@@ -41,7 +52,7 @@ pub(super) enum FoundRoot {
 }
 
 /// The paths of the roots, each once.
-pub(super) fn root_paths(settings: &Settings) -> Vec<PathBuf> {
+pub(super) fn root_paths(settings: &Settings) -> Vec<FilePath> {
     let mut paths: Vec<_> = settings.sites.iter().map(|site| site.root.clone()).collect();
     paths.sort_unstable();
     paths.dedup();
@@ -50,10 +61,10 @@ pub(super) fn root_paths(settings: &Settings) -> Vec<PathBuf> {
 
 /// Opens all that these settings name. `has_store` is whether an earlier configuration has made the store.
 ///
-/// Errors: the list of hot files cannot be used.
+/// Errors: the list of hot files, or a certificate, cannot be used.
 pub(super) fn prepare(settings: Settings, has_store: bool) -> io::Result<Prepared> {
     let paths = root_paths(&settings);
-    let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+    let paths: Vec<&Path> = paths.iter().map(|path| &**path).collect();
     let found = open_roots(&paths, ROOT_PATIENCE).into_iter().map(|opened| match opened {
         Ok(root) => FoundRoot::Open(root),
         Err(Unopened::Hangs(_)) => FoundRoot::Hangs,
@@ -63,7 +74,12 @@ pub(super) fn prepare(settings: Settings, has_store: bool) -> io::Result<Prepare
     let makes_store = !has_store && settings.cache_memory.bytes_max() > 0;
     let hot_list = if makes_store { HotList::of(&settings)? } else { HotList::default() };
     let residency = residency(&settings, &roots).map_err(|e| e.to_string());
-    Ok(Prepared { settings, roots, residency, hot_list })
+    let certificates = certificates::read(&settings).map_err(io::Error::other)?;
+    let certificates = match certificates {
+        Some(read) => Some(Certificates { file: file::secret_file(&read.bytes)?, expiries: read.expiries }),
+        None => None,
+    };
+    Ok(Prepared { settings, roots, residency, certificates, hot_list })
 }
 
 /// Whether the kernel reports to workers which parts of the sites' files are in memory.

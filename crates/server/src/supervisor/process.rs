@@ -134,7 +134,7 @@ impl Process {
 
     /// Makes it finish its work and end, before `deadline_ms` if there is one.
     pub(super) fn drain(&mut self, deadline_ms: Option<u64>) {
-        if self.state == State::Killed {
+        if matches!(self.state, State::Killed | State::Abandoned) {
             return;
         }
         (self.state, self.deadline_ms) = (State::Draining, deadline_ms);
@@ -148,7 +148,7 @@ impl Process {
     /// Kills it. [`Process::end`] reports its end, and [`Process::advance`] abandons it if that does not come.
     pub(super) fn kill(&mut self) {
         self.send_kill();
-        if self.state != State::Killed {
+        if !matches!(self.state, State::Killed | State::Abandoned) {
             self.state = State::Killed;
             self.deadline_ms = self.duty.rules().abandon_ms.map(|ms| clock::monotonic_ms() + ms);
         }
@@ -270,6 +270,8 @@ mod tests {
         assert_eq!(process.advance(hung_ms - 1, &poller), None);
         assert_eq!(process.state, State::Killed);
         assert_eq!(process.advance(hung_ms, &poller), None, "it is reported when it ends");
+        process.drain(None);
+        process.kill();
         assert_eq!((process.state, process.next_ms()), (State::Abandoned, None));
         assert_eq!(process.end(), Some(End { status: None, is_own: true }));
     }

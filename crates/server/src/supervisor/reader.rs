@@ -24,8 +24,9 @@ use flash_worker::control::CHANNEL_BYTES;
 
 use super::Program;
 use super::poller::{Poller, Watched};
-use super::prepare::{FoundRoot, Prepared, prepare};
+use super::prepare::{Certificates, FoundRoot, Prepared, prepare};
 use super::store::HotList;
+use crate::certificates::Expiry;
 use crate::config::Settings;
 
 /// The name of the process, as `flash role` knows it.
@@ -49,6 +50,8 @@ enum Document {
         settings: String,
         roots: Vec<SentRoot>,
         residency: Result<(), String>,
+        /// When the certificates expire, if there are any.
+        expiries: Option<Vec<Expiry>>,
         /// None if there is no list of hot files, or no new one.
         list: Option<SentList>,
     },
@@ -142,9 +145,11 @@ impl Drop for Reader {
 ///
 /// Errors: the document is none.
 fn read_document(document: OwnedFd, descriptors: Vec<OwnedFd>) -> io::Result<Result<Prepared, String>> {
-    let (settings, sent, residency, list) = match serde_json::from_slice(&contents(document)?)? {
+    let (settings, sent, residency, expiries, list) = match serde_json::from_slice(&contents(document)?)? {
         Document::Refused(why) => return Ok(Err(why)),
-        Document::Prepared { settings, roots, residency, list } => (settings, roots, residency, list),
+        Document::Prepared { settings, roots, residency, expiries, list } => {
+            (settings, roots, residency, expiries, list)
+        }
     };
     let settings = Settings::from_toml(&settings).map_err(io::Error::other)?;
     let mut descriptors = descriptors.into_iter();
@@ -159,6 +164,10 @@ fn read_document(document: OwnedFd, descriptors: Vec<OwnedFd>) -> io::Result<Res
             SentRoot::Failed(why) => FoundRoot::Failed(why),
         });
     }
+    let certificates = match expiries {
+        Some(expiries) => Some(Certificates { file: next()?, expiries }),
+        None => None,
+    };
     let hot_list = match (list, &settings.cache_list) {
         (Some(SentList { owner }), Some(path)) => {
             let (load, save) = (Arc::new(next()?), Arc::new(next()?));
@@ -166,7 +175,7 @@ fn read_document(document: OwnedFd, descriptors: Vec<OwnedFd>) -> io::Result<Res
         }
         _ => HotList::default(),
     };
-    Ok(Ok(Prepared { settings, roots, residency, hot_list }))
+    Ok(Ok(Prepared { settings, roots, residency, certificates, hot_list }))
 }
 
 /// The contents of a memory file.
@@ -209,7 +218,7 @@ fn answer(program: impl FnOnce(PathBuf) -> Result<Program, ExitCode>) -> io::Res
 }
 
 fn send_prepared(channel: &OwnedFd, prepared: Prepared) -> io::Result<()> {
-    let Prepared { settings, roots, residency, hot_list } = prepared;
+    let Prepared { settings, roots, residency, certificates, hot_list } = prepared;
     let mut sent = Vec::with_capacity(roots.len());
     for root in roots {
         sent.push(match root {
@@ -220,6 +229,9 @@ fn send_prepared(channel: &OwnedFd, prepared: Prepared) -> io::Result<()> {
             FoundRoot::Hangs => SentRoot::Hangs,
             FoundRoot::Failed(why) => SentRoot::Failed(why),
         });
+    }
+    if let Some(certificates) = &certificates {
+        send_descriptor(channel, DESCRIPTOR, &certificates.file)?;
     }
     let list = match hot_list.into_parts() {
         Some((load, save, place)) => {
@@ -232,11 +244,9 @@ fn send_prepared(channel: &OwnedFd, prepared: Prepared) -> io::Result<()> {
         None => None,
     };
     let settings = settings.to_toml();
-    send_descriptor(
-        channel,
-        DOCUMENT,
-        &document(&Document::Prepared { settings, roots: sent, residency, list })?,
-    )
+    let expiries = certificates.map(|certificates| certificates.expiries);
+    let prepared = Document::Prepared { settings, roots: sent, residency, expiries, list };
+    send_descriptor(channel, DOCUMENT, &document(&prepared)?)
 }
 
 fn document(document: &Document) -> io::Result<OwnedFd> {

@@ -4,7 +4,6 @@
 //! the other roles get descriptors instead of paths. Nothing here asks a file system.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use flash_prompt::clock;
@@ -13,7 +12,7 @@ use flash_waiting::root::{Opening, Root};
 use super::outbox::{Outbox, Shared};
 use super::poller::{Poller, Watched};
 use super::prepare::{FoundRoot, root_paths};
-use crate::config::{Settings, Site};
+use crate::config::{FilePath, Settings, Site};
 use flash_worker::control::Order;
 
 /// The interval between checks of local roots.
@@ -41,7 +40,7 @@ pub(super) struct Roots {
 /// One path.
 #[derive(Debug)]
 struct Slot {
-    path: PathBuf,
+    path: FilePath,
     /// The last opened root, if known.
     root: Option<KnownRoot>,
     /// An attempt without an answer yet.

@@ -30,6 +30,7 @@ impl Supervisor<'_> {
         if let Some(code) = self.promote(now_ms) {
             return Some(code);
         }
+        self.watch_certificates(now_ms);
         self.advance_reload(now_ms);
         self.generations.retain(|generation| !generation.is_gone());
         self.reap_others();

@@ -24,6 +24,7 @@ struct Group {
     wanted: SocketAddr,
     /// As bound: with the port that was chosen for port 0.
     bound: SocketAddr,
+    is_tls: bool,
     sockets: Vec<OwnedFd>,
 }
 
@@ -58,7 +59,10 @@ impl Sockets {
     ///
     /// Errors: the first address or path that cannot be bound; `old` is unchanged then.
     pub(super) fn of(settings: &Settings, old: &Sockets) -> io::Result<Sockets> {
-        let mut sockets = Sockets::bind(&settings.listen, architecture::sockets(settings), old)?;
+        let count = architecture::sockets(settings);
+        let mut groups = old.bind_groups(&settings.listen, false, count)?;
+        groups.extend(old.bind_groups(&settings.tls_listen, true, count)?);
+        let mut sockets = Sockets { groups, local: None, endpoint: Vec::new() };
         sockets.local = old.local.clone();
         sockets.endpoint = old.endpoint.clone();
         Ok(sockets)
@@ -68,27 +72,45 @@ impl Sockets {
     /// even if there are fewer workers.
     ///
     /// Errors: the first address that cannot be bound; `old` is unchanged then.
-    pub(super) fn bind(addresses: &[SocketAddr], sockets: usize, old: &Sockets) -> io::Result<Sockets> {
+    #[cfg(test)]
+    fn bind(addresses: &[SocketAddr], sockets: usize, old: &Sockets) -> io::Result<Sockets> {
+        let groups = old.bind_groups(addresses, false, sockets)?;
+        Ok(Sockets { groups, local: None, endpoint: Vec::new() })
+    }
+
+    /// The groups of these addresses, each with the sockets that it has here. Port 0 can be one of each kind.
+    fn bind_groups(&self, addresses: &[SocketAddr], is_tls: bool, sockets: usize) -> io::Result<Vec<Group>> {
         let mut groups = Vec::new();
         for wanted in addresses {
-            let known = old.groups.iter().find(|group| group.wanted == *wanted);
-            groups.push(bind_group(*wanted, sockets, known).map_err(|e| explain(*wanted, &e))?);
+            let known = self.groups.iter().find(|group| group.wanted == *wanted && group.is_tls == is_tls);
+            let group = bind_group(*wanted, sockets, known).map_err(|e| explain(*wanted, &e))?;
+            groups.push(Group { is_tls, ..group });
         }
-        Ok(Sockets { groups, local: None, endpoint: Vec::new() })
+        Ok(groups)
+    }
+
+    /// Copies of the sockets for TLS of all addresses that the worker in `place` accepts from; see
+    /// [`Sockets::of_worker`].
+    pub(super) fn of_worker_for_tls(&self, place: usize, sockets: usize) -> io::Result<Vec<OwnedFd>> {
+        self.copies(true, place, sockets)
+    }
+
+    fn copies(&self, is_tls: bool, place: usize, sockets: usize) -> io::Result<Vec<OwnedFd>> {
+        let groups = self.groups.iter().filter(|group| group.is_tls == is_tls);
+        let all = groups.flat_map(|group| group.sockets.iter().enumerate());
+        let mine = all.filter(|(number, _)| number % sockets == place % sockets);
+        mine.map(|(_, socket)| socket.try_clone()).collect()
     }
 
     /// Copies of the sockets of all addresses, then of a backend's socket and of its endpoint, that the worker in `place` accepts from, with `sockets` sockets per address: surplus
     /// sockets of earlier configurations are distributed too.
     pub(super) fn of_worker(&self, place: usize, sockets: usize) -> io::Result<Vec<OwnedFd>> {
-        let mine = |group: &Group| {
-            let chosen =
-                group.sockets.iter().enumerate().filter(|(number, _)| number % sockets == place % sockets);
-            chosen.map(|(_, socket)| socket.try_clone()).collect::<io::Result<Vec<_>>>()
-        };
-        let groups = self.groups.iter().map(mine).collect::<io::Result<Vec<_>>>()?;
+        let mut copies = self.copies(false, place, sockets)?;
         let local = self.local.iter().chain(&self.endpoint).map(|socket| socket.try_clone());
-        let local = local.collect::<io::Result<Vec<_>>>()?;
-        Ok(groups.into_iter().flatten().chain(local).collect())
+        for socket in local {
+            copies.push(socket?);
+        }
+        Ok(copies)
     }
 
     /// The path of a backend's socket.
@@ -99,6 +121,14 @@ impl Sockets {
     /// The sockets of each address, as bound.
     pub(super) fn listening(&self) -> impl Iterator<Item = (SocketAddr, &[OwnedFd])> + '_ {
         self.groups.iter().map(|group| (group.bound, group.sockets.as_slice()))
+    }
+
+    /// The addresses as bound, as a browser takes them.
+    pub(super) fn urls(&self) -> impl Iterator<Item = String> + '_ {
+        self.groups.iter().map(|group| {
+            let scheme = if group.is_tls { "https" } else { "http" };
+            format!("{scheme}://{}/", group.bound)
+        })
     }
 
     /// The addresses as bound.
@@ -125,7 +155,7 @@ fn bind_group(wanted: SocketAddr, count: usize, known: Option<&Group>) -> io::Re
         bound = net::local_address(&socket)?;
         sockets.push(socket);
     }
-    Ok(Group { wanted, bound, sockets })
+    Ok(Group { wanted, bound, is_tls: false, sockets })
 }
 
 fn explain(address: SocketAddr, error: &io::Error) -> io::Error {

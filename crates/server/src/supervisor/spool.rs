@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use flash_prompt::OwnedFd;
@@ -15,7 +14,7 @@ use flash_worker::control::Order;
 use super::poller::{Poller, Watched};
 use super::process::Process;
 use super::processes::Processes;
-use crate::config::Settings;
+use crate::config::{FilePath, Settings};
 use crate::convert::spool_slots;
 
 /// Maximum time that a starting worker waits for its file.
@@ -25,7 +24,7 @@ const PATIENCE_MS: u64 = 500;
 #[derive(Debug)]
 pub(super) struct Spool {
     /// None without routes, or without held bodies.
-    folder: Option<PathBuf>,
+    folder: Option<FilePath>,
     /// The size of each file, in slots.
     slots: u32,
     waiting: VecDeque<Waiting>,
@@ -61,7 +60,7 @@ impl Spool {
     pub(super) fn of(settings: &Settings) -> Self {
         let slots = spool_slots(settings);
         let is_wanted = slots > 0 && settings.routes().next().is_some();
-        let folder = settings.spool.folder.clone().filter(|_| is_wanted);
+        let folder = settings.spool_folder.clone().filter(|_| is_wanted);
         Self { folder, slots, waiting: VecDeque::new(), errand: None, trouble: None }
     }
 

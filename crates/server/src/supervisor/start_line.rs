@@ -14,7 +14,7 @@ pub(super) fn text(generation: &Generation) -> String {
     if let Service::Backend(backend) = &settings.service {
         return backend_text(settings, backend, sockets, in_force);
     }
-    let urls: Vec<String> = sockets.addresses().map(|address| format!("http://{address}/")).collect();
+    let urls: Vec<String> = sockets.urls().collect();
     let what = match settings.sites.as_slice() {
         [site] => site.root.display().to_string(),
         sites => format!("{} sites", sites.len()),

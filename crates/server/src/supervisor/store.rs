@@ -82,8 +82,6 @@ pub(super) struct HotList {
 
 impl Store {
     /// Creates an empty store of the configured size, and starts its keeper.
-    ///
-    /// Errors: those of creating its memory files, and of starting a process.
     pub(super) fn start(
         settings: &Settings,
         settings_file: &Shared,

@@ -32,8 +32,6 @@ pub(super) struct UplinkPlaces {
 
 impl Uplink {
     /// Creates the file. All of it is in memory, so that no access of a worker can fail.
-    ///
-    /// Errors: those of creating a memory file.
     pub(super) fn new() -> io::Result<Self> {
         let file = store_file::create(c"flash-uplink", SHARERS_FILE_BYTES)?;
         store_file::write(&file, 0, &[0; SHARERS_FILE_BYTES as usize])?;

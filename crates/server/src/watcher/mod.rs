@@ -2,25 +2,25 @@
 //! a check until something happens. It answers no request, and its own look-ups may wait: while it is late, names are only
 //! checked as without it.
 //!
-//! It watches every directory beneath the roots that [`watched::tells_changes`]. A root of which it may have missed a change
-//! begins anew.
+//! It watches every directory beneath the roots that [`watched::tells_changes`], by inotify. Each root is watched in parts
+//! ([`roots`]): a part of which it may have missed a change begins anew, and one that it cannot watch is checked instead.
 
 mod depend;
+mod roots;
 mod tree;
 
 use std::io::{self, IoSlice};
 
-use flash_engine::SiteRules;
 use flash_prompt::epoll::{Epoll, Watch};
 use flash_prompt::names::{NameHash, NamesReader};
 use flash_prompt::{OwnedFd, channel, clock};
-use flash_waiting::inotify::{Happening, How, Inotify};
+use flash_waiting::inotify::{Happening, How, Inotify, WatchId};
 use flash_waiting::sandbox::calls::CallList;
 use flash_waiting::sandbox::paths::Rights;
 use flash_waiting::watched::{self, Mounts};
 use flash_worker::codec::encode;
 use flash_worker::control::{Order, receive_order};
-use flash_worker::names::SharedNames;
+use flash_worker::names::{SharedNames, Subtrees};
 use flash_worker::store_protocol::{FromWatcher, WRONG_MAX};
 
 use crate::config::Settings;
@@ -28,44 +28,19 @@ use crate::control::Control;
 use crate::convert;
 use crate::sandbox::{self, Role};
 use depend::{Change, each_name};
+use roots::{Appearing, Progress, Root, Site, Which};
 use tree::Tree;
 
-/// How often the keeper hears until when all changes are known.
-const UNTIL_MS: u64 = 50;
-/// The pause before a root begins anew, so that many moved directories cost few of these.
+/// The longest pause after which the keeper hears until when all changes are known. Findings of helpers wait for that.
+const UNTIL_MS: u64 = 200;
+/// The pause before a subtree begins anew, so that many moved directories cost few walks.
 const ANEW_MS: u64 = 200;
-/// Directories that are watched before events are read again.
-const DIRECTORIES_PER_TURN: usize = 64;
+/// Directories are watched for this long before events are read again.
+const TURN_MS: u64 = 20;
+/// Reads of events in a turn, each of some hundred.
+const READS_MAX: usize = 64;
 /// The epoll token of events.
 const EVENTS: u64 = 0;
-
-/// A site, as far as its names matter.
-struct Site {
-    rules: SiteRules,
-    hash: NameHash,
-}
-
-/// What is known of the changes beneath a root.
-#[derive(Debug, PartialEq, Eq)]
-enum Progress {
-    /// Its directories are not all watched yet. It goes on at this time.
-    Begins(u64),
-    /// All changes are told.
-    Whole,
-    /// It cannot be watched.
-    Unwatched,
-}
-
-struct Root {
-    folder: OwnedFd,
-    name: String,
-    sites: Vec<Site>,
-    progress: Progress,
-    /// Directories that are not watched yet.
-    waiting: Vec<Box<[u8]>>,
-    /// Whether a directory, or a link to one, has appeared since the keeper was last told.
-    has_appeared: bool,
-}
 
 struct Watcher {
     control: Control,
@@ -73,12 +48,16 @@ struct Watcher {
     inotify: Inotify,
     mounts: Mounts,
     names: NamesReader,
+    subtrees: Subtrees,
     roots: Vec<Root>,
     tree: Tree,
     /// None if the keeper is gone; another one will come.
     keeper: Option<OwnedFd>,
     changed: Vec<NameHash>,
+    until_every_ms: u64,
     next_until_ms: u64,
+    /// The figures that the keeper knows.
+    told: Option<FromWatcher>,
 }
 
 /// Watches until the supervisor is gone, or the configuration ends.
@@ -87,10 +66,11 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
         Ok(both) => both,
         Err(why) => return do_without(control, settings, &why),
     };
-    let watcher = Watcher::begin(control, settings, (inotify, mounts))?;
+    let (watcher, unwatched) = Watcher::begin(control, settings, (inotify, mounts))?;
     let folders: Vec<_> = watcher.roots.iter().map(|root| (&root.folder, Rights::ReadAndList)).collect();
     let in_force = sandbox::close(Role::Watcher, settings, &folders, CallList::Watcher)?;
     watcher.control.ready(in_force)?;
+    unwatched.into_iter().for_each(|text| watcher.control.report(text));
     watcher.run()
 }
 
@@ -113,12 +93,43 @@ fn do_without(control: OwnedFd, settings: &Settings, why: &io::Error) -> io::Res
     }
 }
 
+/// The roots that can be watched, and a message for each other one.
+fn find_roots(
+    settings: &Settings,
+    folders: Vec<Option<OwnedFd>>,
+    names: &NamesReader,
+    subtrees: Subtrees,
+) -> (Vec<Root>, Vec<String>) {
+    let types = convert::types(settings);
+    let (mut roots, mut unwatched): (Vec<Root>, Vec<String>) = (Vec::new(), Vec::new());
+    for (rules, folder) in convert::sites(settings).into_iter().zip(folders) {
+        let name = rules.root.display().to_string();
+        let Some(folder) = folder.filter(|folder| watched::tells_changes(folder)) else {
+            let text = format!(
+                "the file system of {name} does not report every change; its names are checked instead, each every freshness"
+            );
+            if !unwatched.contains(&text) {
+                unwatched.push(text);
+            }
+            continue;
+        };
+        let Some(hash) = SharedNames::site_hash(names, &rules, &folder, &types) else { continue };
+        let site = Site { rules, hash };
+        match roots.iter_mut().find(|root| root.name == name) {
+            Some(root) => root.sites.push(site),
+            None => roots.push(Root::new(folder, site, subtrees)),
+        }
+    }
+    (roots, unwatched)
+}
+
 impl Watcher {
+    /// Also returns a message for each root that it cannot watch.
     fn begin(
         control: OwnedFd,
         settings: &Settings,
         (inotify, mounts): (Inotify, Mounts),
-    ) -> io::Result<Self> {
+    ) -> io::Result<(Self, Vec<String>)> {
         let (mut names, mut keeper) = (None, None);
         let mut folders: Vec<Option<OwnedFd>> = settings.sites.iter().map(|_| None).collect();
         loop {
@@ -128,7 +139,7 @@ impl Watcher {
                         *place = Some(folder);
                     }
                 }
-                // Whoever else has the files can change them untold.
+                // Another host or process that has the files can change them untold.
                 Order::Root { .. } => {}
                 Order::NamesTable(file) => names = Some(NamesReader::map(file)?),
                 Order::Keeper(channel) => keeper = Some(channel),
@@ -142,54 +153,51 @@ impl Watcher {
             names.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a watcher without names"))?;
         let epoll = Epoll::new(8)?;
         epoll.add(&inotify, EVENTS, Watch::Input)?;
-        let types = convert::types(settings);
-        let mut roots: Vec<Root> = Vec::new();
-        for (rules, folder) in convert::sites(settings).into_iter().zip(folders) {
-            let Some(folder) = folder.filter(|folder| watched::tells_changes(folder)) else { continue };
-            let Some(hash) = SharedNames::site_hash(&names, &rules, &folder, &types) else { continue };
-            let name = rules.root.display().to_string();
-            let site = Site { rules, hash };
-            match roots.iter_mut().find(|root| root.name == name) {
-                Some(root) => root.sites.push(site),
-                None => roots.push(Root {
-                    folder,
-                    name,
-                    sites: vec![site],
-                    progress: Progress::Begins(0),
-                    waiting: vec![b"/"[..].into()],
-                    has_appeared: false,
-                }),
-            }
+        let control = Control::watch(control, &epoll)?;
+        let subtrees = Subtrees::of(settings.sites.len());
+        let (mut roots, unwatched) = find_roots(settings, folders, &names, subtrees);
+        for root in &mut roots {
+            root.mounts = mounts.beneath(&root.folder)?;
         }
-        Ok(Self {
-            control: Control::watch(control, &epoll)?,
+        let watcher = Self {
+            control,
             epoll,
             inotify,
             mounts,
             names,
+            subtrees,
             roots,
             tree: Tree::default(),
             keeper,
             changed: Vec::new(),
+            until_every_ms: (settings.freshness_ms / 4).clamp(10, UNTIL_MS),
             next_until_ms: 0,
-        })
+            told: None,
+        };
+        Ok((watcher, unwatched))
     }
 
     fn run(mut self) -> io::Result<()> {
         loop {
-            let is_working = self.roots.iter().any(|root| !root.waiting.is_empty());
-            let timeout_ms = if is_working { 1 } else { UNTIL_MS };
+            let now_ms = clock::monotonic_ms();
+            let is_working = self.roots.iter().any(|root| root.is_working(now_ms));
+            let timeout_ms = if is_working { 0 } else { self.until_every_ms };
             let ready: Vec<u64> = self.epoll.wait(Some(timeout_ms))?.map(|ready| ready.token).collect();
             if ready.contains(&Control::TOKEN) && !self.receive_orders()? {
                 return Ok(());
             }
             let now_ms = clock::monotonic_ms();
             if self.mounts.have_changed() {
-                (0..self.roots.len()).for_each(|root| self.begin_anew(root));
+                self.compare_mounts()?;
             }
-            self.read_events()?;
-            self.watch_some(now_ms)?;
-            self.tell(now_ms);
+            let has_read_all = self.read_events()?;
+            self.watch_some(now_ms);
+            // A directory can have appeared in one before that was watched.
+            let has_read_all = self.read_events()? && has_read_all;
+            self.tell();
+            if has_read_all {
+                self.tell_until(now_ms);
+            }
         }
     }
 
@@ -197,13 +205,7 @@ impl Watcher {
     fn receive_orders(&mut self) -> io::Result<bool> {
         while let Some(order) = self.control.receive()? {
             match order {
-                Order::Keeper(channel) => {
-                    self.keeper = Some(channel);
-                    let since_ms = clock::monotonic_ms();
-                    let whole = self.roots.iter().filter(|root| root.progress == Progress::Whole);
-                    let sites: Vec<NameHash> = whole.flat_map(Root::hashes).collect();
-                    sites.into_iter().for_each(|site| self.send(&FromWatcher::Begun { site, since_ms }));
-                }
+                Order::Keeper(channel) => self.welcome(channel),
                 Order::Drain => return Ok(false),
                 _ => {}
             }
@@ -211,33 +213,67 @@ impl Watcher {
         Ok(true)
     }
 
-    /// Reads and handles all events that there are.
-    fn read_events(&mut self) -> io::Result<()> {
-        let mut events: Vec<Event> = Vec::new();
-        while self.inotify.read(|happening| events.push(Event::of(happening)))? {
-            for event in events.drain(..) {
-                self.handle(event);
+    /// Tells a new keeper what is watched.
+    fn welcome(&mut self, channel: OwnedFd) {
+        self.keeper = Some(channel);
+        self.told = None;
+        let since_ms = clock::monotonic_ms();
+        for number in 0..self.roots.len() {
+            let mut whole = Vec::new();
+            for subtree in
+                self.roots[number].subtrees.iter_mut().filter(|own| own.progress == Progress::Whole)
+            {
+                if subtree.appearing == Appearing::Told {
+                    subtree.appearing = Appearing::Untold;
+                }
+                whole.push(subtree.number);
+            }
+            self.send_for(number, &whole, |subtree| FromWatcher::Begun { subtree, since_ms });
+        }
+    }
+
+    /// Begins roots anew beneath which something was mounted or unmounted.
+    fn compare_mounts(&mut self) -> io::Result<()> {
+        for number in 0..self.roots.len() {
+            let now = self.mounts.beneath(&self.roots[number].folder)?;
+            if now != self.roots[number].mounts {
+                self.roots[number].mounts = now;
+                self.begin_anew(number, Which::All);
             }
         }
         Ok(())
     }
 
+    /// Reads and handles events; false if there can be more.
+    fn read_events(&mut self) -> io::Result<bool> {
+        let mut events: Vec<Event> = Vec::new();
+        for _ in 0..READS_MAX {
+            if !self.inotify.read(|happening| events.push(Event::of(happening)))? {
+                return Ok(true);
+            }
+            for event in events.drain(..) {
+                self.handle(event);
+            }
+        }
+        Ok(false)
+    }
+
     fn handle(&mut self, event: Event) {
         match event {
-            Event::Overflow => (0..self.roots.len()).for_each(|root| self.begin_anew(root)),
+            Event::Overflow => (0..self.roots.len()).for_each(|root| self.begin_anew(root, Which::All)),
             Event::Unwatched(watch) => self.tree.forget(watch),
             Event::Unmounted(watch) | Event::Moved(watch) => {
                 for place in self.tree.places(watch) {
                     // The root is known by its descriptor, wherever it is.
                     if *place.path != *b"/" || matches!(event, Event::Unmounted(_)) {
-                        self.begin_anew(place.root);
+                        self.begin_anew(place.root, self.subtree_of(&place.path));
                     }
                 }
             }
             Event::Attributes(watch) => {
                 for place in self.tree.places(watch) {
                     if !self.tree.has_same_rights(watch, &self.roots[place.root].folder, &place.path) {
-                        self.begin_anew(place.root);
+                        self.begin_anew(place.root, self.subtree_of(&place.path));
                     }
                 }
             }
@@ -250,106 +286,161 @@ impl Watcher {
         }
     }
 
+    /// The subtree that a directory belongs to; all for the root itself.
+    fn subtree_of(&self, path: &[u8]) -> Which {
+        if path == b"/" { Which::All } else { Which::One(self.subtrees.number(&self.names, path)) }
+    }
+
     fn handle_change(&mut self, number: usize, change: &Change<'_>) {
-        let Self { names, changed, tree, .. } = self;
-        let root = &mut self.roots[number];
+        let Self { names, changed, tree, roots, subtrees, .. } = self;
+        let root = &mut roots[number];
         for site in &root.sites {
             each_name(change, &site.rules, |path| changed.push(names.name(site.hash, path)));
         }
         let path = [change.directory, change.name].concat();
+        let beneath = [&path, &b"/"[..]].concat();
+        let subtree = subtrees.number(names, &beneath);
         match (change.is_directory, change.how) {
             (true, How::Appeared) => {
-                root.waiting.push([&path, &b"/"[..]].concat().into());
-                root.has_appeared = true;
+                root.find(subtree, beneath.into());
+                root.note_appearance(subtree);
             }
             // Every name beneath it leads elsewhere, and its watches have other paths.
-            (true, How::MovedAway) => self.begin_anew(number),
-            (true, How::Changed) if tree.was_closed(number, &[&path, &b"/"[..]].concat()) => {
-                self.begin_anew(number);
+            (true, How::MovedAway) => self.begin_anew(number, Which::One(subtree)),
+            (true, How::Changed) if tree.was_closed(number, &beneath) => {
+                self.begin_anew(number, Which::One(subtree));
             }
             (true, _) => {}
-            (false, How::Appeared) => root.has_appeared |= !watched::is_regular(&root.folder, &path),
+            (false, How::Appeared) if !watched::is_regular(&root.folder, &path) => {
+                root.note_appearance(subtree);
+            }
             (false, _) => {}
         }
         self.send_changed(WRONG_MAX);
     }
 
     /// Watches some of the directories that are not watched yet.
-    fn watch_some(&mut self, now_ms: u64) -> io::Result<()> {
+    fn watch_some(&mut self, now_ms: u64) {
         for number in 0..self.roots.len() {
-            if matches!(self.roots[number].progress, Progress::Begins(at_ms) if at_ms > now_ms) {
-                continue;
+            let due = self.roots[number].due(now_ms);
+            if !due.is_empty() {
+                self.list_root(number, &due);
             }
-            for _ in 0..DIRECTORIES_PER_TURN {
-                let Root { folder, waiting, .. } = &mut self.roots[number];
-                let Some(path) = waiting.pop() else { break };
-                match self.tree.watch(&self.inotify, (number, folder), &path) {
-                    Ok(names) => {
-                        let beneath = names.iter().map(|name| [&*path, name, b"/"].concat().into());
-                        waiting.extend(beneath);
+            for subtree in 0..self.roots[number].subtrees.len() {
+                while let Some(path) = self.roots[number].subtrees[subtree].waiting.pop() {
+                    self.watch_directory(number, subtree as u16, &path);
+                    if clock::monotonic_ms() > now_ms + TURN_MS {
+                        return;
                     }
-                    Err(e) => self.give_up(number, &path, &e),
                 }
             }
         }
-        // A directory can have appeared in one before that was watched.
-        self.read_events()
+    }
+
+    /// Begins subtrees with the directories in their root.
+    fn list_root(&mut self, number: usize, due: &[u16]) {
+        let root = &mut self.roots[number];
+        let listed = self.tree.watch(&self.inotify, (number, &root.folder), b"/");
+        for subtree in due {
+            root.subtrees[usize::from(*subtree)].progress = Progress::Walks;
+        }
+        match listed {
+            Ok(names) => {
+                for name in names {
+                    let path = [b"/", &name[..], b"/"].concat();
+                    let subtree = self.subtrees.number(&self.names, &path);
+                    if due.contains(&subtree) {
+                        root.find(subtree, path.into());
+                    }
+                }
+            }
+            Err(e) => due.iter().for_each(|subtree| self.give_up(number, *subtree, b"/", &e)),
+        }
+    }
+
+    fn watch_directory(&mut self, number: usize, subtree: u16, path: &[u8]) {
+        let root = &mut self.roots[number];
+        match self.tree.watch(&self.inotify, (number, &root.folder), path) {
+            Ok(names) => names.iter().for_each(|name| root.find(subtree, [path, name, b"/"].concat().into())),
+            Err(e) => self.give_up(number, subtree, path, &e),
+        }
     }
 
     /// Sends what the keeper must know by now.
-    fn tell(&mut self, now_ms: u64) {
+    fn tell(&mut self) {
         self.send_changed(1);
-        if self.roots.iter().any(|root| root.progress == Progress::Whole && !root.waiting.is_empty()) {
-            return;
-        }
         let since_ms = clock::monotonic_ms();
         for number in 0..self.roots.len() {
-            let root = &mut self.roots[number];
-            let has_appeared = std::mem::take(&mut root.has_appeared);
-            let hashes: Vec<NameHash> = root.hashes().collect();
-            match root.progress {
-                Progress::Begins(at_ms) if at_ms <= now_ms && root.waiting.is_empty() => {
-                    root.progress = Progress::Whole;
-                    hashes.into_iter().for_each(|site| self.send(&FromWatcher::Begun { site, since_ms }));
+            let (mut begun, mut appearing, mut appeared) = (Vec::new(), Vec::new(), Vec::new());
+            for subtree in &mut self.roots[number].subtrees {
+                let is_done = subtree.waiting.is_empty();
+                match (subtree.progress, subtree.appearing) {
+                    (Progress::Walks, _) if is_done => {
+                        subtree.progress = Progress::Whole;
+                        begun.push(subtree.number);
+                    }
+                    (Progress::Whole, Appearing::Untold) => {
+                        appearing.push(subtree.number);
+                        subtree.appearing = Appearing::Told;
+                    }
+                    _ => {}
                 }
-                Progress::Whole if has_appeared => {
-                    hashes.into_iter().for_each(|site| self.send(&FromWatcher::Appeared { site, since_ms }));
+                if subtree.progress == Progress::Whole && subtree.appearing == Appearing::Told && is_done {
+                    appeared.push(subtree.number);
+                    subtree.appearing = Appearing::Nothing;
                 }
-                _ => {}
             }
-        }
-        let is_any_whole = self.roots.iter().any(|root| root.progress == Progress::Whole);
-        if is_any_whole && now_ms >= self.next_until_ms {
-            self.next_until_ms = now_ms + UNTIL_MS;
-            // All events up to now were read after this time.
-            self.send(&FromWatcher::Until(now_ms));
+            self.send_for(number, &begun, |subtree| FromWatcher::Begun { subtree, since_ms });
+            self.send_for(number, &appearing, |subtree| FromWatcher::Appearing { subtree });
+            self.send_for(number, &appeared, |subtree| FromWatcher::Appeared { subtree, since_ms });
         }
     }
 
-    /// A change beneath a root may have been missed.
-    fn begin_anew(&mut self, number: usize) {
-        let root = &mut self.roots[number];
-        if root.progress == Progress::Unwatched {
+    /// Tells the keeper from time to time that all changes up to `until_ms` were told.
+    fn tell_until(&mut self, until_ms: u64) {
+        if until_ms < self.next_until_ms {
             return;
         }
-        let was_whole = root.progress == Progress::Whole;
-        root.progress = Progress::Begins(clock::monotonic_ms() + ANEW_MS);
-        root.waiting = vec![b"/"[..].into()];
-        root.has_appeared = false;
-        self.tree.forget_root(&self.inotify, number);
-        if was_whole {
-            let hashes: Vec<NameHash> = self.roots[number].hashes().collect();
-            hashes.into_iter().for_each(|site| self.send(&FromWatcher::Lost { site }));
+        self.next_until_ms = until_ms + self.until_every_ms;
+        let is_unwatched = |root: &Root| {
+            root.subtrees.iter().filter(|subtree| subtree.progress == Progress::Unwatched).count() as u64
+        };
+        let figures = FromWatcher::Figures {
+            directories: self.tree.len() as u64,
+            subtrees_unwatched: self.roots.iter().map(is_unwatched).sum(),
+        };
+        if self.told.as_ref() != Some(&figures) {
+            self.send(&figures);
+            self.told = Some(figures);
         }
+        self.send(&FromWatcher::Until(until_ms));
     }
 
-    /// A directory cannot be watched, and so its root cannot.
-    fn give_up(&mut self, number: usize, path: &[u8], why: &io::Error) {
-        self.begin_anew(number);
+    /// Changes in a root may have been missed.
+    fn begin_anew(&mut self, number: usize, which: Which) {
+        self.end(number, which, Progress::Begins(clock::monotonic_ms() + ANEW_MS));
+    }
+
+    fn end(&mut self, number: usize, which: Which, next: Progress) {
+        let Self { roots, tree, names, subtrees, inotify, .. } = self;
+        if roots[number].has_watches(which) {
+            // The root itself stays watched: every subtree needs it.
+            tree.forget_all(inotify, number, |path| {
+                path != b"/" && (which == Which::All || which.has(subtrees.number(names, path)))
+            });
+        }
+        let ended = roots[number].end(which, next);
+        self.send_for(number, &ended, |subtree| FromWatcher::Lost { subtree });
+    }
+
+    /// A directory cannot be watched, and so its subtree cannot.
+    fn give_up(&mut self, number: usize, subtree: u16, path: &[u8], why: &io::Error) {
         let watched = self.tree.len();
+        self.end(number, Which::One(subtree), Progress::Unwatched);
         let root = &mut self.roots[number];
-        root.progress = Progress::Unwatched;
-        root.waiting.clear();
+        if std::mem::replace(&mut root.is_reported, true) {
+            return;
+        }
         let advice = if why.kind() == io::ErrorKind::StorageFull {
             format!(
                 "; {watched} other directories are watched, and fs.inotify.max_user_watches may allow more"
@@ -358,7 +449,8 @@ impl Watcher {
             String::new()
         };
         self.control.report(format!(
-            "cannot watch {} for changes ({}: {why}{advice}); its names are checked instead, each every freshness",
+            "cannot watch {} for changes ({}: {why}{advice}); names in that part of it are checked instead, each every \
+             freshness (flash stats shows how many parts)",
             root.name,
             path.escape_ascii()
         ));
@@ -373,6 +465,14 @@ impl Watcher {
         }
     }
 
+    /// Sends a message for each of some subtrees of a root, and each site of that.
+    fn send_for(&mut self, number: usize, subtrees: &[u16], message: impl Fn(NameHash) -> FromWatcher) {
+        for subtree in subtrees {
+            let hashes = self.roots[number].hashes(self.subtrees, &self.names, *subtree);
+            hashes.into_iter().for_each(|hash| self.send(&message(hash)));
+        }
+    }
+
     /// Sends a message to the keeper, and waits for room: what is not told must not count as unchanged.
     fn send(&mut self, message: &FromWatcher) {
         let Some(keeper) = &self.keeper else { return };
@@ -382,21 +482,15 @@ impl Watcher {
     }
 }
 
-impl Root {
-    fn hashes(&self) -> impl Iterator<Item = NameHash> {
-        self.sites.iter().map(|site| site.hash)
-    }
-}
-
 /// A [`Happening`] that owns its name.
 #[derive(Debug)]
 enum Event {
     Overflow,
-    Unwatched(flash_waiting::inotify::WatchId),
-    Unmounted(flash_waiting::inotify::WatchId),
-    Attributes(flash_waiting::inotify::WatchId),
-    Moved(flash_waiting::inotify::WatchId),
-    Name { directory: flash_waiting::inotify::WatchId, name: Vec<u8>, is_directory: bool, how: How },
+    Unwatched(WatchId),
+    Unmounted(WatchId),
+    Attributes(WatchId),
+    Moved(WatchId),
+    Name { directory: WatchId, name: Vec<u8>, is_directory: bool, how: How },
 }
 
 impl Event {

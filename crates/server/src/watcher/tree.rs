@@ -46,7 +46,7 @@ impl Tree {
     }
 
     /// Watches the directory at a path beneath a root. Returns the names of the directories in it. One that is gone or
-    /// closed to this process, or has another file system, is left out.
+    /// closed to this process, or has another file system, is left out, but not the root itself.
     ///
     /// Errors: why names beneath it cannot be watched.
     pub(super) fn watch(
@@ -58,6 +58,8 @@ impl Tree {
         let (number, folder) = root;
         let directory = match watched::open_directory(folder, path) {
             Ok(directory) => directory,
+            // Nothing that is watched tells when the root is there again.
+            Err(e) if path == b"/" => return Err(e),
             Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 return Ok(Vec::new());
             }
@@ -89,11 +91,11 @@ impl Tree {
         self.directories.remove(&watch);
     }
 
-    /// Ends all watches of a root.
-    pub(super) fn forget_root(&mut self, inotify: &Inotify, root: usize) {
-        self.closed.retain(|(other, _)| *other != root);
+    /// Ends the watches of the directories of a root whose paths fit.
+    pub(super) fn forget_all(&mut self, inotify: &Inotify, root: usize, fits: impl Fn(&[u8]) -> bool) {
+        self.closed.retain(|(other, path)| *other != root || !fits(path));
         self.directories.retain(|watch, directory| {
-            directory.places.retain(|place| place.root != root);
+            directory.places.retain(|place| place.root != root || !fits(&place.path));
             if directory.places.is_empty() {
                 inotify.unwatch(*watch);
             }

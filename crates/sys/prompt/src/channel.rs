@@ -88,15 +88,11 @@ pub fn recv(fd: impl AsFd, buffer: &mut [u8], descriptors: &mut Vec<OwnedFd>) ->
 }
 
 /// Like [`recv`] for a message without descriptors, and never waits, not even on an end that blocks.
-///
-/// Errors: as in [`recv`].
 pub fn take(fd: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
     recv_with(fd, buffer, &mut Vec::new(), RecvFlags::DONTWAIT).map(|received| received.bytes)
 }
 
 /// Like [`recv`], and reports whether descriptors were lost.
-///
-/// Errors: as in [`recv`].
 pub fn recv_reported(
     fd: impl AsFd,
     buffer: &mut [u8],

@@ -7,10 +7,14 @@
 //! nothing except [`is_path_only`].
 
 use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
 
+use linux_raw_sys::general::{cachestat, cachestat_range};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{self, Advice, AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
+
+use super::call::check;
 
 /// The kind of file that a path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +25,16 @@ pub enum FileKind {
     Directory,
     /// A device, socket or FIFO; never opened for reading.
     Special,
+}
+
+impl FileKind {
+    fn of(mode: fs::RawMode) -> Self {
+        match fs::FileType::from_raw_mode(mode) {
+            fs::FileType::RegularFile => FileKind::File,
+            fs::FileType::Directory => FileKind::Directory,
+            _ => FileKind::Special,
+        }
+    }
 }
 
 /// The result of fstat(2), as far as Flash needs it.
@@ -119,14 +133,9 @@ pub fn look_up_by(
 #[inline]
 pub fn stat(file: impl AsFd) -> io::Result<Stat> {
     let s = fs::fstat(file)?;
-    let kind = match fs::FileType::from_raw_mode(s.st_mode) {
-        fs::FileType::RegularFile => FileKind::File,
-        fs::FileType::Directory => FileKind::Directory,
-        _ => FileKind::Special,
-    };
     let time_ns = |seconds, ns| i128::from(seconds) * 1_000_000_000 + i128::from(ns);
     Ok(Stat {
-        kind,
+        kind: FileKind::of(s.st_mode),
         device: u64::from(fs::major(s.st_dev)) << 32 | u64::from(fs::minor(s.st_dev)),
         inode: s.st_ino,
         size_bytes: s.st_size.unsigned_abs(),
@@ -162,11 +171,7 @@ pub fn identity(file: impl AsFd) -> io::Result<Identity> {
         device: u64::from(s.stx_dev_major) << 32 | u64::from(s.stx_dev_minor),
         inode: s.stx_ino,
         mount: if is_known { s.stx_mnt_id } else { 0 },
-        kind: match fs::FileType::from_raw_mode(s.stx_mode.into()) {
-            fs::FileType::RegularFile => FileKind::File,
-            fs::FileType::Directory => FileKind::Directory,
-            _ => FileKind::Special,
-        },
+        kind: FileKind::of(s.stx_mode.into()),
     })
 }
 
@@ -286,36 +291,19 @@ pub const SYS_CACHESTAT: i64 = 451;
 const PAGE_BYTES: usize = 4096;
 
 /// Whether the page cache has every page of a range, read or being read (cachestat(2)).
-///
-/// Errors: as in [`tells_residency`].
 pub fn resident(file: impl AsFd, offset: u64, length: usize) -> Result<bool, Errno> {
-    #[repr(C)]
-    struct Range {
-        offset: u64,
-        length: u64,
-    }
-    #[repr(C)]
-    #[derive(Default)]
-    struct Counts {
-        cached: u64,
-        dirty: u64,
-        writeback: u64,
-        evicted: u64,
-        recently_evicted: u64,
-    }
-    let range = Range { offset, length: length as u64 };
-    let mut counts = Counts::default();
-    // SAFETY: cachestat(2) reads one `Range` and writes one `Counts`; both outlive the call and have the
-    // kernel's layout (include/uapi/linux/mman.h).
-    let answer = unsafe {
-        libc::syscall(SYS_CACHESTAT, file.as_fd().as_raw_fd(), &raw const range, &raw mut counts, 0)
+    let range = cachestat_range { off: offset, len: length as u64 };
+    let mut counts = MaybeUninit::<cachestat>::zeroed();
+    // SAFETY: cachestat(2) reads the range and writes the counts, for which all zeros are valid; both outlive the call.
+    let (answer, counts) = unsafe {
+        let fd = file.as_fd().as_raw_fd();
+        let answer = libc::syscall(SYS_CACHESTAT, fd, &raw const range, counts.as_mut_ptr(), 0);
+        (answer, counts.assume_init())
     };
-    if answer != 0 {
-        return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::NOSYS));
-    }
+    check(answer).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::NOSYS))?;
     let page = PAGE_BYTES as u64;
-    let pages = (offset + range.length).div_ceil(page) - offset / page;
-    Ok(counts.cached >= pages)
+    let pages = (offset + range.len).div_ceil(page) - offset / page;
+    Ok(counts.nr_cache >= pages)
 }
 
 /// Errors of look-ups that `std::io::ErrorKind` does not distinguish.

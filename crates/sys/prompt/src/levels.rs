@@ -10,6 +10,7 @@ use std::mem::MaybeUninit;
 use libc::{c_int, c_short, pollfd};
 use rustix::fd::{AsFd, AsRawFd, RawFd};
 
+use super::call::check;
 use super::epoll::Ready;
 use super::mechanism::Awaited;
 
@@ -189,5 +190,5 @@ fn empty_set() -> libc::fd_set {
 }
 
 fn count(answer: c_int) -> io::Result<usize> {
-    usize::try_from(answer).map_err(|_| io::Error::last_os_error())
+    Ok(check(answer)? as usize)
 }

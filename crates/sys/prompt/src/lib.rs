@@ -13,11 +13,13 @@
 //!
 //! Errors are `std::io::Error` with the kernel's own code.
 
+pub mod call;
 pub mod channel;
 pub mod clock;
 pub mod epoll;
 pub mod file;
 mod levels;
+pub mod mapped;
 pub mod mapping;
 pub mod mechanism;
 pub mod names;

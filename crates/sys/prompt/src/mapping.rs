@@ -8,16 +8,16 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
-use libc::c_void;
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munlock, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, munlock};
 use rustix::param::page_size;
 
+use super::call::check;
 use super::file::tells_residency;
+use super::mapped::Mapped;
 use super::sendfile::Sent;
 
 /// Maximum number of bytes mapped at once. They take address space and at most 2 MiB of page tables; the page
@@ -138,60 +138,47 @@ impl<F: AsFd> Mappings<F> {
     fn unmap_oldest(&mut self) {
         let Some((_, place)) = self.by_use.pop_first() else { return };
         if let Some(chunk) = self.chunks.remove(&place) {
-            self.bytes -= chunk.mapping.length as u64;
+            self.bytes -= chunk.mapping.0.length() as u64;
         }
     }
 }
 
-/// A range of a file, mapped for reading.
+/// A range of a file, mapped for reading. No code reads or writes through its address.
 #[derive(Debug)]
-struct Mapping {
-    address: NonNull<c_void>,
-    length: usize,
-}
-
-// SAFETY: a mapping belongs to the process, not to a thread, and no code reads or writes through it.
-unsafe impl Send for Mapping {}
+struct Mapping(Mapped);
 
 impl Mapping {
     fn of(file: impl AsFd, offset: u64, length: usize) -> io::Result<Self> {
-        // SAFETY: the kernel chooses the address, so no mapping in use is replaced.
-        let address =
-            unsafe { mmap(std::ptr::null_mut(), length, ProtFlags::READ, MapFlags::SHARED, &file, offset)? };
-        let address = NonNull::new(address).ok_or(Errno::NOMEM)?;
-        let mapping = Self { address, length };
+        let mapped = Mapped::new(file, offset, length, ProtFlags::READ, MapFlags::empty())?;
         // SAFETY: both calls concern only this mapping, of which no page has been touched yet.
         unsafe {
             // A worker locks its memory (mlockall), but the page cache must be able to evict these pages.
-            munlock(address.as_ptr(), length)?;
+            munlock(mapped.address().as_ptr(), length)?;
             // A page fault must read only its own page.
-            madvise(address.as_ptr(), length, Advice::Random)?;
+            madvise(mapped.address().as_ptr(), length, Advice::Random)?;
         }
-        Ok(mapping)
+        Ok(Self(mapped))
     }
 
     /// How many of `length` bytes from `start` on are in memory, up to the first gap.
     fn resident_bytes(&self, start: usize, length: usize, pages: &mut Vec<u8>) -> io::Result<usize> {
-        assert!(start + length <= self.length, "the part ends beyond its chunk");
+        assert!(start + length <= self.0.length(), "the part ends beyond its chunk");
         let page_bytes = page_size();
         let before = start % page_bytes;
         pages.clear();
         pages.resize((before + length).div_ceil(page_bytes), 0);
         // SAFETY: the range lies in the mapping, and there is one byte for each of its pages.
-        let answer = unsafe {
-            let first = self.address.as_ptr().byte_add(start - before);
+        check(unsafe {
+            let first = self.0.address().as_ptr().byte_add(start - before);
             libc::mincore(first, before + length, pages.as_mut_ptr())
-        };
-        if answer != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        })?;
         let there = pages.iter().take_while(|page| **page & 1 == 1).count();
         Ok((there * page_bytes).saturating_sub(before).min(length))
     }
 
     /// Sends `head`, then `length` bytes from `start` on.
     fn send(&self, socket: impl AsFd, head: &[u8], start: usize, length: usize) -> io::Result<Sent> {
-        assert!(start + length <= self.length, "the part ends beyond its chunk");
+        assert!(start + length <= self.0.length(), "the part ends beyond its chunk");
         let offered = head.len() + length;
         let mut sent = 0;
         // After a short send, only the next call can distinguish a full socket from a file that has become
@@ -201,7 +188,7 @@ impl Mapping {
             let of_part = sent - of_head;
             let head = &head[of_head..];
             // SAFETY: within the mapping, as asserted above.
-            let part = unsafe { self.address.as_ptr().byte_add(start + of_part) };
+            let part = unsafe { self.0.address().as_ptr().byte_add(start + of_part) };
             let mut parts = [
                 libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() },
                 libc::iovec { iov_base: part, iov_len: length - of_part },
@@ -229,13 +216,6 @@ impl Mapping {
             }
         }
         Ok(Sent::Took { offered, sent })
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: no other code knows this mapping. Unmapping a valid one cannot fail.
-        let _ = unsafe { munmap(self.address.as_ptr(), self.length) };
     }
 }
 

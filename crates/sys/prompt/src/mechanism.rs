@@ -9,14 +9,17 @@
 use std::io;
 
 use rustix::fd::AsFd;
+use serde::{Deserialize, Serialize};
 
 use super::epoll::{Epoll, Ready, Watch};
 use super::levels::Levels;
 
 /// A kind of event mechanism.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum MechanismKind {
     /// epoll(7).
+    #[default]
     Epoll,
     /// poll(2).
     Poll,

@@ -1,14 +1,14 @@
 //! The names that Flash knows, shared by processes: what a path of a site leads to, so that a request is
 //! answered without asking the kernel. One process, the keeper, writes the table; workers and helpers read it.
-//! [`super::slots`] describes the memory file, and why a reader never sees half an entry.
+//! `slots` describes the memory file, and why a reader never sees half an entry.
 //!
-//! No path is stored: a name is found by a keyed hash of 128 bits ([`super::siphash`]) of the site and the
+//! No path is stored: a name is found by a keyed hash of 128 bits (`siphash`) of the site and the
 //! path, which nobody can find a second name for without the key. A precompressed form of a file is a further
 //! entry with the same hash and another part.
 //!
 //! **An entry can be true without a check.** A process watches the files of a site and tells the keeper which names
-//! change, which the keeper forgets. Then the keeper writes until when it knows all changes: the *watch* of the site,
-//! two words that belong to the whole table. An entry that was found under a watch has the number of it. As long as
+//! change, which the keeper forgets. Then the keeper writes until when it knows all changes: the *watch* of a part of the
+//! site, two words that belong to the whole table. An entry that was found under a watch has the number of it. As long as
 //! that watch is in force, the entry was true at its time.
 
 use std::io;
@@ -62,7 +62,10 @@ pub struct NameEntry {
 }
 
 /// Places for watches: the remainder of a number by their count is its place.
-pub const WATCH_PLACES: u16 = 512;
+pub const WATCH_PLACES: u16 = 8192;
+
+/// The shared word that counts the watches in force.
+const COUNT_AT: u64 = 2 * WATCH_PLACES as u64;
 
 const WORDS: usize = 9;
 
@@ -73,9 +76,10 @@ impl Record<WORDS> for Name {
     const WHAT: &'static str = "names table";
     /// "FlashNam".
     const MAGIC: u64 = u64::from_le_bytes(*b"FlashNam");
-    const VERSION: u32 = 1;
-    /// For each place the last number, with a bit for whether it is in force, and the time.
-    const SHARED_WORDS: u64 = 2 * WATCH_PLACES as u64;
+    const VERSION: u32 = 2;
+    /// For each place of a watch the last number, with a bit for whether it is in force, and the time; and how many are
+    /// in force.
+    const SHARED_WORDS: u64 = COUNT_AT + 1;
 
     /// The words of the hash are keyed already.
     #[inline]
@@ -181,6 +185,12 @@ impl NamesReader {
         self.table.find(&key(hash, part)).map(|(_, words)| from_words(&words))
     }
 
+    /// Whether any watch is in force.
+    #[must_use]
+    pub fn has_watches(&self) -> bool {
+        self.table.shared(COUNT_AT).is_some_and(|count| count.load(Ordering::Relaxed) > 0)
+    }
+
     /// Until when all changes under a watch are known, in milliseconds of the monotonic clock; None if it is not in
     /// force.
     #[inline]
@@ -269,7 +279,9 @@ impl NamesWriter {
             // 0 is no number.
             if last == 0 { place + places } else { last.checked_add(places).unwrap_or(place + places) }
         };
-        (0..places).map(next).collect()
+        let numbers = (0..places).map(next).collect();
+        self.count(|_| 0);
+        numbers
     }
 
     /// All changes under a watch up to this time are known, and their names were forgotten.
@@ -277,13 +289,23 @@ impl NamesWriter {
         let Some((number, time)) = words_of(self.writer.table(), watch) else { return };
         // Release: a reader of either finds no name that was forgotten before.
         time.store(until_ms, Ordering::Release);
-        number.store(in_force(watch), Ordering::Release);
+        if number.swap(in_force(watch), Ordering::Release) & 1 == 0 {
+            self.count(|count| count + 1);
+        }
     }
 
     /// Ends a watch: its entries need checks from now on.
     pub fn end_watch(&mut self, watch: u32) {
-        if let Some((number, _)) = words_of(self.writer.table(), watch) {
-            number.store(u64::from(watch) << 1, Ordering::Release);
+        let Some((number, _)) = words_of(self.writer.table(), watch) else { return };
+        if number.swap(u64::from(watch) << 1, Ordering::Release) & 1 == 1 {
+            self.count(|count| count.saturating_sub(1));
+        }
+    }
+
+    /// Changes the number of watches in force. There is only one writer.
+    fn count(&self, next: impl Fn(u64) -> u64) {
+        if let Some(count) = self.writer.table().shared(COUNT_AT) {
+            count.store(next(count.load(Ordering::Relaxed)), Ordering::Relaxed);
         }
     }
 

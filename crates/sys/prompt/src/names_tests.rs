@@ -61,22 +61,26 @@ fn a_name_takes_at_most_128_bytes() {
 #[test]
 fn a_watch_is_in_force_until_it_ends_and_its_number_never_comes_again() {
     let (file, mut writer, reader) = table(8);
+    let places = u32::from(WATCH_PLACES);
     let numbers = writer.end_watches();
-    assert_eq!((numbers.len(), numbers[0], numbers[3]), (512, 512, 515));
-    assert_eq!((reader.watched_ms(0), reader.watched_ms(515)), (None, None));
-    writer.extend_watch(515, 100);
+    assert_eq!((numbers.len() as u32, numbers[0], numbers[3]), (places, places, places + 3));
+    let watch = places + 3;
+    assert_eq!((reader.watched_ms(0), reader.watched_ms(watch), reader.has_watches()), (None, None, false));
+    writer.extend_watch(watch, 100);
     assert_eq!(
-        (reader.watched_ms(515), reader.watched_ms(3), reader.watched_ms(516)),
+        (reader.watched_ms(watch), reader.watched_ms(3), reader.watched_ms(watch + 1)),
         (Some(100), None, None)
     );
-    writer.extend_watch(515, 150);
-    assert_eq!(reader.watched_ms(515), Some(150));
-    writer.end_watch(515);
-    assert_eq!(reader.watched_ms(515), None);
-    writer.extend_watch(515 + 512, 200);
-    assert_eq!((reader.watched_ms(515), reader.watched_ms(1027)), (None, Some(200)));
+    writer.extend_watch(watch, 150);
+    assert_eq!((reader.watched_ms(watch), reader.has_watches()), (Some(150), true));
+    writer.end_watch(watch);
+    writer.end_watch(watch);
+    assert_eq!((reader.watched_ms(watch), reader.has_watches()), (None, false));
+    let next = watch + places;
+    writer.extend_watch(next, 200);
+    assert_eq!((reader.watched_ms(watch), reader.watched_ms(next)), (None, Some(200)));
     drop(writer);
     let mut writer = NamesWriter::open(&file).expect("taken over");
-    assert_eq!(writer.end_watches()[3], 1027 + 512, "the next keeper");
-    assert_eq!(reader.watched_ms(1027), None);
+    assert_eq!(writer.end_watches()[3], next + places, "the next keeper");
+    assert_eq!((reader.watched_ms(next), reader.has_watches()), (None, false));
 }

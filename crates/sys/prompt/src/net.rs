@@ -4,6 +4,7 @@ use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use super::call::check;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::net::{
     self, AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, SocketType,
@@ -40,8 +41,6 @@ pub const UNSENT_BYTES_MAX: u32 = 64 * 1024;
 
 /// Bounds the bytes that the connections of a listener hold beyond those in flight: `TCP_NOTSENT_LOWAT`
 /// (tcp(7)). Accepted connections inherit it.
-///
-/// Errors: any of setsockopt(2).
 pub fn bound_unsent(fd: impl AsFd, bytes_max: u32) -> io::Result<()> {
     set_option(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes_max.cast_signed())
 }
@@ -49,16 +48,11 @@ pub fn bound_unsent(fd: impl AsFd, bytes_max: u32) -> io::Result<()> {
 /// Sets an option that takes an int (setsockopt(2)).
 fn set_option(fd: impl AsFd, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
     // SAFETY: `value` is an int of the stated length and outlives the call.
-    let answer = unsafe {
-        libc::setsockopt(
-            fd.as_fd().as_raw_fd(),
-            level,
-            name,
-            (&raw const value).cast(),
-            size_of_val(&value) as libc::socklen_t,
-        )
-    };
-    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    check(unsafe {
+        let length = size_of_val(&value) as libc::socklen_t;
+        libc::setsockopt(fd.as_fd().as_raw_fd(), level, name, (&raw const value).cast(), length)
+    })
+    .map(drop)
 }
 
 /// Checks that no other process listens on `address`. [`listen`] cannot find out, because a second group of
@@ -311,8 +305,8 @@ pub fn set_code_point(socket: impl AsFd, is_ipv6: bool, code_point: u8) -> io::R
 pub fn unsent_bytes(socket: impl AsFd) -> io::Result<usize> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the request writes one int, which outlives the call.
-    let answer = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
-    if answer == 0 { Ok(usize::try_from(bytes).unwrap_or(0)) } else { Err(io::Error::last_os_error()) }
+    check(unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) })?;
+    Ok(usize::try_from(bytes).unwrap_or(0))
 }
 
 fn socket(family: AddressFamily) -> io::Result<OwnedFd> {

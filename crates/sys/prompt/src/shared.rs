@@ -4,11 +4,12 @@
 use std::io;
 use std::ptr::NonNull;
 
-use libc::c_void;
 use rustix::fd::AsFd;
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise};
+
+use super::mapped::Mapped;
 
 /// How a process uses a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,16 +23,10 @@ pub(crate) enum Access {
 /// A mapping of the first bytes of a memory file. Its address does not change until it is dropped.
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
-    address: NonNull<c_void>,
-    length: usize,
+    mapped: Mapped,
     /// The length of the file when it was mapped; at most the length of the mapping.
     backed_bytes: usize,
 }
-
-// SAFETY: a mapping belongs to the process, not to a thread; the address and both lengths never change.
-unsafe impl Send for SharedMemory {}
-// SAFETY: as above. Code that reads or writes through the address is responsible for the ordering.
-unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
     /// Maps `bytes` of `file`. This can be more than the machine has memory, because no page is touched.
@@ -53,15 +48,11 @@ impl SharedMemory {
             Access::Read => ProtFlags::READ,
             Access::Write => ProtFlags::READ | ProtFlags::WRITE,
         };
-        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-        // SAFETY: the kernel chooses the address, so no mapping in use is replaced.
-        let address = unsafe { mmap(std::ptr::null_mut(), length, rights, flags, &file, 0)? };
-        let address = NonNull::new(address).ok_or(Errno::NOMEM)?;
-        let memory = Self { address, length, backed_bytes: backed as usize };
+        let mapped = Mapped::new(file, 0, length, rights, MapFlags::NORESERVE)?;
         // A core dump would contain the contents of all files. If the advice is refused, it does.
         // SAFETY: the advice concerns only this mapping and changes no memory.
-        let _ = unsafe { madvise(address.as_ptr(), length, Advice::LinuxDontDump) };
-        Ok(memory)
+        let _ = unsafe { madvise(mapped.address().as_ptr(), length, Advice::LinuxDontDump) };
+        Ok(Self { mapped, backed_bytes: backed as usize })
     }
 
     /// The number of bytes, from the start of the mapping, that the file permanently backs.
@@ -78,13 +69,6 @@ impl SharedMemory {
             return None;
         }
         // SAFETY: the offset is within the mapping, as just checked.
-        Some(unsafe { self.address.cast::<u8>().add(offset as usize) })
-    }
-}
-
-impl Drop for SharedMemory {
-    fn drop(&mut self) {
-        // SAFETY: every borrow from the mapping borrowed this value. Unmapping a valid mapping cannot fail.
-        let _ = unsafe { munmap(self.address.as_ptr(), self.length) };
+        Some(unsafe { self.mapped.address().cast::<u8>().add(offset as usize) })
     }
 }

@@ -1,6 +1,6 @@
 //! The index of the store, shared by processes: which block of which file is at which place of the memory
 //! file of contents ([`super::store_memory`]). One process, the keeper, writes it; workers read it without
-//! asking any process. [`super::slots`] describes the memory file, and why a reader never sees half an entry.
+//! asking any process. `slots` describes the memory file, and why a reader never sees half an entry.
 //!
 //! [`TableWriter::remove`] prevents later look-ups from finding a place, but does not end look-ups under way.
 //! So the keeper first removes a block and then sends each reader a message to release it. A look-up that

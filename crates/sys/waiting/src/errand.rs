@@ -51,6 +51,21 @@ impl Errand {
         unsafe { Self::start_with(None, |_| work().map(|(made, note)| (Some(made), note))) }
     }
 
+    /// Starts `work`, which makes no descriptor, in a child.
+    ///
+    /// # Safety
+    ///
+    /// As of [`Errand::start`].
+    pub(crate) unsafe fn start_noting(work: impl FnOnce() -> Note) -> io::Result<Self> {
+        // SAFETY: the caller answers for `work`.
+        unsafe { Self::start_with(None, |_| Ok((None, work()))) }
+    }
+
+    /// Takes the numbers of such work. Errors as of [`Errand::take`].
+    pub(crate) fn take_note(&self) -> io::Result<Note> {
+        self.take_all().map(|(_, note)| note)
+    }
+
     /// Runs `work` in a child, with the descriptor `kept`, and waits for the end of it, at most [`RUN_TIME`].
     ///
     /// Errors: those of starting a process and of the work; `TimedOut`.
@@ -194,8 +209,6 @@ pub struct UnnamedFile(Errand);
 
 impl UnnamedFile {
     /// Starts to create one in `folder`, open for reading and writing.
-    ///
-    /// Errors: those of starting a process.
     pub fn start(folder: &Path) -> io::Result<Self> {
         let name = format!(".flash-{}-{:x}", std::process::id(), clock::monotonic_ns());
         let named = CString::new(folder.join(name).as_os_str().as_bytes())?;

@@ -1,12 +1,13 @@
 //! Blocking look-ups, reads and directory listings: for helpers, and for workers without helpers.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::num::NonZeroU64;
 use std::path::Path;
 
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{self, Advice, Dir, Mode, OFlags, ResolveFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 use flash_prompt::file::{
     self as prompt, BENEATH, FileKind, Found, Resident, Stat, Want, is_path_only, look_up_by, resident,
@@ -72,17 +73,25 @@ pub(crate) fn open_again(file: impl AsFd, flags: OFlags) -> io::Result<OwnedFd> 
     Ok(fs::openat(fs::CWD, place, flags | OFlags::CLOEXEC, Mode::empty())?)
 }
 
+/// Flags for opening a file to read it, whatever it has become meanwhile.
+pub(crate) const TO_READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
+/// Opens the file of an `O_PATH` descriptor for reading.
+///
+/// Errors: any of openat(2); `EINVAL` if its file system has replaced it by something else than a regular file.
+pub(crate) fn open_place(place: impl AsFd, more: OFlags) -> io::Result<OwnedFd> {
+    let file = open_again(place, TO_READ | more)?;
+    if stat(&file)?.kind != FileKind::File {
+        return Err(Errno::INVAL.into());
+    }
+    Ok(file)
+}
+
 /// Appends up to `length_bytes` at `offset` to `into`. Stops early only at the end of the file. A file opened
 /// with `O_PATH` is opened again for this.
 pub fn read(file: impl AsFd, offset: u64, length_bytes: usize, into: &mut Vec<u8>) -> io::Result<usize> {
     if is_path_only(&file)? {
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = open_again(&file, flags)?;
-        // Its file system may have replaced it by something else.
-        if stat(&file)?.kind != FileKind::File {
-            return Err(Errno::INVAL.into());
-        }
-        return read_at(file, offset, length_bytes, into);
+        return read_at(open_place(&file, OFlags::empty())?, offset, length_bytes, into);
     }
     read_at(file, offset, length_bytes, into)
 }
@@ -90,24 +99,17 @@ pub fn read(file: impl AsFd, offset: u64, length_bytes: usize, into: &mut Vec<u8
 /// Reads bytes into `buffer` from `offset` and waits for the disk if necessary; 0 is the end of the file. It
 /// makes no other call first: an `O_PATH` descriptor cannot be read, and is left to [`read`]. For workers
 /// that may block, as a replacement for [`read_resident`](flash_prompt::file::read_resident).
-///
-/// Errors: any of pread(2).
 pub fn read_now(file: impl AsFd, offset: u64, buffer: &mut [u8]) -> io::Result<Resident> {
-    loop {
-        match rustix::io::pread(&file, &mut *buffer, offset) {
-            Ok(n) => return Ok(Resident::Bytes(n)),
-            Err(Errno::INTR) => {}
-            // An `O_PATH` descriptor.
-            Err(Errno::BADF) => return Ok(Resident::Unknown),
-            Err(e) => return Err(e.into()),
-        }
+    match retry_on_intr(|| rustix::io::pread(&file, &mut *buffer, offset)) {
+        Ok(count) => Ok(Resident::Bytes(count)),
+        // An `O_PATH` descriptor.
+        Err(Errno::BADF) => Ok(Resident::Unknown),
+        Err(e) => Err(e.into()),
     }
 }
 
 /// Sends a head and a part of a file, and waits for the part that is not in memory. For workers that may
 /// block, as a replacement for [`send_resident`](flash_prompt::sendfile::send_resident).
-///
-/// Errors: any of the socket.
 pub fn send_now(
     socket: impl AsFd,
     head: &[u8],
@@ -129,11 +131,10 @@ fn read_at(file: impl AsFd, offset: u64, length_bytes: usize, into: &mut Vec<u8>
     into.resize(start + length_bytes, 0);
     let mut done = 0;
     while done < length_bytes {
-        match rustix::io::pread(&file, &mut into[start + done..], offset + done as u64) {
-            Ok(0) => break,
-            Ok(n) => done += n,
-            Err(Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
+        let rest = &mut into[start + done..];
+        match retry_on_intr(|| rustix::io::pread(&file, &mut *rest, offset + done as u64))? {
+            0 => break,
+            count => done += count,
         }
     }
     into.truncate(start + done);
@@ -172,8 +173,7 @@ const ONE_REQUEST_BYTES: u64 = 128 * 1024;
 ///
 /// If the kernel has no faccessat2(2) (before Linux 5.8), everything counts as readable.
 pub fn look(root: impl AsFd, path: &[u8]) -> io::Result<(Stat, bool)> {
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    let place = fs::openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?;
+    let place = fs::openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), BENEATH)?;
     let stat = stat(&place)?;
     let access = if stat.kind == FileKind::Directory { libc::X_OK } else { libc::R_OK };
     let flags = libc::AT_EMPTY_PATH | libc::AT_EACCESS;
@@ -188,8 +188,7 @@ pub fn look(root: impl AsFd, path: &[u8]) -> io::Result<(Stat, bool)> {
 /// whether there were more.
 pub fn names(root: impl AsFd, path: &[u8], names_max: usize) -> io::Result<(Vec<Vec<u8>>, bool)> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    let directory = fs::openat2(root, path, flags, Mode::empty(), resolve)?;
+    let directory = fs::openat2(root, path, flags, Mode::empty(), BENEATH)?;
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
@@ -225,11 +224,10 @@ pub fn touch(root: impl AsFd, path: &[u8], entries_max: usize) -> io::Result<()>
         }
         tried
     };
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
     match stat(&open(OFlags::PATH)?)?.kind {
-        FileKind::File => drop(open(flags)?),
+        FileKind::File => drop(open(TO_READ)?),
         FileKind::Directory => {
-            for entry in Dir::read_from(open(flags | OFlags::DIRECTORY)?)?.take(entries_max) {
+            for entry in Dir::read_from(open(TO_READ | OFlags::DIRECTORY)?)?.take(entries_max) {
                 entry?;
             }
         }
@@ -240,12 +238,22 @@ pub fn touch(root: impl AsFd, path: &[u8], entries_max: usize) -> io::Result<()>
 
 /// Makes an unnamed file in memory with this `content`, open for reading and writing.
 pub fn memory_file(content: &[u8]) -> io::Result<OwnedFd> {
-    let file = fs::memfd_create(c"flash-listing", fs::MemfdFlags::CLOEXEC)?;
+    let mut file = File::from(fs::memfd_create(c"flash-listing", fs::MemfdFlags::CLOEXEC)?);
+    file.write_all(content)?;
+    Ok(file.into())
+}
+
+/// Makes an unnamed file in memory with this secret `content`, which can never change and never be executed.
+pub fn secret_file(content: &[u8]) -> io::Result<OwnedFd> {
+    let flags = fs::MemfdFlags::CLOEXEC | fs::MemfdFlags::ALLOW_SEALING;
+    let file = fs::memfd_create(c"flash-secret", flags)?;
     let mut rest = content;
     while !rest.is_empty() {
         let n = rustix::io::write(&file, rest)?;
         rest = &rest[n..];
     }
+    let seals = fs::SealFlags::WRITE | fs::SealFlags::SHRINK | fs::SealFlags::GROW | fs::SealFlags::SEAL;
+    fs::fcntl_add_seals(&file, seals)?;
     Ok(file)
 }
 

@@ -99,8 +99,6 @@ impl Place {
     }
 
     /// Creates the next version of the file beside it, with mode 0600, in place of an unfinished one.
-    ///
-    /// Errors: any of unlink(2) and open(2).
     pub fn create_next(&self) -> io::Result<OwnedFd> {
         let next = self.next_name();
         match self.as_owner(|| fs::unlinkat(&self.folder, &next, AtFlags::empty()))? {

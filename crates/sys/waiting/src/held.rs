@@ -30,8 +30,6 @@ pub struct Parent {
 
 impl Held {
     /// Makes the process of `command` and holds it.
-    ///
-    /// Errors: any of fork(2), pipe(2) and of starting a thread.
     pub fn new(mut command: Command) -> io::Result<Self> {
         let (told, tell) = pipe_with(PipeFlags::CLOEXEC)?;
         let (wait, go) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -73,8 +71,6 @@ impl Held {
 
     /// Lets the process execute its program, with no signal blocked. The caller must keep the returned
     /// [`Parent`] for as long as the program runs.
-    ///
-    /// Errors: any of execve(2).
     pub fn go(self) -> io::Result<(Child, Parent)> {
         rustix::io::write(&self.go, b"g")?;
         let child = self.started.recv().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))?;

@@ -31,12 +31,12 @@ pub enum Happening<'b> {
         name: &'b [u8],
         /// Whether it is that of a directory.
         is_directory: bool,
-        /// What happened to it.
+        /// The kind of change.
         how: How,
     },
 }
 
-/// What happened to a name.
+/// The kind of a change of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     /// It was made, or moved here.
@@ -129,7 +129,7 @@ impl Inotify {
 
     /// Watches an open directory.
     ///
-    /// Errors: `PermissionDenied` if it may not be read; `StorageFull` if the user has as many watches as are
+    /// Errors: `PermissionDenied` without the right to read it; `StorageFull` if the user has as many watches as are
     /// allowed (`fs.inotify.max_user_watches`); others of inotify_add_watch(2).
     pub fn watch(&self, directory: impl AsFd) -> io::Result<WatchId> {
         // There is no form of the call for an open directory.

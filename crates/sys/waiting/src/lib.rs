@@ -8,6 +8,7 @@
 //! Errors are `std::io::Error` with the kernel's own code.
 
 pub mod account;
+pub mod changes;
 pub mod errand;
 pub mod file;
 pub mod guarded;

@@ -8,6 +8,7 @@ use std::io;
 use std::mem::{size_of, zeroed};
 use std::net::{IpAddr, SocketAddr};
 
+use flash_prompt::call::check;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
@@ -48,12 +49,9 @@ pub fn accept_queue(listener: impl AsFd) -> io::Result<AcceptQueue> {
     let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
     let fd = listener.as_fd().as_raw_fd();
     // SAFETY: the call writes at most `length` bytes to `info`, which outlives it.
-    let answer = unsafe {
+    check(unsafe {
         libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut length)
-    };
-    if answer < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    })?;
     if u32::from(info.tcpi_state) != LISTEN {
         return Err(io::ErrorKind::InvalidInput.into());
     }

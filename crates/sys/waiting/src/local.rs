@@ -34,23 +34,17 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
 
 /// Listens at `path` for connections of packets (`SOCK_SEQPACKET`). From the first moment on, only users with
 /// these permissions can connect. Otherwise like [`listen`].
-///
-/// Errors: as in [`listen`].
 pub fn listen_packets(path: &Path, permissions: u32) -> io::Result<OwnedFd> {
     listen_as(path, SocketType::SEQPACKET, permissions)
 }
 
 /// Listens at `path` for connections of bytes (`SOCK_STREAM`). Otherwise like [`listen_packets`].
-///
-/// Errors: as in [`listen`].
 pub fn listen_bytes(path: &Path, permissions: u32) -> io::Result<OwnedFd> {
     listen_as(path, SocketType::STREAM, permissions)
 }
 
 /// A listening socket for connections of bytes without a path, and its place in the file system: only processes that have
 /// the place can connect ([`connect_in_private`]). Calls on the listener block.
-///
-/// Errors: those of making a directory for temporary files, and a socket in it.
 pub fn listen_in_private() -> io::Result<(OwnedFd, OwnedFd)> {
     let folder = private_folder()?;
     let path = folder.join("socket");
@@ -201,8 +195,6 @@ pub fn connect(path: &Path) -> io::Result<UnixStream> {
 }
 
 /// Connects to the socket at `path` without waiting. Calls on the connection do not block.
-///
-/// Errors: as in [`connect`].
 pub fn connect_prompt(path: &Path) -> io::Result<OwnedFd> {
     connect_as(path, SocketType::STREAM)
 }

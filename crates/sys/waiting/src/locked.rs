@@ -4,25 +4,20 @@
 //! them. The kernel charges a page to the control group that touched it first: lock before the server starts, and the
 //! server's memory bound neither pays for the pages nor evicts them.
 
-use std::ffi::c_void;
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::ptr::{self, NonNull};
 
-use rustix::mm::{MapFlags, ProtFlags, mlock, mmap, munmap};
+use flash_prompt::mapped::Mapped;
+use rustix::mm::{MapFlags, ProtFlags, mlock};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// A file whose pages are locked in memory until this is dropped.
 #[derive(Debug)]
 pub struct LockedFile {
     /// None for an empty file, which has no pages.
-    address: Option<NonNull<c_void>>,
-    length: usize,
+    mapped: Option<Mapped>,
 }
-
-// SAFETY: the address is only ever given back to the kernel, which takes it from any thread.
-unsafe impl Send for LockedFile {}
 
 impl LockedFile {
     /// Reads a file into the page cache, and locks it there.
@@ -33,29 +28,18 @@ impl LockedFile {
         let file = File::open(path)?;
         let length = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
         if length == 0 {
-            return Ok(Self { address: None, length });
+            return Ok(Self { mapped: None });
         }
-        // SAFETY: the kernel chooses the address; nothing here reads or writes the memory.
-        let address = unsafe { mmap(ptr::null_mut(), length, ProtFlags::READ, MapFlags::SHARED, &file, 0)? };
-        let locked = Self { address: NonNull::new(address), length };
-        // SAFETY: this is the mapping made above; locking changes none of its bytes.
-        unsafe { mlock(address, length)? };
-        Ok(locked)
+        let mapped = Mapped::new(&file, 0, length, ProtFlags::READ, MapFlags::empty())?;
+        // SAFETY: this is the mapping made above; locking changes none of its bytes. Unmapping also unlocks.
+        unsafe { mlock(mapped.address().as_ptr(), length)? };
+        Ok(Self { mapped: Some(mapped) })
     }
 
     /// The length of the file in bytes.
     #[must_use]
     pub fn length(&self) -> usize {
-        self.length
-    }
-}
-
-impl Drop for LockedFile {
-    fn drop(&mut self) {
-        if let Some(address) = self.address {
-            // SAFETY: the mapping made by `new`, which nothing else knows of. Unmapping also unlocks.
-            let _ = unsafe { munmap(address.as_ptr(), self.length) };
-        }
+        self.mapped.as_ref().map_or(0, Mapped::length)
     }
 }
 

@@ -11,6 +11,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
+use flash_prompt::call::check;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, open};
@@ -46,16 +47,11 @@ impl Namespace {
     ///
     /// Errors: `EPERM` without `CAP_SYS_ADMIN` (setns(2)); `EAGAIN` if no thread can be started.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
-        on_a_thread(|| {
-            move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))?;
-            Ok(work())
-        })?
+        run_in(&self.0, work)
     }
 
     /// A copy of the descriptor, for a program that is to begin in this namespace
     /// ([`program::Place`](crate::program::Place)).
-    ///
-    /// Errors: any of fcntl(2).
     pub fn entrance(&self) -> io::Result<OwnedFd> {
         self.0.try_clone()
     }
@@ -64,6 +60,14 @@ impl Namespace {
     pub fn descriptor(&self) -> i32 {
         self.0.as_raw_fd()
     }
+}
+
+/// Runs `work` on a thread in a network namespace, because a namespace belongs to a thread.
+pub(crate) fn run_in<T: Send>(namespace: impl AsFd + Sync, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    on_a_thread(|| {
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+        Ok(work())
+    })?
 }
 
 /// Runs `work` on a thread of its own; panics if it panics.
@@ -99,7 +103,7 @@ impl Device {
 
     fn ask(&self, what: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
         // SAFETY: the calls named in this file read and write an ifreq, which outlives the call.
-        check(unsafe { libc::ioctl(self.socket.as_raw_fd(), what, std::ptr::from_mut(request)) })
+        check(unsafe { libc::ioctl(self.socket.as_raw_fd(), what, std::ptr::from_mut(request)) }).map(drop)
     }
 
     fn bring_up(&self) -> io::Result<()> {
@@ -230,8 +234,6 @@ pub fn missed_packets(device: &str) -> io::Result<u64> {
 }
 
 /// Whether a program listens on a TCP port in the namespace of the calling thread, not only on the loopback device.
-///
-/// Errors: any of reading /proc/thread-self/net/tcp.
 pub fn has_listener() -> io::Result<bool> {
     let ipv4 = std::fs::read_to_string("/proc/thread-self/net/tcp")?;
     // A socket for all addresses of both families is listed only here. A kernel without IPv6 has no such file.
@@ -258,8 +260,6 @@ pub struct Waker(OwnedFd);
 
 impl Waker {
     /// Makes one that is not set.
-    ///
-    /// Errors: any of eventfd(2).
     pub fn make() -> io::Result<Self> {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
@@ -312,10 +312,6 @@ pub fn wake_on_time() -> bool {
         libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NS);
         libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const lowest) == 0
     }
-}
-
-fn check(answer: libc::c_int) -> io::Result<()> {
-    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 #[cfg(test)]

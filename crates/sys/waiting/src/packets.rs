@@ -11,14 +11,20 @@
 use std::fs::File;
 use std::io;
 use std::mem::size_of;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use flash_prompt::call::check;
+use flash_prompt::clock;
+use flash_prompt::mapped::Mapped;
 use libc::sock_filter;
-use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use rustix::time::{ClockId, clock_gettime};
+use linux_raw_sys::if_packet::{
+    PACKET_RX_RING, PACKET_STATISTICS, PACKET_VERSION, TP_STATUS_KERNEL, TP_STATUS_USER, tpacket_req,
+    tpacket_stats, tpacket_versions, tpacket2_hdr,
+};
+use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::network;
 
 /// Maximum number of bytes kept of a packet: the headers and a first line.
 const PACKET_BYTES_MAX: u32 = 384;
@@ -31,49 +37,8 @@ const RING_BYTES: usize = 8 << 20;
 const FRAMES: usize = RING_BYTES / FRAME_BYTES;
 const _: () = assert!(BLOCK_BYTES.is_multiple_of(FRAME_BYTES) && RING_BYTES.is_multiple_of(BLOCK_BYTES));
 
-// Options of packet sockets (linux/if_packet.h).
-const PACKET_RX_RING: libc::c_int = 5;
-const PACKET_STATISTICS: libc::c_int = 6;
-const PACKET_VERSION: libc::c_int = 10;
-const TPACKET_V2: libc::c_int = 1;
-/// The frame belongs to the reader.
-const STATUS_USER: u32 = 1;
-const STATUS_KERNEL: u32 = 0;
 /// Offset of the packet's kind in a frame: `sockaddr_ll` follows the header.
-const KIND_AT: usize = size_of::<Header>() + std::mem::offset_of!(libc::sockaddr_ll, sll_pkttype);
-
-/// `struct tpacket2_hdr`
-#[repr(C)]
-struct Header {
-    status: AtomicU32,
-    length: u32,
-    kept: u32,
-    link_at: u16,
-    network_at: u16,
-    seconds: u32,
-    nanoseconds: u32,
-    vlan: [u16; 2],
-    padding: [u8; 4],
-}
-
-const _: () = assert!(size_of::<Header>() == 32);
-
-/// `struct tpacket_req`
-#[repr(C)]
-struct RingRequest {
-    block_bytes: u32,
-    blocks: u32,
-    frame_bytes: u32,
-    frames: u32,
-}
-
-/// `struct tpacket_stats`
-#[repr(C)]
-#[derive(Default)]
-struct Statistics {
-    packets: u32,
-    dropped: u32,
-}
+const KIND_AT: usize = size_of::<tpacket2_hdr>() + std::mem::offset_of!(libc::sockaddr_ll, sll_pkttype);
 
 /// A packet that begins a request or an answer.
 #[derive(Clone, Copy, Debug)]
@@ -90,14 +55,11 @@ pub struct Packet<'a> {
 #[derive(Debug)]
 pub struct Packets {
     fd: OwnedFd,
-    ring: NonNull<libc::c_void>,
+    ring: Mapped,
     /// The next frame.
     next: usize,
     lost: u64,
 }
-
-// SAFETY: the mapping belongs to the process, and only `&mut self` reads from it.
-unsafe impl Send for Packets {}
 
 impl Packets {
     /// Captures in the network namespace of this process, or in `namespace` (`/proc/PID/ns/net`).
@@ -106,15 +68,8 @@ impl Packets {
     /// `EAFNOSUPPORT` if the kernel has no packet sockets.
     pub fn open(namespace: Option<&File>) -> io::Result<Self> {
         let Some(namespace) = namespace else { return Self::open_here() };
-        // A namespace belongs to a thread, and a socket stays in the namespace in which it was made.
-        let there = || {
-            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
-            Self::open_here()
-        };
-        std::thread::scope(|scope| {
-            let thread = std::thread::Builder::new().spawn_scoped(scope, there)?;
-            thread.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
-        })
+        // A socket stays in the namespace in which it was made.
+        network::run_in(namespace, Self::open_here)?
     }
 
     fn open_here() -> io::Result<Self> {
@@ -126,26 +81,15 @@ impl Packets {
             OwnedFd::from_raw_fd(fd)
         };
         attach(&fd, &[])?;
-        set(&fd, libc::SOL_PACKET, PACKET_VERSION, &TPACKET_V2)?;
-        let request = RingRequest {
-            block_bytes: BLOCK_BYTES as u32,
-            blocks: (RING_BYTES / BLOCK_BYTES) as u32,
-            frame_bytes: FRAME_BYTES as u32,
-            frames: FRAMES as u32,
+        set(&fd, libc::SOL_PACKET, PACKET_VERSION, &tpacket_versions::TPACKET_V2)?;
+        let request = tpacket_req {
+            tp_block_size: BLOCK_BYTES as u32,
+            tp_block_nr: (RING_BYTES / BLOCK_BYTES) as u32,
+            tp_frame_size: FRAME_BYTES as u32,
+            tp_frame_nr: FRAMES as u32,
         };
         set(&fd, libc::SOL_PACKET, PACKET_RX_RING, &request)?;
-        // SAFETY: the kernel chooses the address, so no mapping in use is replaced.
-        let ring = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                RING_BYTES,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                &fd,
-                0,
-            )?
-        };
-        let ring = NonNull::new(ring).ok_or(rustix::io::Errno::NOMEM)?;
+        let ring = Mapped::new(&fd, 0, RING_BYTES, ProtFlags::READ | ProtFlags::WRITE, MapFlags::empty())?;
         let packets = Self { fd, ring, next: 0, lost: 0 };
         packets.bind()?;
         Ok(packets)
@@ -161,6 +105,7 @@ impl Packets {
             let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
             libc::bind(self.fd.as_raw_fd(), (&raw const address).cast(), length)
         })
+        .map(drop)
     }
 
     /// From now on captures only packets of servers at these ports, so that other traffic does not fill the
@@ -173,27 +118,23 @@ impl Packets {
 
     /// Passes the packets that have come to `each`, in order; at most as many as the ring holds.
     pub fn take(&mut self, mut each: impl FnMut(Packet<'_>)) {
-        let nanoseconds = |clock| {
-            let now = clock_gettime(clock);
-            now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-        };
-        let (real_ns, now_ns) = (nanoseconds(ClockId::Realtime), nanoseconds(ClockId::Monotonic));
+        let (real_ns, now_ns) = (clock::wall_ns() as u64, clock::monotonic_ns());
         for _ in 0..FRAMES {
             // SAFETY: `next` is below FRAMES, so the frame lies in the mapping, which is aligned to pages.
-            let frame = unsafe { self.ring.as_ptr().cast::<u8>().add(self.next * FRAME_BYTES) };
-            let header = frame.cast::<Header>();
+            let frame = unsafe { self.ring.address().as_ptr().cast::<u8>().add(self.next * FRAME_BYTES) };
+            let header = frame.cast::<tpacket2_hdr>();
             // SAFETY: the kernel writes the status atomically; it lies in the mapping, which outlives the
             // reference.
-            let status = unsafe { &(*header).status };
-            if status.load(Ordering::Acquire) & STATUS_USER == 0 {
+            let status = unsafe { AtomicU32::from_ptr(&raw mut (*header).tp_status) };
+            if status.load(Ordering::Acquire) & TP_STATUS_USER == 0 {
                 return;
             }
             // SAFETY: the kernel does not write to the frame while it belongs to the reader, until the status
             // is stored below; the references are gone by then. No length goes beyond the frame.
             let packet = unsafe {
-                let at = usize::from((*header).network_at).min(FRAME_BYTES);
-                let length = ((*header).kept as usize).min(FRAME_BYTES - at);
-                let came_ns = u64::from((*header).seconds) * 1_000_000_000 + u64::from((*header).nanoseconds);
+                let at = usize::from((*header).tp_net).min(FRAME_BYTES);
+                let length = ((*header).tp_snaplen as usize).min(FRAME_BYTES - at);
+                let came_ns = u64::from((*header).tp_sec) * 1_000_000_000 + u64::from((*header).tp_nsec);
                 Packet {
                     time_ns: now_ns.saturating_sub(real_ns.saturating_sub(came_ns)),
                     is_outgoing: *frame.add(KIND_AT) == libc::PACKET_OUTGOING,
@@ -201,37 +142,30 @@ impl Packets {
                 }
             };
             each(packet);
-            status.store(STATUS_KERNEL, Ordering::Release);
+            status.store(TP_STATUS_KERNEL, Ordering::Release);
             self.next = (self.next + 1) % FRAMES;
         }
     }
 
     /// How many packets were lost since it was opened because the ring was full.
     pub fn lost(&mut self) -> u64 {
-        let mut found = Statistics::default();
-        let mut length = size_of::<Statistics>() as libc::socklen_t;
+        let mut found = tpacket_stats { tp_packets: 0, tp_drops: 0 };
+        let mut length = size_of::<tpacket_stats>() as libc::socklen_t;
         // SAFETY: the kernel writes at most `length` bytes to `found`; both outlive the call.
         let answer = unsafe {
             libc::getsockopt(
                 self.fd.as_raw_fd(),
                 libc::SOL_PACKET,
-                PACKET_STATISTICS,
+                PACKET_STATISTICS as libc::c_int,
                 (&raw mut found).cast(),
                 &raw mut length,
             )
         };
         if answer == 0 {
             // The kernel restarts the count after each call.
-            self.lost += u64::from(found.dropped);
+            self.lost += u64::from(found.tp_drops);
         }
         self.lost
-    }
-}
-
-impl Drop for Packets {
-    fn drop(&mut self) {
-        // SAFETY: the mapping belongs only to this socket, and there are no references to it any more.
-        let _ = unsafe { munmap(self.ring.as_ptr(), RING_BYTES) };
     }
 }
 
@@ -239,20 +173,23 @@ impl Drop for Packets {
 fn attach(fd: &OwnedFd, ports: &[u16]) -> io::Result<()> {
     let mut filter = filter(ports);
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    set(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+    set(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER as u32, &program)
 }
 
-fn set<T>(fd: &OwnedFd, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
+fn set<T>(fd: &OwnedFd, level: libc::c_int, option: u32, value: &T) -> io::Result<()> {
     let length = size_of::<T>() as libc::socklen_t;
     // SAFETY: the kernel reads `length` bytes at `value`, and the memory that they point to; all of it
     // outlives the call.
     check(unsafe {
-        libc::setsockopt(fd.as_raw_fd(), level, option, std::ptr::from_ref(value).cast(), length)
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            level,
+            option as libc::c_int,
+            std::ptr::from_ref(value).cast(),
+            length,
+        )
     })
-}
-
-fn check(answer: libc::c_int) -> io::Result<()> {
-    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    .map(drop)
 }
 
 /// The first bytes of a request that this machine receives, and of an answer that it sends.

@@ -7,13 +7,13 @@
 
 use std::io::{self, IoSliceMut};
 
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::AsFd;
 use rustix::fs::{self, Advice, AtFlags, OFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use flash_prompt::file::{FileKind, resident};
+use flash_prompt::file::resident;
 
-use super::file::{open_again, stat};
+use super::file::{TO_READ, open_again, open_place, stat};
 
 /// How a block was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -213,20 +213,6 @@ impl Reader {
         }
         Ok(Some(0..done))
     }
-}
-
-/// Flags for opening a file to read it, whatever it has become meanwhile.
-const TO_READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
-
-/// Opens the file of an `O_PATH` descriptor for reading.
-///
-/// Errors: any of openat(2); `EINVAL` if it is no longer a regular file.
-fn open_place(place: impl AsFd, more: OFlags) -> io::Result<OwnedFd> {
-    let file = open_again(place, TO_READ | more)?;
-    if stat(&file)?.kind != FileKind::File {
-        return Err(Errno::INVAL.into());
-    }
-    Ok(file)
 }
 
 /// The alignment that the offset and the length of a direct read need. None if there are no direct reads, or

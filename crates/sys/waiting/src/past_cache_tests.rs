@@ -11,6 +11,7 @@ use super::*;
 use crate::file::{open, open_folder};
 use crate::sandbox::paths;
 use flash_prompt::file::Want;
+use rustix::fd::OwnedFd;
 
 const BLOCK_BYTES: usize = 512 * 1024;
 

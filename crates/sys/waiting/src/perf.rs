@@ -8,13 +8,14 @@
 //! and that crate has no ring shared by many events.
 
 use std::io;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
 
+use flash_prompt::call::check;
+use flash_prompt::mapped::Mapped;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{MapFlags, ProtFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 use rustix::param::page_size;
 
@@ -165,7 +166,7 @@ impl Event {
     /// Begins to record, also for the events inherited from it.
     pub fn enable(&self) -> io::Result<()> {
         // SAFETY: an ioctl on an open event that takes no pointer.
-        check(unsafe { libc::ioctl(self.fd.as_raw_fd(), IOC_ENABLE as _, 0) })
+        check(unsafe { libc::ioctl(self.fd.as_raw_fd(), IOC_ENABLE as _, 0) }).map(drop)
     }
 
     /// How many of its records the kernel has dropped because the ring was full. None if the kernel does not
@@ -185,21 +186,10 @@ fn open(mut attributes: Attributes, tid: i32, core: u32) -> io::Result<OwnedFd> 
     // SAFETY: the kernel reads the attributes, which have the stated length and outlive the call. No other
     // code owns the descriptor that it returns.
     unsafe {
-        let fd = libc::syscall(
-            libc::SYS_perf_event_open,
-            &raw const attributes,
-            tid,
-            core,
-            no_group,
-            FLAG_FD_CLOEXEC,
-        );
-        let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
-        Ok(OwnedFd::from_raw_fd(fd))
+        let number = libc::SYS_perf_event_open;
+        let fd = libc::syscall(number, &raw const attributes, tid, core, no_group, FLAG_FD_CLOEXEC);
+        Ok(OwnedFd::from_raw_fd(check(fd)? as i32))
     }
-}
-
-fn check(answer: libc::c_int) -> io::Result<()> {
-    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// The buffer in which the kernel puts the records of one core until they are read. A record without room is
@@ -208,12 +198,9 @@ fn check(answer: libc::c_int) -> io::Result<()> {
 pub struct Ring {
     fd: OwnedFd,
     /// One page with the positions, which the kernel and the reader share, followed by the records.
-    address: NonNull<libc::c_void>,
+    mapped: Mapped,
     data_bytes: usize,
 }
-
-// SAFETY: the mapping belongs to the process, and only `&mut self` reads records from it.
-unsafe impl Send for Ring {}
 
 /// Offsets of fields in `struct perf_event_mmap_page`.
 const DATA_HEAD: usize = 1024;
@@ -239,12 +226,8 @@ impl Ring {
         };
         let fd = open(attributes, every_thread, core)?;
         let length = page_size() + bytes;
-        // SAFETY: the kernel chooses the address, so no mapping in use is replaced.
-        let address = unsafe {
-            mmap(std::ptr::null_mut(), length, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &fd, 0)?
-        };
-        let address = NonNull::new(address).ok_or(rustix::io::Errno::NOMEM)?;
-        Ok(Self { fd, address, data_bytes: bytes })
+        let mapped = Mapped::new(&fd, 0, length, ProtFlags::READ | ProtFlags::WRITE, MapFlags::empty())?;
+        Ok(Self { fd, mapped, data_bytes: bytes })
     }
 
     fn watermark_bytes(&self) -> u32 {
@@ -254,7 +237,7 @@ impl Ring {
     fn position(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: the first page of the mapping is `struct perf_event_mmap_page`, with an aligned u64 at this
         // offset, which the kernel writes atomically; it stays mapped as long as `self`.
-        unsafe { &*self.address.as_ptr().byte_add(offset).cast::<AtomicU64>() }
+        unsafe { &*self.mapped.address().as_ptr().byte_add(offset).cast::<AtomicU64>() }
     }
 
     /// Moves the present records to the end of `into` without changes (`struct perf_event_header` first), and
@@ -269,19 +252,12 @@ impl Ring {
         // SAFETY: both parts lie in the mapping and between tail and head, where the kernel does not write
         // until the tail moves; they are copied before it does.
         unsafe {
-            let data = self.address.as_ptr().cast::<u8>().add(page_size());
+            let data = self.mapped.address().as_ptr().cast::<u8>().add(page_size());
             into.extend_from_slice(std::slice::from_raw_parts(data.add(start), first));
             into.extend_from_slice(std::slice::from_raw_parts(data, length - first));
         }
         fence(Ordering::SeqCst);
         self.position(DATA_TAIL).store(head, Ordering::Release);
-    }
-}
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        // SAFETY: the mapping belongs only to this ring, and there are no references to it any more.
-        let _ = unsafe { munmap(self.address.as_ptr(), page_size() + self.data_bytes) };
     }
 }
 
@@ -318,11 +294,8 @@ pub fn private_tracefs() -> io::Result<OwnedFd> {
     Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 
-/// The clock of the times in records (clock_gettime(2), `CLOCK_MONOTONIC`), in nanoseconds.
-pub fn now_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
+/// The clock of the times in records, in nanoseconds.
+pub use flash_prompt::clock::monotonic_ns as now_ns;
 
 /// The name of a system call of this machine, given its number.
 pub fn call_name(number: u64) -> Option<&'static str> {

@@ -3,7 +3,8 @@
 
 use std::io;
 
-use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use flash_prompt::call::check;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit};
 
@@ -24,10 +25,9 @@ pub fn end_with_parent() -> io::Result<()> {
 /// Errors: `ENOSYS` before Linux 5.9, `EINVAL` before 5.11.
 pub fn keep_descriptors_to_itself() -> io::Result<()> {
     const FIRST: libc::c_uint = 3;
+    let call = libc::SYS_close_range;
     // SAFETY: the call closes no descriptor now; it only marks them to be closed at an exec.
-    let answer =
-        unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
-    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    check(unsafe { libc::syscall(call, FIRST, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) }).map(drop)
 }
 
 /// Begins a session and a process group of its own, which gets no signals from a terminal.
@@ -46,11 +46,17 @@ pub fn raise_descriptor_limit() -> io::Result<u64> {
     Ok(wanted)
 }
 
+/// Keeps the memory of this process, which holds secrets, out of dumps and from other processes of its user
+/// (prctl(2), `PR_SET_DUMPABLE`).
+pub fn hide_memory() -> io::Result<()> {
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
+    Ok(())
+}
+
 /// Makes the descriptor table of this process large enough for this many descriptors, which must be within
 /// its limit. In a process with several threads, a table grows only after every core has left the kernel once
 /// (`synchronize_rcu`), which delays the call that needs the first number beyond the table by milliseconds.
-///
-/// Errors: any of fcntl(2), `F_DUPFD`.
 pub fn make_room_for_descriptors(count: u64) -> io::Result<()> {
     let last = i32::try_from(count.saturating_sub(1)).unwrap_or(i32::MAX);
     rustix::io::fcntl_dupfd_cloexec(io::stdin(), last)?;
@@ -72,15 +78,12 @@ pub fn give_way() -> io::Result<()> {
 pub fn never_preempt_others() -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: the call reads `parameters`, which outlives it, and changes only this thread.
-    let answer = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) };
-    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) }).map(drop)
 }
 
 /// Makes the kernel more likely to kill this process, and processes that it starts later, if memory runs out,
 /// by this many thousandths of the memory (proc(5), `oom_score_adj`). A negative value makes it less likely
 /// and needs `CAP_SYS_RESOURCE`. A process that must never be killed stays so.
-///
-/// Errors: any of reading and writing the file.
 pub fn shift_oom_score(by: i32) -> io::Result<()> {
     const PLACE: &str = "/proc/self/oom_score_adj";
     const NEVER: i32 = -1000;
@@ -103,8 +106,6 @@ pub struct Redirected {
 }
 
 /// Redirects standard error.
-///
-/// Errors: any of pipe(2) and dup(2).
 pub fn redirect_stderr() -> io::Result<Redirected> {
     let (written, write) = pipe_with(PipeFlags::CLOEXEC)?;
     let real = io::stderr().as_fd().try_clone_to_owned()?;
@@ -113,12 +114,8 @@ pub fn redirect_stderr() -> io::Result<Redirected> {
 }
 
 /// Makes a descriptor standard error.
-///
-/// Errors: any of dup2(2).
 pub fn restore_stderr(real: &OwnedFd) -> io::Result<()> {
-    // SAFETY: nothing owns descriptor 2, and the call closes no other.
-    let answer = unsafe { libc::dup2(real.as_raw_fd(), libc::STDERR_FILENO) };
-    if answer >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    Ok(rustix::stdio::dup2_stderr(real)?)
 }
 
 /// Maximum number of bytes that a pipe with room accepts without blocking (pipe(7), `PIPE_BUF`).

@@ -6,6 +6,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal as Number, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd};
+use rustix::io::retry_on_intr;
 
 /// The signals that Flash handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,12 +45,8 @@ pub fn watch() -> io::Result<Signals> {
 impl Signals {
     /// Waits until a signal is pending.
     pub fn wait(&self) -> io::Result<()> {
-        loop {
-            match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], None) {
-                Err(rustix::io::Errno::INTR) => {}
-                other => return Ok(other.map(drop)?),
-            }
-        }
+        retry_on_intr(|| poll(&mut [PollFd::new(&self.0, PollFlags::IN)], None))?;
+        Ok(())
     }
 
     /// Takes one pending signal.

@@ -7,7 +7,7 @@ use std::io;
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 use super::file::open_again;
 
@@ -17,8 +17,6 @@ use super::file::open_again;
 /// Its length is permanently fixed, so that no mapping of it can be cut (SIGBUS), and it cannot be executed
 /// if the kernel can forbid that (Linux 6.3). Its mode is 0600: it belongs to the user of this process, and a
 /// process of another user cannot reopen its read-only descriptor for writing.
-///
-/// Errors: any of memfd_create(2), ftruncate(2), fchmod(2) and fcntl(2).
 pub fn create(name: &CStr, bytes: u64) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = match fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
@@ -46,11 +44,9 @@ pub fn read_only(fd: impl AsFd) -> io::Result<OwnedFd> {
 pub fn write(fd: impl AsFd, offset: u64, bytes: &[u8]) -> io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {
-        match rustix::io::pwrite(&fd, &bytes[done..], offset + done as u64) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(n) => done += n,
-            Err(Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
+        match retry_on_intr(|| rustix::io::pwrite(&fd, &bytes[done..], offset + done as u64))? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            count => done += count,
         }
     }
     Ok(())
@@ -58,19 +54,12 @@ pub fn write(fd: impl AsFd, offset: u64, bytes: &[u8]) -> io::Result<()> {
 
 /// Returns the memory of a part of the file to the system; it reads as zeros from now on. If the part covers
 /// a page only partly, the covered bytes become zeros and the page stays in memory.
-///
-/// Errors: any of fallocate(2).
 pub fn give_back(fd: impl AsFd, offset: u64, length_bytes: u64) -> io::Result<()> {
     if length_bytes == 0 {
         return Ok(());
     }
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    loop {
-        match fs::fallocate(&fd, flags, offset, length_bytes) {
-            Err(Errno::INTR) => {}
-            other => return Ok(other?),
-        }
-    }
+    Ok(retry_on_intr(|| fs::fallocate(&fd, flags, offset, length_bytes))?)
 }
 
 /// Whether an error says that the file system cannot do this.
@@ -79,20 +68,11 @@ pub fn is_unsupported(error: &io::Error) -> bool {
 }
 
 /// Cuts the file off: all room behind `length_bytes` returns to the system.
-///
-/// Errors: any of ftruncate(2).
 pub fn cut(fd: impl AsFd, length_bytes: u64) -> io::Result<()> {
-    loop {
-        match fs::ftruncate(&fd, length_bytes) {
-            Err(Errno::INTR) => {}
-            other => return Ok(other?),
-        }
-    }
+    Ok(retry_on_intr(|| fs::ftruncate(&fd, length_bytes))?)
 }
 
 /// The memory that the file holds in bytes, including swapped-out pages.
-///
-/// Errors: any of fstat(2).
 pub fn held_bytes(fd: impl AsFd) -> io::Result<u64> {
     Ok(u64::try_from(fs::fstat(fd)?.st_blocks).unwrap_or(0) * 512)
 }

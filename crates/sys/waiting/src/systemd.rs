@@ -102,8 +102,6 @@ fn wrong(why: &str) -> io::Error {
 }
 
 /// The path that a socket is bound to; empty if it has none.
-///
-/// Errors: any of getsockname(2).
 fn path_of(socket: impl AsFd) -> io::Result<Vec<u8>> {
     let address = SocketAddrUnix::try_from(net::getsockname(socket)?)?;
     Ok(address.path_bytes().unwrap_or_default().to_vec())

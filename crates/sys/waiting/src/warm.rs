@@ -10,26 +10,10 @@ use rustix::io::Errno;
 
 use flash_prompt::file::FileKind;
 
-use crate::file::{load, open_again, stat};
+use crate::file::{TO_READ, load, open_again, stat};
 
-/// A part of a file's content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// Bytes from an offset on; none if the length is 0.
-    From {
-        /// Offset of the first byte.
-        offset: u64,
-        /// How many bytes.
-        length_bytes: u64,
-    },
-    /// The last bytes of the file.
-    Last {
-        /// How many bytes.
-        length_bytes: u64,
-    },
-}
-
-/// Opens the absolute `path` as a server would, and loads a part of its content. For a directory it reads up to
+/// Opens the absolute `path` as a server would, and loads a part of its content: `part` gives the offset and the length in a
+/// file of some size. For a directory it reads up to
 /// `entries_max` entries and does the same with the file `index` in it.
 ///
 /// Symbolic links are followed, but the file must be beneath one of `roots` in the end; nothing else is opened,
@@ -38,7 +22,8 @@ pub enum Part {
 /// Errors: any of openat2(2), getdents64(2) and pread(2), with a loop of symlinks as `ELOOP`; `EXDEV` for a file
 /// outside the roots, or if /proc does not tell where it is.
 pub fn warm(
-    (path, part): (&Path, Part),
+    path: &Path,
+    part: &dyn Fn(u64) -> (u64, u64),
     roots: &[PathBuf],
     index: &str,
     entries_max: usize,
@@ -94,14 +79,10 @@ fn real_path(place: &OwnedFd) -> io::Result<PathBuf> {
 
 /// The kernel checks the rights, reads extended attributes and loads the first blocks of the file's map only
 /// when it is opened for reading.
-fn load_part(place: &OwnedFd, part: Part) -> io::Result<()> {
-    let file = open_again(place, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
-    let size_bytes = stat(&file)?.size_bytes;
-    let (offset, length_bytes) = match part {
-        Part::From { offset, length_bytes } => (offset, length_bytes),
-        Part::Last { length_bytes } => (size_bytes.saturating_sub(length_bytes), length_bytes),
-    };
-    load(&file, offset, length_bytes.min(size_bytes.saturating_sub(offset)))
+fn load_part(place: &OwnedFd, part: &dyn Fn(u64) -> (u64, u64)) -> io::Result<()> {
+    let file = open_again(place, TO_READ)?;
+    let (offset, length_bytes) = part(stat(&file)?.size_bytes);
+    load(&file, offset, length_bytes)
 }
 
 #[cfg(test)]
@@ -109,7 +90,7 @@ mod tests {
     use super::*;
     use flash_prompt::file::resident;
 
-    const WHOLE: Part = Part::From { offset: 0, length_bytes: 1 << 20 };
+    const WHOLE: (u64, u64) = (0, 10_000);
 
     fn number(result: io::Result<()>) -> Option<Errno> {
         result.err().map(|e| Errno::from_io_error(&e).expect("an error of the kernel"))
@@ -134,7 +115,7 @@ mod tests {
             std::os::unix::fs::symlink(target, folder.join(name)).expect("a link");
         }
         let roots = [folder.join("none"), folder.join("current")];
-        let warmed = |name: &str, part| number(warm((&folder.join(name), part), &roots, "index.html", 10));
+        let warmed = |name: &str, part| number(warm(&folder.join(name), &|_| part, &roots, "index.html", 10));
         for name in ["www/a", "current/a", "www/absolute/index.html", "www/sub/", "www/sub", "www", "www/"] {
             assert_eq!(warmed(name, WHOLE), None, "{name}");
         }
@@ -150,13 +131,7 @@ mod tests {
         ] {
             assert_eq!(warmed(name, WHOLE), Some(expected), "{name}");
         }
-        for part in [
-            Part::From { offset: 9_999, length_bytes: 5 },
-            Part::From { offset: u64::MAX, length_bytes: u64::MAX },
-            Part::From { offset: 0, length_bytes: 0 },
-            Part::Last { length_bytes: 20_000 },
-            Part::Last { length_bytes: 0 },
-        ] {
+        for part in [(9_999, 1), (u64::MAX, 0), (0, 0), (10_000, 0)] {
             assert_eq!(warmed("www/a", part), None, "{part:?}");
         }
         let file = std::fs::File::open(folder.join("www/sub/index.html")).expect("the file");

@@ -6,9 +6,9 @@ use std::cell::Cell;
 use std::io;
 
 use flash_prompt::file::{Found, Want, look_up_by};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{self, Access, AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, read};
 
 const DIRECT: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
@@ -61,7 +61,8 @@ pub fn find(root: impl AsFd, path: &[u8]) -> io::Result<Found> {
 pub fn is_direct(path: &[u8]) -> bool {
     let parts = path.strip_prefix(b"/").unwrap_or(path);
     let parts = parts.strip_suffix(b"/").unwrap_or(parts);
-    parts.is_empty() || parts.split(|byte| *byte == b'/').all(|part| !matches!(part, b"" | b"." | b".."))
+    matches!(path, b"" | b"/")
+        || parts.split(|byte| *byte == b'/').all(|part| !matches!(part, b"" | b"." | b".."))
 }
 
 /// Opens a directory to watch and to list it. `path` begins with a slash.
@@ -72,7 +73,7 @@ pub fn open_directory(root: impl AsFd, path: &[u8]) -> io::Result<OwnedFd> {
     Ok(fs::openat2(root, relative(path), flags, Mode::empty(), DIRECT)?)
 }
 
-/// Whether this process may not look into a directory, so that it finds no name there.
+/// Whether this process lacks the right to look into a directory, so that it finds no name there.
 pub fn is_closed(root: impl AsFd, path: &[u8]) -> bool {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(directory) = fs::openat2(root, relative(path), flags, Mode::empty(), DIRECT) else { return false };
@@ -140,6 +141,30 @@ impl Mounts {
         Ok(Self(fs::openat(fs::CWD, c"/proc/self/mountinfo", flags, Mode::empty())?))
     }
 
+    /// The file systems that are mounted beneath an open directory, wherever that is now: one line for each, as
+    /// proc_pid_mountinfo(5) describes it.
+    ///
+    /// Errors: those of readlinkat(2), lseek(2) and read(2).
+    pub fn beneath(&self, folder: impl AsFd) -> io::Result<Vec<Vec<u8>>> {
+        let link = format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd());
+        let path = fs::readlinkat(fs::CWD, link, Vec::new())?;
+        let mut lines = Vec::new();
+        fs::seek(&self.0, fs::SeekFrom::Start(0))?;
+        let mut buffer = [0; 4096];
+        loop {
+            match read(&self.0, &mut buffer)? {
+                0 => break,
+                length => lines.extend_from_slice(&buffer[..length]),
+            }
+        }
+        let is_beneath = |line: &&[u8]| {
+            line.split(|byte| *byte == b' ')
+                .nth(4)
+                .is_some_and(|at| is_beneath(&unescape(at), path.as_bytes()))
+        };
+        Ok(lines.split(|byte| *byte == b'\n').filter(is_beneath).map(<[u8]>::to_vec).collect())
+    }
+
     /// Whether something was mounted or unmounted since the last call, or the first call.
     pub fn have_changed(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, poll};
@@ -147,6 +172,36 @@ impl Mounts {
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut file, Some(&now)).is_ok_and(|count| count > 0)
     }
+}
+
+/// Whether a path is a folder's, or that of something in it.
+fn is_beneath(path: &[u8], folder: &[u8]) -> bool {
+    let folder = folder.strip_suffix(b"/").unwrap_or(folder);
+    path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+}
+
+/// A path in which some bytes are written as a backslash and three octal digits.
+fn unescape(path: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::new();
+    let mut rest = path;
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after
+            .get(..3)
+            .filter(|digits| *first == b'\\' && digits.iter().all(|digit| (b'0'..b'8').contains(digit)));
+        match digits {
+            Some(digits) => {
+                plain.push(
+                    digits.iter().fold(0u8, |byte, digit| byte.wrapping_mul(8).wrapping_add(digit - b'0')),
+                );
+                rest = &after[3..];
+            }
+            None => {
+                plain.push(*first);
+                rest = after;
+            }
+        }
+    }
+    plain
 }
 
 #[cfg(test)]
@@ -188,5 +243,19 @@ mod tests {
         for path in [&b"//"[..], b"/a//b", b"/a//", b"/./a", b"/a/..", b"/a/../b"] {
             assert!(!is_direct(path), "{}", path.escape_ascii());
         }
+    }
+
+    #[test]
+    fn mounts_are_found_by_their_paths() {
+        assert_eq!(unescape(b"/a\\040b\\134"), b"/a b\\");
+        assert_eq!(unescape(b"/a\\04"), b"/a\\04");
+        assert!(is_beneath(b"/a", b"/a") && is_beneath(b"/a/b", b"/a") && is_beneath(b"/a", b"/"));
+        assert!(!is_beneath(b"/ab", b"/a") && !is_beneath(b"/", b"/a"));
+        let mounts = Mounts::watch().expect("opened");
+        let root = open_folder(std::path::Path::new("/")).expect("opened");
+        let beneath = mounts.beneath(&root).expect("read");
+        assert!(!beneath.is_empty() && !mounts.have_changed());
+        let proc = open_folder(std::path::Path::new("/proc")).expect("opened");
+        assert!(!mounts.beneath(&proc).expect("read again").is_empty());
     }
 }

@@ -2,9 +2,10 @@
 //! ([`BackendLoop`]).
 
 use std::io;
+use std::ops::ControlFlow;
 
+use flash_engine::backend::ClientFile;
 use flash_engine::backend::protocol::{Reply, Status, decode};
-use flash_engine::backend::{ClientFile, Standing};
 use flash_engine::{FileId, Key};
 use flash_prompt::channel::{self, Received};
 use flash_prompt::epoll::{Ready, Watch};
@@ -12,6 +13,7 @@ use flash_prompt::{OwnedFd, file};
 
 use super::session::{Sent, Session};
 use super::{ACCEPTS_PER_TURN_MAX, BackendLoop, MESSAGES_PER_TURN_MAX};
+use crate::REPORT_MS;
 use crate::calls::{Call, lap};
 use crate::convert;
 use crate::site_file::SiteFile;
@@ -54,17 +56,17 @@ impl BackendLoop {
             self.refuse(socket);
         }
         lap(Call::Accept);
-        self.spare = self.control.try_clone().ok();
+        self.spare = self.supervisor.channel.try_clone().ok();
     }
 
     fn refuse(&mut self, socket: OwnedFd) {
         let _ = Session::new(socket).send(Reply::Hello(Status::NoRoom));
-        if self.refusals.is_due(self.now_ms) {
-            self.report("refused a connection: a limit of connections or descriptors is reached".to_owned());
+        if self.refusals.is_due(self.now_ms, REPORT_MS) {
+            self.supervisor.report("refused a connection: a limit of connections or descriptors is reached");
         }
     }
 
-    pub(super) fn hear_client(&mut self, client: Key, ready: Ready) {
+    pub(super) fn handle_client(&mut self, client: Key, ready: Ready) {
         if ready.writable
             && let Some(session) = self.sessions.get_mut(&client)
         {
@@ -91,7 +93,7 @@ impl BackendLoop {
             let received = channel::recv_reported(session, &mut self.buffer, &mut descriptors);
             lap(Call::Receive);
             let standing = match received {
-                Ok(Received { bytes: 0, .. }) => Standing::End,
+                Ok(Received { bytes: 0, .. }) => ControlFlow::Break(()),
                 Ok(Received { bytes, is_complete: false }) if descriptors.is_empty() => {
                     self.take_cut(client, bytes)
                 }
@@ -104,10 +106,10 @@ impl BackendLoop {
                         self.backend.note_malformed();
                     }
                     self.give_back(descriptors);
-                    Standing::End
+                    ControlFlow::Break(())
                 }
             };
-            if standing == Standing::End {
+            if standing == ControlFlow::Break(()) {
                 self.send_replies();
                 return self.end(client);
             }
@@ -116,18 +118,18 @@ impl BackendLoop {
     }
 
     /// Handles a message in the buffer.
-    fn take(&mut self, client: Key, length: usize, mut descriptors: Vec<OwnedFd>) -> Standing {
+    fn take(&mut self, client: Key, length: usize, mut descriptors: Vec<OwnedFd>) -> ControlFlow<()> {
         let count = descriptors.len();
         let file = match descriptors.pop() {
             Some(file) if descriptors.is_empty() => match file::identity(&file) {
                 Ok(identity) => Some(self.received(file, identity)),
-                Err(_) => return Standing::End,
+                Err(_) => return ControlFlow::Break(()),
             },
             Some(file) => {
                 descriptors.push(file);
                 self.give_back(descriptors);
                 self.backend.note_malformed();
-                return Standing::End;
+                return ControlFlow::Break(());
             }
             None => None,
         };
@@ -135,21 +137,21 @@ impl BackendLoop {
             Ok(request) => self.backend.handle_message(client, request, file),
             Err(_) => {
                 self.backend.note_malformed();
-                Standing::End
+                ControlFlow::Break(())
             }
         }
     }
 
     /// Handles a message in the buffer whose descriptor was lost, because this process has too many.
-    fn take_cut(&mut self, client: Key, length: usize) -> Standing {
-        if self.refusals.is_due(self.now_ms) {
-            self.report("answered a request with BUSY: the limit of descriptors is reached".to_owned());
+    fn take_cut(&mut self, client: Key, length: usize) -> ControlFlow<()> {
+        if self.refusals.is_due(self.now_ms, REPORT_MS) {
+            self.supervisor.report("answered a request with BUSY: the limit of descriptors is reached");
         }
         match decode(&self.buffer[..length], 1) {
             Ok(request) => self.backend.handle_cut_message(client, request),
             Err(_) => {
                 self.backend.note_malformed();
-                Standing::End
+                ControlFlow::Break(())
             }
         }
     }

@@ -12,11 +12,12 @@ use flash_engine::SiteId;
 use flash_engine::backend::fastcgi::FastCgi;
 use flash_engine::backend::http::Http;
 use flash_engine::backend::protocol::{Reply, Request};
-use flash_engine::backend::warm::{Answer, Ask, Next};
+use flash_engine::backend::warm::{Next, WarmRequest, WarmResult};
 use flash_engine::backend::{Backend, CONNECTIONS_MAX, answer_of};
 use flash_prompt::epoll::{Ready, Watch};
 use flash_prompt::mechanism::Mechanism;
 use flash_prompt::{OwnedFd, channel, net};
+use serde::{Deserialize, Serialize};
 
 use super::roots::WarmRoot;
 use crate::calls::{Call, lap};
@@ -34,8 +35,9 @@ const BUFFER_BYTES: usize = 16 * 1024;
 const IDLE_MS: u64 = 75_000;
 
 /// The protocol of a listener.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Speech {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EndpointProtocol {
     /// HTTP/1.
     Http,
     /// FastCGI.
@@ -44,11 +46,11 @@ pub enum Speech {
 
 /// A listener of the endpoint.
 #[derive(Debug)]
-pub struct Door {
+pub struct EndpointListener {
     /// The socket.
     pub listener: OwnedFd,
     /// Its protocol.
-    pub speech: Speech,
+    pub protocol: EndpointProtocol,
     /// Whether the users of connections are known and checked: a Unix socket.
     pub is_local: bool,
 }
@@ -57,7 +59,7 @@ pub struct Door {
 #[derive(Debug)]
 pub struct EndpointGiven {
     /// The listeners.
-    pub doors: Vec<Door>,
+    pub listeners: Vec<EndpointListener>,
     /// The directories whose files can be asked for.
     pub roots: Vec<WarmRoot>,
     /// The root directory of this process.
@@ -72,10 +74,10 @@ enum Wire {
 }
 
 impl Wire {
-    fn new(speech: Speech) -> Self {
-        match speech {
-            Speech::Http => Wire::Http(Http::default()),
-            Speech::FastCgi => Wire::FastCgi(Box::default()),
+    fn new(protocol: EndpointProtocol) -> Self {
+        match protocol {
+            EndpointProtocol::Http => Wire::Http(Http::default()),
+            EndpointProtocol::FastCgi => Wire::FastCgi(Box::default()),
         }
     }
 
@@ -100,7 +102,7 @@ impl Wire {
         }
     }
 
-    fn handle_answer(&mut self, answer: Answer, out: &mut Vec<u8>) {
+    fn handle_answer(&mut self, answer: WarmResult, out: &mut Vec<u8>) {
         match self {
             Wire::Http(http) => http.handle_answer(answer, out),
             Wire::FastCgi(fastcgi) => fastcgi.handle_answer(answer, out),
@@ -110,7 +112,7 @@ impl Wire {
 
 /// A connection.
 #[derive(Debug)]
-struct Visitor {
+struct Connection {
     socket: OwnedFd,
     wire: Wire,
     /// Bytes to send.
@@ -136,12 +138,12 @@ enum Flow {
 pub(super) struct Endpoint {
     /// The engine's client for all connections.
     client: Key,
-    doors: Vec<Door>,
+    listeners: Vec<EndpointListener>,
     roots: Vec<WarmRoot>,
     /// Where files go that must be closed elsewhere.
     returned: Returned,
-    visitors: HashMap<u64, Visitor>,
-    visitors_ever: u64,
+    connections: HashMap<u64, Connection>,
+    connections_ever: u64,
     /// The connections of unanswered questions.
     asked: HashMap<u32, u64>,
     asks_ever: u32,
@@ -162,22 +164,22 @@ impl Endpoint {
     /// Any of fcntl(2) and epoll_ctl(2).
     pub(super) fn new(
         client: Key,
-        doors: Vec<Door>,
+        listeners: Vec<EndpointListener>,
         (roots, returned): (Vec<WarmRoot>, Returned),
         mechanism: &mut Mechanism,
     ) -> io::Result<Self> {
-        for (number, door) in doors.iter().enumerate() {
-            channel::set_nonblocking(&door.listener)?;
-            mechanism.add(&door.listener, token(kind::DOOR, number as u64), Watch::Input)?;
+        for (number, listener) in listeners.iter().enumerate() {
+            channel::set_nonblocking(&listener.listener)?;
+            mechanism.add(&listener.listener, token(kind::ENDPOINT_LISTENER, number as u64), Watch::Input)?;
         }
-        let spare = doors.first().and_then(|door| door.listener.try_clone().ok());
+        let spare = listeners.first().and_then(|listener| listener.listener.try_clone().ok());
         Ok(Self {
             client,
-            doors,
+            listeners,
             roots,
             returned,
-            visitors: HashMap::new(),
-            visitors_ever: 0,
+            connections: HashMap::new(),
+            connections_ever: 0,
             asked: HashMap::new(),
             asks_ever: 0,
             unread: Vec::new(),
@@ -195,7 +197,7 @@ impl Endpoint {
 
     /// Whether no connection is left.
     pub(super) fn is_empty(&self) -> bool {
-        self.visitors.is_empty()
+        self.connections.is_empty()
     }
 
     /// Whether it has work that no event announces.
@@ -211,12 +213,14 @@ impl Endpoint {
     /// Accepts connections. At a limit they are closed at once, and their servers go on without the backend.
     pub(super) fn accept(&mut self, number: u64, users: &[u32], (mechanism, now_ms): (&mut Mechanism, u64)) {
         for _ in 0..ACCEPTS_PER_TURN_MAX {
-            let Some(door) = self.doors.get(number as usize) else { return };
-            let accepted = match door.is_local {
-                true => channel::accept(&door.listener).map(|(socket, user)| (socket, users.contains(&user))),
-                false => net::accept(&door.listener).map(|(socket, _)| (socket, true)),
+            let Some(listener) = self.listeners.get(number as usize) else { return };
+            let accepted = match listener.is_local {
+                true => {
+                    channel::accept(&listener.listener).map(|(socket, user)| (socket, users.contains(&user)))
+                }
+                false => net::accept(&listener.listener).map(|(socket, _)| (socket, true)),
             };
-            let speech = door.speech;
+            let protocol = listener.protocol;
             lap(Call::Accept);
             let (socket, is_allowed) = match accepted {
                 Ok(accepted) => accepted,
@@ -224,15 +228,17 @@ impl Endpoint {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 Err(_) => return self.accept_at_limit(number),
             };
-            if !is_allowed || self.visitors.len() >= CONNECTIONS_MAX {
+            if !is_allowed || self.connections.len() >= CONNECTIONS_MAX {
                 continue;
             }
-            self.visitors_ever += 1;
-            let visitor = self.visitors_ever;
-            if mechanism.add(&socket, token(kind::VISITOR, visitor), Watch::Connection).is_ok() {
-                let wire = Wire::new(speech);
+            self.connections_ever += 1;
+            let connection = self.connections_ever;
+            if mechanism.add(&socket, token(kind::ENDPOINT_CONNECTION, connection), Watch::Connection).is_ok()
+            {
+                let wire = Wire::new(protocol);
                 let out = Vec::new();
-                self.visitors.insert(visitor, Visitor { socket, wire, out, asked: None, since_ms: now_ms });
+                self.connections
+                    .insert(connection, Connection { socket, wire, out, asked: None, since_ms: now_ms });
             }
             lap(Call::Watch);
         }
@@ -242,14 +248,14 @@ impl Endpoint {
     /// descriptor.
     fn accept_at_limit(&mut self, number: u64) {
         self.spare = None;
-        let Some(door) = self.doors.get(number as usize) else { return };
-        let _ = net::accept(&door.listener);
+        let Some(listener) = self.listeners.get(number as usize) else { return };
+        let _ = net::accept(&listener.listener);
         lap(Call::Accept);
-        self.spare = door.listener.try_clone().ok();
+        self.spare = listener.listener.try_clone().ok();
     }
 
     /// Handles an event of a connection.
-    pub(super) fn hear(&mut self, number: u64, ready: Ready, backend: &mut Backend<SiteFile>) {
+    pub(super) fn handle_event(&mut self, number: u64, ready: Ready, backend: &mut Backend<SiteFile>) {
         if ready.broken {
             return self.end(number, backend);
         }
@@ -267,10 +273,10 @@ impl Endpoint {
     pub(super) fn handle_reply(&mut self, reply: Reply, backend: &mut Backend<SiteFile>, now_ms: u64) {
         let (Reply::Ready { id } | Reply::Errno { id, .. } | Reply::Busy { id, .. }) = reply else { return };
         let Some(number) = self.asked.remove(&id) else { return };
-        let Some(visitor) = self.visitors.get_mut(&number) else { return };
-        visitor.asked = None;
-        visitor.since_ms = now_ms;
-        visitor.wire.handle_answer(answer_of(reply), &mut visitor.out);
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        connection.asked = None;
+        connection.since_ms = now_ms;
+        connection.wire.handle_answer(answer_of(reply), &mut connection.out);
         self.go_on(number, backend);
     }
 
@@ -280,32 +286,37 @@ impl Endpoint {
             return;
         }
         self.swept_ms = now_ms;
-        let is_late = |visitor: &Visitor| visitor.asked.is_none() && now_ms > visitor.since_ms + IDLE_MS;
+        let is_late =
+            |connection: &Connection| connection.asked.is_none() && now_ms > connection.since_ms + IDLE_MS;
         self.end_where(is_late, backend);
     }
 
     /// Stops accepting, and ends all connections without a question.
     pub(super) fn drain(&mut self, mechanism: &mut Mechanism, backend: &mut Backend<SiteFile>) {
-        for door in self.doors.drain(..) {
-            let _ = mechanism.remove(&door.listener);
+        for listener in self.listeners.drain(..) {
+            let _ = mechanism.remove(&listener.listener);
         }
-        self.end_where(|visitor| visitor.asked.is_none() && visitor.out.is_empty(), backend);
+        self.end_where(|connection| connection.asked.is_none() && connection.out.is_empty(), backend);
     }
 
-    fn end_where(&mut self, is_over: impl Fn(&Visitor) -> bool, backend: &mut Backend<SiteFile>) {
-        let over: Vec<u64> =
-            self.visitors.iter().filter(|(_, visitor)| is_over(visitor)).map(|(number, _)| *number).collect();
+    fn end_where(&mut self, is_over: impl Fn(&Connection) -> bool, backend: &mut Backend<SiteFile>) {
+        let over: Vec<u64> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| is_over(connection))
+            .map(|(number, _)| *number)
+            .collect();
         over.into_iter().for_each(|number| self.end(number, backend));
     }
 
     fn end(&mut self, number: u64, backend: &mut Backend<SiteFile>) {
-        let Some(visitor) = self.visitors.remove(&number) else { return };
-        if let Some(id) = visitor.asked {
+        let Some(connection) = self.connections.remove(&number) else { return };
+        if let Some(id) = connection.asked {
             self.asked.remove(&id);
             // A withdrawal always continues the engine's client.
             let _ = backend.handle_message(self.client, Request::Cancel { id }, None);
         }
-        drop(visitor);
+        drop(connection);
         lap(Call::CloseConnection);
     }
 
@@ -323,14 +334,14 @@ impl Endpoint {
         let mut answered = 0;
         let mut ends = false;
         loop {
-            let Some(visitor) = self.visitors.get_mut(&number) else { return Flow::Waits };
-            match send(visitor) {
+            let Some(connection) = self.connections.get_mut(&number) else { return Flow::Waits };
+            match send(connection) {
                 Sent::All => {}
                 Sent::Some => return Flow::Waits,
                 Sent::Failed => return Flow::Ends,
             }
-            match visitor.wire.poll(&mut visitor.out) {
-                Next::Ask(ask) => {
+            match connection.wire.poll(&mut connection.out) {
+                Next::Request(ask) => {
                     self.ask(number, ask, backend);
                     answered += 1;
                     if answered >= ANSWERS_PER_TURN_MAX {
@@ -341,28 +352,28 @@ impl Endpoint {
                 Next::End => ends = true,
                 Next::Input => {}
             }
-            if !visitor.out.is_empty() {
+            if !connection.out.is_empty() {
                 continue;
             }
             // A connection that ends receives the rest first: a close with unread bytes would drop the answer.
-            if self.doors.is_empty() && visitor.asked.is_none() {
+            if self.listeners.is_empty() && connection.asked.is_none() {
                 return Flow::Ends;
             }
             if received_bytes >= RECEIVED_PER_TURN_BYTES_MAX {
                 return if ends { Flow::Ends } else { Flow::HasMore };
             }
-            let room = if ends { BUFFER_BYTES } else { visitor.wire.room_bytes().min(BUFFER_BYTES) };
+            let room = if ends { BUFFER_BYTES } else { connection.wire.room_bytes().min(BUFFER_BYTES) };
             if room == 0 {
                 return Flow::Waits;
             }
-            let received = net::recv(&visitor.socket, &mut self.buffer[..room]);
+            let received = net::recv(&connection.socket, &mut self.buffer[..room]);
             lap(Call::Receive);
             match received {
                 Ok(0) => return Flow::Ends,
                 Ok(count) => {
                     received_bytes += count;
                     if !ends {
-                        visitor.wire.handle_bytes(&self.buffer[..count], &mut visitor.out);
+                        connection.wire.handle_bytes(&self.buffer[..count], &mut connection.out);
                     }
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -375,10 +386,10 @@ impl Endpoint {
     }
 
     /// Passes a question on, or answers it at once.
-    fn ask(&mut self, number: u64, ask: Ask, backend: &mut Backend<SiteFile>) {
-        let Some(visitor) = self.visitors.get_mut(&number) else { return };
+    fn ask(&mut self, number: u64, ask: WarmRequest, backend: &mut Backend<SiteFile>) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
         let Some(root) = self.roots.iter_mut().find(|root| root.holds(&ask.path)) else {
-            return visitor.wire.handle_answer(Answer::Refused, &mut visitor.out);
+            return connection.wire.handle_answer(WarmResult::Refused, &mut connection.out);
         };
         let (now_ms, returned) = (self.now_ms, &self.returned);
         let look = || {
@@ -389,15 +400,15 @@ impl Endpoint {
             residency
         };
         if backend.answers_at_once(&ask, look) {
-            visitor.since_ms = now_ms;
-            return visitor.wire.handle_answer(Answer::Done, &mut visitor.out);
+            connection.since_ms = now_ms;
+            return connection.wire.handle_answer(WarmResult::Done, &mut connection.out);
         }
         self.asks_ever = self.asks_ever.wrapping_add(1);
         let id = self.asks_ever;
-        visitor.asked = Some(id);
+        connection.asked = Some(id);
         self.asked.insert(id, number);
         // Questions have numbers of their own, so the engine's client always continues.
-        let _ = backend.handle_ask(self.client, id, ask);
+        let _ = backend.handle_warm_request(self.client, id, ask);
     }
 }
 
@@ -408,12 +419,12 @@ enum Sent {
     Failed,
 }
 
-fn send(visitor: &mut Visitor) -> Sent {
-    while !visitor.out.is_empty() {
-        let sent = net::send(&visitor.socket, &visitor.out);
+fn send(connection: &mut Connection) -> Sent {
+    while !connection.out.is_empty() {
+        let sent = net::send(&connection.socket, &connection.out);
         lap(Call::Send);
         match sent {
-            Ok(count) => drop(visitor.out.drain(..count)),
+            Ok(count) => drop(connection.out.drain(..count)),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Sent::Some,
             Err(_) => return Sent::Failed,

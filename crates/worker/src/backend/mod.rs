@@ -19,23 +19,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use flash_engine::backend::protocol::MESSAGE_BYTES_MAX;
 use flash_engine::backend::{Backend, BackendRules, ClientFile};
-use flash_engine::{FileId, JobId, Key, Outcome, SiteId};
+use flash_engine::{FileId, JobId, Key, Outcome, ReportLimit, SiteId};
 use flash_prompt::channel;
 use flash_prompt::epoll::{Ready, Watch};
 use flash_prompt::mechanism::{Mechanism, MechanismKind};
 use flash_prompt::timer::Timer;
 use flash_prompt::{OwnedFd, clock, file};
 
+use crate::REPORT_MS;
 use crate::calls::{self, Call, lap};
-use crate::complaint::Complaint;
-use crate::control::{InForce, Notice, Order, receive_order, send_notice};
+use crate::control::{InForce, Order};
 use crate::convert;
-use crate::helpers::{Heard, Helpers};
+use crate::helpers::{HelperEvent, Helpers};
 use crate::setup::HelperRules;
 use crate::site_file::{Returned, SiteFile};
+use crate::supervisor::Supervisor;
 use crate::worker::{kind, parts, token};
 use endpoint::Endpoint;
-pub use endpoint::{Door, EndpointGiven, Speech};
+pub use endpoint::{EndpointGiven, EndpointListener, EndpointProtocol};
 pub use roots::WarmRoot;
 use session::Session;
 
@@ -87,7 +88,7 @@ pub struct BackendLoop {
     helpers: Helpers,
     mechanism: Mechanism,
     timer: Timer,
-    control: OwnedFd,
+    supervisor: Supervisor,
     listener: Option<OwnedFd>,
     endpoint: Option<Endpoint>,
     users: Vec<u32>,
@@ -101,9 +102,8 @@ pub struct BackendLoop {
     draining: bool,
     now_ms: u64,
     housekeeping_ms: u64,
-    losses: Complaint,
-    refusals: Complaint,
-    reports: Vec<String>,
+    losses: ReportLimit,
+    refusals: ReportLimit,
 }
 
 impl BackendLoop {
@@ -115,7 +115,7 @@ impl BackendLoop {
     pub fn new(given: BackendGiven) -> io::Result<Self> {
         let BackendGiven { control, listener, endpoint, rules, helpers, users, closer, names } = given;
         let mut mechanism = Mechanism::new(MechanismKind::Epoll, EVENTS_MAX)?;
-        channel::set_nonblocking(&control)?;
+        let supervisor = Supervisor::new(control.try_clone()?)?;
         mechanism.add(&control, token(kind::CONTROL, 0), Watch::Input)?;
         let timer = Timer::new()?;
         mechanism.add(&timer, token(kind::TIMER, 0), Watch::Input)?;
@@ -133,11 +133,11 @@ impl BackendLoop {
             endpoint,
             sessions: HashMap::new(),
             unread: VecDeque::new(),
-            helpers: Helpers::new(helpers, control.try_clone()?),
+            helpers: Helpers::new(helpers, control),
             mechanism,
             timer,
-            spare: Some(control.try_clone()?),
-            control,
+            spare: Some(supervisor.channel.try_clone()?),
+            supervisor,
             listener: Some(listener),
             users,
             returned,
@@ -147,15 +147,14 @@ impl BackendLoop {
             draining: false,
             now_ms,
             housekeeping_ms: now_ms,
-            losses: Complaint::default(),
-            refusals: Complaint::default(),
-            reports: Vec::new(),
+            losses: ReportLimit::default(),
+            refusals: ReportLimit::default(),
         })
     }
 
     /// Tells the supervisor that the loop has begun, under the sandbox `in_force`.
     pub fn ready(&self, in_force: InForce) -> io::Result<()> {
-        send_notice(&self.control, &Notice::Ready(in_force))
+        self.supervisor.send_ready(in_force)
     }
 
     /// Runs until the supervisor has gone or, after an order to drain, until no connection is left.
@@ -177,7 +176,7 @@ impl BackendLoop {
                 endpoint.handle_turn(self.now_ms);
             }
             for ready in &batch {
-                self.hear(*ready)?;
+                self.handle_event(*ready)?;
             }
             for _ in 0..self.unread.len() {
                 if let Some(client) = self.unread.pop_front() {
@@ -202,8 +201,8 @@ impl BackendLoop {
         if !self.unread.is_empty() || self.endpoint.as_ref().is_some_and(Endpoint::has_more) {
             return Ok(Some(0));
         }
-        let housekeeping =
-            (self.helpers.needs_housekeeping() || !self.reports.is_empty()).then_some(self.housekeeping_ms);
+        let housekeeping = (self.helpers.needs_housekeeping() || self.supervisor.has_reports())
+            .then_some(self.housekeeping_ms);
         match self.backend.poll_next_ms().into_iter().chain(housekeeping).min() {
             Some(0) => return Ok(Some(0)),
             Some(ms) => self.timer.at_latest(ms)?,
@@ -219,7 +218,7 @@ impl BackendLoop {
             if let Some(endpoint) = &mut self.endpoint {
                 endpoint.keep_house(self.now_ms, &mut self.backend);
             }
-            self.send_reports();
+            self.supervisor.send_reports();
         }
         let helpers = &mut self.helpers;
         self.backend.handle_timeouts(|job| helpers.abandon(job));
@@ -246,46 +245,46 @@ impl BackendLoop {
         });
     }
 
-    fn hear(&mut self, ready: Ready) -> io::Result<()> {
+    fn handle_event(&mut self, ready: Ready) -> io::Result<()> {
         let (kind, number) = parts(ready.token);
         match kind {
-            kind::CONNECTION => self.hear_client(Key::from_u64(number), ready),
+            kind::CONNECTION => self.handle_client(Key::from_u64(number), ready),
             kind::LISTENER => self.accept(),
-            kind::DOOR => {
+            kind::ENDPOINT_LISTENER => {
                 if let Some(endpoint) = &mut self.endpoint {
                     endpoint.accept(number, &self.users, (&mut self.mechanism, self.now_ms));
                 }
             }
-            kind::VISITOR => {
+            kind::ENDPOINT_CONNECTION => {
                 if let Some(endpoint) = &mut self.endpoint {
-                    endpoint.hear(number, ready, &mut self.backend);
+                    endpoint.handle_event(number, ready, &mut self.backend);
                 }
             }
-            kind::HELPER => self.hear_helper(number),
+            kind::HELPER => self.receive_from_helper(number),
             kind::TIMER => self.timer.clear()?,
-            _ => self.hear_supervisor()?,
+            _ => self.receive_orders()?,
         }
         Ok(())
     }
 
-    fn hear_helper(&mut self, number: u64) {
+    fn receive_from_helper(&mut self, number: u64) {
         loop {
-            let heard = self.helpers.receive(number);
+            let event = self.helpers.receive(number);
             lap(Call::Message);
-            match heard {
-                Heard::Nothing => return,
-                Heard::Done(job, outcome) => self.finish(job, &outcome),
-                Heard::Gone(job) => {
+            match event {
+                HelperEvent::Nothing => return,
+                HelperEvent::Done(job, outcome) => self.finish(job, &outcome),
+                HelperEvent::Gone(job) => {
                     if let Some(job) = job {
                         self.finish(job, &Outcome::Lost);
-                        if self.losses.is_due(self.now_ms) {
+                        if self.losses.is_due(self.now_ms, REPORT_MS) {
                             let text = "a helper ended before its job was done; its requests failed";
-                            self.report(text.to_owned());
+                            self.supervisor.report(text);
                         }
                     }
                     return;
                 }
-                Heard::AbandonedGone(job) => return self.backend.handle_helper_gone(job),
+                HelperEvent::AbandonedGone(job) => return self.backend.handle_helper_gone(job),
             }
         }
     }
@@ -294,59 +293,29 @@ impl BackendLoop {
         self.backend.handle_job(job, outcome);
     }
 
-    fn hear_supervisor(&mut self) -> io::Result<()> {
+    fn receive_orders(&mut self) -> io::Result<()> {
         loop {
-            let order = receive_order(&self.control);
-            lap(Call::Message);
-            match order {
+            match self.supervisor.receive() {
                 Ok(Order::Helper(number, channel)) => {
                     // If it cannot be watched, it ends, and the next job asks for another.
                     self.helpers.add(&mut self.mechanism, token(kind::HELPER, number), number, channel);
                 }
                 Ok(Order::NoHelper) => self.helpers.not_started(),
                 Ok(Order::Drain) => self.drain(),
-                Ok(Order::Stats(question)) => self.tell_stats(question),
-                Ok(Order::Stalls(question)) => {
-                    self.tell(&Notice::Stalls(question, calls::stalls().to_json()));
-                }
-                Ok(other) => {
-                    self.report(format!(
-                        "a bug: the supervisor sent the order {other:?} to a running worker"
-                    ));
-                }
+                Ok(Order::Stats(question)) => self.send_stats(question),
+                Ok(Order::Stalls(question)) => self.supervisor.send_stalls(question),
+                Ok(other) => self.supervisor.report_wrong_order(&other),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(e) => return Err(e),
             }
         }
     }
 
-    fn tell_stats(&self, question: u64) {
+    fn send_stats(&self, question: u64) {
         let looked_up = self.names.load(Ordering::Relaxed);
-        let counters = crate::stats::Counters::of_backend(
-            (&self.backend.counters(), looked_up),
-            self.helpers.counts(),
-            calls::counted(),
-        );
-        self.tell(&Notice::Stats(question, counters.to_json()));
-    }
-
-    /// Answers an order for statistics. If the channel is full, the answer is dropped, because the supervisor
-    /// does not wait for it either.
-    fn tell(&self, answer: &Notice) {
-        let _ = send_notice(&self.control, answer);
-        lap(Call::Message);
-    }
-
-    fn report(&mut self, text: String) {
-        self.reports.push(text);
-        self.send_reports();
-    }
-
-    fn send_reports(&mut self) {
-        let control = &self.control;
-        self.reports.retain(|text| send_notice(control, &Notice::Report(text.clone())).is_err());
-        // The complaints bound their number.
-        lap(Call::Message);
+        let (backend, helpers) = (self.backend.counters(), self.helpers.counts());
+        let counters = crate::stats::Counters::of_backend(&backend, looked_up, helpers, calls::counted());
+        self.supervisor.send_stats(question, &counters);
     }
 
     /// Stops accepting and receiving. Each connection ends when its requests so far are answered; its client
@@ -374,7 +343,7 @@ fn open_endpoint(
     backend: &mut Backend<SiteFile>,
     mechanism: &mut Mechanism,
 ) -> io::Result<Endpoint> {
-    let EndpointGiven { doors, roots, own_root } = given;
+    let EndpointGiven { listeners, roots, own_root } = given;
     let file::Identity { device, inode, mount, kind } = file::identity(&own_root)?;
     let id = FileId { device, inode, mount };
     let root = ClientFile { file: SiteFile::from(own_root), id, kind: convert::kind(kind) };
@@ -382,5 +351,5 @@ fn open_endpoint(
     let client = backend.handle_endpoint(0, root).ok_or_else(missing)?;
     // The greeting.
     while backend.poll_reply().is_some() {}
-    Endpoint::new(client, doors, (roots, returned), mechanism)
+    Endpoint::new(client, listeners, (roots, returned), mechanism)
 }

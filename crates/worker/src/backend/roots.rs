@@ -6,7 +6,7 @@
 use std::io;
 
 use flash_engine::backend::Residency;
-use flash_engine::backend::warm::{Ask, Part, is_beneath};
+use flash_engine::backend::warm::{Part, WarmRequest, is_beneath};
 use flash_prompt::file::{self, FileKind, Found, Identity, Want};
 use flash_prompt::{AsFd, BorrowedFd, OwnedFd};
 
@@ -14,8 +14,8 @@ use crate::calls::{Call, timed};
 
 /// The file of a directory that servers answer with.
 const INDEX: &[u8] = b"index.html";
-/// How long a root is believed to be the same directory, in milliseconds. It can be a link that is switched.
-const BELIEVED_MS: u64 = 100;
+/// How long a root counts as the same directory without another check, in milliseconds. It can be a link that is switched.
+const CHECK_MS: u64 = 100;
 
 /// A warm root.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub struct WarmRoot {
     /// The directory at the start; None if it is not on a local file system, where every call can wait.
     folder: Option<(OwnedFd, Identity)>,
     /// Until when the path leads to it.
-    believed_ms: u64,
+    checked_until_ms: u64,
 }
 
 impl WarmRoot {
@@ -33,7 +33,7 @@ impl WarmRoot {
     #[must_use]
     pub fn new(path: Box<[u8]>, folder: Option<OwnedFd>) -> Self {
         let folder = folder.and_then(|folder| file::identity(&folder).ok().map(|found| (folder, found)));
-        Self { path, folder, believed_ms: 0 }
+        Self { path, folder, checked_until_ms: 0 }
     }
 
     /// Its directory, for the sandbox.
@@ -49,7 +49,7 @@ impl WarmRoot {
 
     /// Whether the file of a question beneath this root is in memory, and a deleted file that must be closed
     /// elsewhere. Never waits.
-    pub(super) fn look(&mut self, ask: &Ask, now_ms: u64) -> (Residency, Option<OwnedFd>) {
+    pub(super) fn look(&mut self, ask: &WarmRequest, now_ms: u64) -> (Residency, Option<OwnedFd>) {
         let root = self.path.strip_suffix(b"/").unwrap_or(&self.path);
         let Some(path) = ask.path.strip_prefix(root) else { return (Residency::Unknown, None) };
         let path = path.strip_prefix(b"/").unwrap_or(path).to_vec();
@@ -77,12 +77,12 @@ impl WarmRoot {
     /// The directory, if the path still leads to it.
     fn current(&mut self, now_ms: u64) -> Option<BorrowedFd<'_>> {
         let (folder, known) = self.folder.as_ref()?;
-        if now_ms >= self.believed_ms {
+        if now_ms >= self.checked_until_ms {
             let found = timed(Call::LookUp, || None, || file::identity_cached(&self.path)).ok()?;
             if (found.device, found.inode) != (known.device, known.inode) {
                 return None;
             }
-            self.believed_ms = now_ms + BELIEVED_MS;
+            self.checked_until_ms = now_ms + CHECK_MS;
         }
         Some(folder.as_fd())
     }
@@ -94,11 +94,7 @@ fn look_up(folder: BorrowedFd<'_>, path: &[u8]) -> io::Result<Found> {
 
 /// Whether a part of an open file is in memory. Returns the file if it was deleted: its last close can wait.
 fn content(file: OwnedFd, size_bytes: u64, part: Part) -> (Residency, Option<OwnedFd>) {
-    let (offset, length_bytes) = match part {
-        Part::From { offset, length_bytes } => (offset, length_bytes),
-        Part::Last { length_bytes } => (size_bytes.saturating_sub(length_bytes), length_bytes),
-    };
-    let length_bytes = length_bytes.min(size_bytes.saturating_sub(offset));
+    let (offset, length_bytes) = part.within(size_bytes);
     let is_resident = timed(Call::Read, || None, || file::is_part_resident(&file, offset, length_bytes));
     let residency = if is_resident { Residency::InMemory } else { Residency::Unknown };
     let is_deleted = file::is_deleted(&file).unwrap_or(true);

@@ -2,125 +2,95 @@
 
 use std::collections::BTreeMap;
 
-use flash_engine::JobKind;
-use flash_engine::backend::BackendCounters;
+use flash_engine::backend::{BackendCounters, ClientCounters};
 
 use super::calls::Calls;
-use super::counters::{Connections, Counters, Helpers, Job, Jobs, Queue};
+use super::counters::{Connections, Counters, HelperCounts, Helpers, Queue, jobs};
 use super::figures::{Gauge, Histogram, figures};
 
 figures! {
     /// The requests of other servers, since the start of the backend's worker.
-    Backend {
+    Backend(backend: &BackendCounters, looked_up: u64) {
         /// Requests for names.
-        names: u64,
+        names: u64 = backend.names,
         /// Requests for names that were answered from memory, without a job.
-        from_memory: u64,
+        from_memory: u64 = backend.from_memory,
         /// Names that were looked up at the start (`--names`).
-        looked_up: u64,
+        looked_up: u64 = looked_up,
         /// Requests for ranges.
-        ranges: u64,
+        ranges: u64 = backend.ranges,
         /// Files received to be closed.
-        closes: u64,
+        closes: u64 = backend.closes,
         /// Requests withdrawn.
-        cancels: u64,
+        cancels: u64 = backend.cancels,
         /// Requests that joined the job of another.
-        joined: u64,
+        joined: u64 = backend.joined,
         /// Requests whose name or range was brought into memory.
-        ready: u64,
+        ready: u64 = backend.ready,
         /// Requests that failed, except for their deadlines.
-        errors: u64,
+        errors: u64 = backend.errors,
         /// Requests whose deadlines passed.
-        timed_out: u64,
+        timed_out: u64 = backend.timed_out,
         /// Requests that were not begun.
-        busy: Busy,
+        busy: Busy = Busy::of(backend),
         /// Connections ended because a message did not follow the protocol.
-        malformed: u64,
+        malformed: u64 = backend.malformed,
         /// Unanswered requests now.
-        pending: Gauge,
+        pending: Gauge = Gauge::of(backend.pending),
         /// Time from a request to its reply in milliseconds, except for refusals.
-        waits_ms: Histogram,
+        waits_ms: Histogram = Histogram(backend.waits_ms),
         /// The present clients by their names.
-        clients: BTreeMap<String, Client>,
+        clients: BTreeMap<String, Client> = {
+            backend.clients.iter().map(|client| (client.name.clone(), Client::of(client))).collect()
+        },
     }
 }
 
 figures! {
     /// Requests that were not begun, by the cause.
-    Busy {
+    Busy(backend: &BackendCounters) {
         /// Their client's own limit was reached.
-        quota: u64,
+        quota: u64 = backend.busy_quota,
         /// The queue was full.
-        queue: u64,
+        queue: u64 = backend.busy_queue,
         /// Their expected wait was too long.
-        wait: u64,
+        wait: u64 = backend.busy_wait,
         /// Too many were unanswered.
-        bounds: u64,
+        bounds: u64 = backend.busy_bounds,
     }
 }
 
 figures! {
     /// The present connections of clients with one name.
-    Client {
+    Client(client: &ClientCounters) {
         /// Connections.
-        connections: Gauge,
+        connections: Gauge = Gauge::of(client.connections),
         /// Unanswered requests.
-        pending: Gauge,
+        pending: Gauge = Gauge::of(client.pending),
     }
 }
 
 impl Counters {
-    /// Combines the counters of a backend, the number of names looked up at its start, the numbers of helpers and of busy helpers, and the times of its
-    /// calls.
+    /// Combines the counters of a backend, the number of names looked up at its start, its helpers, and the times of its calls.
     #[must_use]
     pub fn of_backend(
-        (backend, looked_up): (&BackendCounters, u64),
-        (helpers, busy): (usize, usize),
+        backend: &BackendCounters,
+        looked_up: u64,
+        helpers: HelperCounts,
         calls: Calls,
     ) -> Self {
-        let gauge = |number: usize| Gauge(number as u64);
-        let job = |kind: JobKind| Job::of(backend.jobs[kind as usize]);
-        let clients = backend.clients.iter().map(|client| {
-            let counted = Client { connections: gauge(client.connections), pending: gauge(client.pending) };
-            (client.name.clone(), counted)
-        });
         Self {
             requests: backend.names + backend.ranges,
             connections: Connections {
-                open: gauge(backend.connections),
+                open: Gauge::of(backend.connections),
                 accepted: backend.accepted,
                 refused: backend.refused,
                 ..Connections::default()
             },
-            jobs: Jobs { find: job(JobKind::Find), load: job(JobKind::Load), ..Jobs::default() },
-            queue: Queue { now: gauge(backend.jobs_queued), lengths: Histogram(backend.queue_lengths) },
-            helpers: Helpers {
-                now: gauge(helpers),
-                busy: gauge(busy),
-                given_up: gauge(backend.jobs_given_up),
-            },
-            backend: Some(Backend {
-                names: backend.names,
-                from_memory: backend.from_memory,
-                looked_up,
-                ranges: backend.ranges,
-                closes: backend.closes,
-                cancels: backend.cancels,
-                joined: backend.joined,
-                ready: backend.ready,
-                errors: backend.errors,
-                timed_out: backend.timed_out,
-                busy: Busy {
-                    quota: backend.busy_quota,
-                    queue: backend.busy_queue,
-                    wait: backend.busy_wait,
-                    bounds: backend.busy_bounds,
-                },
-                malformed: backend.malformed,
-                pending: gauge(backend.pending),
-                waits_ms: Histogram(backend.waits_ms),
-                clients: clients.collect(),
-            }),
+            jobs: jobs(&backend.jobs),
+            queue: Queue::of(backend.jobs_queued, backend.queue_lengths),
+            helpers: Helpers::of(helpers, backend.jobs_given_up),
+            backend: Some(Backend::of(backend, looked_up)),
             calls,
             ..Self::default()
         }

@@ -117,10 +117,6 @@ impl Figures for CallTimes {
         }
         new
     }
-
-    fn ended(&self) -> Self {
-        self.clone()
-    }
 }
 
 /// The JSON form: the counts, and figures computed from them, which are written but not read back.
@@ -179,21 +175,13 @@ pub struct Calls(pub BTreeMap<String, CallTimes>);
 
 impl Figures for Calls {
     fn add(&mut self, other: &Self) {
-        for (name, times) in &other.0 {
-            self.0.entry(name.clone()).or_default().add(times);
-        }
+        self.0.add(&other.0);
     }
 
     fn since(&self, before: &Self) -> Self {
-        let since = |(name, times): (&String, &CallTimes)| {
-            let new = before.0.get(name).map_or_else(|| times.clone(), |then| times.since(then));
-            (new.count() > 0).then(|| (name.clone(), new))
-        };
-        Self(self.0.iter().filter_map(since).collect())
-    }
-
-    fn ended(&self) -> Self {
-        self.clone()
+        let mut new = self.0.since(&before.0);
+        new.retain(|_, times| times.count() > 0);
+        Self(new)
     }
 }
 

@@ -1,8 +1,10 @@
 //! A worker's counters as they are reported: in the message to the supervisor, and in the answer to a client
 //! of the control socket.
 
-use flash_engine::JobKind;
+use std::collections::BTreeMap;
+
 use flash_engine::limits::SPOOL_PIECE_BYTES_MAX;
+use flash_engine::{BandCounters, JobCounters, JobKind, Times};
 
 use super::backend::Backend;
 use super::calls::Calls;
@@ -10,412 +12,280 @@ use super::figures::{Cutoffs, Figures, Gauge, Histogram, Shared, figures};
 
 figures! {
     /// The counters of a worker, or of several workers together, since their start.
-    Counters {
+    Counters(engine: &flash_engine::Counters, helpers: HelperCounts, calls: Calls) {
         /// Requests begun.
-        requests: u64,
+        requests: u64 = engine.requests,
         /// Answers.
-        responses: Responses,
+        responses: Responses = Responses::of(engine),
         /// Connections of clients.
-        connections: Connections,
+        connections: Connections = Connections::of(engine),
         /// Look-ups in the caches.
-        caches: Caches,
+        caches: Caches = Caches::of(engine),
         /// Bytes of bodies sent from the store.
-        stored_bytes: u64,
+        stored_bytes: u64 = engine.stored_bytes,
         /// Response heads that were encoded. Every other head was stored with its content.
-        heads_made: u64,
+        heads_made: u64 = engine.heads_made,
         /// Jobs for helpers, by kind.
-        jobs: Jobs,
+        jobs: BTreeMap<String, JobCounters> = jobs(&engine.jobs),
         /// The time spent in each state.
-        times: Times,
+        times: Times = engine.times,
         /// The queue of jobs.
-        queue: Queue,
+        queue: Queue = Queue::of(engine.jobs_queued, engine.queue_lengths),
         /// The processes or threads that do the jobs.
-        helpers: Helpers,
+        helpers: Helpers = Helpers::of(helpers, engine.jobs_given_up),
         /// Parts of files that were loaded and were evicted before they were sent.
-        loads_in_vain: u64,
+        loads_in_vain: u64 = engine.loads_in_vain,
         /// The schedule: which connection's bytes go first.
-        schedule: Schedule,
+        schedule: Schedule = Schedule::of(&engine.schedule),
         /// The uplink of known rate.
-        egress: Egress,
+        egress: Egress = Egress::of(engine.egress_waiting),
         /// Connections to the servers of routes.
-        upstreams: Upstreams,
+        upstreams: Upstreams = Upstreams::of(engine, &engine.links),
+        /// Encrypted connections.
+        tls: Tls = Tls::of(&engine.tls),
         /// Panics that were caught.
-        panics: u64,
+        panics: u64 = engine.panics,
         /// The requests of other servers; only for a backend.
         #[serde(skip_serializing_if = "Option::is_none")]
-        backend: Option<Backend>,
+        backend: Option<Backend> = None,
         /// Events of each dispatch.
-        dispatches: Histogram,
+        dispatches: Histogram = Histogram(engine.dispatches),
         /// Bytes of each send to a client.
-        sends: Histogram,
+        sends: Histogram = Histogram(engine.sends),
         /// The times of each call of the event loop that could block.
-        calls: Calls,
+        calls: Calls = calls,
     }
 }
 
 figures! {
     /// The schedule: which connection's bytes go first. Empty if the schedule is fair.
-    Schedule {
+    Schedule(schedule: &flash_engine::ScheduleCounters) {
         /// The cutoffs in use.
-        cutoffs: Cutoffs,
+        cutoffs: Cutoffs = Cutoffs(schedule.cutoffs.iter().flat_map(|cutoffs| cutoffs.iter()).collect()),
         /// The bands, most urgent first.
-        bands: Bands,
+        bands: Bands = Bands::of(schedule),
         /// How often a connection got another band.
-        changes: u64,
+        changes: u64 = schedule.changes,
     }
 }
 
 figures! {
     /// Connections at an uplink of known rate.
-    Egress {
+    Egress(waiting: usize) {
         /// Connections that wait for their turn now.
-        waiting: Gauge,
+        waiting: Gauge = Gauge::of(waiting),
     }
 }
 
 figures! {
     /// Connections to the servers of routes.
-    Upstreams {
+    Upstreams(engine: &flash_engine::Counters, links: &flash_engine::LinkCounters) {
         /// Connections asked for.
-        connects: u64,
+        connects: u64 = links.asked,
         /// Connections that a server did not accept.
-        refused: u64,
+        refused: u64 = links.refused,
         /// Connections that were not made because this machine had no descriptors, memory or ports left, or had no gateway.
-        shortages: u64,
+        shortages: u64 = links.shortages,
         /// Requests that an idle connection served.
-        reused: u64,
+        reused: u64 = links.reused,
         /// Requests that waited for a connection.
-        queued: u64,
+        queued: u64 = links.queued,
         /// Failures of servers: connections not made, and answers that failed or did not come in time.
-        failures: u64,
+        failures: u64 = links.failures,
         /// Connections now.
-        connections: Gauge,
+        connections: Gauge = Gauge::of(links.links),
         /// Requests that wait for a connection now.
-        waiting: Gauge,
+        waiting: Gauge = Gauge::of(links.waiting),
         /// Request bodies that are held now: they are not complete, or their server does not have all of them.
-        bodies: Gauge,
+        bodies: Gauge = Gauge::of(engine.bodies),
         /// Bytes that their files hold room for now.
-        spool_bytes: Gauge,
+        spool_bytes: Gauge = Gauge::of(engine.spool_slots * SPOOL_PIECE_BYTES_MAX),
         /// Servers whose probes fail now.
-        probed_down: Shared,
+        probed_down: Shared = Shared(links.down as u64),
     }
 }
 
 figures! {
-    /// The work of one band.
-    Band {
-        /// Answers that began in it.
-        answers: u64,
-        /// Bytes sent while the connection was in it.
-        bytes: u64,
+    /// Encrypted connections.
+    Tls(tls: &flash_engine::TlsCounters) {
+        /// Handshakes completed in full.
+        handshakes: u64 = tls.handshakes,
+        /// Handshakes that resumed an earlier session.
+        resumed: u64 = tls.resumed,
+        /// Handshakes that failed, were late, or were given up by the client.
+        failed: u64 = tls.failed,
+        /// Connections without TLS to an address with TLS, answered 400.
+        plain_requests: u64 = tls.plain_requests,
+        /// Connections with TLS to an address without, closed.
+        on_plain: u64 = tls.on_plain,
     }
 }
 
 /// The bands, most urgent first; none if the schedule is fair.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
-pub struct Bands(pub Vec<Band>);
+pub struct Bands(pub Vec<BandCounters>);
+
+impl Bands {
+    fn of(schedule: &flash_engine::ScheduleCounters) -> Self {
+        // A fair schedule has counters for bands, and no cutoffs.
+        let is_fair = schedule.cutoffs.is_none();
+        Self(schedule.bands.iter().filter(|_| !is_fair).copied().collect())
+    }
+}
 
 impl Figures for Bands {
     fn add(&mut self, other: &Self) {
         if self.0.len() < other.0.len() {
-            self.0.resize_with(other.0.len(), Band::default);
+            self.0.resize_with(other.0.len(), BandCounters::default);
         }
         self.0.iter_mut().zip(&other.0).for_each(|(ours, theirs)| ours.add(theirs));
     }
 
     fn since(&self, before: &Self) -> Self {
-        let none = Band::default();
+        let none = BandCounters::default();
         let before = before.0.iter().chain(std::iter::repeat(&none));
         Self(self.0.iter().zip(before).map(|(now, before)| now.since(before)).collect())
-    }
-
-    fn ended(&self) -> Self {
-        self.clone()
     }
 }
 
 figures! {
     /// Answers, by their status.
-    Responses {
+    Responses(engine: &flash_engine::Counters) {
         /// Status 200 to 299.
         #[serde(rename = "2xx")]
-        of_2xx: u64,
+        of_2xx: u64 = engine.responses[1],
         /// Status 300 to 399.
         #[serde(rename = "3xx")]
-        of_3xx: u64,
+        of_3xx: u64 = engine.responses[2],
         /// Status 400 to 499.
         #[serde(rename = "4xx")]
-        of_4xx: u64,
+        of_4xx: u64 = engine.responses[3],
         /// Status 500 to 599.
         #[serde(rename = "5xx")]
-        of_5xx: u64,
+        of_5xx: u64 = engine.responses[4],
         /// Answers of which only a part was sent.
-        cut: u64,
+        cut: u64 = engine.responses_cut,
     }
 }
 
 figures! {
     /// Connections of clients.
-    Connections {
+    Connections(engine: &flash_engine::Counters) {
         /// Open now.
-        open: Gauge,
+        open: Gauge = Gauge::of(engine.connections),
         /// The most that were open at once. For several workers, the sum of their maxima.
-        most: Gauge,
+        most: Gauge = Gauge::of(engine.connections_most),
         /// Accepted.
-        accepted: u64,
+        accepted: u64 = engine.accepted,
         /// Refused at a limit.
-        refused: u64,
+        refused: u64 = engine.refused_all(),
         /// Idle connections closed to make room for new ones.
-        evicted: u64,
+        evicted: u64 = engine.evicted,
         /// Client addresses that have connections now. For several workers, the sum of their numbers.
-        clients: Gauge,
+        clients: Gauge = Gauge::of(engine.clients),
         /// The refused connections, by reason.
-        refused_by: RefusedBy,
+        refused_by: RefusedBy = RefusedBy::of(engine.refused),
     }
 }
 
 figures! {
     /// Refused connections, by reason.
-    RefusedBy {
+    RefusedBy(refused: [u64; 4]) {
         /// The limit of connections.
-        limit: u64,
+        limit: u64 = refused[0],
         /// The share of one client address.
-        client: u64,
+        client: u64 = refused[1],
         /// New connections that waited too long.
-        overload: u64,
+        overload: u64 = refused[2],
         /// No more descriptors or memory.
-        descriptors: u64,
+        descriptors: u64 = refused[3],
     }
 }
 
 figures! {
     /// Look-ups in each cache.
-    Caches {
+    Caches(engine: &flash_engine::Counters) {
         /// Request heads known by their bytes.
-        known: Known,
+        known: Known = Known::of(engine.known_hits, engine.known_misses),
         /// Path look-ups in the name cache.
-        names: Names,
+        names: Names = Names::of(engine.name_hits, engine.name_misses, engine.names),
         /// Names taken over from those that all workers share.
-        names_shared: u64,
+        names_shared: u64 = engine.names_shared,
+        /// Names used without a check because their changes are told; not those of requests known by their heads.
+        names_watched: u64 = engine.names_watched,
         /// One-block files in the store, with their response heads.
-        contents: Names,
+        contents: Names = Names::of(engine.content_hits, engine.content_misses, engine.contents),
         /// Blocks of larger files in the store.
-        blocks: Known,
+        blocks: Known = Known::of(engine.block_hits, engine.block_misses),
         /// Files kept open.
-        files: Names,
+        files: Names = Names::of(engine.file_hits, engine.file_misses, engine.files),
     }
 }
 
 figures! {
     /// Look-ups in a cache whose entries are not counted.
-    Known {
+    Known(found: u64, missed: u64) {
         /// Look-ups.
-        lookups: u64,
+        lookups: u64 = found + missed,
         /// Look-ups that found an entry.
-        hits: u64,
+        hits: u64 = found,
     }
 }
 
 figures! {
     /// Look-ups in a cache whose entries are counted.
-    Names {
+    Names(found: u64, missed: u64, entries: usize) {
         /// Look-ups.
-        lookups: u64,
+        lookups: u64 = found + missed,
         /// Look-ups that found an entry.
-        hits: u64,
+        hits: u64 = found,
         /// Entries now.
-        entries: Gauge,
-    }
-}
-
-figures! {
-    /// Jobs by kind.
-    Jobs {
-        /// Look up a path.
-        find: Job,
-        /// List a directory.
-        list: Job,
-        /// Bring a block of a file into the store.
-        fill: Job,
-        /// Bring a part of a file into the page cache.
-        load: Job,
-        /// Read a part of a file and hand it over.
-        read: Job,
-        /// Close a deleted file.
-        close: Job,
-        /// Write or read a part of a request body.
-        spool: Job,
-    }
-}
-
-figures! {
-    /// How the jobs of one kind ended.
-    Job {
-        /// Jobs handed to helpers.
-        started: u64,
-        /// Requests refused because the queue was full.
-        refused: u64,
-        /// Requests refused because their expected wait was too long.
-        refused_wait: u64,
-        /// Jobs without a result.
-        lost: u64,
-    }
-}
-
-figures! {
-    /// The time spent in each state, summed over all that were in it, in milliseconds.
-    Times {
-        /// Time for which connections were open.
-        connections_ms: u64,
-        /// Time for which requests waited for a job, or had their answers sent piece by piece.
-        requests_ms: u64,
-        /// Time for which jobs waited for a helper.
-        queue_ms: u64,
-        /// Time for which helpers worked on jobs.
-        helpers_ms: u64,
-        /// Time for which connections waited for the uplink.
-        uplink_ms: u64,
+        entries: Gauge = Gauge::of(entries),
     }
 }
 
 figures! {
     /// The queue of jobs.
-    Queue {
+    Queue(jobs: usize, counted: flash_engine::Histogram) {
         /// Jobs waiting now.
-        now: Gauge,
+        now: Gauge = Gauge::of(jobs),
         /// Length of the queue whenever a job was added, including that job.
-        lengths: Histogram,
+        lengths: Histogram = Histogram(counted),
     }
 }
 
 figures! {
     /// The processes or threads that do jobs.
-    Helpers {
+    Helpers(helpers: HelperCounts, lost: usize) {
         /// Helpers that exist now.
-        now: Gauge,
+        now: Gauge = Gauge::of(helpers.all),
         /// Helpers that have a job now.
-        busy: Gauge,
+        busy: Gauge = Gauge::of(helpers.busy),
         /// Helpers that were given up and have not ended.
-        given_up: Gauge,
+        given_up: Gauge = Gauge::of(lost),
     }
 }
 
-impl Job {
-    pub(super) fn of(counters: flash_engine::JobCounters) -> Self {
-        let flash_engine::JobCounters { started, refused, refused_wait, lost } = counters;
-        Self { started, refused, refused_wait, lost }
-    }
+figures! { impl BandCounters { answers, bytes } }
+figures! { impl JobCounters { started, refused, refused_wait, lost } }
+figures! { impl Times { connections_ms, exchanges_ms, jobs_queued_ms, jobs_running_ms, egress_waiting_ms } }
+
+/// Jobs by the names of their kinds.
+pub(super) fn jobs(jobs: &[JobCounters; JobKind::ALL.len()]) -> BTreeMap<String, JobCounters> {
+    JobKind::ALL.iter().zip(jobs).map(|(kind, job)| (kind.name().to_owned(), *job)).collect()
 }
 
-fn upstreams(engine: &flash_engine::Counters) -> Upstreams {
-    let links = &engine.links;
-    Upstreams {
-        connects: links.asked,
-        refused: links.refused,
-        shortages: links.shortages,
-        reused: links.reused,
-        queued: links.queued,
-        failures: links.failures,
-        connections: Gauge(links.links as u64),
-        waiting: Gauge(links.waiting as u64),
-        bodies: Gauge(engine.bodies as u64),
-        spool_bytes: Gauge((engine.spool_slots * SPOOL_PIECE_BYTES_MAX) as u64),
-        probed_down: Shared(links.down as u64),
-    }
-}
-
-fn jobs(engine: &flash_engine::Counters) -> Jobs {
-    let job = |kind: JobKind| Job::of(engine.jobs[kind as usize]);
-    Jobs {
-        find: job(JobKind::Find),
-        list: job(JobKind::List),
-        fill: job(JobKind::Fill),
-        load: job(JobKind::Load),
-        read: job(JobKind::Read),
-        close: job(JobKind::Close),
-        spool: job(JobKind::Spool),
-    }
-}
-
-fn schedule(schedule: &flash_engine::ScheduleCounters) -> Schedule {
-    let Some(cutoffs) = schedule.cutoffs else { return Schedule::default() };
-    let band = |band: &flash_engine::BandCounters| Band { answers: band.answers, bytes: band.bytes };
-    Schedule {
-        cutoffs: Cutoffs(cutoffs.iter().collect()),
-        bands: Bands(schedule.bands.iter().map(band).collect()),
-        changes: schedule.changes,
-    }
+/// The helpers of a worker: all, and those that have a job.
+#[derive(Clone, Copy, Debug)]
+pub struct HelperCounts {
+    /// All helpers.
+    pub all: usize,
+    /// Those that have a job.
+    pub busy: usize,
 }
 
 impl Counters {
-    /// Combines the counters of an engine, the numbers of helpers and of busy helpers, and the times of its
-    /// calls.
-    #[must_use]
-    pub fn of(engine: &flash_engine::Counters, (helpers, busy): (usize, usize), calls: Calls) -> Self {
-        let gauge = |number: usize| Gauge(number as u64);
-        let [limit, client, overload, descriptors] = engine.refused;
-        let [_, of_2xx, of_3xx, of_4xx, of_5xx] = engine.responses;
-        Self {
-            requests: engine.requests,
-            responses: Responses { of_2xx, of_3xx, of_4xx, of_5xx, cut: engine.responses_cut },
-            connections: Connections {
-                open: gauge(engine.connections),
-                most: gauge(engine.connections_most),
-                accepted: engine.accepted,
-                refused: engine.refused_all(),
-                evicted: engine.evicted,
-                clients: gauge(engine.clients),
-                refused_by: RefusedBy { limit, client, overload, descriptors },
-            },
-            caches: Caches {
-                known: Known { lookups: engine.known_hits + engine.known_misses, hits: engine.known_hits },
-                names: Names {
-                    lookups: engine.name_hits + engine.name_misses,
-                    hits: engine.name_hits,
-                    entries: gauge(engine.names),
-                },
-                names_shared: engine.names_shared,
-                contents: Names {
-                    lookups: engine.content_hits + engine.content_misses,
-                    hits: engine.content_hits,
-                    entries: gauge(engine.contents),
-                },
-                blocks: Known { lookups: engine.block_hits + engine.block_misses, hits: engine.block_hits },
-                files: Names {
-                    lookups: engine.file_hits + engine.file_misses,
-                    hits: engine.file_hits,
-                    entries: gauge(engine.files),
-                },
-            },
-            stored_bytes: engine.stored_bytes,
-            heads_made: engine.heads_made,
-            jobs: jobs(engine),
-            times: Times {
-                connections_ms: engine.times.connections_ms,
-                requests_ms: engine.times.exchanges_ms,
-                queue_ms: engine.times.jobs_queued_ms,
-                helpers_ms: engine.times.jobs_running_ms,
-                uplink_ms: engine.times.egress_waiting_ms,
-            },
-            queue: Queue { now: gauge(engine.jobs_queued), lengths: Histogram(engine.queue_lengths) },
-            helpers: Helpers {
-                now: gauge(helpers),
-                busy: gauge(busy),
-                given_up: gauge(engine.jobs_given_up),
-            },
-            loads_in_vain: engine.loads_in_vain,
-            schedule: schedule(&engine.schedule),
-            egress: Egress { waiting: gauge(engine.egress_waiting) },
-            upstreams: upstreams(engine),
-            panics: engine.panics,
-            backend: None,
-            dispatches: Histogram(engine.dispatches),
-            sends: Histogram(engine.sends),
-            calls,
-        }
-    }
-
     /// As JSON, for the supervisor.
     #[must_use]
     pub fn to_json(&self) -> String {

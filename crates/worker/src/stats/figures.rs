@@ -8,13 +8,19 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use flash_engine::Bucket;
 
 /// A figure or a group of figures.
-pub trait Figures {
+pub trait Figures: Clone {
     /// Adds the figure of another worker.
     fn add(&mut self, other: &Self);
+
     /// The increase since `before`. A gauge keeps its present value.
-    fn since(&self, before: &Self) -> Self;
+    fn since(&self, _before: &Self) -> Self {
+        self.clone()
+    }
+
     /// The figure of a worker that has ended: a count stays, and nothing exists any more.
-    fn ended(&self) -> Self;
+    fn ended(&self) -> Self {
+        self.clone()
+    }
 }
 
 impl Figures for u64 {
@@ -25,14 +31,10 @@ impl Figures for u64 {
     fn since(&self, before: &Self) -> Self {
         self.saturating_sub(*before)
     }
-
-    fn ended(&self) -> Self {
-        *self
-    }
 }
 
 /// A group that only some servers have.
-impl<T: Figures + Clone> Figures for Option<T> {
+impl<T: Figures> Figures for Option<T> {
     fn add(&mut self, other: &Self) {
         match (self.as_mut(), other) {
             (Some(sum), Some(other)) => sum.add(other),
@@ -54,7 +56,7 @@ impl<T: Figures + Clone> Figures for Option<T> {
 }
 
 /// Groups by name.
-impl<T: Figures + Clone> Figures for BTreeMap<String, T> {
+impl<T: Figures> Figures for BTreeMap<String, T> {
     fn add(&mut self, other: &Self) {
         for (name, group) in other {
             match self.get_mut(name) {
@@ -82,13 +84,17 @@ impl<T: Figures + Clone> Figures for BTreeMap<String, T> {
 #[serde(transparent)]
 pub struct Gauge(pub u64);
 
+impl Gauge {
+    /// A number of things.
+    #[must_use]
+    pub fn of(number: usize) -> Self {
+        Self(number as u64)
+    }
+}
+
 impl Figures for Gauge {
     fn add(&mut self, other: &Self) {
         self.0 = self.0.saturating_add(other.0);
-    }
-
-    fn since(&self, _: &Self) -> Self {
-        *self
     }
 
     fn ended(&self) -> Self {
@@ -105,10 +111,6 @@ impl Figures for Shared {
     fn add(&mut self, other: &Self) {
         // One of them can have heard of a change that the other one has not.
         self.0 = self.0.max(other.0);
-    }
-
-    fn since(&self, _: &Self) -> Self {
-        *self
     }
 
     fn ended(&self) -> Self {
@@ -129,19 +131,29 @@ impl Figures for Cutoffs {
         }
     }
 
-    fn since(&self, _: &Self) -> Self {
-        self.clone()
-    }
-
     fn ended(&self) -> Self {
         Self::default()
     }
 }
 
 /// Defines a group of figures: a struct whose fields are figures or groups. A field missing in the JSON of an
-/// older server counts as 0.
+/// older server counts as 0. With arguments, `of` makes the group from the counters that the rows name.
+/// Counters of the engine that are reported as they are only get the trait.
 #[macro_export]
 macro_rules! figures {
+    ($(#[$about:meta])* $name:ident($($from:ident: $counters:ty),*) {
+        $($(#[$meta:meta])* $field:ident: $type:ty = $value:expr,)*
+    }) => {
+        $crate::stats::figures! { $(#[$about])* $name { $($(#[$meta])* $field: $type,)* } }
+
+        impl $name {
+            /// The figures of these counters.
+            #[must_use]
+            pub fn of($($from: $counters),*) -> Self {
+                Self { $($field: $value,)* }
+            }
+        }
+    };
     ($(#[$of:meta])* $name:ident { $($(#[$meta:meta])* $field:ident: $type:ty,)* }) => {
         $(#[$of])*
         #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -150,6 +162,9 @@ macro_rules! figures {
             $($(#[$meta])* pub $field: $type,)*
         }
 
+        $crate::stats::figures! { impl $name { $($field),* } }
+    };
+    (impl $name:ty { $($field:ident),* }) => {
         impl $crate::stats::Figures for $name {
             fn add(&mut self, other: &Self) {
                 $($crate::stats::Figures::add(&mut self.$field, &other.$field);)*
@@ -178,10 +193,6 @@ impl Figures for Histogram {
 
     fn since(&self, before: &Self) -> Self {
         Self(self.0.since(&before.0))
-    }
-
-    fn ended(&self) -> Self {
-        *self
     }
 }
 

@@ -12,8 +12,8 @@ mod tests;
 pub use backend::{Backend, Busy, Client};
 pub use calls::{BUCKETS, CallTimes, Calls, STALL_NS, bucket_of};
 pub use counters::{
-    Band, Bands, Caches, Connections, Counters, Egress, Helpers, Job, Jobs, Known, Names, Queue, RefusedBy,
-    Responses, Schedule, Upstreams,
+    Bands, Caches, Connections, Counters, Egress, HelperCounts, Helpers, Known, Names, Queue, RefusedBy,
+    Responses, Schedule, Tls, Upstreams,
 };
 pub use figures::{Cutoffs, Figures, Gauge, Histogram, Shared, figures};
 pub use stalls::{STALLS_MAX, Stall, Stalls, kept_path};

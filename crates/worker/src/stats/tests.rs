@@ -31,7 +31,7 @@ fn full() -> Counters {
     };
     // As many calls as exist, all with the longest name.
     let calls = (0..12).map(|n| (format!("close_connect_{n:02}"), times.clone()));
-    Counters::of(&engine, (usize::MAX, usize::MAX), Calls(calls.collect()))
+    Counters::of(&engine, HelperCounts { all: usize::MAX, busy: usize::MAX }, Calls(calls.collect()))
 }
 
 fn counted(requests: u64, open: u64, events: &[u64]) -> Counters {

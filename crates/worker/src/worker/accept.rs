@@ -5,13 +5,17 @@ use std::net::SocketAddr;
 
 use flash_engine::{AcceptBatch, Key, Readiness, WhyRefused};
 use flash_prompt::epoll::{Epoll, Watch};
-use flash_prompt::{AsFd, net};
+use flash_prompt::{AsFd, OwnedFd, net};
+use flash_tls::Acceptor;
 
 use super::{Worker, kind, token};
 use crate::calls::{Call, lap};
 use crate::refusals::refuse;
 use crate::setup::Accepts;
 use crate::socket::Socket;
+
+/// A new connection, or why there is no room for it.
+type Accepted = Result<Key, (Socket, WhyRefused)>;
 
 impl Worker {
     /// Accepts a batch of connections.
@@ -33,7 +37,7 @@ impl Worker {
             lap(Call::Accept);
             match accepted {
                 Ok((socket, _)) if count >= batch.admitted_max => self.refuse(&socket, WhyRefused::Overload),
-                Ok((socket, peer)) => drop(self.welcome(Socket::own(socket), peer, None)),
+                Ok((socket, peer)) => self.take(listener, socket, peer),
                 Err(e) => match e.kind() {
                     io::ErrorKind::WouldBlock => return true,
                     io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => {}
@@ -49,9 +53,30 @@ impl Worker {
         false
     }
 
+    /// Takes a new connection of this listener.
+    fn take(&mut self, listener: usize, socket: OwnedFd, peer: SocketAddr) {
+        let socket = Socket::own(socket);
+        if listener < self.plain_listeners {
+            self.welcome(socket, peer, None);
+            return;
+        }
+        match self.tls.as_ref().and_then(Acceptor::layer) {
+            Some(layer) => {
+                let accepted = self.engine.handle_accept_sealed(&mut self.sys, socket, peer, layer);
+                self.watch(accepted, None);
+            }
+            None => self.refuse(&socket, WhyRefused::Descriptors),
+        }
+    }
+
     /// Takes a new connection and watches it, in `elsewhere` if given. None if it was refused.
     pub fn welcome(&mut self, socket: Socket, peer: SocketAddr, elsewhere: Option<&Epoll>) -> Option<Key> {
-        match self.engine.handle_accept(&mut self.sys, socket, peer) {
+        let accepted = self.engine.handle_accept(&mut self.sys, socket, peer);
+        self.watch(accepted, elsewhere)
+    }
+
+    fn watch(&mut self, accepted: Accepted, elsewhere: Option<&Epoll>) -> Option<Key> {
+        match accepted {
             Ok(key) => {
                 let socket = self.engine.connection(key)?;
                 let token = token(kind::CONNECTION, key.to_u64());
@@ -103,7 +128,7 @@ impl Worker {
         if let Ok((socket, _)) = accepted {
             self.refuse(&socket, WhyRefused::Descriptors);
         }
-        self.spare = self.control.try_clone().ok();
+        self.spare = self.sys.supervisor.channel.try_clone().ok();
     }
 
     fn refuse(&mut self, socket: impl AsFd, why: WhyRefused) {

@@ -8,16 +8,18 @@ use flash_prompt::epoll::Watch;
 
 use super::{Worker, kind, token};
 use crate::calls::{Call, lap};
-use crate::gateway::Heard;
+use crate::gateway::GatewayEvent;
 use crate::socket::Socket;
 
 impl Worker {
     /// Takes the connections that the gateway has made, and the results of its probes.
-    pub(super) fn hear_gateway(&mut self) {
-        for heard in self.sys.gateway.hear() {
-            match heard {
-                Heard::Made((link, made)) => self.take_link(link, made),
-                Heard::Probed(server, is_up) => self.engine.handle_probed(&mut self.sys, server, is_up),
+    pub(super) fn receive_from_gateway(&mut self) {
+        for event in self.sys.gateway.receive() {
+            match event {
+                GatewayEvent::Link((link, made)) => self.take_link(link, made),
+                GatewayEvent::Probed(server, is_up) => {
+                    self.engine.handle_probed(&mut self.sys, server, is_up);
+                }
             }
         }
     }

@@ -1,8 +1,8 @@
 //! The answer of an upstream on its way to the client. The [spool](crate::spool) takes the bytes that the client does not
 //! take at once, so that a slow reader keeps no server busy. Called by [`pump`](super::pump).
 
-use flash_http::answer::{Answer, HandBack};
 use flash_http::target::encode_path;
+use flash_http::upstream_response::{HandBack, ResponseHead};
 
 use super::{Advance, Relay, RelayClient, RelayReply};
 use crate::exchange::Turn;
@@ -40,7 +40,7 @@ pub(super) fn begin_reply<M: Machine>(
     client: &mut impl RelayClient<M>,
     turn: &mut Turn<'_, M>,
     relay: &mut Relay,
-    answer: &Answer,
+    answer: &ResponseHead,
 ) {
     client.begin(turn, &relay.request.request(), answer);
     turn.desk.core.counters.heads_made += 1;

@@ -15,14 +15,15 @@ mod upload;
 use std::sync::Arc;
 
 use flash_http::RequestBuf;
-use flash_http::answer::{Answer, AnswerBody};
 use flash_http::request::{Method, Request};
 use flash_http::response::Status;
+use flash_http::upstream_response::{ResponseBody, ResponseHead};
 
 pub(crate) use open::open;
 pub(crate) use pump::{advance, expire, leave};
 
-use super::{Opener, Turn};
+use super::{CLIENT_LEFT, Opener, Turn};
+use crate::access_log::AnswerEnd;
 use crate::caches::NameEntry;
 use crate::handler::{FileRequestBuf, Refusal};
 use crate::limits::TRIES_MAX;
@@ -48,7 +49,7 @@ pub(crate) trait RelayClient<M: Machine> {
     fn is_writable(&self) -> bool;
 
     /// Frames the head of the answer.
-    fn begin(&mut self, turn: &mut Turn<'_, M>, request: &Request<'_>, answer: &Answer);
+    fn begin(&mut self, turn: &mut Turn<'_, M>, request: &Request<'_>, answer: &ResponseHead);
 
     /// Frames data of the answer.
     fn frame(&mut self, data: &[u8]);
@@ -151,12 +152,12 @@ pub(crate) struct Relay {
     /// Whether the client sends the body fast enough.
     pace: BodyPace,
     /// Whether the server still takes the request. One that does not can still answer.
-    is_heard: bool,
+    accepts_request: bool,
     /// Who is waited for, and since when.
     pub(crate) awaits: Awaits,
     since_ms: u64,
     /// Since when the server is waited for while the client reads what came before; None if nothing more is received.
-    hears_since_ms: Option<u64>,
+    receives_since_ms: Option<u64>,
     /// When the wait ends, in milliseconds of the monotonic clock; `u64::MAX` for never. Whether a client reads fast enough
     /// is its wire's question.
     pub(crate) due_ms: u64,
@@ -232,6 +233,13 @@ impl Relay {
         Seeker { upstream, holder, sharer: self.opener.sharer(), failed, needs_new }
     }
 
+    /// How the answer has ended.
+    pub(crate) fn end(&self, is_whole: bool) -> AnswerEnd {
+        let sent = self.reply.as_ref().map(|reply| (reply.status, reply.body_bytes));
+        let (status, body_bytes) = sent.unwrap_or((CLIENT_LEFT, 0));
+        AnswerEnd { status, body_bytes, is_whole: is_whole && sent.is_some() }
+    }
+
     /// Prepares another attempt after this server has failed. False if there is none: the answer has begun, a
     /// part of the body is gone, or the server may have read the request, which could end the next server too. A server that
     /// closes a link after an earlier request (`is_stale`) most likely has not: a request that does no harm twice (RFC 9110,
@@ -245,7 +253,7 @@ impl Relay {
         self.needs_new |= is_stale;
         self.failed.insert(failed);
         self.since_ms = now_ms;
-        self.is_heard = true;
+        self.accepts_request = true;
         self.place = LinkPlace::None;
         true
     }
@@ -267,21 +275,22 @@ impl Relay {
     }
 
     /// Notes that the server has sent or taken something.
-    fn note_heard(&mut self, now_ms: u64) {
-        self.hears_since_ms = self.hears_since_ms.map(|_| now_ms);
+    fn note_progress(&mut self, now_ms: u64) {
+        self.receives_since_ms = self.receives_since_ms.map(|_| now_ms);
     }
 
     /// When the server has been silent for too long while the client reads what came before, or the client has sent too
     /// little of the body meanwhile.
     fn late_ms(&self, answer_ms: u64) -> u64 {
-        let silent_ms = self.hears_since_ms.map_or(u64::MAX, |since_ms| since_ms.saturating_add(answer_ms));
+        let silent_ms =
+            self.receives_since_ms.map_or(u64::MAX, |since_ms| since_ms.saturating_add(answer_ms));
         silent_ms.min(self.pace.due_ms())
     }
 
     /// Whether nothing but the client holds up the body.
     fn is_ready_for_body(&self) -> bool {
         let takes_body = self.talk.wants_body() && !self.talk.is_upgraded() && !self.talk.is_over();
-        takes_body && self.is_heard && self.talk.is_all_sent()
+        takes_body && self.accepts_request && self.talk.is_all_sent()
     }
 
     /// Notes who is waited for. The time of a wait begins anew when someone else is waited for, and when there
@@ -306,15 +315,15 @@ impl Relay {
 }
 
 impl RelayReply {
-    fn new(answer: &Answer, streams: bool) -> Self {
+    fn new(answer: &ResponseHead, streams: bool) -> Self {
         let left_bytes = match answer.body {
-            AnswerBody::Length(bytes) => Some(bytes),
-            AnswerBody::None => Some(0),
-            AnswerBody::Chunked | AnswerBody::UntilEnd | AnswerBody::Upgraded => None,
+            ResponseBody::Length(bytes) => Some(bytes),
+            ResponseBody::None => Some(0),
+            ResponseBody::Chunked | ResponseBody::UntilEnd | ResponseBody::Upgraded => None,
         };
         Self {
             status: answer.status,
-            gathers: !streams && answer.body != AnswerBody::Upgraded && !answer.is_stream,
+            gathers: !streams && answer.body != ResponseBody::Upgraded && !answer.is_stream,
             gathered_at: 0,
             gathered_bytes: 0,
             body_bytes: 0,

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 
 use flash_http::RequestBuf;
-use flash_http::answer::AnswerTo;
 use flash_http::forward::{Forwarding, Script, each_cgi_variable, write_proxy_head};
 use flash_http::request::{Body, Method};
+use flash_http::upstream_response::ResponseTo;
 
 use super::pace::BodyPace;
 use super::{Awaits, BodyWay, Relay, ScriptSearch};
@@ -33,7 +33,7 @@ pub(crate) fn open<M: Machine>(
     let (request, rules, protocol) = (routed.inbound.request, routed.rules(core), routed.protocol(core));
     let upload = Upload::new(request.body, rules.body_bytes_max);
     let upgrades = protocol == UpstreamProtocol::Http && routed.inbound.asks_upgrade();
-    let asking = AnswerTo { is_head: request.method == Method::Head, upgrades };
+    let asking = ResponseTo { is_head: request.method == Method::Head, upgrades };
     let (site, upstream, streams_answers) = (routed.site, rules.upstream, rules.streams_answers);
     let script =
         routed.script_to_find(core).map_or(ScriptSearch::Over, |path| ScriptSearch::Wanted(path.into()));
@@ -64,10 +64,10 @@ pub(crate) fn open<M: Machine>(
         reply: None,
         is_invited: false,
         pace,
-        is_heard: true,
+        accepts_request: true,
         awaits: Awaits::Link,
         since_ms: now_ms,
-        hears_since_ms: None,
+        receives_since_ms: None,
         due_ms: u64::MAX,
     };
     turn.exchanges.put_back(key, Exchange { opener, record, state: State::Relaying(Box::new(relay)) });

@@ -51,14 +51,14 @@ fn pump<M: Machine>(
         if turn.budget.bytes == 0 && !relay.talk.is_over() {
             // The next turn does not know of this progress.
             relay.since_ms = turn.desk.core.clock.ms();
-            relay.note_heard(relay.since_ms);
+            relay.note_progress(relay.since_ms);
             return Err(Advance::Yield);
         }
     }
     // The server is free, whatever the client has read until now.
     leave_link(turn, relay);
     turn.desk.core.spool.end(HeldKey::Request(relay.key), &mut turn.desk.core.jobs);
-    relay.hears_since_ms = None;
+    relay.receives_since_ms = None;
     send_rest(client, turn, relay)
 }
 
@@ -126,19 +126,19 @@ fn step<M: Machine>(
     link: Key,
 ) -> Result<bool, Stop> {
     let has_taken = take_body(client, turn, buffer, relay, link)? | give_held(turn, relay)?;
-    let has_said = say(turn, relay, link);
-    let has_heard = hear(client, turn, buffer, relay, link)?;
-    if has_taken | has_said | has_heard {
-        relay.note_heard(turn.desk.core.clock.ms());
+    let has_sent = send_request(turn, relay, link);
+    let has_received = receive_answer(client, turn, buffer, relay, link)?;
+    if has_taken | has_sent | has_received {
+        relay.note_progress(turn.desk.core.clock.ms());
     }
     let has_passed = pass_on(client, turn, relay)?;
-    Ok(has_taken | has_said | has_heard | has_passed)
+    Ok(has_taken | has_sent | has_received | has_passed)
 }
 
 /// Sends the request to the server.
-fn say<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay, link: Key) -> bool {
+fn send_request<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay, link: Key) -> bool {
     let Some(transport) = turn.links.transport(link) else { return false };
-    if !relay.is_heard || relay.talk.is_all_sent() || !transport.is_writable() {
+    if !relay.accepts_request || relay.talk.is_all_sent() || !transport.is_writable() {
         return false;
     }
     let (first, second) = relay.talk.unsent();
@@ -149,7 +149,7 @@ fn say<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay, link: Key) -> bool
         }
         // Its answer can be there already.
         Err(Gone) => {
-            relay.is_heard = false;
+            relay.accepts_request = false;
             transport.suspect(Readiness { readable: true, ..Readiness::default() });
             true
         }
@@ -158,7 +158,7 @@ fn say<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay, link: Key) -> bool
 
 /// Whether a piece of the answer can be received: once the client has the piece before it, or while the spool can take
 /// what the client does not take.
-fn may_hear<M: Machine>(client: &impl RelayClient<M>, turn: &mut Turn<'_, M>, relay: &Relay) -> bool {
+fn may_receive<M: Machine>(client: &impl RelayClient<M>, turn: &mut Turn<'_, M>, relay: &Relay) -> bool {
     if !relay.is_behind(client) {
         return true;
     }
@@ -168,7 +168,7 @@ fn may_hear<M: Machine>(client: &impl RelayClient<M>, turn: &mut Turn<'_, M>, re
 }
 
 /// Receives a piece of the answer.
-fn hear<M: Machine>(
+fn receive_answer<M: Machine>(
     client: &mut impl RelayClient<M>,
     turn: &mut Turn<'_, M>,
     buffer: &mut [u8],
@@ -176,7 +176,7 @@ fn hear<M: Machine>(
     link: Key,
 ) -> Result<bool, Stop> {
     let is_behind = relay.is_behind(client);
-    if relay.talk.is_over() || !may_hear(client, turn, relay) {
+    if relay.talk.is_over() || !may_receive(client, turn, relay) {
         return Ok(false);
     }
     let Some(transport) = turn.links.transport(link) else { return Ok(false) };
@@ -184,15 +184,15 @@ fn hear<M: Machine>(
         Received::Bytes(bytes) => bytes,
         Received::Nothing => return Ok(false),
         Received::End => {
-            relay.talk.hear_end()?;
+            relay.talk.receive_end()?;
             relay.reply.iter_mut().for_each(|reply| reply.end(client));
             return Ok(true);
         }
         Received::Failed => return Err(TalkFailure("The server reset the connection").into()),
     };
     turn.budget.bytes = turn.budget.bytes.saturating_sub(filled);
-    let heard = relay.talk.hear(&mut buffer[..filled])?;
-    if let Some(answer) = heard.head {
+    let part = relay.talk.receive(&mut buffer[..filled])?;
+    if let Some(answer) = part.head {
         if let Some(server) = turn.links.server_of(link) {
             turn.links.note_success(server);
         }
@@ -202,7 +202,7 @@ fn hear<M: Machine>(
         }
         begin_reply(client, turn, relay, &answer);
     }
-    take_answer(client, turn, relay, (&buffer[..heard.data_bytes], is_behind))?;
+    take_answer(client, turn, relay, (&buffer[..part.data_bytes], is_behind))?;
     if relay.talk.is_over() {
         relay.reply.iter_mut().for_each(|reply| reply.end(client));
     }
@@ -219,17 +219,18 @@ fn settle<M: Machine>(
 ) -> Advance {
     let now_ms = turn.desk.core.clock.ms();
     if relay.is_behind(client) {
-        let hears = has_room(turn, relay);
-        return await_client(client, turn, relay, hears, has_progressed);
+        let receives = has_room(turn, relay);
+        return await_client(client, turn, relay, receives, has_progressed);
     }
-    let heard_ms = relay.hears_since_ms.take();
+    let since_ms = relay.receives_since_ms.take();
     // A client that closes its sending side while the server is slow has left: one that does only that is very rare.
     if client.is_hung_up() && !relay.talk.wants_body() && !relay.talk.is_upgraded() {
         return Advance::Cut;
     }
     let server_is_slow = turn.links.transport(link).is_some_and(|transport| !transport.is_writable());
     let is_heard_out = relay.talk.is_all_sent() || !server_is_slow;
-    let awaits_body = relay.talk.wants_body() && relay.is_heard && !relay.talk.is_upgraded() && is_heard_out;
+    let awaits_body =
+        relay.talk.wants_body() && relay.accepts_request && !relay.talk.is_upgraded() && is_heard_out;
     if matches!(relay.body, BodyWay::Held) && turn.desk.core.spool.is_busy(HeldKey::Request(relay.key)) {
         relay.await_from(Awaits::Helper, has_progressed, now_ms);
         return relay.block(u64::MAX);
@@ -241,7 +242,7 @@ fn settle<M: Machine>(
     } else {
         relay.await_from(Awaits::Server, has_progressed, now_ms);
         // Its silence began while the client read.
-        relay.since_ms = heard_ms.unwrap_or(relay.since_ms);
+        relay.since_ms = since_ms.unwrap_or(relay.since_ms);
         turn.links.rules(relay.upstream).answer_ms
     };
     relay.block((relay.since_ms + limit_ms).min(relay.pace.due_ms()))
@@ -253,11 +254,11 @@ fn await_client<M: Machine>(
     client: &impl RelayClient<M>,
     turn: &mut Turn<'_, M>,
     relay: &mut Relay,
-    hears: bool,
+    receives: bool,
     has_progressed: bool,
 ) -> Advance {
     let now_ms = turn.desk.core.clock.ms();
-    relay.hears_since_ms = hears.then(|| relay.hears_since_ms.unwrap_or(now_ms));
+    relay.receives_since_ms = receives.then(|| relay.receives_since_ms.unwrap_or(now_ms));
     let is_read = client.unsent_bytes() == 0 && turn.desk.core.spool.is_reading(HeldKey::Answer(relay.key));
     relay.await_from(if is_read { Awaits::Helper } else { Awaits::Room }, has_progressed, now_ms);
     let answer_ms = turn.links.rules(relay.upstream).answer_ms;
@@ -285,7 +286,7 @@ pub(crate) fn expire<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) -> A
         }
     };
     // Nothing of it is of use any more.
-    relay.is_heard = false;
+    relay.accepts_request = false;
     if relay.reply.is_some() { Advance::Cut } else { Advance::Refused(refusal) }
 }
 
@@ -300,14 +301,14 @@ fn fail<M: Machine>(
         return Err(Advance::Cut);
     }
     // A server closes an idle connection when it likes, also while the next request is on its way.
-    let is_stale = was_used && relay.talk.has_heard_nothing();
+    let is_stale = was_used && relay.talk.has_received_nothing();
     if !is_stale {
         blame(turn, relay, link, failure);
     }
     let server = turn.links.server_of(link);
     let now_ms = turn.desk.core.clock.ms();
-    relay.is_heard = false;
-    report_said(turn, relay, link);
+    relay.accepts_request = false;
+    report_stderr(turn, relay, link);
     relay.place = LinkPlace::None;
     turn.links.discard(turn.desk.machine, link, now_ms);
     if server.is_some_and(|server| relay.try_again(server.server, is_stale, now_ms)) {
@@ -322,16 +323,16 @@ fn blame<M: Machine>(turn: &mut Turn<'_, M>, relay: &Relay, link: Key, failure: 
     let now_ms = turn.desk.core.clock.ms();
     turn.links.note_failure(server, now_ms);
     let request = relay.request.request();
-    if let Some(report) = turn.links.complaint(server, failure.0, Some(request.line), now_ms) {
+    if let Some(report) = turn.links.failure_report(server, failure.0, Some(request.line), now_ms) {
         turn.desk.machine.report(&report);
     }
 }
 
 /// Reports the standard error of a FastCGI application.
-fn report_said<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay, link: Key) {
-    let said = std::mem::take(&mut relay.talk.said);
+fn report_stderr<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay, link: Key) {
+    let said = std::mem::take(&mut relay.talk.stderr);
     let Some(server) = turn.links.server_of(link).filter(|_| !said.is_empty()) else { return };
-    if let Some(report) = turn.links.report_said(server, &said, turn.desk.core.clock.ms()) {
+    if let Some(report) = turn.links.report_stderr(server, &said, turn.desk.core.clock.ms()) {
         turn.desk.machine.report(&report);
     }
 }
@@ -340,10 +341,10 @@ fn report_said<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay, link: Key)
 fn leave_link<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) {
     let now_ms = turn.desk.core.clock.ms();
     if let LinkPlace::Has(link) = relay.place {
-        report_said(turn, relay, link);
+        report_stderr(turn, relay, link);
     }
     match std::mem::replace(&mut relay.place, LinkPlace::None) {
-        LinkPlace::Has(link) if relay.is_heard && relay.talk.leaves_link_usable() => {
+        LinkPlace::Has(link) if relay.accepts_request && relay.talk.leaves_link_usable() => {
             turn.links.release(turn.desk.machine, link, now_ms);
         }
         place => turn.links.leave(turn.desk.machine, relay.upstream, place, now_ms),

@@ -19,7 +19,7 @@ pub(super) fn take_body<M: Machine>(
     relay: &mut Relay,
     link: Key,
 ) -> Result<bool, Stop> {
-    if !relay.talk.wants_body() || !relay.talk.is_all_sent() || !relay.is_heard {
+    if !relay.talk.wants_body() || !relay.talk.is_all_sent() || !relay.accepts_request {
         return Ok(false);
     }
     invite(client, turn, relay)?;
@@ -28,7 +28,7 @@ pub(super) fn take_body<M: Machine>(
         BodyPart::Nothing => return Ok(false),
         // After an upgrade, either side can end first.
         BodyPart::End { .. } if relay.talk.is_upgraded() => {
-            relay.is_heard = false;
+            relay.accepts_request = false;
             if let Some(transport) = turn.links.transport(link) {
                 transport.end_sending(turn.desk.machine);
             }
@@ -109,7 +109,7 @@ fn begin_sending<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) {
 /// Gives a piece of a body that the spool has to the server, once the piece before it was sent.
 pub(super) fn give_held<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) -> Result<bool, Advance> {
     let (BodyWay::Held, Some(at)) = (&relay.body, relay.talk.held_at()) else { return Ok(false) };
-    if !relay.talk.is_all_sent() || !relay.is_heard {
+    if !relay.talk.is_all_sent() || !relay.accepts_request {
         return Ok(false);
     }
     let (core, body) = (&mut *turn.desk.core, HeldKey::Request(relay.key));

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use flash_http::response::Status;
 
-use super::send::{Answering, FirstSend, RequestPlace, at_once};
+use super::send::{Answering, FirstSend, RequestSource, at_once};
 use super::{Flow, H1, Phase};
-use crate::access_log::{LogFields, LogSource, LogText};
+use crate::access_log::{AnswerEnd, LogFields, LogSource, LogText};
 use crate::body::Source;
 use crate::caches::{HeadHash, KnownReply, Persistence, ReplyForm};
 use crate::desk::{Core, Ended, note_end};
@@ -32,7 +32,7 @@ impl H1 {
         response: &Response<M::File>,
         (hash, head): (HeadHash, &[u8]),
     ) {
-        let RequestPlace::File(FileRequest { request, pass, .. }) = answering.asked else { return };
+        let RequestSource::File(FileRequest { request, pass, .. }) = answering.asked else { return };
         let Some((entry, form)) = &response.repeats else { return };
         let (About::File(version, _) | About::NotModified(version)) = &response.about else { return };
         if turn.draining {
@@ -88,7 +88,7 @@ impl H1 {
                 None => Response::head_only(version),
             };
             let answering =
-                Answering { persistence, asked: RequestPlace::Known(known.log.clone()), started_ms };
+                Answering { persistence, asked: RequestSource::Known(known.log.clone()), started_ms };
             return Shortcut::Answered(self.reply(conn, turn, answering, response));
         };
         let (offered, sent) = content.with_head(core.clock.wall_s, &core.clock.date, |head, body| {
@@ -97,13 +97,12 @@ impl H1 {
         if sent == Ok(offered) {
             core.counters.sends.add(offered as u64);
             turn.budget.bytes = turn.budget.bytes.saturating_sub(offered);
+            let body_bytes = (offered - content.head_bytes()) as u64;
             let ended = Ended {
                 peer: &conn.peer,
                 source: known.log.as_ref().map(LogSource::Text),
                 started_ms,
-                status: Status::OK,
-                body_bytes: (offered - content.head_bytes()) as u64,
-                whole: true,
+                end: AnswerEnd { status: Status::OK, body_bytes, is_whole: true },
             };
             let line = note_end(&mut core.counters, &mut core.lines, &core.clock, ended);
             if let Some(line) = line {
@@ -113,7 +112,7 @@ impl H1 {
             return Shortcut::Answered(Flow::Finished);
         }
         let response = Response::whole(version, Source::Memory(Arc::clone(content)));
-        let answering = Answering { persistence, asked: RequestPlace::Known(known.log.clone()), started_ms };
+        let answering = Answering { persistence, asked: RequestSource::Known(known.log.clone()), started_ms };
         let rest = content.head_from(sent.unwrap_or(0));
         let first = FirstSend { head_bytes: content.head_bytes(), offered, sent, rest };
         Shortcut::Answered(self.sent_first(conn, turn, answering, (first, response)))

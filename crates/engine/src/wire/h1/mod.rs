@@ -3,28 +3,28 @@
 //! and [`send`](send) turns responses into bytes.
 
 mod body;
-pub(super) mod head;
 mod known;
+mod pace;
+mod refuse;
 mod relay;
 mod send;
 
 use flash_http::RequestBuf;
 use flash_http::forward::Inbound;
-use flash_http::request::{Head, HeadLimits, Request, first_line, head_end, parse_head};
+use flash_http::h2::PREFACE;
+use flash_http::request::{BadHead, Head, HeadLimits, Request, first_line, head_end, parse_head};
 
 use crate::caches::HeadHash;
 use crate::exchange::{
     AfterBody, Blamed, CLIENT_LEFT, Exchange, Opening, Parked, Progress, Record, State, Turn, Wake, proceed,
 };
-use crate::handler::{
-    Admitted, EXHAUSTED, FileRequestBuf, Found, REQUEST_LATE, Refusal, Step, admit, answer, malformed,
-};
+use crate::handler::{Admitted, EXHAUSTED, FileRequestBuf, Found, REQUEST_LATE, Step, admit, answer};
 use crate::jobs::Waiter;
-use crate::limits::{FIELDS_MAX, HEAD_BYTES_MAX, LINGER_BYTES_MAX, LINGER_MS, TARGET_BYTES_MAX};
+use crate::limits::{FIELDS_MAX, HEAD_BYTES_MAX, TARGET_BYTES_MAX};
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
-use crate::transport::{Readiness, Received};
-use crate::wire::conn::{Conn, Uplink, Verdict};
+use crate::transport::Received;
+use crate::wire::conn::{Conn, Verdict};
 use body::Discarded;
 use known::Shortcut;
 use relay::RelayFrames;
@@ -198,14 +198,12 @@ impl H1 {
                         self.scanned = rest.len();
                         break;
                     }
+                    Err(BadHead::UnsupportedVersion) if self.begins_h2(turn, rest) => {
+                        let flow = Flow::Over(Verdict::SpeaksHttp2);
+                        return Heads::Left(self.keep_rest(conn, turn, rest, flow));
+                    }
                     Err(bad) => {
-                        let line = first_line(rest, TARGET_BYTES_MAX);
-                        return Heads::Left(self.refuse_bytes(
-                            conn,
-                            turn,
-                            line,
-                            (bad.status(), bad.reason()),
-                        ));
+                        return Heads::Left(self.refuse_head(conn, turn, rest, bad));
                     }
                 },
             };
@@ -216,6 +214,12 @@ impl H1 {
             self.note_answered();
         }
         Heads::Took(at)
+    }
+
+    /// Whether the input is the first of its connection and begins as HTTP/2 does (RFC 9113, section 3.3).
+    fn begins_h2<M: Machine>(&self, turn: &Turn<'_, M>, input: &[u8]) -> bool {
+        let there = input.len().min(PREFACE.len());
+        turn.desk.core.rules.http2 && !self.used && input[..there] == PREFACE[..there]
     }
 
     /// Keeps the requests that follow the current one. If there is no room, they are dropped and the
@@ -243,17 +247,23 @@ impl H1 {
         let timeouts = turn.desk.core.rules.timeouts;
         let now_ms = turn.desk.core.clock.ms();
         let answered = std::mem::take(&mut self.answered);
-        conn.pace = None;
+        if conn.transport.is_flushed() {
+            conn.pace = None;
+        }
         if rest.is_empty() {
             // A new client is about to send a request and would not expect the connection to close.
             if turn.draining && self.used {
                 return Flow::Over(Verdict::Close);
             }
             self.phase = Phase::Idle;
+            conn.transport.note_pause();
             // Until its first answer, a connection has the time limit of a head.
             if answered {
                 conn.deadline_ms = now_ms + timeouts.idle_ms;
                 conn.idle_since_ms = now_ms;
+                if !conn.transport.is_flushed() {
+                    conn.await_room(turn.desk.machine, now_ms);
+                }
             }
             return Flow::Over(Verdict::Blocked);
         }
@@ -278,7 +288,7 @@ impl H1 {
     ) -> Flow {
         turn.desk.core.counters.requests += 1;
         let has_body = !request.body.is_empty();
-        let file = match admit(turn.desk.core, request, || Inbound::of_head(request, head, "http")) {
+        let file = match admit(turn.desk.core, request, || Inbound::of_head(request, head, conn.scheme())) {
             Admitted::Route(routed) => return self.begin_relay(conn, turn, &routed),
             Admitted::Answer(response) if has_body => {
                 let after = AfterBody::Answer(RequestBuf::new(request), response);
@@ -358,49 +368,6 @@ impl H1 {
         }
     }
 
-    /// Answers input that is not a valid request, and closes.
-    fn refuse_bytes<M: Machine>(
-        &mut self,
-        conn: &mut Conn<M::Socket>,
-        turn: &mut Turn<'_, M>,
-        line: &[u8],
-        refusal: Refusal,
-    ) -> Flow {
-        turn.desk.core.counters.requests += 1;
-        let answering = Answering::of_line(line, turn);
-        self.reply(conn, turn, answering, malformed(refusal))
-    }
-
-    /// Closes the sending side and waits for the client to close, so that a reset does not destroy the last
-    /// answer (RFC 9112, section 9.6).
-    fn begin_linger<M: Machine>(&mut self, conn: &mut Conn<M::Socket>, turn: &mut Turn<'_, M>) -> Flow {
-        conn.transport.end_sending(turn.desk.machine);
-        conn.take_input(turn.inputs);
-        self.phase = Phase::Linger { left_bytes: LINGER_BYTES_MAX };
-        conn.deadline_ms = turn.desk.core.clock.ms() + LINGER_MS;
-        Flow::Again
-    }
-
-    fn linger<M: Machine>(
-        &mut self,
-        conn: &mut Conn<M::Socket>,
-        turn: &mut Turn<'_, M>,
-        buffer: &mut [u8],
-        mut left_bytes: usize,
-    ) -> Flow {
-        while left_bytes > 0 {
-            match conn.transport.receive(turn.desk.machine, buffer) {
-                Received::Bytes(n) => left_bytes = left_bytes.saturating_sub(n),
-                Received::Nothing => {
-                    self.phase = Phase::Linger { left_bytes };
-                    return Flow::Over(Verdict::Blocked);
-                }
-                Received::End | Received::Failed => break,
-            }
-        }
-        Flow::Over(Verdict::Close)
-    }
-
     /// Handles the connection's deadline.
     pub(crate) fn time_out<M: Machine>(
         &mut self,
@@ -411,13 +378,8 @@ impl H1 {
         let judges = turn.desk.core.rules.least_rate_bytes_per_s > 0;
         let now_ms = turn.desk.core.clock.ms();
         let flow = match &self.phase {
-            // Not everything has reached the client, so its rate is checked as during an answer.
-            Phase::Idle if judges && !conn.transport.is_acknowledged(turn.desk.machine) => {
-                let is_first = conn.pace.is_none();
-                let keeps_pace = conn.keeps_pace(&mut turn.desk) || is_first;
-                Flow::Over(if keeps_pace { Verdict::Blocked } else { Verdict::Reset })
-            }
-            Phase::Idle | Phase::Linger { .. } => Flow::Over(Verdict::Close),
+            Phase::Idle => Flow::Over(self.judge_idle(conn, turn)),
+            Phase::Linger { .. } => Flow::Over(Verdict::Close),
             Phase::Head => {
                 conn.take_input(turn.inputs);
                 self.refuse_bytes(conn, turn, b"-", REQUEST_LATE)
@@ -444,43 +406,6 @@ impl H1 {
                 self.note_answered();
                 self.turn(conn, turn, buffer)
             }
-        }
-    }
-
-    /// Closes a client that reads more slowly than the lowest rate.
-    fn judge_pace<M: Machine>(
-        &mut self,
-        conn: &mut Conn<M::Socket>,
-        turn: &mut Turn<'_, M>,
-        buffer: &mut [u8],
-    ) -> Verdict {
-        // The kernel reports room only when there is much of it, but here any room counts.
-        conn.transport.suspect(Readiness { writable: true, ..Default::default() });
-        let before = conn.pace;
-        let verdict = self.turn(conn, turn, buffer);
-        if verdict != Verdict::Blocked || !matches!(self.phase, Phase::Sending(..) | Phase::Relaying(..)) {
-            return verdict;
-        }
-        // Until now the server waited for the client, also if from now on the client waits for the uplink.
-        let waits_for_uplink = matches!(conn.uplink, Uplink::Waiting(_));
-        if waits_for_uplink {
-            conn.pace = before;
-        }
-        if conn.pace.is_some() && !conn.keeps_pace(&mut turn.desk) {
-            return Verdict::Reset;
-        }
-        if waits_for_uplink {
-            conn.await_server();
-        }
-        self.pace_checked(conn, turn);
-        verdict
-    }
-
-    /// Continues after a check of the client's rate.
-    fn pace_checked<M: Machine>(&mut self, conn: &mut Conn<M::Socket>, turn: &Turn<'_, M>) {
-        if let Phase::Relaying(key, frames) = &mut self.phase {
-            frames.pace_due_ms = conn.deadline_ms;
-            conn.deadline_ms = conn.deadline_ms.min(turn.exchanges.due_ms(*key));
         }
     }
 

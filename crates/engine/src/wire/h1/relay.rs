@@ -1,16 +1,15 @@
 //! Requests that an upstream answers, on a connection of HTTP/1: [`H1Client`] takes bodies out of their framing and frames
 //! answers; [`relay`](crate::exchange::relay) decides everything else. Called by [`h1`](super).
 
-use flash_http::answer::{Answer, AnswerBody};
 use flash_http::request::{Request, Version};
+use flash_http::upstream_response::{ResponseBody, ResponseHead};
 
 use super::body::{BodyReader, keep, receive, send_continue};
-use super::head::write_relayed;
 use super::send::Answering;
 use super::{Flow, H1, Phase};
 use crate::exchange::relay::{Advance, Awaits, BodyPart, RelayClient, advance, expire, leave, open};
-use crate::exchange::{Blamed, CLIENT_LEFT, Exchange, Parked, Record, Relay, State, Turn, Wake};
-use crate::handler::{Routed, error_page};
+use crate::exchange::{Blamed, Exchange, Parked, Record, Relay, State, Turn, Wake};
+use crate::handler::{Routed, error_page, write_relayed_head};
 use crate::limits::PASSED_ON_BYTES;
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
@@ -113,17 +112,17 @@ impl<M: Machine> RelayClient<M> for H1Client<'_, M::Socket> {
         self.conn.transport.is_writable() && !matches!(self.conn.uplink, Uplink::Waiting(_))
     }
 
-    fn begin(&mut self, turn: &mut Turn<'_, M>, request: &Request<'_>, answer: &Answer) {
+    fn begin(&mut self, turn: &mut Turn<'_, M>, request: &Request<'_>, answer: &ResponseHead) {
         let frames = &mut *self.frames;
-        if answer.body == AnswerBody::Upgraded {
+        if answer.body == ResponseBody::Upgraded {
             frames.body = BodyReader::Raw;
         }
-        let has_no_end = matches!(answer.body, AnswerBody::Chunked | AnswerBody::UntilEnd);
+        let has_no_end = matches!(answer.body, ResponseBody::Chunked | ResponseBody::UntilEnd);
         frames.is_chunked = has_no_end && request.version == Version::Http11;
         let ends_with_close = has_no_end && !frames.is_chunked;
         let is_last = turn.draining || ends_with_close || !frames.body.is_over();
         let date = &turn.desk.core.clock.date;
-        frames.closes = write_relayed(&mut frames.unsent, date, (request, is_last), answer);
+        frames.closes = write_relayed_head(&mut frames.unsent, date, (request, is_last), answer);
     }
 
     fn frame(&mut self, data: &[u8]) {
@@ -275,14 +274,11 @@ impl H1 {
                 turn.exchanges.end_lent(key);
                 conn.leave_uplink(&mut turn.desk.core.egress);
                 let is_whole = matches!(advanced, Advance::Done);
-                let Some(reply) = relay.reply else {
-                    record.note_end(&mut turn.desk, &conn.peer, (CLIENT_LEFT, 0, false));
-                    return Flow::Over(Verdict::Close);
-                };
+                record.note_end(&mut turn.desk, &conn.peer, relay.end(is_whole));
+                let Some(reply) = relay.reply else { return Flow::Over(Verdict::Close) };
                 if is_whole && reply.left_bytes.is_none() {
                     turn.desk.core.schedule.note_answer(reply.body_bytes);
                 }
-                record.note_end(&mut turn.desk, &conn.peer, (reply.status, reply.body_bytes, is_whole));
                 if !is_whole {
                     // A client that takes the end of the connection for that of the body gets a reset instead.
                     let ends_with_close = !frames.is_chunked && reply.left_bytes.is_none();

@@ -4,15 +4,16 @@
 use flash_http::request::Request;
 use flash_http::response::Status;
 
-use super::head::{persistence, write};
 use super::{Flow, H1, Phase};
-use crate::access_log::{LogFields, LogFormat, LogSource, LogText};
+use crate::access_log::{AnswerEnd, LogFields, LogFormat, LogSource, LogText};
 use crate::body::{Body, Pulled};
 use crate::caches::Persistence;
 use crate::desk::Ended;
 use crate::exchange::{Blamed, Turn};
 use crate::exchange::{Exchange, Halt, Record, Sending, State};
-use crate::handler::{About, Extent, FileRequest, FileRequestBuf, Response};
+use crate::handler::{
+    About, Extent, FileRequest, FileRequestBuf, HeadForm, Response, persistence, write_head,
+};
 use crate::jobs::Waiter;
 use crate::limits::{SEND_BYTES_PER_TURN_MAX, TRIES_MAX};
 use crate::machine::{FileSent, Machine};
@@ -23,12 +24,12 @@ use crate::wire::conn::{Conn, Verdict};
 /// A request that is being answered.
 pub(super) struct Answering<'r> {
     pub(super) persistence: Persistence,
-    pub(super) asked: RequestPlace<'r>,
+    pub(super) asked: RequestSource<'r>,
     pub(super) started_ms: u64,
 }
 
 /// Where the request that is being answered is stored.
-pub(super) enum RequestPlace<'r> {
+pub(super) enum RequestSource<'r> {
     /// In the receive buffer.
     Fresh(&'r Request<'r>),
     /// In the receive buffer, and a file answers it.
@@ -57,6 +58,10 @@ impl Outgoing {
     pub(super) fn body_bytes(&self) -> u64 {
         self.sent_bytes.saturating_sub(self.head_bytes as u64)
     }
+
+    fn end(&self, is_whole: bool) -> AnswerEnd {
+        AnswerEnd { status: self.status, body_bytes: self.body_bytes(), is_whole }
+    }
 }
 
 impl<'r> Answering<'r> {
@@ -65,7 +70,7 @@ impl<'r> Answering<'r> {
         let ends = turn.draining || !request.body.is_empty();
         Self {
             persistence: persistence(request, ends),
-            asked: RequestPlace::Fresh(request),
+            asked: RequestSource::Fresh(request),
             started_ms: turn.desk.core.clock.ms(),
         }
     }
@@ -73,12 +78,12 @@ impl<'r> Answering<'r> {
     /// For input that is not a valid request.
     pub(super) fn of_line<M: Machine>(line: &'r [u8], turn: &Turn<'_, M>) -> Self {
         let started_ms = turn.desk.core.clock.ms();
-        Self { persistence: Persistence::Closes, asked: RequestPlace::Line(line), started_ms }
+        Self { persistence: Persistence::Closes, asked: RequestSource::Line(line), started_ms }
     }
 
     /// For a request in the receive buffer that a file answers.
     pub(super) fn of_file<M: Machine>(file: &'r FileRequest<'r>, turn: &Turn<'_, M>) -> Self {
-        Self { asked: RequestPlace::File(file), ..Self::fresh(file.request, turn) }
+        Self { asked: RequestSource::File(file), ..Self::fresh(file.request, turn) }
     }
 
     /// For a request that an exchange has kept.
@@ -90,7 +95,7 @@ impl<'r> Answering<'r> {
     ) -> Self {
         let Record { log, started_ms } = record;
         let persistence = persistence(request, turn.draining);
-        Self { persistence, asked: RequestPlace::Exchange(key, log, None), started_ms }
+        Self { persistence, asked: RequestSource::Exchange(key, log, None), started_ms }
     }
 
     /// For a request that an exchange has kept and a file answers.
@@ -102,7 +107,7 @@ impl<'r> Answering<'r> {
     ) -> Self {
         let Record { log, started_ms } = record;
         let persistence = persistence(&file.request(), turn.draining);
-        Self { persistence, asked: RequestPlace::Exchange(key, log, Some(Box::new(file))), started_ms }
+        Self { persistence, asked: RequestSource::Exchange(key, log, Some(Box::new(file))), started_ms }
     }
 
     /// Marks the answer as the last one of its connection.
@@ -115,11 +120,13 @@ impl<'r> Answering<'r> {
             return None;
         }
         match &self.asked {
-            RequestPlace::Fresh(request) | RequestPlace::File(FileRequest { request, .. }) => {
+            RequestSource::Fresh(request) | RequestSource::File(FileRequest { request, .. }) => {
                 Some(LogSource::Fields(LogFields::of(request)))
             }
-            RequestPlace::Line(line) => Some(LogSource::Fields(LogFields::of_line(line))),
-            RequestPlace::Known(log) | RequestPlace::Exchange(_, log, _) => log.as_ref().map(LogSource::Text),
+            RequestSource::Line(line) => Some(LogSource::Fields(LogFields::of_line(line))),
+            RequestSource::Known(log) | RequestSource::Exchange(_, log, _) => {
+                log.as_ref().map(LogSource::Text)
+            }
         }
     }
 }
@@ -161,7 +168,8 @@ impl H1 {
         (first, mut response): (FirstSend, Response<M::File>),
     ) -> Flow {
         let Ok(sent) = first.sent else {
-            return self.end(conn, turn, &answering, (response.status, 0, false));
+            let end = AnswerEnd { status: response.status, body_bytes: 0, is_whole: false };
+            return self.end(conn, turn, &answering, end);
         };
         if is_simple(&response.body) && turn.desk.core.egress.is_off() {
             turn.desk.core.counters.sends.add(sent as u64);
@@ -173,7 +181,8 @@ impl H1 {
         turn.budget.bytes = turn.budget.bytes.saturating_sub(sent);
         let body_sent = sent.saturating_sub(first.head_bytes);
         if sent == first.offered && is_simple(&response.body) {
-            return self.end(conn, turn, &answering, (response.status, body_sent as u64, true));
+            let end = AnswerEnd { status: response.status, body_bytes: body_sent as u64, is_whole: true };
+            return self.end(conn, turn, &answering, end);
         }
         response.body.advance(body_sent);
         let outgoing = Outgoing {
@@ -193,19 +202,23 @@ impl H1 {
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
         answering: &Answering<'_>,
-        (status, body_bytes, whole): (Status, u64, bool),
+        end: AnswerEnd,
     ) -> Flow {
         let source = answering.log_source(turn);
         let started_ms = answering.started_ms;
-        let ended = Ended { peer: &conn.peer, source, started_ms, status, body_bytes, whole };
+        let ended = Ended { peer: &conn.peer, source, started_ms, end };
         if let Some(line) = turn.desk.core.note_end(ended) {
             turn.desk.machine.log_access(line);
         }
-        if let RequestPlace::Exchange(key, ..) = &answering.asked {
+        if let RequestSource::Exchange(key, ..) = &answering.asked {
             turn.exchanges.end_lent(*key);
         }
         let closes = answering.persistence == Persistence::Closes;
-        if whole { self.after_answer(conn, turn, status, closes) } else { Flow::Over(Verdict::Close) }
+        if end.is_whole {
+            self.after_answer(conn, turn, end.status, closes)
+        } else {
+            Flow::Over(Verdict::Close)
+        }
     }
 
     /// Continues after a complete answer.
@@ -243,13 +256,13 @@ impl H1 {
         let opener = conn.opener;
         let text = |fields| LogText::new(format, fields);
         let (kept, log, file) = match answering.asked {
-            RequestPlace::Exchange(key, log, file) => (Some(key), log, file.map(|file| *file)),
-            RequestPlace::Fresh(request) => (None, text(LogFields::of(request)), None),
-            RequestPlace::File(file) => {
+            RequestSource::Exchange(key, log, file) => (Some(key), log, file.map(|file| *file)),
+            RequestSource::Fresh(request) => (None, text(LogFields::of(request)), None),
+            RequestSource::File(file) => {
                 (None, text(LogFields::of(file.request)), Some(FileRequestBuf::new(file)))
             }
-            RequestPlace::Line(line) => (None, text(LogFields::of_line(line)), None),
-            RequestPlace::Known(log) => (None, log, None),
+            RequestSource::Line(line) => (None, text(LogFields::of_line(line)), None),
+            RequestSource::Known(log) => (None, log, None),
         };
         let state = State::Sending(Sending::new(body, file, tries));
         let exchange = Exchange { opener, record: Record { log, started_ms }, state };
@@ -307,14 +320,13 @@ impl H1 {
                     sending.leave_jobs(&mut turn.desk.core.jobs, key);
                     turn.exchanges.end_lent(key);
                     conn.pace = None;
-                    let (status, body_bytes) = (outgoing.status, outgoing.body_bytes());
-                    record.note_end(&mut turn.desk, &conn.peer, (status, body_bytes, true));
-                    return self.after_answer(conn, turn, status, outgoing.closes);
+                    record.note_end(&mut turn.desk, &conn.peer, outgoing.end(true));
+                    return self.after_answer(conn, turn, outgoing.status, outgoing.closes);
                 }
             }
         };
         turn.exchanges.end_lent(key);
-        record.note_end(&mut turn.desk, &conn.peer, (outgoing.status, outgoing.body_bytes(), false));
+        record.note_end(&mut turn.desk, &conn.peer, outgoing.end(false));
         Flow::Over(end)
     }
 }
@@ -349,8 +361,8 @@ fn first_send<M: Machine>(
         return FirstSend { head_bytes: content.head_bytes(), offered, sent, rest };
     }
     core.counters.heads_made += 1;
-    let form = (&core.clock.date, core.rules.optimizations.head_align_bytes());
-    write(turn.head, form, (*status, *length), about, persistence);
+    turn.head.clear();
+    write_head(turn.head, HeadForm::of(core), (*status, *length), about, persistence);
     let head = &turn.head[..];
     let machine = &mut *turn.desk.machine;
     let (offered, sent) = match body {
@@ -375,10 +387,9 @@ fn hold_head<M: Machine>(
     let Response { status, about, length, .. } = response;
     let core = &mut *turn.desk.core;
     core.counters.heads_made += 1;
-    let form = (&core.clock.date, core.rules.optimizations.head_align_bytes());
-    write(turn.head, form, (*status, *length), about, persistence);
-    let head_bytes = turn.head.len();
-    FirstSend { head_bytes, offered: head_bytes, sent: Ok(0), rest: turn.head.clone() }
+    let mut rest = Vec::new();
+    write_head(&mut rest, HeadForm::of(core), (*status, *length), about, persistence);
+    FirstSend { head_bytes: rest.len(), offered: rest.len(), sent: Ok(0), rest }
 }
 
 /// The result of sending a piece.

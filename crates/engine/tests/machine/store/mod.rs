@@ -7,6 +7,7 @@
 
 mod memory;
 mod names;
+mod watched;
 mod worker;
 
 use std::cell::RefCell;
@@ -23,6 +24,7 @@ use super::files::{FileHandle, Inode};
 use memory::{Memory, overlap, pages};
 pub(crate) use names::Done;
 use names::KnownNames;
+pub(crate) use watched::Word;
 pub(crate) use worker::WorkerStore;
 
 /// A block of a file in one state.
@@ -271,7 +273,7 @@ impl StoreHost {
             }
         }
         let index = &self.index;
-        self.names.turn(|stat| stat.size_bytes == 0 || index.contains_key(&BlockKey::new(stat, 0)));
+        self.names.turn(now_ms, |stat| stat.size_bytes == 0 || index.contains_key(&BlockKey::new(stat, 0)));
         let mut known = Vec::new();
         for news in std::mem::take(&mut self.news) {
             match news {

@@ -9,16 +9,27 @@ use flash_engine::{
 use flash_http::types::TypeTable;
 use flash_keeper::{NameClass, NameSlots};
 
+use super::watched::{Watches, Word};
 use crate::machine::files::{FileHandle, Files};
 
 /// A site and a path in it.
-type Name = (SiteId, Vec<u8>);
+pub(super) type Name = (SiteId, Vec<u8>);
 
 /// A message to the keeper.
 #[derive(Clone, Debug)]
 enum Message {
-    Learned(Name, Box<KnownName>),
+    /// The name, its facts, and whether a watcher tells its changes.
+    Learned(Name, Box<KnownName>, bool),
     Wrong(Name),
+}
+
+/// An entry of the table.
+#[derive(Debug)]
+struct Row {
+    name: Name,
+    known: KnownName,
+    /// The watch under which it was found.
+    watch: Option<u32>,
 }
 
 /// The table, and everything that is under way to its keeper.
@@ -26,9 +37,14 @@ enum Message {
 pub(crate) struct KnownNames {
     slots: NameSlots,
     slots_max: u32,
-    table: BTreeMap<u32, (Name, KnownName)>,
+    table: BTreeMap<u32, Row>,
     index: BTreeMap<Name, u32>,
     messages: VecDeque<Message>,
+    /// The messages of the watcher, which come in order but are not delayed with the others.
+    words: VecDeque<Word>,
+    watches: Watches,
+    /// Whether a watcher tells the changes of files that it can watch.
+    pub(crate) has_watcher: bool,
     /// Whether the keeper receives its messages in its next turn; otherwise they are still under way.
     pub(crate) is_heard: bool,
 }
@@ -41,13 +57,28 @@ impl KnownNames {
             table: BTreeMap::new(),
             index: BTreeMap::new(),
             messages: VecDeque::new(),
+            words: VecDeque::new(),
+            watches: Watches::new(),
+            has_watcher: false,
             is_heard: true,
         }
     }
 
     /// The facts that a reader finds.
     pub(crate) fn get(&self, site: SiteId, path: &[u8]) -> Option<KnownName> {
-        Some(self.table[self.index.get(&(site, path.to_vec()))?].1)
+        let row = &self.table[self.index.get(&(site, path.to_vec()))?];
+        let until_ms = row.watch.and_then(|watch| self.watches.until_ms(watch));
+        let confirmed_ms = row.known.found_ms.max(until_ms.unwrap_or(0));
+        Some(KnownName { confirmed_ms, is_watched: until_ms.is_some(), ..row.known })
+    }
+
+    pub(crate) fn are_changes_told(&self) -> bool {
+        self.watches.are_any_in_force()
+    }
+
+    /// The watcher sends a message.
+    pub(crate) fn say(&mut self, word: Word) {
+        self.words.push_back(word);
     }
 
     pub(crate) fn doubt(&mut self, site: SiteId, path: &[u8]) {
@@ -59,49 +90,67 @@ impl KnownNames {
         let Done { task, outcome, files, sites, types, now } = done;
         match (task, outcome) {
             (Task::Find { site, path }, Outcome::Found(finding)) => {
-                self.push((*site, path), finding, &sites[usize::from(site.0)], now);
+                let is_told = self.has_watcher && files.tells_changes(*site, path);
+                self.push((*site, path), finding, &sites[usize::from(site.0)], (now, is_told));
             }
             (Task::Fill { name: Some(NameOfFile { site, path }), .. }, _) => {
                 let rules = &sites[usize::from(site.0)];
                 let look_up = |path: &[u8], want| files.open_waiting(*site, path, want);
                 if let Ok(finding) = find(path, rules, types, Want::Stat, look_up) {
-                    self.push((*site, path), &finding, rules, now);
+                    let is_told = self.has_watcher && files.tells_changes(*site, path);
+                    self.push((*site, path), &finding, rules, (now, is_told));
                 }
             }
             _ => {}
         }
     }
 
-    fn push<F>(&mut self, name: (SiteId, &[u8]), finding: &Finding<F>, rules: &SiteRules, now: Moment) {
-        let (site, path) = name;
+    fn push<F>(
+        &mut self,
+        (site, path): (SiteId, &[u8]),
+        finding: &Finding<F>,
+        rules: &SiteRules,
+        (now, is_told): (Moment, bool),
+    ) {
         let Some(facts) = NameFacts::of(finding, path, rules) else { return };
         if !facts.is_racy(now.wall_ns) {
             let found_ms = now.monotonic_ms;
             let known = KnownName { facts, found_ms, confirmed_ms: found_ms, is_watched: false };
-            self.messages.push_back(Message::Learned((site, path.to_vec()), Box::new(known)));
+            self.messages.push_back(Message::Learned((site, path.to_vec()), Box::new(known), is_told));
         }
     }
 
     pub(super) fn has_unheard(&self) -> bool {
-        !self.messages.is_empty()
+        !self.messages.is_empty() || !self.words.is_empty()
     }
 
     /// The keeper dies: messages under way are lost. The next one has the same table.
     pub(super) fn lose_keeper(&mut self) {
         self.messages.clear();
+        self.words.clear();
+        self.watches.begin_anew();
         self.slots = NameSlots::new(self.slots_max);
         let used = self.table.keys().next_back().map_or(0, |slot| slot + 1);
         for slot in 0..used {
-            self.slots.resume(self.table.get(&slot).map(|(_, known)| class(known)));
+            self.slots.resume(self.table.get(&slot).map(|row| class(&row.known)));
         }
     }
 
     /// The keeper receives its messages.
-    pub(super) fn turn(&mut self, is_stored: impl Fn(&FileStat) -> bool) {
+    pub(super) fn turn(&mut self, now_ms: u64, is_stored: impl Fn(&FileStat) -> bool) {
+        while let Some(word) = self.words.pop_front() {
+            self.hear(word, now_ms);
+        }
         let heard = if self.is_heard { std::mem::take(&mut self.messages) } else { VecDeque::new() };
         for message in heard {
             match message {
-                Message::Learned(name, known) => self.learn(name, *known, &is_stored),
+                Message::Learned(name, known, is_told) => {
+                    let (found_ms, is_absent) = (known.found_ms, known.facts == NameFacts::Missing);
+                    self.learn(name.clone(), *known, &is_stored);
+                    if is_told {
+                        self.watches.find(&name, found_ms, is_absent);
+                    }
+                }
                 Message::Wrong(name) => self.forget(&name),
             }
         }
@@ -111,6 +160,18 @@ impl KnownNames {
             self.table.len() as u64,
             "property: names: the slots and the table differ"
         );
+    }
+
+    fn hear(&mut self, word: Word, now_ms: u64) {
+        let (changed, entered) = self.watches.hear(word, now_ms);
+        changed.iter().for_each(|name| self.forget(name));
+        for (name, found_ms, watch) in entered {
+            if let Some(slot) = self.index.get(&name)
+                && let Some(row) = self.table.get_mut(slot).filter(|row| row.known.found_ms == found_ms)
+            {
+                row.watch = Some(watch);
+            }
+        }
     }
 
     fn forget(&mut self, name: &Name) {
@@ -126,22 +187,22 @@ impl KnownNames {
             _ => false,
         };
         let slot = match self.index.get(&name) {
-            Some(slot) if self.table[slot].1.confirmed_ms > known.confirmed_ms => return,
+            Some(slot) if self.table[slot].known.found_ms > known.found_ms => return,
             Some(slot) => *slot,
             None => {
                 let table = &self.table;
-                let has_stored = |slot| table.get(&slot).is_some_and(|(_, known)| is_kept(known));
+                let has_stored = |slot| table.get(&slot).is_some_and(|row| is_kept(&row.known));
                 let Some(taken) = self.slots.take(class(&known), is_kept(&known), has_stored) else { return };
-                if let Some((old, _)) = self.table.remove(&taken.slot) {
+                if let Some(old) = self.table.remove(&taken.slot) {
                     assert!(taken.evicts, "property: names: a name was lost");
-                    self.index.remove(&old);
+                    self.index.remove(&old.name);
                 }
                 taken.slot
             }
         };
         self.slots.change(slot, class(&known));
         self.index.insert(name.clone(), slot);
-        self.table.insert(slot, (name, known));
+        self.table.insert(slot, Row { name, known, watch: None });
     }
 }
 

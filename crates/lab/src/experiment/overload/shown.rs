@@ -4,7 +4,8 @@ use super::model::Model;
 use crate::experiment::data::{Data, Measure};
 use crate::experiment::plan::{Plan, Point};
 use crate::experiment::plots;
-use flash_kit::sheet::{Axis, Division, Entry, Grid, Plot, Unit};
+use flash_kit::part::{Cell, Column, Table, table};
+use flash_kit::sheet::{Axis, Division, Plot, Unit};
 use flash_load::measure::Overload;
 
 const FAIR: &str = "Flash FAIR";
@@ -68,7 +69,7 @@ fn lines(
 
 /// A plot without a table of its own: its points are many.
 fn plot(title: &str, axes: (Axis, Axis), lines: Vec<(String, Vec<(f64, f64)>)>) -> Plot {
-    Plot { title: title.to_owned(), x: axes.0, y: axes.1, lines, grid: None }
+    Plot { title: title.to_owned(), x: axes.0, y: axes.1, lines, table: None }
 }
 
 fn seconds() -> Axis {
@@ -125,44 +126,26 @@ fn by_size(data: Data<'_>, point: &str, model: Option<&Model>) -> Plot {
 }
 
 /// Table 2 with its results: Figs 6 and 8.
-pub(in crate::experiment) fn setups(data: Data<'_>, plan: &Plan) -> Grid {
+pub(in crate::experiment) fn setups(data: Data<'_>, plan: &Plan) -> Table {
     let is_setup = |point: &&Point| point.name == W1 || !is_workload(point);
-    let names: Vec<&str> =
-        plan.points().into_iter().filter(is_setup).map(|point| point.name.as_str()).collect();
-    let row = |name: &&str| {
-        let of = |variant, measure| plots::entry(data.measured(variant, name, measure));
-        let gain = data
-            .measured(FAIR, name, Measure::Response)
-            .zip(data.measured(SRPT, name, Measure::Response))
-            .map(|(fair, srpt)| fair.over(&srpt));
-        vec![
-            Entry::Text(if *name == W1 { "A: baseline".to_owned() } else { (*name).to_owned() }),
-            of(FAIR, Measure::Response),
-            of(SRPT, Measure::Response),
-            plots::entry(gain),
-            of(FAIR, Measure::Largest),
-            of(SRPT, Measure::Largest),
-            of(FAIR, Measure::Incomplete),
-            of(SRPT, Measure::Incomplete),
-            of(FAIR, Measure::OpenMax),
-            of(SRPT, Measure::OpenMax),
-        ]
+    let points = plan.points();
+    let of = |variant, name: &str, measure| data.measured(variant, name, measure);
+    let gain = |name: &str| {
+        let both = of(FAIR, name, Measure::Response).zip(of(SRPT, name, Measure::Response));
+        both.map(|(fair, srpt)| fair.over(&srpt))
     };
-    let columns = [
-        "setup",
-        "FAIR, mean ms",
-        "SRPT, mean ms",
-        "FAIR over SRPT",
-        "FAIR, largest 1 %, ms",
-        "SRPT, largest 1 %, ms",
-        "FAIR, incomplete",
-        "SRPT, incomplete",
-        "FAIR, most connections",
-        "SRPT, most connections",
+    let columns: [Column<'_, &str>; 10] = [
+        ("setup", &|name| Cell::text(if *name == W1 { "A: baseline" } else { name })),
+        ("FAIR, mean ms", &|name| plots::cell(of(FAIR, name, Measure::Response))),
+        ("SRPT, mean ms", &|name| plots::cell(of(SRPT, name, Measure::Response))),
+        ("FAIR over SRPT", &|name| plots::cell(gain(name))),
+        ("FAIR, largest 1 %, ms", &|name| plots::cell(of(FAIR, name, Measure::Largest))),
+        ("SRPT, largest 1 %, ms", &|name| plots::cell(of(SRPT, name, Measure::Largest))),
+        ("FAIR, incomplete", &|name| plots::cell(of(FAIR, name, Measure::Incomplete))),
+        ("SRPT, incomplete", &|name| plots::cell(of(SRPT, name, Measure::Incomplete))),
+        ("FAIR, most connections", &|name| plots::cell(of(FAIR, name, Measure::OpenMax))),
+        ("SRPT, most connections", &|name| plots::cell(of(SRPT, name, Measure::OpenMax))),
     ];
-    Grid {
-        title: "The setups of Table 2 on W1".to_owned(),
-        columns: columns.map(str::to_owned).to_vec(),
-        rows: names.iter().map(row).collect(),
-    }
+    let names = points.into_iter().filter(is_setup).map(|point| point.name.as_str());
+    table("The setups of Table 2 on W1", &columns, names)
 }

@@ -8,12 +8,14 @@ mod programs;
 use std::io;
 use std::sync::Arc;
 
+use flash_engine::LogFormat;
 use flash_prompt::clock;
 use flash_waiting::file;
 use flash_worker::control::{InForce, Notice, Order};
 
+use crate::certificates::Expiry;
 use crate::config::architecture;
-use crate::config::{CacheMemory, LogFormat, Settings};
+use crate::config::{CacheMemory, Settings};
 use crate::supervisor::life::{Duty, State, not_started};
 use crate::supervisor::outbox::{self, Outbox, Shared};
 use crate::supervisor::prepare::Prepared;
@@ -43,6 +45,9 @@ pub(super) struct Generation {
     roots: Roots,
     /// See [`Prepared::residency`].
     residency: Result<(), String>,
+    /// None without addresses for TLS.
+    certificates: Option<Shared>,
+    pub(super) expiries: Vec<Expiry>,
     /// Whether its workers use the store.
     has_store: bool,
     /// None if the uplink has no known rate.
@@ -60,14 +65,12 @@ pub(super) struct Generation {
 
 impl Generation {
     /// Starts the processes of a configuration. Returns messages for the operator about the roots and the store.
-    ///
-    /// Errors: those of starting a process, and of making memory files and sockets.
     pub(super) fn start(
         prepared: Prepared,
         sockets: Sockets,
         resources: &mut Resources,
     ) -> io::Result<(Generation, Vec<String>)> {
-        let Prepared { mut settings, roots, residency, hot_list } = prepared;
+        let Prepared { mut settings, roots, residency, certificates, hot_list } = prepared;
         let (roots, mut messages) = Roots::of(&settings, roots, &mut resources.poller)?;
         let mut settings_file = Arc::new(file::memory_file(settings.to_toml().as_bytes())?);
         if settings.cache_memory.bytes_max() > 0 && resources.store.is_none() {
@@ -82,7 +85,9 @@ impl Generation {
                 }
             }
         }
-        let has_uplink = settings.schedule.egress_bits_per_s > 0;
+        let (certificates, expiries) =
+            certificates.map_or((None, Vec::new()), |own| (Some(Arc::new(own.file)), own.expiries));
+        let has_uplink = settings.egress_bits_per_s > 0;
         if has_uplink && resources.uplink.is_none() {
             resources.uplink = Some(Uplink::new()?);
         }
@@ -94,6 +99,8 @@ impl Generation {
             sockets,
             roots,
             residency,
+            certificates,
+            expiries,
             has_store: settings.cache_memory.bytes_max() > 0,
             uplink,
             spool: Spool::of(&settings),
@@ -115,13 +122,14 @@ impl Generation {
     /// The processes that it needs, in the order of their start.
     fn duties(&self) -> Vec<Duty> {
         let mut duties = Vec::new();
-        if self.settings.log.format != LogFormat::Off {
+        if self.settings.log_format != LogFormat::Off {
             duties.push(Duty::Log);
         }
         if self.settings.routes().next().is_some() {
             duties.push(Duty::Gateway);
         }
-        if self.has_store && self.settings.watch {
+        // Without a freshness every name is checked, whatever a watcher says.
+        if self.has_store && self.settings.watch && self.settings.freshness_ms > 0 {
             duties.push(Duty::Watcher);
         }
         duties.extend(Programs::duties(&self.settings));
@@ -148,6 +156,10 @@ impl Generation {
         self.roots.give(&mut worker.orders)?;
         for listener in listeners {
             worker.orders.give_at_start(Order::Listener(Arc::new(listener)))?;
+        }
+        if let Some(certificates) = &self.certificates {
+            let listeners = self.sockets.of_worker_for_tls(place, architecture::sockets(&self.settings))?;
+            resources.tickets.give(&mut worker.orders, certificates, listeners)?;
         }
         if let Some(log) = self.processes.of_mut(Duty::Log) {
             log.link_log(&mut worker)?;

@@ -52,6 +52,8 @@ pub struct More {
     pub mechanism: mechanism::MechanismKind,
     /// The locks of the allocator, because it shares its process with helpers.
     pub has_threads: bool,
+    /// Waking waiters of a lock, of which a single thread has none: the cryptography of TLS does that when it is first used.
+    pub wakes: bool,
     /// Asking a connection for its user, and a file for its identity: for the loop of `flash backend`.
     pub has_local_clients: bool,
     /// Setting the priority of a connection.
@@ -187,6 +189,7 @@ const WATCHER: &[i64] = &[
     libc::SYS_faccessat2,
     libc::SYS_getdents64,
     libc::SYS_lseek,
+    libc::SYS_readlinkat,
     libc::SYS_write,
 ];
 
@@ -365,6 +368,9 @@ fn list(calls: CallList) -> Compiled<Rules> {
             allow(libc::SYS_statx, &[(2, Eq, flags)])?;
             let (level, option) = (libc::SOL_SOCKET as u64, libc::SO_PEERCRED as u64);
             allow(libc::SYS_getsockopt, &[(1, Eq, level), (2, Eq, option)])?;
+        }
+        if more.wakes {
+            allow(libc::SYS_futex, &[(1, MaskedEq(0x7f), libc::FUTEX_WAKE as u64)])?;
         }
         if more.map_files {
             allow(libc::SYS_mmap, &[(2, Eq, libc::PROT_READ as u64), (3, Eq, libc::MAP_SHARED as u64)])?;

@@ -6,16 +6,12 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Permanently limits the number of open descriptors; None stands for the system's limit. Returns the limit
 /// in force, which is lower if the system's limit is.
-///
-/// Errors: any of setrlimit(2).
 pub fn descriptors(wanted: Option<u64>) -> io::Result<u64> {
     Ok(lower(Resource::Nofile, wanted)?.unwrap_or(DESCRIPTORS_MAX))
 }
 
 /// Lowers the number of descriptors that this process has without asking for more to that of most systems: programs that call
 /// select(2), or close all descriptors that could be open, rely on a small number.
-///
-/// Errors: any of setrlimit(2).
 pub fn few_descriptors() -> io::Result<()> {
     let maximum = getrlimit(Resource::Nofile).maximum;
     let current = Some(maximum.map_or(USUAL_DESCRIPTORS, |maximum| maximum.min(USUAL_DESCRIPTORS)));
@@ -27,16 +23,12 @@ const USUAL_DESCRIPTORS: u64 = 1024;
 
 /// Permanently limits the private writable memory in bytes (`RLIMIT_DATA`), and turns off core dumps. A lower
 /// limit that is already in force stays.
-///
-/// Errors: any of setrlimit(2).
 pub fn memory(bytes: u64) -> io::Result<()> {
     lower(Resource::Data, Some(bytes))?;
     no_core_dumps()
 }
 
 /// Permanently turns off core dumps of this process, and of those that it starts.
-///
-/// Errors: any of setrlimit(2).
 pub fn no_core_dumps() -> io::Result<()> {
     lower(Resource::Core, Some(0))?;
     Ok(())

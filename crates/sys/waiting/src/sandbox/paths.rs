@@ -5,7 +5,14 @@
 
 use std::io;
 
+use flash_prompt::call::check;
 use libc::{c_int, c_long, c_void, syscall};
+use linux_raw_sys::landlock::{
+    LANDLOCK_ACCESS_FS_READ_DIR, LANDLOCK_ACCESS_FS_READ_FILE, LANDLOCK_ACCESS_NET_BIND_TCP,
+    LANDLOCK_ACCESS_NET_CONNECT_TCP, LANDLOCK_CREATE_RULESET_VERSION, LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET,
+    LANDLOCK_SCOPE_SIGNAL, landlock_net_port_attr as NetPort, landlock_path_beneath_attr as PathBeneath,
+    landlock_rule_type as RuleType, landlock_ruleset_attr as Ruleset,
+};
 use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// The rights under a directory.
@@ -17,60 +24,29 @@ pub enum Rights {
     ReadAndList,
 }
 
-// Numbers and rights of linux/landlock.h; the calls have the same numbers on all machines.
-const CREATE_RULESET: c_long = 444;
-const ADD_RULE: c_long = 445;
-const RESTRICT_SELF: c_long = 446;
-const ASK_VERSION: c_int = 1;
-const RULE_PATH_BENEATH: c_int = 1;
-const RULE_NET_PORT: c_int = 2;
-const BIND_TCP: u64 = 1 << 0;
-const CONNECT_TCP: u64 = 1 << 1;
-const READ_FILE: u64 = 1 << 2;
-const READ_DIR: u64 = 1 << 3;
+const READ_FILE: u64 = LANDLOCK_ACCESS_FS_READ_FILE as u64;
+const READ_DIR: u64 = LANDLOCK_ACCESS_FS_READ_DIR as u64;
+const CONNECT_TCP: u64 = LANDLOCK_ACCESS_NET_CONNECT_TCP as u64;
 
-/// The version that can forbid signals (Linux 6.12), and the scope for that.
+/// The version that can forbid signals (Linux 6.12).
 const VERSION_OF_SIGNALS: c_long = 6;
-const SCOPE_SIGNAL: u64 = 1 << 1;
 
-/// `struct landlock_ruleset_attr`: the actions that are forbidden unless a rule allows them.
-#[repr(C)]
-struct Ruleset {
-    files: u64,
-    tcp: u64,
-    scopes: u64,
-}
-
-impl Ruleset {
-    /// Everything that this version of Landlock can forbid, as far as Flash knows it. Fields that an old
-    /// kernel does not know must be zero.
-    fn all(version: c_long) -> Self {
-        let files = match version {
-            ..2 => 13,
-            2 => 14,
-            3..5 => 15,
-            5.. => 16,
-        };
-        Self {
-            files: (1 << files) - 1,
-            tcp: if version >= 4 { BIND_TCP | CONNECT_TCP } else { 0 },
-            scopes: if version >= 6 { 0b11 } else { 0 },
-        }
+/// Everything that this version of Landlock can forbid, as far as Flash knows it. Fields that an old kernel does not know
+/// must be zero.
+fn all(version: c_long) -> Ruleset {
+    let files = match version {
+        ..2 => 13,
+        2 => 14,
+        3..5 => 15,
+        5.. => 16,
+    };
+    let tcp = u64::from(LANDLOCK_ACCESS_NET_BIND_TCP) | CONNECT_TCP;
+    let scopes = LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | LANDLOCK_SCOPE_SIGNAL;
+    Ruleset {
+        handled_access_fs: (1 << files) - 1,
+        handled_access_net: if version >= 4 { tcp } else { 0 },
+        scoped: if version >= VERSION_OF_SIGNALS { scopes.into() } else { 0 },
     }
-}
-
-/// `struct landlock_path_beneath_attr`.
-#[repr(C, packed)]
-struct PathBeneath {
-    allowed: u64,
-    folder: i32,
-}
-
-/// `struct landlock_net_port_attr`.
-#[repr(C)]
-struct NetPort {
-    allowed: u64,
-    port: u64,
 }
 
 impl Rights {
@@ -118,7 +94,9 @@ impl OwnSignals {
         if version() < VERSION_OF_SIGNALS {
             return Ok(None);
         }
-        create(&Ruleset { files: 0, tcp: 0, scopes: SCOPE_SIGNAL }).map(|rules| Some(Self(rules)))
+        let scoped = LANDLOCK_SCOPE_SIGNAL.into();
+        create(&Ruleset { handled_access_fs: 0, handled_access_net: 0, scoped })
+            .map(|rules| Some(Self(rules)))
     }
 
     /// Restricts the calling thread, and what it starts or executes. It makes one system call and allocates nothing, so it
@@ -127,21 +105,24 @@ impl OwnSignals {
     /// Errors: `EPERM` without `no_new_privs`; `E2BIG` beyond 16 layers of rules.
     pub fn enforce(&self) -> io::Result<()> {
         // SAFETY: the call reads no memory.
-        let answer = unsafe { syscall(RESTRICT_SELF, self.0.as_raw_fd(), 0) };
-        if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        check(unsafe { syscall(libc::SYS_landlock_restrict_self, self.0.as_raw_fd(), 0) }).map(drop)
     }
 }
 
 /// The version of Landlock that the kernel has; less than 1 if it has none.
 fn version() -> c_long {
     // SAFETY: when asked for its version, the call reads no memory.
-    unsafe { syscall(CREATE_RULESET, std::ptr::null::<c_void>(), 0_usize, ASK_VERSION) }
+    unsafe {
+        let call = libc::SYS_landlock_create_ruleset;
+        syscall(call, std::ptr::null::<c_void>(), 0_usize, LANDLOCK_CREATE_RULESET_VERSION)
+    }
 }
 
 fn create(ruleset: &Ruleset) -> io::Result<OwnedFd> {
     // SAFETY: the call reads one `Ruleset`, which outlives it.
-    let fd =
-        checked(unsafe { syscall(CREATE_RULESET, std::ptr::from_ref(ruleset), size_of::<Ruleset>(), 0) })?;
+    let fd = checked(unsafe {
+        syscall(libc::SYS_landlock_create_ruleset, std::ptr::from_ref(ruleset), size_of::<Ruleset>(), 0)
+    })?;
     // SAFETY: the call has made this descriptor, and no other code owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as c_int) })
 }
@@ -152,29 +133,31 @@ fn restrict_to(folders: &[(BorrowedFd<'_>, Rights)], ports: &[u16], free: u64) -
     if version < 1 {
         return Ok(None);
     }
-    let mut ruleset = Ruleset::all(version);
-    ruleset.files &= !free;
+    let mut ruleset = all(version);
+    ruleset.handled_access_fs &= !free;
     let rules = create(&ruleset)?;
     for (folder, rights) in folders {
-        let rule = PathBeneath { allowed: rights.bits(), folder: folder.as_raw_fd() };
-        // SAFETY: the call reads one `PathBeneath`, which outlives it.
-        checked(unsafe { syscall(ADD_RULE, rules.as_raw_fd(), RULE_PATH_BENEATH, &raw const rule, 0) })?;
+        let rule = PathBeneath { allowed_access: rights.bits(), parent_fd: folder.as_raw_fd() };
+        add(&rules, RuleType::LANDLOCK_RULE_PATH_BENEATH, &rule)?;
     }
     // A kernel that does not restrict TCP refuses rules for it.
-    for port in ports.iter().filter(|_| ruleset.tcp & CONNECT_TCP != 0) {
-        let rule = NetPort { allowed: CONNECT_TCP, port: u64::from(*port) };
-        // SAFETY: the call reads one `NetPort`, which outlives it.
-        checked(unsafe { syscall(ADD_RULE, rules.as_raw_fd(), RULE_NET_PORT, &raw const rule, 0) })?;
+    for port in ports.iter().filter(|_| ruleset.handled_access_net & CONNECT_TCP != 0) {
+        let rule = NetPort { allowed_access: CONNECT_TCP, port: u64::from(*port) };
+        add(&rules, RuleType::LANDLOCK_RULE_NET_PORT, &rule)?;
     }
     // SAFETY: the call reads no memory.
-    checked(unsafe { syscall(RESTRICT_SELF, rules.as_raw_fd(), 0) })?;
+    checked(unsafe { syscall(libc::SYS_landlock_restrict_self, rules.as_raw_fd(), 0) })?;
     Ok(Some(u8::try_from(version).unwrap_or(u8::MAX)))
 }
 
+fn add<T>(rules: &OwnedFd, kind: RuleType, rule: &T) -> io::Result<()> {
+    // SAFETY: the call reads one rule of this kind, which outlives it.
+    let added = unsafe {
+        syscall(libc::SYS_landlock_add_rule, rules.as_raw_fd(), kind as c_int, std::ptr::from_ref(rule), 0)
+    };
+    checked(added).map(drop)
+}
+
 fn checked(answer: c_long) -> io::Result<c_long> {
-    if answer >= 0 {
-        return Ok(answer);
-    }
-    let e = io::Error::last_os_error();
-    Err(io::Error::new(e.kind(), format!("Landlock: {e}")))
+    check(answer).map_err(|e| io::Error::new(e.kind(), format!("Landlock: {e}")))
 }

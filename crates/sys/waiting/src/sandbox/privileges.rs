@@ -136,8 +136,6 @@ pub fn become_role(account: Option<&Account>, keep: Keep) -> io::Result<()> {
 }
 
 /// Runs `look` on a separate thread with the rights of a role that is `account` and has `keep`.
-///
-/// Errors: any of starting a thread and of changing its user.
 pub fn with_rights_of<T: Send>(
     account: Option<&Account>,
     keep: Keep,

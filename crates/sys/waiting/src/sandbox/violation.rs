@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::io;
 
+use flash_prompt::call::check;
 use syscalls::Sysno;
 
 /// The exit code of a process that was ended for a forbidden call: the code that a shell shows for SIGSYS.
@@ -26,14 +27,14 @@ const SI_SYSCALL_OFFSET: usize = 24;
 pub(super) fn report_as(who: &str) -> io::Result<()> {
     PREFIX.set(format!("flash: {who} called ").leak());
     // SAFETY: all fields are set; the handler calls only functions that signal-safety(7) allows.
-    let answer = unsafe {
+    check(unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_violation as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO;
         libc::sigemptyset(&raw mut action.sa_mask);
         libc::sigaction(libc::SIGSYS, &raw const action, std::ptr::null_mut())
-    };
-    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    })
+    .map(drop)
 }
 
 extern "C" fn on_violation(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut c_void) {

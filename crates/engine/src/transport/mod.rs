@@ -1,0 +1,466 @@
+//! A socket and its known readiness. Clients' connections are in [`wire`](crate::wire), those to servers in
+//! [`upstream`](crate::upstream). Events are edge-triggered: the socket counts as readable until a receive
+//! comes short, and as writable until a send does. An encrypted connection has a second edge, a
+//! [`RecordLayer`](crate::RecordLayer): then bytes can wait on this side of the socket, decrypted in one direction and
+//! encrypted in the other, and no event announces them.
+
+mod sealed;
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::limits::ENCRYPTED_BYTES_MAX;
+use crate::machine::{FilePart, FileSent, Handshake, Machine, RecordLayer, Resident};
+use crate::schedule::Band;
+use sealed::{Sealed, SendingEnd};
+
+/// The readiness of a connection's socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Readiness {
+    /// There is input, or its end.
+    pub readable: bool,
+    /// There is room to send.
+    pub writable: bool,
+    /// The client has closed its sending side; it may still read.
+    pub hung_up: bool,
+    /// The connection failed, or both sides are closed.
+    pub broken: bool,
+}
+
+/// A socket of a client or a server.
+#[derive(Debug)]
+pub(crate) struct Transport<S> {
+    socket: S,
+    readable: bool,
+    writable: bool,
+    /// The client has closed its sending side: the input ends after the bytes already there.
+    hung_up: bool,
+    /// The end of input was received, or no more input is wanted.
+    ended: bool,
+    /// Bytes sent since the start.
+    sent_bytes: u64,
+    /// The band that the socket has.
+    band: Band,
+    /// The record layer of an encrypted connection.
+    sealed: Option<Box<Sealed>>,
+}
+
+/// Maximum number of receives in one step of a handshake.
+const HANDSHAKE_RECEIVES_MAX: u32 = 8;
+
+/// The result of a step of a handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shaken {
+    Done(Handshake),
+    /// The client has to send more.
+    Waits,
+    /// There may be more to receive.
+    Yields,
+    /// The client does not speak TLS but something that begins with a letter, such as HTTP.
+    Plain,
+    /// The client broke the protocol, or accepts nothing that this server offers.
+    Failed,
+    /// The client closed the connection.
+    Left,
+}
+
+/// The result of a receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    Bytes(usize),
+    /// There is no input now.
+    Nothing,
+    /// The client sends no more input.
+    End,
+    Failed,
+}
+
+/// The connection is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gone;
+
+impl<S> Transport<S> {
+    pub(crate) fn new(socket: S) -> Self {
+        Self {
+            socket,
+            readable: false,
+            writable: true,
+            hung_up: false,
+            ended: false,
+            sent_bytes: 0,
+            band: Band::FIRST,
+            sealed: None,
+        }
+    }
+
+    /// Puts a record layer between the connection and its socket, which is new.
+    pub(crate) fn seal(&mut self, layer: Box<dyn RecordLayer>) {
+        self.sealed = Some(Box::new(Sealed::new(layer)));
+    }
+
+    /// Whether the connection is encrypted.
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.sealed.is_some()
+    }
+
+    pub(crate) fn band(&self) -> Band {
+        self.band
+    }
+
+    /// Gives the socket this band. Returns whether it had another one, which costs a system call or two.
+    pub(crate) fn set_band<M: Machine<Socket = S>>(
+        &mut self,
+        machine: &mut M,
+        peer: &SocketAddr,
+        band: Band,
+    ) -> bool {
+        let changes = self.band != band;
+        if changes {
+            self.band = band;
+            machine.set_band(&self.socket, peer, band);
+        }
+        changes
+    }
+
+    /// Closes the sending side, which tells the client that nothing follows.
+    pub(crate) fn end_sending<M: Machine<Socket = S>>(&mut self, machine: &mut M) {
+        let Some(sealed) = &mut self.sealed else { return machine.end_sending(&self.socket) };
+        sealed.announce_end();
+        if sealed.ending == SendingEnd::Announced {
+            sealed.ending = SendingEnd::ClosesSide;
+        }
+        // If the client has gone, the next call on the socket notices it.
+        let _ = self.flush(machine);
+    }
+
+    /// Tells the client of an encrypted connection that it closes. Returns whether it can close now: nothing waits to be
+    /// sent, or the client has gone.
+    pub(crate) fn begin_close<M: Machine<Socket = S>>(&mut self, machine: &mut M) -> bool {
+        let Some(sealed) = &mut self.sealed else { return true };
+        sealed.announce_end();
+        self.flush(machine).is_err() || self.is_flushed()
+    }
+
+    /// Whether no ciphertext waits to be sent.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.sealed.as_ref().is_none_or(|sealed| !sealed.layer.wants_write())
+    }
+
+    /// Records that the client has been sent all that it asked for.
+    pub(crate) fn note_pause(&mut self) {
+        if let Some(sealed) = &mut self.sealed {
+            sealed.note_pause();
+        }
+    }
+
+    /// Sends ciphertext that waits, if there is room. An event reports room only once, and the next turn of the connection
+    /// need not send anything, so this must precede every turn.
+    #[inline]
+    pub(crate) fn flush<M: Machine<Socket = S>>(&mut self, machine: &mut M) -> Result<(), Gone> {
+        if self.sealed.is_some() { self.flush_sealed(machine) } else { Ok(()) }
+    }
+
+    fn flush_sealed<M: Machine<Socket = S>>(&mut self, machine: &mut M) -> Result<(), Gone> {
+        let Some(sealed) = &mut self.sealed else { return Ok(()) };
+        while self.writable && sealed.layer.wants_write() {
+            let mut offered = 0;
+            let pushed = sealed.layer.push(&mut |pieces| {
+                offered = pieces.iter().map(|piece| piece.len()).sum();
+                machine.send_pieces(&self.socket, pieces)
+            });
+            let sent = match pushed {
+                Ok(sent) => sent,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => 0,
+                Err(_) => return Err(Gone),
+            };
+            self.writable = sent == offered;
+            self.sent_bytes += sent as u64;
+        }
+        if sealed.ending == SendingEnd::ClosesSide && !sealed.layer.wants_write() {
+            sealed.ending = SendingEnd::SideClosed;
+            machine.end_sending(&self.socket);
+        }
+        Ok(())
+    }
+
+    /// Continues the handshake of an encrypted connection. Its first requests may have come along with the end of the
+    /// handshake, and no event will report them.
+    pub(crate) fn shake_hands<M: Machine<Socket = S>>(&mut self, machine: &mut M) -> Shaken {
+        for _ in 0..HANDSHAKE_RECEIVES_MAX {
+            let Some(sealed) = &mut self.sealed else { return Shaken::Plain };
+            if let Some(handshake) = sealed.layer.handshake() {
+                return Shaken::Done(handshake);
+            }
+            if !self.readable {
+                return Shaken::Waits;
+            }
+            let is_first = !sealed.has_received;
+            let mut is_plain = false;
+            // The record layer must not see such bytes: it would answer with an alert, which the client does not understand.
+            let pulled = self.pull(machine, |bytes| {
+                is_plain = is_first && bytes.first().is_some_and(u8::is_ascii_alphabetic);
+                if is_plain { Err(ErrorKind::InvalidData.into()) } else { Ok(()) }
+            });
+            match pulled {
+                Ok(0) => return Shaken::Left,
+                Ok(_) => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                Err(e) if e.kind() == ErrorKind::InvalidData && is_plain => {
+                    self.sealed = None;
+                    return Shaken::Plain;
+                }
+                Err(e) if e.kind() == ErrorKind::InvalidData => return Shaken::Failed,
+                Err(_) => return Shaken::Left,
+            }
+        }
+        Shaken::Yields
+    }
+
+    /// Receives ciphertext once, which `check` can refuse, and sends what the record layer answers.
+    fn pull<M: Machine<Socket = S>>(
+        &mut self,
+        machine: &mut M,
+        mut check: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> io::Result<usize> {
+        let Some(sealed) = &mut self.sealed else { return Ok(0) };
+        let mut room = 0;
+        let Sealed { layer, has_received, .. } = &mut **sealed;
+        let pulled = layer.pull(&mut |buffer| {
+            room = buffer.len();
+            let received = machine.recv(&self.socket, buffer)?;
+            *has_received = true;
+            check(&buffer[..received])?;
+            Ok(received)
+        });
+        match &pulled {
+            Ok(bytes) => self.readable = *bytes == room || self.hung_up || *bytes == 0,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => self.readable = false,
+            Err(_) => {}
+        }
+        if self.flush(machine).is_err() {
+            return Err(ErrorKind::ConnectionReset.into());
+        }
+        pulled
+    }
+
+    /// Receives plaintext into `buffer`.
+    fn receive_sealed<M: Machine<Socket = S>>(&mut self, machine: &mut M, buffer: &mut [u8]) -> Received {
+        let mut filled = 0;
+        let end = loop {
+            let Some(sealed) = &mut self.sealed else { break Received::Failed };
+            filled += sealed.layer.read(&mut buffer[filled..]);
+            if filled == buffer.len() {
+                break Received::Nothing;
+            }
+            if sealed.layer.has_ended() {
+                self.hung_up = true;
+                break Received::End;
+            }
+            if !self.readable {
+                break Received::Nothing;
+            }
+            match self.pull(machine, |_| Ok(())) {
+                Ok(0) => break Received::End,
+                Ok(_) => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => break Received::Failed,
+            }
+        };
+        if filled > 0 {
+            return Received::Bytes(filled);
+        }
+        self.ended |= end == Received::End;
+        end
+    }
+
+    /// Encrypts and sends `first`, then `second`. Returns how many bytes of both were accepted.
+    fn send_sealed<M: Machine<Socket = S>>(
+        &mut self,
+        machine: &mut M,
+        first: &[u8],
+        second: &[u8],
+    ) -> Result<usize, Gone> {
+        self.flush(machine)?;
+        let (mut taken, all) = (0, first.len() + second.len());
+        while taken < all && self.writable {
+            let Some(sealed) = &mut self.sealed else { return Err(Gone) };
+            let of_second = &second[taken.saturating_sub(first.len())..];
+            taken += sealed.write(&first[taken.min(first.len())..], of_second);
+            self.flush(machine)?;
+        }
+        Ok(taken)
+    }
+
+    /// Encrypts and sends a head and a part of a file: the kernel cannot send what is not encrypted.
+    fn send_file_sealed<M: Machine<Socket = S>>(
+        &mut self,
+        machine: &mut M,
+        head: &[u8],
+        file: &Arc<M::File>,
+        part: FilePart,
+    ) -> Result<FileSent, Gone> {
+        let mut bytes = vec![0; part.length.min(ENCRYPTED_BYTES_MAX)];
+        match machine.read_resident(file, part.offset, &mut bytes) {
+            Ok(Resident::Bytes(0)) => Ok(FileSent::Changed),
+            Ok(Resident::Bytes(read)) => {
+                let sent = self.send_sealed(machine, head, &bytes[..read])?;
+                Ok(FileSent::Took { offered: head.len() + read, sent })
+            }
+            Ok(Resident::Absent) => Ok(FileSent::Absent),
+            Ok(Resident::Unknown) => Ok(FileSent::Unknown),
+            Err(_) => Ok(FileSent::Failed),
+        }
+    }
+
+    /// Makes the following close discard unsent data.
+    pub(crate) fn reset<M: Machine<Socket = S>>(&self, machine: &mut M) {
+        machine.reset(&self.socket);
+    }
+
+    pub(crate) fn socket(&self) -> &S {
+        &self.socket
+    }
+
+    /// Records that the socket is ready.
+    #[inline]
+    pub(crate) fn note(&mut self, ready: Readiness) {
+        self.readable |= ready.readable;
+        self.writable |= ready.writable;
+        self.hung_up |= ready.hung_up;
+    }
+
+    /// Assumes input that no event has reported, or room too small for the kernel to report.
+    pub(crate) fn suspect(&mut self, ready: Readiness) {
+        self.note(ready);
+    }
+
+    /// The events that have not been reported yet.
+    pub(crate) fn awaited(&self) -> Readiness {
+        Readiness { readable: !self.readable, writable: !self.writable, hung_up: !self.hung_up, broken: true }
+    }
+
+    pub(crate) fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    pub(crate) fn is_hung_up(&self) -> bool {
+        self.hung_up
+    }
+
+    /// Whether there may be unread input, which would turn a close into a reset.
+    pub(crate) fn may_have_input(&self) -> bool {
+        let is_held = self.sealed.as_ref().is_some_and(|sealed| sealed.layer.has_plaintext());
+        (self.readable || is_held) && !self.ended
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Whether anything was ever sent.
+    pub(crate) fn has_sent(&self) -> bool {
+        self.sent_bytes > 0
+    }
+
+    /// Stops receiving.
+    pub(crate) fn stop_receiving(&mut self) {
+        self.ended = true;
+    }
+
+    /// Receives into `buffer`.
+    #[inline]
+    pub(crate) fn receive<M: Machine<Socket = S>>(&mut self, machine: &mut M, buffer: &mut [u8]) -> Received {
+        if self.ended {
+            return Received::End;
+        }
+        if self.sealed.is_some() {
+            return self.receive_sealed(machine, buffer);
+        }
+        if !self.readable {
+            return Received::Nothing;
+        }
+        match machine.recv(&self.socket, buffer) {
+            Ok(0) => {
+                self.ended = true;
+                Received::End
+            }
+            Ok(n) => {
+                // A short receive means that the socket is empty (epoll(7)), except for the end of input.
+                self.readable = n == buffer.len() || self.hung_up;
+                Received::Bytes(n)
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                self.readable = false;
+                Received::Nothing
+            }
+            Err(_) => Received::Failed,
+        }
+    }
+
+    /// Sends `first`, then `second`. Returns how many bytes of both together were accepted.
+    #[inline]
+    pub(crate) fn send<M: Machine<Socket = S>>(
+        &mut self,
+        machine: &mut M,
+        first: &[u8],
+        second: &[u8],
+    ) -> Result<usize, Gone> {
+        if self.sealed.is_some() {
+            return self.send_sealed(machine, first, second);
+        }
+        let result = match (first, second) {
+            (bytes, []) | ([], bytes) => machine.send(&self.socket, bytes),
+            (first, second) => machine.send_both(&self.socket, first, second),
+        };
+        self.sent(first.len() + second.len(), result)
+    }
+
+    /// Sends a head and a part of a file.
+    pub(crate) fn send_file<M: Machine<Socket = S>>(
+        &mut self,
+        machine: &mut M,
+        head: &[u8],
+        file: &Arc<M::File>,
+        part: FilePart,
+    ) -> Result<FileSent, Gone> {
+        if self.sealed.is_some() {
+            return self.send_file_sealed(machine, head, file, part);
+        }
+        match machine.send_file(&self.socket, head, file, part) {
+            Ok(FileSent::Took { offered, sent }) => {
+                let sent = self.sent(offered, Ok(sent))?;
+                Ok(FileSent::Took { offered, sent })
+            }
+            Ok(other) => Ok(other),
+            Err(e) => {
+                let offered = head.len() + part.length;
+                let sent = self.sent(offered, Err(e))?;
+                Ok(FileSent::Took { offered, sent })
+            }
+        }
+    }
+
+    fn sent(&mut self, offered: usize, result: io::Result<usize>) -> Result<usize, Gone> {
+        let sent = match result {
+            Ok(sent) => sent,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => 0,
+            Err(_) => return Err(Gone),
+        };
+        if sent < offered {
+            self.writable = false;
+        }
+        self.sent_bytes += sent as u64;
+        Ok(sent)
+    }
+
+    /// Bytes that the client has acknowledged since the start, as they were sent: encrypted or not.
+    pub(crate) fn acknowledged_bytes<M: Machine<Socket = S>>(&self, machine: &mut M) -> u64 {
+        self.sent_bytes.saturating_sub(machine.unacknowledged_bytes(&self.socket))
+    }
+
+    /// Whether the client has acknowledged everything sent.
+    pub(crate) fn is_acknowledged<M: Machine<Socket = S>>(&self, machine: &mut M) -> bool {
+        self.is_flushed() && machine.unacknowledged_bytes(&self.socket) == 0
+    }
+}

@@ -1,0 +1,91 @@
+//! Input that is not a valid request, and the end of a connection whose client may still send. Called by [`h1`](super).
+
+use flash_http::request::{BadHead, first_line};
+
+use super::send::Answering;
+use super::{Flow, H1, Phase};
+use crate::exchange::Turn;
+use crate::handler::{PLAIN_HTTP, Refusal, malformed};
+use crate::limits::{LINGER_BYTES_MAX, LINGER_MS, TARGET_BYTES_MAX};
+use crate::machine::Machine;
+use crate::transport::Received;
+use crate::wire::conn::{Conn, Verdict};
+
+/// The first bytes of a client that speaks TLS: a handshake record of any version (RFC 8446, section 5.1).
+const CLIENT_HELLO: [u8; 2] = [22, 3];
+
+impl H1 {
+    /// Answers a malformed head, and closes. A client that speaks TLS would not understand the answer.
+    pub(super) fn refuse_head<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        bytes: &[u8],
+        bad: BadHead,
+    ) -> Flow {
+        if bytes.starts_with(&CLIENT_HELLO) && !conn.transport.is_sealed() {
+            turn.desk.core.counters.tls.on_plain += 1;
+            return Flow::Over(Verdict::Close);
+        }
+        self.refuse_bytes(conn, turn, first_line(bytes, TARGET_BYTES_MAX), (bad.status(), bad.reason()))
+    }
+
+    /// Answers input that is not a valid request, and closes.
+    pub(super) fn refuse_bytes<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        line: &[u8],
+        refusal: Refusal,
+    ) -> Flow {
+        turn.desk.core.counters.requests += 1;
+        let answering = Answering::of_line(line, turn);
+        self.reply(conn, turn, answering, malformed(refusal))
+    }
+
+    /// Answers a client that speaks without TLS to a listener with TLS. None if the connection continues.
+    pub(crate) fn refuse_plain<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+    ) -> Option<Verdict> {
+        match self.refuse_bytes(conn, turn, b"-", PLAIN_HTTP) {
+            Flow::Over(verdict) => Some(verdict),
+            Flow::Finished | Flow::Again => None,
+        }
+    }
+
+    /// Closes the sending side and waits for the client to close, so that a reset does not destroy the last
+    /// answer (RFC 9112, section 9.6).
+    pub(super) fn begin_linger<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+    ) -> Flow {
+        conn.transport.end_sending(turn.desk.machine);
+        conn.take_input(turn.inputs);
+        self.phase = Phase::Linger { left_bytes: LINGER_BYTES_MAX };
+        conn.deadline_ms = turn.desk.core.clock.ms() + LINGER_MS;
+        Flow::Again
+    }
+
+    pub(super) fn linger<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        buffer: &mut [u8],
+        mut left_bytes: usize,
+    ) -> Flow {
+        while left_bytes > 0 {
+            match conn.transport.receive(turn.desk.machine, buffer) {
+                Received::Bytes(n) => left_bytes = left_bytes.saturating_sub(n),
+                Received::Nothing => {
+                    self.phase = Phase::Linger { left_bytes };
+                    return Flow::Over(Verdict::Blocked);
+                }
+                Received::End | Received::Failed => break,
+            }
+        }
+        Flow::Over(Verdict::Close)
+    }
+}

@@ -1,0 +1,351 @@
+//! Begins requests of HTTP/2: known ones by the bytes of their lists, others through the gate. Called by [`h2`](super).
+
+use std::sync::Arc;
+
+use flash_http::RequestBuf;
+use flash_http::h2::head::{BadRequest, read_head};
+use flash_http::h2::{ErrorCode, FieldList, Priority, Receiving, Violation, Window};
+use flash_http::request::{BadHead, Body, Request};
+
+use super::send::Head;
+use super::stream::{Stream, StreamAnswer, StreamPart};
+use super::{H2, Workspace};
+use crate::access_log::{AnswerEnd, LogFields, LogSource, LogText};
+use crate::body::Source;
+use crate::caches::{HeadHash, KnownReply, Persistence, ReplyForm};
+use crate::desk::Ended;
+use crate::exchange::relay::open;
+use crate::exchange::{AfterBody, Blamed, Exchange, Opening, Parked, Record, Sending, State, Turn, Wake};
+use crate::handler::{
+    About, Admitted, FileRequest, FileRequestBuf, Found, Refusal, Response, Step, admit, answer, error_page,
+    malformed, readmit,
+};
+use crate::limits::H2_STREAM_WINDOW_BYTES;
+use crate::machine::Machine;
+use crate::slab::ExchangeKey;
+use crate::wire::conn::Conn;
+use crate::wire::h1::HEAD_LIMITS;
+
+/// A new stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fresh {
+    id: u32,
+    priority: Priority,
+    receiving: Receiving,
+    started_ms: u64,
+}
+
+/// The request that a new stream asks.
+enum Asked<'r> {
+    /// One for a file, whose answer can be repeated.
+    File(&'r FileRequest<'r>),
+    Other(&'r Request<'r>),
+    /// It is malformed.
+    Line(&'r [u8]),
+    /// It was known by its list.
+    Known(Option<LogText>),
+}
+
+impl Asked<'_> {
+    fn source(&self) -> Option<LogSource<'_>> {
+        match self {
+            Asked::File(file) => Some(LogSource::Fields(LogFields::of(file.request))),
+            Asked::Other(request) => Some(LogSource::Fields(LogFields::of(request))),
+            Asked::Line(line) => Some(LogSource::Fields(LogFields::of_line(line))),
+            Asked::Known(log) => log.as_ref().map(LogSource::Text),
+        }
+    }
+}
+
+impl H2 {
+    /// Begins the request of a new stream.
+    pub(super) fn begin<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        (id, ends_stream): (u32, bool),
+        workspace: &mut Workspace,
+    ) -> Result<(), Violation> {
+        let Workspace { list, scratch, .. } = workspace;
+        let started_ms = turn.desk.core.clock.ms();
+        let receiving = if ends_stream { Receiving::Ended } else { Receiving::Open { left_bytes: None } };
+        let fresh = Fresh { id, priority: Priority::default(), receiving, started_ms };
+        // A known list has no `priority` but the usual one.
+        let hash = if ends_stream && self.early_priorities.is_empty() {
+            match self.answer_known(conn, turn, (fresh, list)) {
+                None => return Ok(()),
+                Some(hash) => hash,
+            }
+        } else {
+            HeadHash::NONE
+        };
+        let head = match read_head(list, ends_stream, &HEAD_LIMITS, scratch) {
+            Ok(head) => head,
+            Err(BadRequest::Malformed(reason)) => {
+                turn.desk.core.counters.requests += 1;
+                return Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, reason));
+            }
+            Err(BadRequest::Refused(bad)) => {
+                self.refuse(conn, turn, (fresh, bad), list);
+                return Ok(());
+            }
+        };
+        let request = &head.request;
+        let receiving = match request.body {
+            _ if ends_stream => Receiving::Ended,
+            Body::Length(bytes) => Receiving::Open { left_bytes: Some(bytes) },
+            Body::None | Body::Chunked => Receiving::Open { left_bytes: None },
+        };
+        let priority = self.priority_of(id, head.priority);
+        let fresh = Fresh { priority, receiving, ..fresh };
+        turn.desk.core.counters.requests += 1;
+        *turn.blamed = Blamed::Line(request.line.to_vec());
+        let hash = if priority == Priority::default() { hash } else { HeadHash::NONE };
+        let has_body = !request.body.is_empty();
+        match admit(turn.desk.core, request, || head.inbound(conn.scheme())) {
+            Admitted::Route(routed) => {
+                let (opener, peer) = (conn.opener, conn.peer);
+                let key = open(turn, &routed, opener, peer, |machine| conn.local_address(machine));
+                self.push(fresh, key, StreamPart::Relaying(Box::default()));
+            }
+            Admitted::Answer(response) if has_body => {
+                let after = AfterBody::Answer(RequestBuf::new(request), response);
+                self.discard_body(conn, turn, (fresh, request), after);
+            }
+            // Reading a short body shows whether it is well-formed, and spares the client an error when it stops.
+            Admitted::Refused(response) if has_body && is_short(request) => {
+                let after = AfterBody::Answer(RequestBuf::new(request), response);
+                self.discard_body(conn, turn, (fresh, request), after);
+            }
+            Admitted::Refused(response) | Admitted::Answer(response) => {
+                self.reply(conn, turn, (fresh, Asked::Other(request)), response);
+            }
+            Admitted::File(file) if has_body => {
+                let after = AfterBody::File(FileRequestBuf::new(&file));
+                self.discard_body(conn, turn, (fresh, request), after);
+            }
+            Admitted::File(file) => self.begin_file(conn, turn, (fresh, &file), (hash, list)),
+        }
+        Ok(())
+    }
+
+    fn begin_file<M: Machine>(
+        &mut self,
+        conn: &Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        (fresh, file): (Fresh, &FileRequest<'_>),
+        (hash, list): (HeadHash, &FieldList),
+    ) {
+        let response = match answer(&mut turn.desk, file, Found::NOTHING) {
+            Step::Answer(response) => {
+                remember(turn, file, &response, (hash, list));
+                response
+            }
+            Step::Wait(wait) => {
+                let record = Record::new(turn.desk.core, file.request);
+                match turn.exchanges.open_waiting(&mut turn.desk, (conn.opener, record), file, *wait) {
+                    Opening::Waits(key) => return self.push(fresh, key, StreamPart::Pending),
+                    Opening::Answer(response) => response,
+                }
+            }
+        };
+        self.reply(conn, turn, (fresh, Asked::File(file)), response);
+    }
+
+    /// Answers a request that is known by its list. Otherwise returns the hash that is needed to remember it.
+    #[inline]
+    fn answer_known<M: Machine>(
+        &mut self,
+        conn: &Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        (fresh, list): (Fresh, &FieldList),
+    ) -> Option<HeadHash> {
+        let core = &mut *turn.desk.core;
+        let (hash, known) = core.caches.known.get(list.as_bytes());
+        let usable = known.filter(|known| {
+            readmit(known.reply.pass)
+                && known.reply.entry.is_fresh(core.clock.ms(), core.rules.freshness_ms)
+                && !list.is_too_large()
+        });
+        let Some(known) = usable else {
+            core.counters.known_misses += 1;
+            return Some(hash);
+        };
+        let KnownReply { version, form, .. } = &known.reply;
+        let content = match form {
+            ReplyForm::Whole => match core.caches.contents.get(version.id) {
+                Some(content) => Some(Arc::clone(content)),
+                None => {
+                    core.counters.known_misses += 1;
+                    return Some(hash);
+                }
+            },
+            ReplyForm::HeadOnly | ReplyForm::NotModified => None,
+        };
+        core.counters.requests += 1;
+        core.counters.known_hits += 1;
+        let response = match content {
+            Some(content) => {
+                core.counters.count_content(version.stat.size_bytes);
+                Response::whole(version, Source::Memory(content))
+            }
+            None if *form == ReplyForm::NotModified => Response::not_modified(version),
+            None => Response::head_only(version),
+        };
+        let log = known.log.clone();
+        self.reply(conn, turn, (fresh, Asked::Known(log)), response);
+        None
+    }
+
+    /// Answers a request that is not valid, though its stream is.
+    fn refuse<M: Machine>(
+        &mut self,
+        conn: &Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        (fresh, bad): (Fresh, BadHead),
+        list: &FieldList,
+    ) {
+        turn.desk.core.counters.requests += 1;
+        let part =
+            |wanted: &[u8]| list.iter().find(|field| field.0 == wanted).map_or(&b"-"[..], |field| field.1);
+        let line = [part(b":method"), b" ", part(b":path"), b" HTTP/2.0"].concat();
+        let response = malformed((bad.status(), bad.reason()));
+        self.reply(conn, turn, (fresh, Asked::Line(&line)), response);
+    }
+
+    /// Answers a new request: at once if all of the answer fits, otherwise through an exchange.
+    fn reply<M: Machine>(
+        &mut self,
+        conn: &Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        (fresh, asked): (Fresh, Asked<'_>),
+        response: Response<M::File>,
+    ) {
+        let Fresh { id, receiving, priority, started_ms } = fresh;
+        if let Some(body) = self.whole_now(priority, &response.body) {
+            let Response { status, about, length, .. } = &response;
+            let head = Head { status: *status, about, length: *length };
+            self.push_head(turn.desk.core, (id, body.is_empty()), head);
+            if !body.is_empty() {
+                self.push_data((id, body), true);
+            }
+            let body_bytes = body.len() as u64;
+            turn.desk.core.schedule.note_answer(body_bytes);
+            let source = asked.source();
+            let ended = Ended {
+                peer: &conn.peer,
+                source,
+                started_ms,
+                end: AnswerEnd { status: *status, body_bytes, is_whole: true },
+            };
+            if let Some(line) = turn.desk.core.note_end(ended) {
+                turn.desk.machine.log_access(line);
+            }
+            return self.close_stream(id, receiving);
+        }
+        let format = turn.desk.core.rules.log_format;
+        let (file, log) = match asked {
+            Asked::File(file) => {
+                (Some(FileRequestBuf::new(file)), LogText::new(format, LogFields::of(file.request)))
+            }
+            Asked::Other(request) => (None, LogText::new(format, LogFields::of(request))),
+            Asked::Line(line) => (None, LogText::new(format, LogFields::of_line(line))),
+            Asked::Known(log) => (None, log),
+        };
+        let Response { status, about, length, body, tries, .. } = response;
+        let state = State::Sending(Sending::new(body, file, tries));
+        let key = turn.exchanges.insert(Exchange {
+            opener: conn.opener,
+            record: Record { log, started_ms },
+            state,
+        });
+        let outgoing = StreamAnswer { status, head: Some((about, length)), body_bytes: 0 };
+        self.push(fresh, key, StreamPart::Sending(Box::new(outgoing)));
+    }
+
+    /// Adds a stream.
+    fn push(&mut self, fresh: Fresh, key: ExchangeKey, part: StreamPart) {
+        let Fresh { id, priority, receiving, .. } = fresh;
+        let stream = Stream {
+            receiving,
+            window: Window::new(self.first_window),
+            ..Stream::new(id, key, priority, part)
+        };
+        self.streams.push(stream);
+    }
+
+    /// Reads a body that has no meaning before its request is answered.
+    fn discard_body<M: Machine>(
+        &mut self,
+        conn: &Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        (fresh, request): (Fresh, &Request<'_>),
+        after: AfterBody<M::File>,
+    ) {
+        if request.expect_continue {
+            self.push_continue(fresh.id);
+        }
+        let record = Record::new(turn.desk.core, request);
+        let state = State::Reading(after);
+        let key = turn.exchanges.insert(Exchange { opener: conn.opener, record, state });
+        let due_ms = fresh.started_ms + turn.desk.core.rules.timeouts.head_ms;
+        self.push(fresh, key, StreamPart::Discarding { read_bytes: 0, due_ms });
+    }
+
+    /// Refuses a request whose body is being discarded.
+    pub(super) fn refuse_body<M: Machine>(&mut self, turn: &mut Turn<'_, M>, at: usize, refusal: Refusal) {
+        let stream = &mut self.streams[at];
+        let Exchange { opener, record, state } = turn.exchanges.lend(stream.key);
+        let State::Reading(after) = state else {
+            unreachable!("a discarded body has an exchange that waits for it")
+        };
+        let Response { status, about, length, body, .. } = error_page(&after.request(), refusal);
+        let state = State::Sending(Sending::new(body, None, 0));
+        turn.exchanges.put_back(stream.key, Exchange { opener, record, state });
+        stream.part = StreamPart::Sending(Box::new(StreamAnswer {
+            status,
+            head: Some((about, length)),
+            body_bytes: 0,
+        }));
+        stream.is_blocked = false;
+    }
+
+    /// Continues a request whose body was discarded.
+    pub(super) fn after_body<F>(stream: &mut Stream, after: AfterBody<F>) -> State<F> {
+        match after {
+            AfterBody::File(file) => {
+                stream.part = StreamPart::Pending;
+                State::Woken(Parked::new(file), Wake::LookAgain)
+            }
+            AfterBody::Answer(_, response) => {
+                let Response { status, about, length, body, .. } = response;
+                let outgoing = StreamAnswer { status, head: Some((about, length)), body_bytes: 0 };
+                stream.part = StreamPart::Sending(Box::new(outgoing));
+                State::Sending(Sending::new(body, None, 0))
+            }
+        }
+    }
+}
+
+/// Whether the client sends the body unasked and without waiting for a window.
+fn is_short(request: &Request<'_>) -> bool {
+    let fits = |bytes: u64| bytes <= H2_STREAM_WINDOW_BYTES.into();
+    !request.expect_continue && !matches!(request.body, Body::Length(bytes) if !fits(bytes))
+}
+
+/// Remembers the list of a request with its answer, if the same list would get the same answer again.
+fn remember<M: Machine>(
+    turn: &mut Turn<'_, M>,
+    file: &FileRequest<'_>,
+    response: &Response<M::File>,
+    (hash, list): (HeadHash, &FieldList),
+) {
+    let Some((entry, form)) = &response.repeats else { return };
+    let (About::File(version, _) | About::NotModified(version)) = &response.about else { return };
+    let core = &mut *turn.desk.core;
+    let (entry, version) = (Arc::clone(entry), Arc::clone(version));
+    let persistence = Persistence::Persists;
+    let reply = KnownReply { pass: file.pass, entry, version, form: *form, persistence };
+    let format = core.rules.log_format;
+    core.caches.known.put(hash, list.as_bytes(), reply, || LogText::new(format, LogFields::of(file.request)));
+}

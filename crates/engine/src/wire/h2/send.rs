@@ -1,0 +1,455 @@
+//! Frames answers: chooses the stream whose turn it is, and frames its next piece. Called by [`h2`](super).
+
+use std::sync::Arc;
+
+use flash_http::h2::frame::{self, push_headers, push_reset};
+use flash_http::h2::{Encoder, ErrorCode, Indexing, Priority, Receiving};
+use flash_http::response::{Status, push_number};
+
+use super::H2;
+use super::stream::{Stream, StreamAnswer, StreamPart};
+use crate::access_log::AnswerEnd;
+use crate::body::{Body, Pulled};
+use crate::caches::Version;
+use crate::desk::Core;
+use crate::exchange::{CLIENT_LEFT, Exchange, Halt, Progress, Sending, State, Turn, proceed};
+use crate::handler::{About, Extent, Response, each_own_field, each_shared_field};
+use crate::jobs::Waiter;
+use crate::machine::{Machine, Resident};
+use crate::wire::conn::Conn;
+
+/// The head of an answer.
+#[derive(Clone, Copy)]
+pub(super) struct Head<'a> {
+    pub(super) status: Status,
+    pub(super) about: &'a About,
+    pub(super) length: Option<u64>,
+}
+
+/// The order among streams: the lowest goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct StreamRank {
+    urgency: u8,
+    left_bytes: u64,
+}
+
+/// The result of framing a piece of an answer.
+enum FramedPiece {
+    Framed,
+    /// Nothing can be framed before something happens.
+    Blocked,
+    Done,
+    Halted(Halt),
+}
+
+/// Whether a stream remains after its turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum After {
+    Stays,
+    Ended,
+}
+
+impl H2 {
+    /// Frames answers until nothing more can be framed, or enough is.
+    pub(super) fn frame_streams<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        buffer: &mut [u8],
+    ) {
+        while self.room_bytes(&turn.budget) > 0 {
+            let Some(at) = self.next_stream(turn) else { return };
+            self.served += 1;
+            let mut stream = self.lend(at);
+            stream.served = self.served;
+            stream.is_stalled = false;
+            let after = self.serve(conn, turn, buffer, &mut stream);
+            self.put_back(conn, turn, (at, stream), after);
+        }
+    }
+
+    /// Takes a stream out for its turn. A copy without its part keeps its place.
+    pub(super) fn lend(&mut self, at: usize) -> Stream {
+        let Stream { id, key, priority, .. } = self.streams[at];
+        self.lent = Some(key);
+        std::mem::replace(&mut self.streams[at], Stream::new(id, key, priority, StreamPart::Pending))
+    }
+
+    /// Puts a stream back after its turn, or removes it.
+    pub(super) fn put_back<M: Machine>(
+        &mut self,
+        conn: &Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        (at, mut stream): (usize, Stream),
+        after: After,
+    ) {
+        self.lent = None;
+        match after {
+            After::Stays => self.streams[at] = stream,
+            After::Ended => {
+                self.streams.remove(at);
+                stream.drop_body(turn.inputs, conn.opener.client);
+                self.has_answered = true;
+            }
+        }
+    }
+
+    /// The stream whose turn it is: the most urgent, and among these the one with the fewest bytes left. Streams that can use
+    /// parts of their answers take turns if one of them is first.
+    fn next_stream<M: Machine>(&mut self, turn: &Turn<'_, M>) -> Option<usize> {
+        let mut first: Option<(StreamRank, usize)> = None;
+        let mut shared: Option<(u8, u64, usize)> = None;
+        let has_window = self.window.available() > 0;
+        for (at, stream) in self.streams.iter_mut().enumerate().filter(|(_, stream)| !stream.is_blocked) {
+            let Some(left_bytes) = left_bytes(turn, stream, has_window) else {
+                stream.is_blocked = true;
+                continue;
+            };
+            let Priority { urgency, is_incremental } = stream.priority;
+            let rank = StreamRank { urgency, left_bytes };
+            if first.is_none_or(|(best, _)| rank < best) {
+                first = Some((rank, at));
+            }
+            if is_incremental
+                && shared.is_none_or(|(best, served, _)| (urgency, stream.served) < (best, served))
+            {
+                shared = Some((urgency, stream.served, at));
+            }
+        }
+        let (rank, at) = first?;
+        match shared {
+            Some((urgency, _, next))
+                if self.streams[at].priority.is_incremental && urgency == rank.urgency =>
+            {
+                Some(next)
+            }
+            _ => Some(at),
+        }
+    }
+
+    /// Gives a stream its turn.
+    fn serve<M: Machine>(
+        &mut self,
+        conn: &mut Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        buffer: &mut [u8],
+        stream: &mut Stream,
+    ) -> After {
+        let Exchange { opener, record, state } = turn.exchanges.lend(stream.key);
+        let waiter = Waiter { exchange: stream.key, client: opener.client };
+        let state = match state {
+            State::Reading(after) if stream.receiving.has_ended() => Self::after_body(stream, after),
+            State::Woken(parked, wake) => match proceed(&mut turn.desk, waiter, parked, wake) {
+                Progress::Waits(state) => state,
+                Progress::Answer(file, response) => {
+                    let Response { status, about, length, body, tries, .. } = response;
+                    let outgoing = StreamAnswer { status, head: Some((about, length)), body_bytes: 0 };
+                    stream.part = StreamPart::Sending(Box::new(outgoing));
+                    State::Sending(Sending::new(body, Some(file), tries))
+                }
+            },
+            State::Relaying(relay) => return self.serve_relay(conn, turn, buffer, (stream, record, relay)),
+            State::Sending(mut sending) => match self.send_piece(turn, waiter, stream, &mut sending) {
+                FramedPiece::Framed => State::Sending(sending),
+                FramedPiece::Blocked => {
+                    stream.is_blocked = true;
+                    State::Sending(sending)
+                }
+                FramedPiece::Done => {
+                    sending.leave_jobs(&mut turn.desk.core.jobs, stream.key);
+                    turn.exchanges.end_lent(stream.key);
+                    let (status, body_bytes) = stream.sent().unwrap_or((Status::OK, 0));
+                    record.note_end(
+                        &mut turn.desk,
+                        &conn.peer,
+                        AnswerEnd { status, body_bytes, is_whole: true },
+                    );
+                    self.close_stream(stream.id, stream.receiving);
+                    return After::Ended;
+                }
+                FramedPiece::Halted(halt) => {
+                    sending.leave_jobs(&mut turn.desk.core.jobs, stream.key);
+                    // If nothing was sent, the request is answered again.
+                    let has_begun = stream.sent().is_some();
+                    match if has_begun { None } else { sending.retry(halt) } {
+                        Some(state) => {
+                            stream.part = StreamPart::Pending;
+                            state
+                        }
+                        None => {
+                            turn.exchanges.end_lent(stream.key);
+                            let (status, body_bytes) = stream.sent().unwrap_or((Status::INTERNAL, 0));
+                            record.note_end(
+                                &mut turn.desk,
+                                &conn.peer,
+                                AnswerEnd { status, body_bytes, is_whole: false },
+                            );
+                            self.reset_stream(stream.id, ErrorCode::INTERNAL_ERROR);
+                            return After::Ended;
+                        }
+                    }
+                }
+            },
+            state => {
+                stream.is_blocked = true;
+                state
+            }
+        };
+        turn.exchanges.put_back(stream.key, Exchange { opener, record, state });
+        After::Stays
+    }
+
+    /// Frames the next piece of an answer, preceded by its head.
+    fn send_piece<M: Machine>(
+        &mut self,
+        turn: &mut Turn<'_, M>,
+        waiter: Waiter,
+        stream: &mut Stream,
+        sending: &mut Sending<M::File>,
+    ) -> FramedPiece {
+        if let Some(halt) = sending.halt.take() {
+            return FramedPiece::Halted(halt);
+        }
+        if sending.waits_for.is_some() {
+            return FramedPiece::Blocked;
+        }
+        let left_bytes = sending.body.len();
+        let room_bytes = self.window.available().min(stream.window.available()).min(frame::FRAME_BYTES);
+        if room_bytes == 0 && left_bytes > 0 {
+            stream.is_stalled = true;
+            return FramedPiece::Blocked;
+        }
+        sending.body.offer_at_most(room_bytes);
+        sending.load_ahead(&mut turn.desk, waiter);
+        let (machine, core) = (&mut *turn.desk.machine, &mut *turn.desk.core);
+        let date = core.clock.date;
+        let framed = match sending.body.pull(machine, core) {
+            Pulled::Bytes(bytes) => {
+                self.push_piece(&date, stream, left_bytes, &bytes[..bytes.len().min(room_bytes)])
+            }
+            Pulled::Content(content, range) => {
+                let end = range.end.min(range.start + room_bytes);
+                self.push_piece(&date, stream, left_bytes, content.part(&(range.start..end)))
+            }
+            Pulled::Part(file, part) => {
+                let file = Arc::clone(file);
+                let room = &mut core.file_buffer[..part.length.min(room_bytes)];
+                match machine.read_resident(&file, part.offset, room) {
+                    Ok(Resident::Bytes(0)) => return FramedPiece::Halted(Halt::Changed),
+                    Ok(Resident::Bytes(bytes)) => {
+                        self.push_piece(&date, stream, left_bytes, &core.file_buffer[..bytes])
+                    }
+                    Ok(found @ (Resident::Absent | Resident::Unknown)) => {
+                        return bring(turn, waiter, sending, found == Resident::Absent);
+                    }
+                    Err(_) => return FramedPiece::Halted(Halt::FAILED),
+                }
+            }
+            Pulled::Wait(wanted) => {
+                sending.wait(&mut turn.desk, waiter, *wanted);
+                sending.load_ahead(&mut turn.desk, waiter);
+                return FramedPiece::Framed;
+            }
+            Pulled::End => self.push_piece(&date, stream, 0, &[]),
+            Pulled::Changed => return FramedPiece::Halted(Halt::Changed),
+            Pulled::Failed => return FramedPiece::Halted(Halt::FAILED),
+        };
+        account(turn, stream, sending, framed);
+        self.rank_bytes = sending.body.len();
+        if framed as u64 == left_bytes { FramedPiece::Done } else { FramedPiece::Framed }
+    }
+
+    /// Frames a piece of an answer that has `left_bytes` left, preceded by its head. Returns its length.
+    fn push_piece(&mut self, date: &[u8; 29], stream: &mut Stream, left_bytes: u64, data: &[u8]) -> usize {
+        let StreamPart::Sending(outgoing) = &mut stream.part else { return 0 };
+        if let Some((about, length)) = outgoing.head.take() {
+            let head = Head { status: outgoing.status, about: &about, length };
+            self.push_head_dated(date, (stream.id, left_bytes == 0), head);
+            if left_bytes == 0 {
+                return 0;
+            }
+        }
+        // The window has room for it.
+        let _ = stream.window.take(data.len());
+        self.push_data((stream.id, data), data.len() as u64 == left_bytes);
+        data.len()
+    }
+
+    /// The whole body of an answer if it can be framed now: it is in memory, fits in one frame and in the windows, and no more
+    /// urgent stream waits.
+    pub(super) fn whole_now<'b, F>(&self, priority: Priority, body: &'b Body<F>) -> Option<&'b [u8]> {
+        let bytes = match body {
+            Body::Empty => return Some(&[]),
+            Body::Page(page, at) => &page[*at..],
+            Body::Content(content, range) => content.part(range),
+            Body::File(_) | Body::Multipart(_) => return None,
+        };
+        let room_bytes = self.window.available().min(self.first_window as usize).min(frame::FRAME_BYTES);
+        let goes_first =
+            |stream: &Stream| stream.is_answering() && stream.priority.urgency < priority.urgency;
+        (bytes.len() <= room_bytes && !self.streams.iter().any(goes_first)).then_some(bytes)
+    }
+
+    /// Frames the head of an answer.
+    pub(super) fn push_head<F>(&mut self, core: &mut Core<F>, stream: (u32, bool), head: Head<'_>) {
+        core.counters.heads_made += 1;
+        let date = core.clock.date;
+        self.push_head_dated(&date, stream, head);
+    }
+
+    fn push_head_dated(&mut self, date: &[u8; 29], (id, ends_stream): (u32, bool), head: Head<'_>) {
+        let encoder = &mut self.encoder;
+        push_headers(&mut self.out, id, ends_stream, |out| {
+            encoder.begin(out, head.status.0);
+            encoder.field(out, b"server", b"flash", Indexing::Shared);
+            encoder.field(out, b"date", date, Indexing::Shared);
+            if let About::File(version, Extent::Whole) = head.about
+                && !version.is_listing
+                && head.length == Some(version.stat.size_bytes)
+            {
+                encoder.field(out, b"content-type", version.content_type.as_bytes(), Indexing::Shared);
+                out.extend_from_slice(version.kept_h2_fields(|| own_fields(version)));
+                let shared = |name: &str, value: &[u8]| push_field(encoder, out, name.as_bytes(), value);
+                return each_shared_field(version, shared);
+            }
+            head.about.each_leading_field(|name, value| push_field(encoder, out, name.as_bytes(), value));
+            if let Some(bytes) = head.length {
+                let mut digits = Vec::with_capacity(20);
+                push_number(&mut digits, bytes);
+                encoder.field(out, b"content-length", &digits, Indexing::Own);
+            }
+            head.about.each_trailing_field(|name, value| push_field(encoder, out, name.as_bytes(), value));
+        });
+        self.calm.answered();
+    }
+
+    /// Frames data, and takes it from the connection's window.
+    pub(super) fn push_data(&mut self, (id, data): (u32, &[u8]), ends_stream: bool) {
+        // The window has room for it.
+        let _ = self.window.take(data.len());
+        frame::push_data(&mut self.out, id, data, ends_stream);
+        self.calm.answered();
+    }
+
+    /// Tells a client that waits for it to send the body (RFC 9110, section 10.1.1).
+    pub(super) fn push_continue(&mut self, id: u32) {
+        let encoder = &mut self.encoder;
+        push_headers(&mut self.out, id, false, |out| encoder.begin(out, Status::CONTINUE.0));
+    }
+
+    /// Notes the end of a stream whose answer is complete. A client that still sends is told to stop (RFC 9113, section 8.1).
+    pub(super) fn close_stream(&mut self, id: u32, receiving: Receiving) {
+        self.has_answered = true;
+        if receiving.has_ended() {
+            self.closed.note(id, false);
+        } else {
+            self.reset_stream(id, ErrorCode::NO_ERROR);
+        }
+    }
+
+    /// Ends a stream before its answer is complete.
+    pub(super) fn reset_stream(&mut self, id: u32, code: ErrorCode) {
+        push_reset(&mut self.out, id, code);
+        self.closed.note(id, true);
+    }
+
+    /// Ends a stream and its exchange.
+    pub(super) fn end_early<M: Machine>(
+        &mut self,
+        conn: &Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        mut stream: Stream,
+        code: ErrorCode,
+    ) {
+        stream.drop_body(turn.inputs, conn.opener.client);
+        turn.abort(stream.key, &conn.peer, Some(stream.sent().unwrap_or((CLIENT_LEFT, 0))));
+        self.reset_stream(stream.id, code);
+    }
+}
+
+/// The bytes that a stream has left if something can be done for it now; 0 if that costs no bytes.
+fn left_bytes<M: Machine>(turn: &Turn<'_, M>, stream: &mut Stream, has_window: bool) -> Option<u64> {
+    match &turn.exchanges.get(stream.key)?.state {
+        State::Reading(_) => stream.receiving.has_ended().then_some(0),
+        State::Waiting(..) => None,
+        State::Woken(..) => Some(0),
+        State::Relaying(relay) => {
+            Some(relay.reply.as_ref().map_or(0, |reply| reply.left_bytes.unwrap_or(reply.body_bytes)))
+        }
+        State::Sending(sending) if sending.halt.is_some() => Some(0),
+        State::Sending(sending) if sending.waits_for.is_some() => None,
+        State::Sending(sending) => {
+            let left_bytes = sending.body.len();
+            let is_stalled = left_bytes > 0 && (!has_window || stream.window.available() == 0);
+            stream.is_stalled = is_stalled;
+            (!is_stalled).then_some(left_bytes)
+        }
+    }
+}
+
+/// Accounts for a piece of an answer.
+fn account<M: Machine>(
+    turn: &mut Turn<'_, M>,
+    stream: &mut Stream,
+    sending: &mut Sending<M::File>,
+    framed: usize,
+) {
+    if let StreamPart::Sending(outgoing) = &mut stream.part {
+        if outgoing.body_bytes == 0 {
+            turn.desk.core.counters.heads_made += 1;
+            turn.desk.core.schedule.note_answer(sending.body.len());
+        }
+        outgoing.body_bytes += framed as u64;
+    }
+    if let Some(file) = sending.body.file_mut()
+        && file.sends_block()
+    {
+        turn.desk.core.counters.stored_bytes += framed as u64;
+    }
+    sending.body.advance(framed);
+}
+
+/// Queues a job for a part of a file that is not in memory.
+fn bring<M: Machine>(
+    turn: &mut Turn<'_, M>,
+    waiter: Waiter,
+    sending: &mut Sending<M::File>,
+    is_absent: bool,
+) -> FramedPiece {
+    let held_bytes = turn.desk.core.handed_over.bytes();
+    let Some(file) = sending.body.file_mut() else { return FramedPiece::Halted(Halt::FAILED) };
+    let wanted = if is_absent { file.bring_absent(held_bytes) } else { file.hand_over(held_bytes) };
+    sending.wait(&mut turn.desk, waiter, *wanted);
+    sending.load_ahead(&mut turn.desk, waiter);
+    FramedPiece::Framed
+}
+
+/// The length and the validators of a whole file, which are in no table and so the same for all connections.
+fn own_fields(version: &Version) -> Box<[u8]> {
+    let (mut encoder, mut block, mut length) = (Encoder::new(), Vec::new(), Vec::new());
+    push_number(&mut length, version.stat.size_bytes);
+    encoder.field(&mut block, b"content-length", &length, Indexing::Own);
+    each_own_field(version, |name, value| push_field(&mut encoder, &mut block, name.as_bytes(), value));
+    block.into()
+}
+
+/// Encodes a field whose name can have capitals.
+pub(super) fn push_field(encoder: &mut Encoder, out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    let mut lower = [0; 64];
+    let Some(lower) = lower.get_mut(..name.len()) else {
+        return encoder.field(out, &name.to_ascii_lowercase(), value, indexing(b""));
+    };
+    lower.copy_from_slice(name);
+    lower.make_ascii_lowercase();
+    encoder.field(out, lower, value, indexing(lower));
+}
+
+/// Whether other answers have the same field.
+fn indexing(name: &[u8]) -> Indexing {
+    match name {
+        b"set-cookie" | b"www-authenticate" => Indexing::Never,
+        b"etag" | b"last-modified" | b"content-range" | b"content-length" | b"location" | b"expires"
+        | b"age" | b"link" | b"" => Indexing::Own,
+        _ => Indexing::Shared,
+    }
+}

@@ -1,0 +1,21 @@
+//! TLS for a worker: [`Acceptor`] makes the record layer ([`flash_engine::RecordLayer`]) of each connection from the
+//! certificates of the sites and from the keys of session tickets.
+//!
+//! - [`Bundle`]: certificates and keys on their way from the process that reads them to the workers, and the checks before
+//! - [`Certificate`]: the names and dates of a certificate
+//! - [`Tickets`]: the keys of session tickets, the same in all workers at any time
+//!
+//! The protocol is that of `rustls`, the cryptography that of `aws-lc-rs`: TLS 1.3 and 1.2, without renegotiation,
+//! compression or early data. Nothing here makes a system call, except that `aws-lc-rs` asks the kernel for random bytes.
+//! Called by `flash-worker` and `flash-server`.
+
+mod acceptor;
+mod bundle;
+mod certificate;
+mod records;
+mod tickets;
+
+pub use acceptor::{Acceptor, protocol};
+pub use bundle::{Bundle, Pair, SiteCertificates, WrongPair};
+pub use certificate::{Certificate, date};
+pub use tickets::Tickets;
