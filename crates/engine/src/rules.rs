@@ -262,7 +262,6 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// The rules of a site.
     #[inline]
     pub(crate) fn site(&self, site: SiteId) -> &SiteRules {
         &self.sites[usize::from(site.0)]

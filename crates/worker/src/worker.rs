@@ -464,7 +464,7 @@ impl Worker {
         self.send_names();
     }
 
-    /// Tells the supervisor that the worker has begun, under the sandbox `in_force`.
+    /// Reports that the worker has begun, under the sandbox `in_force`.
     pub fn ready(&self, in_force: InForce) -> io::Result<()> {
         self.sys.supervisor.send_ready(in_force)
     }
