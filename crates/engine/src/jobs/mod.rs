@@ -231,7 +231,6 @@ impl<F, S> Jobs<F, S> {
         }
     }
 
-    /// The counters of a kind of job.
     pub(crate) fn count(&mut self, kind: JobKind) -> &mut JobCounters {
         &mut self.counters[kind as usize]
     }
@@ -413,7 +412,6 @@ impl<F, S> Jobs<F, S> {
         self.deadlines.first().map(|(_, key)| JobId(*key))
     }
 
-    /// The kind of a job.
     pub(crate) fn kind_of(&self, id: JobId) -> Option<JobKind> {
         self.jobs.get(id.0).map(|job| job.key.kind())
     }

@@ -35,7 +35,6 @@ pub(super) fn hand_over<M: Machine>(
     admit_application_file(core, relay.site, relay.request.for_path(&path, persists)).map_err(TalkFailure)
 }
 
-/// Begins the answer to the client.
 pub(super) fn begin_reply<M: Machine>(
     client: &mut impl RelayClient<M>,
     turn: &mut Turn<'_, M>,

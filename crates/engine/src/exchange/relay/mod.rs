@@ -39,7 +39,7 @@ pub(crate) trait RelayClient<M: Machine> {
     /// Receives a part of the request body. Its data, without framing, is then at the front of `buffer`.
     fn receive(&mut self, turn: &mut Turn<'_, M>, buffer: &mut [u8]) -> BodyPart;
 
-    /// Tells a client that waits for it to send the body (RFC 9110, section 10.1.1).
+    /// Asks a client that waits for it to send the body (RFC 9110, section 10.1.1).
     fn invite(&mut self, turn: &mut Turn<'_, M>) -> Result<(), Gone>;
 
     /// Whether the client has closed its sending side.
@@ -101,7 +101,7 @@ pub(crate) enum Advance {
 /// Why a step could not be made.
 enum Stop {
     Advance(Advance),
-    /// The server, or what it said, is at fault.
+    /// The server, or its answer, is at fault.
     Failed(TalkFailure),
 }
 
@@ -147,7 +147,7 @@ pub(crate) struct Relay {
     needs_new: bool,
     /// The answer, once its head is known.
     pub(crate) reply: Option<RelayReply>,
-    /// Whether the client was told to send the body.
+    /// Whether the client was asked to send the body.
     is_invited: bool,
     /// Whether the client sends the body fast enough.
     upload_rate: UploadRate,
@@ -346,7 +346,7 @@ impl RelayReply {
     }
 
     /// How urgent its next bytes are, of which the client has not got this many: the bytes that it has left, the fewest
-    /// first. While the server has not said how many there are, those that were sent count instead, as in
+    /// first. While the server has not sent how many there are, those that were sent count instead, as in
     /// least-attained-service scheduling: short answers go first, and a long one loses its urgency.
     fn rank_bytes(&self, unsent: u64, is_complete: bool) -> u64 {
         match self.left_bytes {

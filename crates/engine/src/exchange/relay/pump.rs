@@ -249,7 +249,7 @@ fn settle<M: Machine>(
 }
 
 /// Waits for a client that does not have all of what the server has sent, and decides until when its server is waited for,
-/// if that is heard meanwhile.
+/// if something of it is received meanwhile.
 fn await_client<M: Machine>(
     client: &impl RelayClient<M>,
     turn: &mut Turn<'_, M>,
@@ -330,9 +330,9 @@ fn blame<M: Machine>(turn: &mut Turn<'_, M>, relay: &Relay, link: Key, failure: 
 
 /// Reports the standard error of a FastCGI application.
 fn report_stderr<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay, link: Key) {
-    let said = std::mem::take(&mut relay.talk.stderr);
-    let Some(server) = turn.links.server_of(link).filter(|_| !said.is_empty()) else { return };
-    if let Some(report) = turn.links.report_stderr(server, &said, turn.desk.core.clock.ms()) {
+    let stderr = std::mem::take(&mut relay.talk.stderr);
+    let Some(server) = turn.links.server_of(link).filter(|_| !stderr.is_empty()) else { return };
+    if let Some(report) = turn.links.report_stderr(server, &stderr, turn.desk.core.clock.ms()) {
         turn.desk.machine.report(&report);
     }
 }

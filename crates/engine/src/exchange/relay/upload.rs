@@ -142,7 +142,7 @@ fn refused(relay: &Relay, refusal: Refusal) -> Advance {
     if relay.reply.is_some() { Advance::Cut } else { Advance::Refused(refusal) }
 }
 
-/// Tells a client that waits for it to send the body. An answer that has begun says as much.
+/// Asks a client that waits for it to send the body. An answer that has begun does that too.
 fn invite<M: Machine>(
     client: &mut impl RelayClient<M>,
     turn: &mut Turn<'_, M>,
