@@ -276,7 +276,7 @@ pub const LINGER_BYTES_MAX: usize = 256 * 1024;
 /// interruptions of a mobile link.
 pub const BODY_GRACE_MS: u64 = 30_000;
 /// The period over which a slow reader's rate is measured.
-pub const RATE_WINDOW_MS: u64 = 10_000;
+pub const RATE_WINDOW_MS: u64 = 30_000;
 /// A file changed less than this before it was read can change again without a new time stamp.
 pub const RACY_NS: i128 = 20_000_000;
 /// The same where times are coarse, up to the two seconds of vfat, or come from the clock of another host.

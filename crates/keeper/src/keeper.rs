@@ -41,7 +41,7 @@ enum Slot<K> {
         pinned: bool,
     },
     /// A helper of an earlier keeper may still write here.
-    Lost {
+    Orphaned {
         place: Place,
     },
 }
