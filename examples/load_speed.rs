@@ -11,7 +11,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use flash_kit::Stop;
-use flash_load::generator::{self, Pace, Phase, Setup, Stream};
+use flash_load::generator::{self, Pace, Phase, Protocol, Setup, Stream};
 use flash_load::record::{Outcome, QUEUED};
 use flash_load::target::Target;
 use flash_load::workload::catalogue::Listed;
@@ -61,6 +61,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let file = Listed { path: "/file".into(), file_bytes: Some(body_bytes) };
     let setup = Setup {
+        protocol: Protocol::Http1,
+        tls: None,
         target: Target::parse(url, false)?,
         catalogue: Arc::new(Catalogue::listed(vec![file])),
         verify: false,

@@ -43,7 +43,9 @@ going = True
 def stop(*_):
     global going
     going = False
-if os.path.exists(sys.argv[1] + "/tidy"): signal.signal(signal.SIGTERM, stop)
+if os.path.exists(sys.argv[1] + "/tidy"):
+    signal.signal(signal.SIGTERM, stop)
+    open(sys.argv[1] + "/ready%d" % os.getpid(), "w").close()
 listener = socket.socket(fileno=0)
 while going:
     peer, _ = listener.accept()
@@ -235,12 +237,20 @@ fn processes_that_wait_for_a_connection_notice_sigterm() {
         fs::write(slow.join("tidy"), "").unwrap();
         let mut server = start(&folder, &route);
         assert_eq!(Peer::client(&server).get("/app/").status(), 200);
+        let remove_all = |begin: &str| {
+            let files = fs::read_dir(&slow).unwrap().map(|file| file.unwrap().path());
+            let found = files.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(begin));
+            found.inspect(|path| fs::remove_file(path).unwrap()).count()
+        };
+        let mut ready = 0;
+        wait_until("both processes can handle the signal", || {
+            ready += remove_all("ready");
+            ready == 2
+        });
         server.signal("TERM");
         assert!(server.wait().success());
-        let files = fs::read_dir(&slow).unwrap().map(|file| file.unwrap().file_name());
-        let ended = files.filter(|name| name.to_string_lossy().starts_with("ended"));
-        // On a busy machine they can be killed first, or get the signal before they are ready for it.
-        if ended.inspect(|name| fs::remove_file(slow.join(name)).unwrap()).count() == 2 {
+        // On a busy machine they can be killed first.
+        if remove_all("ended") == 2 {
             return;
         }
     }

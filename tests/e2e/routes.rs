@@ -336,7 +336,8 @@ fn an_upstream_hands_requests_back_for_files_of_the_site() {
     let server = start(&folder, &proxy("/app/", &upstream.address, ""));
     // The first failure is reported, the next ones seconds later.
     assert_eq!(server.get("/app/outside").status, 502);
-    server.wait_for_stderr(&format!("upstream {}: The answer names a file outside", upstream.address));
+    server
+        .wait_for_stderr(&format!("upstream {}: The answer names a path that is no file", upstream.address));
     let mut client = server.client();
     for target in ["/app/accel", "/app/sendfile"] {
         let page = client.get(target);

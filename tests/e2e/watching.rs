@@ -81,7 +81,7 @@ fn files_that_are_replaced_changed_deleted_or_made_are_noticed() {
     let targets =
         ["/d/replaced.bin", "/d/copied.bin", "/d/deleted.bin", "/d/renamed.bin", "/d/made.bin", "/d/"];
     learn(&folder, &server, &targets);
-    let path = |name: &str| folder.path(&format!("www/d/{name}"));
+    let path = |name: &str| folder.path(format!("www/d/{name}"));
     write_aside(&path("replaced.bin"), pattern(900, 2));
     wait_for_body(&server, "/d/replaced.bin", &pattern(900, 2));
     // As cp does.
@@ -233,7 +233,7 @@ fn after_lost_events_names_are_checked_until_all_is_watched_again() {
         .parse()
         .expect("a number");
     for number in 0..events_max / 2 + 10 {
-        let path = folder.path(&format!("www/d/{}", number % 2));
+        let path = folder.path(format!("www/d/{}", number % 2));
         fs::write(&path, "x").expect("written");
         fs::remove_file(&path).expect("removed");
     }
@@ -279,7 +279,7 @@ fn a_part_with_more_directories_than_can_be_watched_is_checked_and_the_others_ar
     server.wait_for_stderr("fs.inotify.max_user_watches");
     for name in ["small/f.bin", "large/29/f.bin"] {
         wait_for_body(&server, &format!("/{name}"), &pattern(1_000, 1));
-        write_aside(&folder.path(&format!("www/{name}")), pattern(1_000, 2));
+        write_aside(&folder.path(format!("www/{name}")), pattern(1_000, 2));
         wait_for_body(&server, &format!("/{name}"), &pattern(1_000, 2));
     }
 }

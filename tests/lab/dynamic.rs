@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use crate::harness::{FLASH, Folder, Served, flash, is_installed, run_json, skip, small_set};
+use crate::harness::{Ended, FLASH, Folder, Served, flash, is_installed, run_json, skip, small_set};
 
 /// The reference application for the small set.
 struct Application {
@@ -127,6 +127,24 @@ fn many_requests_wait_for_the_application_at_once() {
     }
 }
 
+/// A run that the rest of the machine did not disturb: it is made again, a few times at most, while `is_undisturbed` does
+/// not hold.
+fn run_undisturbed(
+    run: impl Fn(&str) -> Ended,
+    is_undisturbed: impl Fn(&Ended, &str) -> bool,
+) -> (Folder, Ended) {
+    let mut last = None;
+    for _ in 0..8 {
+        let folder = Folder::new();
+        let ended = run(&folder.text("out"));
+        if is_undisturbed(&ended, &folder.text("out")) {
+            return (folder, ended);
+        }
+        last = Some(ended);
+    }
+    panic!("no undisturbed run: {last:?}");
+}
+
 #[test]
 fn a_share_of_the_requests_is_dynamic() {
     let mut names = vec!["flash"];
@@ -146,17 +164,14 @@ fn a_share_of_the_requests_is_dynamic() {
     program();
     let load =
         ["--relative-to", "400", "--levels", "1", "--duration", "2s", "--warm-up", "0s", "--rounds", "1"];
-    // On a busy machine a server may refuse requests because they have waited for too long: then it starts again.
-    let (folder, ended) = (0..8)
-        .map(|_| {
-            let folder = Folder::new();
-            let out = folder.text("out");
-            let common = ["compare", "--dynamic", "30%", "--files", small_set(), "--verify", "--out", &out];
-            let ended = flash(common.iter().chain(&load).chain(&names).copied());
-            (folder, ended)
-        })
-        .find(|(folder, _)| !run_json(&folder.text("out")).to_string().contains("\"status 503\""))
-        .expect("a run in which no server was overloaded");
+    // A server may refuse requests that have waited for too long.
+    let (folder, ended) = run_undisturbed(
+        |out| {
+            let common = ["compare", "--dynamic", "30%", "--files", small_set(), "--verify", "--out", out];
+            flash(common.iter().chain(&load).chain(&names).copied())
+        },
+        |ended, out| ended.code == Some(0) && !run_json(out).to_string().contains("\"status 503\""),
+    );
     let out = folder.text("out");
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.stdout.contains("; dynamic "), "{ended:?}");
@@ -182,14 +197,18 @@ fn a_share_of_the_requests_is_dynamic() {
 #[test]
 fn hot_requests_beside_a_slow_application() {
     program();
-    let folder = Folder::new();
-    let out = folder.text("out");
     let slow = ["--slow-application", "/slow/sleep?ms=2000", "--waiting", "40"];
     let small = ["--hot-dirs", "1", "--hot-rate", "200", "--seconds", "1", "--rounds", "1"];
-    let common = ["interfere", "flash", "--files", small_set(), "--out", &out];
-    let ended = flash(common.iter().chain(&slow).chain(&small).copied());
+    // The generator may be late, and the round doubted.
+    let (folder, ended) = run_undisturbed(
+        |out| {
+            let common = ["interfere", "flash", "--files", small_set(), "--out", out];
+            flash(common.iter().chain(&slow).chain(&small).copied())
+        },
+        |ended, _| ended.stdout.contains("flash: cannot be told: 1 of 1 rounds are good"),
+    );
     assert_eq!(ended.code, Some(4), "{ended:?}");
-    assert!(ended.stdout.contains("flash: cannot be told: 1 of 1 rounds are good"), "{ended:?}");
+    let out = folder.text("out");
     let levels = &run_json(&out)["subjects"][0]["levels"];
     let names: Vec<&str> =
         levels.as_array().unwrap().iter().map(|level| level["name"].as_str().unwrap()).collect();

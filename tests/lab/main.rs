@@ -13,3 +13,4 @@ mod interfere;
 mod link;
 mod peers;
 mod trace;
+mod wires;

@@ -36,7 +36,6 @@ const ROOMS: &[(&str, &[&str])] = &[
             "flash-load",
             "flash-prompt",
             "flash-server",
-            "flash-tls",
             "flash-trace",
             "flash-units",
             "flash-waiting",
@@ -44,7 +43,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
     ("flash-lab", &["flash-keeper", "flash-kit", "flash-load", "flash-units", "flash-waiting"]),
     ("flash-trace", &["flash-kit", "flash-waiting"]),
-    ("flash-load", &["flash-kit", "flash-prompt", "flash-units", "flash-waiting"]),
+    ("flash-load", &["flash-http", "flash-kit", "flash-prompt", "flash-units", "flash-waiting"]),
     ("flash-kit", &["flash-waiting"]),
     (
         "flash-server",

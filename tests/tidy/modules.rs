@@ -62,7 +62,7 @@ const ORDERS: &[(&str, &[&str])] = &[
     ),
     (
         "crates/load/src/",
-        &["fileset", "generator", "measure", "record", "workload", "target", "files", "floor", "gzip"],
+        &["fileset", "generator", "measure", "record", "workload", "target", "files", "floor", "gzip", "tls"],
     ),
     (
         "crates/trace/src/",

@@ -155,7 +155,7 @@ impl<M: Machine> Engine<M> {
         wires.ready(&mut turn, key, ready);
     }
 
-    /// Takes the result of a job, or the news that it is lost.
+    /// Takes the result of a job, or that it is lost.
     pub fn handle_job(&mut self, machine: &mut M, id: JobId, outcome: Outcome<M::File>) {
         self.finish(id, outcome);
         self.start_jobs(machine);
@@ -168,12 +168,12 @@ impl<M: Machine> Engine<M> {
         });
     }
 
-    /// Tells the engine that a helper is idle.
+    /// Handles a helper that is idle.
     pub fn handle_helper_ready(&mut self, machine: &mut M) {
         self.start_jobs(machine);
     }
 
-    /// Tells the engine that the helper of an abandoned job has ended. Only now is its place in the share of
+    /// Handles the end of the helper of an abandoned job. Only now is its place in the share of
     /// its root free again, so a root whose disk hangs forever never holds more helpers than its share.
     pub fn handle_helper_gone(&mut self, machine: &mut M, id: JobId) {
         self.core.jobs.helper_gone(id);
@@ -229,7 +229,7 @@ impl<M: Machine> Engine<M> {
         self.wires.wake(&mut self.links, &self.exchanges);
     }
 
-    /// Hears that a connection that [`Gateway::connect`](crate::Gateway::connect) asked for was not made.
+    /// Handles that a connection that [`Gateway::connect`](crate::Gateway::connect) asked for was not made.
     pub fn handle_not_connected(&mut self, machine: &mut M, link: Key, why: &io::Error) {
         let now_ms = self.core.clock.ms();
         let kind = NoLink::of(why);
@@ -252,7 +252,7 @@ impl<M: Machine> Engine<M> {
         self.wires.wake(&mut self.links, &self.exchanges);
     }
 
-    /// Hears that the probes of a server have begun to fail, or to succeed ([`Gateway`](crate::Gateway)). A server that
+    /// Notes that the probes of a server have begun to fail, or to succeed ([`Gateway`](crate::Gateway)). A server that
     /// is down gets no requests, unless all servers of its upstream are down. Does nothing if there is no such server.
     pub fn handle_probed(&mut self, machine: &mut M, server: ServerId, is_up: bool) {
         self.links.probed(machine, server, is_up, self.core.clock.ms());

@@ -22,7 +22,7 @@
 //! handler    files, listings, redirects, error pages
 //! body       the bytes of a response, through one pull method             (streams would go here)
 //! desk       the state that all requests share: rules, clock, caches, jobs, counters
-//! upstream   connections to the servers of upstreams, and what is said on them
+//! upstream   connections to the servers of upstreams, and the requests on them
 //! transport  a socket and its readiness, and the record layer of an encrypted one
 //! caches     names, versions, contents, heads, known requests, open files
 //! jobs       work for helpers: joining, order, shares, deadlines

@@ -283,7 +283,6 @@ impl Rules {
         self.has_store && self.optimizations.name_cache
     }
 
-    /// The rules of a site.
     #[inline]
     pub(crate) fn site(&self, site: SiteId) -> &SiteRules {
         &self.sites[usize::from(site.0)]

@@ -37,7 +37,6 @@ pub(crate) enum HeldKey {
 }
 
 impl HeldKey {
-    /// Its exchange.
     pub(crate) fn exchange(self) -> ExchangeKey {
         match self {
             HeldKey::Request(exchange) | HeldKey::Answer(exchange) => exchange,

@@ -5,7 +5,7 @@
 //! fileset   sets of files by the papers' distributions        workload   what is asked for, and when: sets, access logs
 //! target    the server's address                              generator  threads that send requests and take answers
 //! record    one request's times, and files of them            measure    figures computed from records
-//! floor     the least server, to measure the generator with
+//! floor     the least server, to measure the generator with  tls         TLS of the generator and of the floor
 //! ```
 //!
 //! `flash-lab` drives servers with it. It starts no server and knows nothing of how Flash is built.
@@ -23,4 +23,5 @@ pub mod record;
 #[path = "../../../tests/skip.rs"]
 mod skipping;
 pub mod target;
+pub mod tls;
 pub mod workload;

@@ -20,19 +20,26 @@ pub struct Target {
     /// Where to connect.
     pub address: SocketAddr,
     pub host: String,
+    /// Whether it speaks TLS: the scheme is `https`.
+    pub is_https: bool,
     /// The prefix of each path: empty, or `/…` without a slash at its end.
     pub base: String,
 }
 
 impl Target {
-    /// Takes `http://HOST[:PORT][/BASE]` apart and looks HOST up. Of several addresses it takes the
+    /// Takes `http://HOST[:PORT][/BASE]`, or the same with `https`, apart and looks HOST up. Of several addresses it takes the
     /// first that accepts a connection, else the first: `localhost` is often `::1` as well.
     ///
     /// Errors: usage, for another scheme or a host that is not this machine unless
     /// `allow_remote`; run, for a name that can't be resolved.
     pub fn parse(url: &str, allow_remote: bool) -> Result<Self> {
-        let Some(rest) = url.strip_prefix("http://") else {
-            return Err(Error::usage(format!("cannot drive '{url}': the URL must start with http://")));
+        let schemes = [("http://", false, 80), ("https://", true, 443)];
+        let found = schemes
+            .iter()
+            .find_map(|(scheme, is_https, port)| Some((url.strip_prefix(scheme)?, *is_https, *port)));
+        let Some((rest, is_https, port)) = found else {
+            let why = "the URL must start with http:// or https://";
+            return Err(Error::usage(format!("cannot drive '{url}': {why}")));
         };
         let (host, base) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         if host.is_empty() {
@@ -43,7 +50,7 @@ impl Target {
                 && port.bytes().all(|b| b.is_ascii_digit())
                 && (!name.contains(':') || name.ends_with(']'))
         });
-        let with_port = if ends_in_port { host.to_owned() } else { format!("{host}:80") };
+        let with_port = if ends_in_port { host.to_owned() } else { format!("{host}:{port}") };
         let found = with_port.to_socket_addrs().map_err(|why| {
             let text = format!("cannot find the host of '{url}': {why}");
             if why.kind() == io::ErrorKind::InvalidInput { Error::usage(text) } else { Error::run(text) }
@@ -59,7 +66,7 @@ impl Target {
                 "will not load {first}: it is not this machine; give --allow-remote if it is yours to load"
             )));
         };
-        Ok(Self { address, host: host.to_owned(), base: base.trim_end_matches('/').to_owned() })
+        Ok(Self { address, host: host.to_owned(), is_https, base: base.trim_end_matches('/').to_owned() })
     }
 }
 
@@ -99,13 +106,17 @@ mod tests {
         let based = Target::parse("http://[::1]/set/", false).unwrap();
         assert_eq!(based.address, "[::1]:80".parse().unwrap());
         assert_eq!(based.base, "/set");
+        let secure = Target::parse("https://127.0.0.1/set", false).unwrap();
+        assert_eq!((secure.address, secure.is_https), ("127.0.0.1:443".parse().unwrap(), true));
+        assert!(!plain.is_https);
     }
 
     #[test]
     fn refuses_other_schemes_and_other_machines() {
         for url in [
             "http://127.0.0.1:99999/",
-            "https://127.0.0.1/",
+            "ftp://127.0.0.1/",
+            "https://192.0.2.1/",
             "127.0.0.1:80",
             "http://",
             "http:///x",

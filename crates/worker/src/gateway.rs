@@ -60,7 +60,6 @@ impl GatewayChannel {
         self.channel = watched.is_ok().then_some(channel);
     }
 
-    /// Whether the channel with this number is open.
     pub(super) fn is_open(&self, number: u64) -> bool {
         self.channel.is_some() && number == self.channels
     }

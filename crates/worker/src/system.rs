@@ -19,13 +19,13 @@ use super::calls::{Call, lap, timed};
 use super::gateway::GatewayChannel;
 use super::helpers::Helpers;
 use super::log::LogBuffer;
-use super::own_jobs::OwnJobs;
 use super::priority::{self, Marks};
-use super::reach::{Reach, Sending};
+use super::reach::Reach;
 use super::site_file::{Closing, SiteFile};
 use super::socket::Socket;
 use super::store::Store;
 use crate::REPORT_MS;
+use crate::comparisons::{OwnJobs, Sending};
 use crate::convert;
 use crate::setup::{Given, GivenStore, Plan, Root};
 use crate::supervisor::Supervisor;
@@ -90,7 +90,7 @@ impl LinuxSystem {
         Ok(Self {
             roots: roots.into_iter().map(|root| root.and_then(looks_up)).collect(),
             reach,
-            sending: Sending::new(plan.send, plan.mapped_chunks_max, &reach),
+            sending: Sending::new(plan.send, plan.mapped_chunks_max, reach.send_file),
             marks: plan.marks,
             cap: plan.cap,
             sharers,

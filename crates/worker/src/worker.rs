@@ -2,10 +2,11 @@
 
 mod accept;
 mod links;
+mod own_jobs;
 
 use std::io;
 
-use flash_engine::{AcceptQueue, Engine, JobId, Key, Log, Moment, Outcome, Readiness, SiteId, Task};
+use flash_engine::{AcceptQueue, Engine, JobId, Key, Log, Moment, Outcome, Readiness, SiteId};
 use flash_prompt::OwnedFd;
 use flash_prompt::epoll::{Ready, Watch};
 use flash_prompt::mechanism::{Awaited, Mechanism};
@@ -14,9 +15,9 @@ use flash_prompt::{clock, net};
 use flash_tls::Acceptor;
 
 use crate::calls::{self, Call, lap};
+use crate::comparisons::OwnJobs;
 use crate::control::{InForce, LAST_QUESTION, Order};
 use crate::helpers::HelperEvent;
-use crate::own_jobs::{OwnJob, OwnJobs};
 use crate::reach::Reach;
 use crate::refusals::Refusals;
 use crate::setup::{Accepts, Given, Plan};
@@ -393,28 +394,6 @@ impl Worker {
         self.close_deleted(set_aside);
     }
 
-    /// Takes the job of the worker's own process that was started, if any.
-    pub fn take_job(&mut self) -> Option<OwnJob> {
-        match self.sys.own.as_mut()?.take()? {
-            (id, Task::Close { number }) => {
-                let file = self.sys.closing.take(number);
-                if file.is_none() {
-                    self.finish_own(id, Outcome::Lost);
-                }
-                file.map(|file| OwnJob::Close(id, file))
-            }
-            (id, task) => Some(OwnJob::Task(id, task)),
-        }
-    }
-
-    /// Takes the outcome of a job of the worker's own process.
-    pub fn finish_own(&mut self, id: JobId, outcome: Outcome<SiteFile>) {
-        if self.sys.own.as_mut().is_some_and(|own| own.was_given_up(id)) {
-            return self.engine.handle_helper_gone(&mut self.sys, id);
-        }
-        self.finish(id, outcome);
-    }
-
     fn finish(&mut self, id: JobId, mut outcome: Outcome<SiteFile>) {
         let site = self.engine.site_of(id).unwrap_or(SiteId(0));
         site_file::adopt(site, &mut outcome, self.sys.closing.returned());
@@ -475,7 +454,7 @@ impl Worker {
         self.send_names();
     }
 
-    /// Tells the supervisor that the worker has begun, under the sandbox `in_force`.
+    /// Reports that the worker has begun, under the sandbox `in_force`.
     pub fn ready(&self, in_force: InForce) -> io::Result<()> {
         self.sys.supervisor.send_ready(in_force)
     }

@@ -4,6 +4,7 @@
 //! Pure. Called by the two parsers and by the sessions of [`backend`](crate::backend).
 
 use flash_http::BadPath;
+use flash_http::range::number;
 
 use super::protocol::RANGE_BYTES_MAX;
 pub use crate::machine::Part;
@@ -56,17 +57,7 @@ fn parse_range(field: &[u8]) -> Option<Part> {
     Some(Part::From { offset, length_bytes })
 }
 
-fn number(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() {
-        return None;
-    }
-    digits.iter().try_fold(0u64, |value, byte| match byte {
-        b'0'..=b'9' => Some(value.saturating_mul(10).saturating_add(u64::from(byte - b'0'))),
-        _ => None,
-    })
-}
-
-/// The answer to an [`WarmRequest`].
+/// The answer to a [`WarmRequest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WarmResult {
     /// The file is in memory, or the file system failed in a way that the server will find too.

@@ -51,22 +51,22 @@ impl Resource {
 /// The listings of a directory, as HTML and as JSON.
 #[derive(Debug, Default)]
 pub(crate) struct ListingForms {
-    html: Made,
-    json: Made,
+    html: RenderedListing,
+    json: RenderedListing,
 }
 
 impl ListingForms {
     /// The listing in JSON or in HTML.
-    pub(crate) fn of(&self, json: bool) -> &Made {
+    pub(crate) fn of(&self, json: bool) -> &RenderedListing {
         if json { &self.json } else { &self.html }
     }
 }
 
 /// A listing in one form, once it is made.
 #[derive(Debug, Default)]
-pub(crate) struct Made(Mutex<Option<Arc<Version>>>);
+pub(crate) struct RenderedListing(Mutex<Option<Arc<Version>>>);
 
-impl Made {
+impl RenderedListing {
     pub(crate) fn get(&self) -> Option<Arc<Version>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -96,8 +96,8 @@ impl MomentMs {
 pub(crate) struct NameEntry {
     pub(crate) resolved: Resolved,
     /// Since when the entry is used without another check.
-    pub(crate) believed_ms: MomentMs,
-    /// When the entry was last known to be true. Older than `believed_ms` if a check would have blocked.
+    pub(crate) accepted_ms: MomentMs,
+    /// When the entry was last known to be true. Older than `accepted_ms` if a check would have blocked.
     pub(crate) confirmed_ms: MomentMs,
     /// Whether it is one of the names that all workers share and whose changes are told.
     watched: AtomicBool,
@@ -118,7 +118,7 @@ impl NameEntry {
         let now = || MomentMs(AtomicU64::new(as_of_ms));
         Arc::new(Self {
             resolved,
-            believed_ms: now(),
+            accepted_ms: now(),
             confirmed_ms: now(),
             siblings_ms: now(),
             proved_ms: now(),
@@ -132,13 +132,13 @@ impl NameEntry {
     /// Whether the entry is recent enough to be used without a check.
     #[inline]
     pub(crate) fn is_fresh(&self, now_ms: u64, freshness_ms: u64) -> bool {
-        self.is_believed(now_ms, freshness_ms) & (now_ms <= self.compared_to_ms.get())
+        self.is_accepted(now_ms, freshness_ms) & (now_ms <= self.compared_to_ms.get())
     }
 
     /// The same, whatever all workers share.
     #[inline]
-    pub(crate) fn is_believed(&self, now_ms: u64, freshness_ms: u64) -> bool {
-        now_ms.saturating_sub(self.believed_ms.get()) <= freshness_ms
+    pub(crate) fn is_accepted(&self, now_ms: u64, freshness_ms: u64) -> bool {
+        now_ms.saturating_sub(self.accepted_ms.get()) <= freshness_ms
     }
 
     /// Whether all workers share it and its changes are told.
@@ -170,7 +170,7 @@ impl NameEntry {
     /// Takes over whether its changes are told. If they no longer are, one may have been missed, so the entry is checked.
     pub(crate) fn set_watched(&self, is_watched: bool) {
         if self.watched.swap(is_watched, Ordering::Relaxed) && !is_watched {
-            self.believed_ms.set(0);
+            self.accepted_ms.set(0);
         }
     }
 
@@ -178,14 +178,14 @@ impl NameEntry {
     pub(crate) fn confirm(&self, confirmed_ms: u64, is_watched: bool) {
         self.set_watched(is_watched);
         self.confirmed_ms.set(confirmed_ms);
-        self.believed_ms.set(confirmed_ms.max(self.believed_ms.get()));
+        self.accepted_ms.set(confirmed_ms.max(self.accepted_ms.get()));
     }
 
     /// It is not among the names that all workers share, or wrong. If its changes are told, it has changed.
     pub(crate) fn miss(&self) {
         if self.watched.swap(false, Ordering::Relaxed) {
             self.confirmed_ms.set(0);
-            self.believed_ms.set(0);
+            self.accepted_ms.set(0);
         }
     }
 
@@ -220,7 +220,7 @@ impl NameEntry {
         match &self.resolved {
             Resolved::File(resource) => resource.versions().map(Arc::clone).collect(),
             Resolved::Listing(listings) => {
-                [&listings.html, &listings.json].into_iter().filter_map(Made::get).collect()
+                [&listings.html, &listings.json].into_iter().filter_map(RenderedListing::get).collect()
             }
             _ => Vec::new(),
         }

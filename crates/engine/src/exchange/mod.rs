@@ -253,7 +253,6 @@ impl<F> Exchanges<F> {
         self.0.put_back(key.0, exchange);
     }
 
-    /// Ends an exchange that was lent.
     pub(crate) fn end_lent(&mut self, key: ExchangeKey) {
         self.0.free_lent(key.0);
     }
@@ -292,7 +291,6 @@ impl<F> Exchanges<F> {
         }
     }
 
-    /// The number of exchanges.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

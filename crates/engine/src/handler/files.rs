@@ -46,7 +46,6 @@ pub(super) enum Obtained<F> {
     Closed,
 }
 
-/// Answers with a file.
 pub(super) fn answer<M: Machine>(
     desk: &mut Desk<'_, M>,
     asked: &FileRequest<'_>,

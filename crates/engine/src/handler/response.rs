@@ -8,7 +8,6 @@ use super::{About, Extent};
 use crate::body::{Body, Source};
 use crate::caches::{NameEntry, ReplyForm, Version};
 
-/// A response.
 #[derive(Debug)]
 pub(crate) struct Response<F> {
     pub(crate) status: Status,

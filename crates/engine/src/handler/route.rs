@@ -55,7 +55,6 @@ impl<'r> Routed<'r> {
         (matches!(paths, RoutePaths::Extension(_)) && !has_own_files).then(|| self.script())
     }
 
-    /// The rules of its route.
     pub(crate) fn rules<'c, F>(&self, core: &'c Core<F>) -> &'c Route {
         &core.rules.site(self.site).routes[self.route]
     }

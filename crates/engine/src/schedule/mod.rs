@@ -120,7 +120,6 @@ impl Schedule {
         }
     }
 
-    /// The counters.
     pub(crate) fn counters(&self) -> ScheduleCounters {
         ScheduleCounters { cutoffs: (!self.is_fair()).then_some(self.cutoffs), ..self.counters }
     }

@@ -341,7 +341,6 @@ impl<F> Spool<F> {
         self.memory_bytes
     }
 
-    /// How many bodies there are.
     pub(crate) fn bodies_len(&self) -> usize {
         self.bodies.len()
     }

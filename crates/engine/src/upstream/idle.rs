@@ -1,4 +1,4 @@
-//! The part of [`Links`] that keeps the connections which no request uses, until one does, their server says something
+//! The part of [`Links`] that keeps the connections which no request uses, until one does, their server sends something
 //! or they have been idle for long. The one used last is used first, so those that close by age are the ones that the
 //! busiest moment of the last minute did not need.
 

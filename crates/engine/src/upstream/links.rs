@@ -172,7 +172,7 @@ impl<S> Links<S> {
         seeker: Seeker,
         now_ms: u64,
     ) -> Option<LinkPlace> {
-        // A server that was left alone can have come back, and no event has told of it.
+        // A server that was left alone can have come back, and no event has reported it.
         self.serve_queue(machine, seeker.upstream, now_ms);
         let pool = &mut self.pools[usize::from(seeker.upstream.0)];
         // Those in the queue cannot have it: their clients have their shares.
@@ -214,7 +214,6 @@ impl<S> Links<S> {
         }
     }
 
-    /// The server of a link.
     pub(crate) fn server_of(&self, key: Key) -> Option<ServerId> {
         self.links.get(key).map(|link| link.server)
     }
@@ -320,7 +319,7 @@ impl<S> Links<S> {
         }) = self.links.get(key)
             && !self.rules_of(*server).is_unix
             && !transport.has_ended()
-            && !transport.is_hung_up()
+            && !transport.is_half_closed()
             && transport.is_acknowledged(machine)
         {
             transport.reset(machine);
@@ -328,7 +327,6 @@ impl<S> Links<S> {
         self.remove(key);
     }
 
-    /// Removes a link.
     pub(super) fn remove(&mut self, key: Key) {
         self.end_share(key);
         let Some(link) = self.links.remove(key) else { return };
@@ -374,7 +372,7 @@ impl<S> Links<S> {
         }
     }
 
-    /// Hears that the gateway could not make a connection. Returns its server if that is at fault.
+    /// Handles that the gateway could not make a connection. Returns its server if that is at fault.
     pub(crate) fn not_connected<M: Machine<Socket = S>>(
         &mut self,
         machine: &mut M,
@@ -453,7 +451,6 @@ impl<S> Links<S> {
         }
     }
 
-    /// The rules of an upstream.
     pub(crate) fn rules(&self, upstream: UpstreamId) -> &UpstreamRules {
         &self.pools[usize::from(upstream.0)].rules
     }

@@ -21,7 +21,6 @@ impl FailedServers {
         self.0 |= 1u64.checked_shl(server.into()).unwrap_or(0);
     }
 
-    /// How many there are.
     pub(crate) fn len(self) -> usize {
         self.0.count_ones() as usize
     }

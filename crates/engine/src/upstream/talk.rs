@@ -45,7 +45,7 @@ pub(crate) struct Talk {
     stage: Stage,
     /// The length of the interim answers so far.
     interim_bytes: usize,
-    /// Whether the server has said anything.
+    /// Whether the server has sent anything.
     has_received: bool,
     /// Whether another request can follow on the link.
     is_reusable: bool,
@@ -199,7 +199,7 @@ impl Talk {
         self.framing.frame(&mut self.out.0, &data[..taken], is_last);
     }
 
-    /// Whether the server has not said anything yet.
+    /// Whether the server has not sent anything yet.
     pub(crate) fn has_received_nothing(&self) -> bool {
         !self.has_received
     }

@@ -4,7 +4,7 @@ use crate::machine::client::request;
 use crate::machine::world::{FRESHNESS_MS, HEAD_MS, Told};
 use crate::machine::{Client, Content, KIB, MIB, STORE, StoreSize, World, at_most, rules};
 use flash_engine::limits::{
-    FILES_OF_NAME_MAX, HEADS_BYTES_MAX, HEADS_BYTES_PER_CLIENT_MAX, NEWCOMER_GRACE_MS,
+    FILES_OF_NAME_MAX, HEADS_BYTES_MAX, HEADS_BYTES_PER_CLIENT_MAX, NEWCOMER_GRACE_MS, RATE_WINDOW_MS,
 };
 use flash_engine::{LogFormat, Readiness, Rules};
 
@@ -193,7 +193,7 @@ fn draining_ends_even_if_clients_stay() {
     partial.send("GET");
     world.run();
     world.engine.handle_drain(&mut world.machine);
-    world.advance(3 * HEAD_MS);
+    world.advance(3 * HEAD_MS + RATE_WINDOW_MS);
     assert!(silent.is_closed() && slow.is_closed() && partial.is_closed());
     assert!(world.engine.is_drained());
     world.end();

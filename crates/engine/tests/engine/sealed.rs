@@ -329,20 +329,20 @@ fn parts_of_files_are_read_where_others_use_sendfile() {
 #[test]
 fn room_too_small_for_an_event_is_used_when_the_rate_is_checked() {
     let mut world = World::new();
-    world.machine.files.add("a", Content::Pattern(1, 30 * KIB));
+    world.machine.files.add("a", Content::Pattern(1, 90 * KIB));
     let client = established(&mut world);
     client.set_room(10_000);
     client.wire().room_event_bytes = usize::MAX;
     client.get("/a");
     world.run();
     for _ in 0..20 {
-        client.add_room(KIB as usize * 11);
+        client.add_room(KIB as usize * 31);
         world.advance(RATE_WINDOW_MS + TICK_MS);
-        if client.received_len() > 30 * KIB as usize {
+        if client.received_len() > 90 * KIB as usize {
             break;
         }
     }
-    assert_eq!(client.take_one().body.len(), 30 * KIB as usize);
+    assert_eq!(client.take_one().body.len(), 90 * KIB as usize);
     client.reset();
     world.run();
     world.end();

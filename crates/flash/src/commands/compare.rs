@@ -52,6 +52,7 @@ impl Compare {
         let folder = options.files.manifest.as_deref().and_then(Path::parent);
         let root = chosen.place.root.take().or_else(|| folder.map(Into::into));
         chosen.serve(root)?;
+        chosen.place.has_http2 = options.wire.http2;
         chosen.place.application = options.files.dynamic.map(|_| Application {
             prefix: options.files.dynamic_prefix.clone(),
             core: self.application_core.or(options.cores.last().copied()),

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use flash_load::floor::{self, Options};
+use flash_load::tls::KeyKind;
 use flash_units::parse_size_bytes;
 
 #[derive(Debug, clap::Args)]
@@ -19,6 +20,11 @@ pub(crate) struct Floor {
     /// Length of the response body
     #[arg(long, value_name = "SIZE", default_value = "1KiB", value_parser = parse_size_bytes)]
     bytes: u64,
+
+    /// Speak TLS, with a certificate of its own; its key is ecdsa (P-256) or rsa (2,048 bits) [without KEY: ecdsa]
+    #[arg(long, value_name = "KEY", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "ecdsa",
+          hide_possible_values = true)]
+    tls: Option<KeyKind>,
 }
 
 impl Floor {
@@ -27,6 +33,6 @@ impl Floor {
             eprintln!("error: --bytes {} is more than this machine's memory can hold", self.bytes);
             return ExitCode::from(2);
         };
-        crate::lab::finish(floor::run(&Options { listen: self.listen, body_bytes }))
+        crate::lab::finish(floor::run(&Options { listen: self.listen, body_bytes, tls: self.tls }))
     }
 }

@@ -157,6 +157,7 @@ impl Interfere {
                 looks_up_names: self.known_names,
             },
         };
+        chosen.place.has_http2 = options.wire.http2;
         chosen.place.application = prefix.map(|prefix| Application { prefix, core });
         Ok(Options { servers: chosen.servers, place: chosen.place, beside, ..options })
     }

@@ -6,7 +6,11 @@ use std::path::PathBuf;
 
 use flash_kit::{Error, Result};
 use flash_lab::testbed::{Peer, Peers, Place, keep_apart, read_peers, ready_made, ready_made_names};
+use flash_load::tls::{Certificate, KeyKind};
 use flash_units::parse_memory_bytes;
+
+/// The names in the certificate of started servers.
+const HOSTS: [&str; 2] = ["localhost", "127.0.0.1"];
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ServerArgs {
@@ -21,6 +25,12 @@ pub(super) struct ServerArgs {
     /// Disk reads per second allowed to a started server [default: unlimited]
     #[arg(long, value_name = "N", help_heading = "Testbed")]
     reads: Option<u32>,
+
+    /// Start servers with TLS, all with one certificate that is made for the run; its key is ecdsa (P-256) or rsa (2,048
+    /// bits) [default: no TLS; without KEY: ecdsa]
+    #[arg(long, value_name = "KEY", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "ecdsa",
+          hide_possible_values = true, help_heading = "Wire")]
+    tls: Option<KeyKind>,
 
     /// Core of a started server [default: one that the load generator does not use]
     #[arg(long, value_name = "N", help_heading = "Testbed")]
@@ -42,6 +52,8 @@ impl ServerArgs {
         let Peers { mut place, load_core, .. } = file;
         place.memory_bytes = self.memory.or(place.memory_bytes);
         place.reads_per_s = self.reads.or(place.reads_per_s);
+        let hosts = || HOSTS.map(str::to_owned).to_vec();
+        place.certificate = self.tls.map(|kind| Certificate::make(hosts(), kind)).transpose()?;
         place.core = self.server_core.or(place.core);
         if cores.is_empty() {
             cores.extend(load_core);

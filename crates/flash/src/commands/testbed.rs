@@ -55,7 +55,7 @@ impl Testbed {
             memory_bytes: self.memory,
             reads_per_s: self.reads,
             cpu_percent: self.cpu,
-            application: None,
+            ..Place::default()
         };
         let testbed = InTestbed { name: self.name, place, words: self.command };
         crate::lab::finish_code(run_in_testbed(&testbed), |code| code)

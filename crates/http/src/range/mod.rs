@@ -5,6 +5,7 @@
 
 pub mod multipart;
 
+use crate::request::fields::parse_length;
 use multipart::parts_bytes;
 
 /// Maximum number of ranges in one request. RFC 9110 section 14.2 mentions many small ranges as an attack and
@@ -129,14 +130,9 @@ fn parse_spec(spec: &[u8], file_bytes: u64) -> Option<Option<ByteRange>> {
 }
 
 /// Parses decimal digits. A number beyond `u64` is beyond every file, so it is clamped.
-fn number(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() {
-        return None;
-    }
-    digits.iter().try_fold(0u64, |value, &byte| match byte {
-        b'0'..=b'9' => Some(value.saturating_mul(10).saturating_add(u64::from(byte - b'0'))),
-        _ => None,
-    })
+pub fn number(digits: &[u8]) -> Option<u64> {
+    let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    is_number.then(|| parse_length(digits).unwrap_or(u64::MAX))
 }
 
 /// Adds a range and joins it with all ranges that it overlaps or touches, at the position of the first of

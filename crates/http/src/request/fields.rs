@@ -229,16 +229,9 @@ impl<'b> Fields<'b> {
 
 /// The value of a `Content-Length`: digits only, and at most `u64::MAX`.
 pub(crate) fn parse_length(value: &[u8]) -> Option<u64> {
-    let mut length: Option<u64> = (!value.is_empty()).then_some(0);
-    for &byte in value {
-        length = match byte {
-            b'0'..=b'9' => length
-                .and_then(|length| length.checked_mul(10))
-                .and_then(|length| length.checked_add(u64::from(byte - b'0'))),
-            _ => None,
-        };
-    }
-    length
+    // A `u64` could also have a sign.
+    let digits = Some(value).filter(|value| value.iter().all(u8::is_ascii_digit))?;
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 /// RFC 9110 section 5.3: the lines of a list field form one list.

@@ -35,6 +35,10 @@ pub struct Compare {
     #[arg(long, value_name = "LEVELS", value_delimiter = ',', default_value = LEVELS_TEXT, help_heading = "Arrivals")]
     pub levels: Vec<f64>,
 
+    /// Closed loop instead of levels: N clients, each of which waits for an answer before its next request
+    #[arg(long, value_name = "N", conflicts_with_all = ["levels", "relative_to"], help_heading = "Arrivals")]
+    pub clients: Option<u32>,
+
     /// Capacity that the levels refer to: each server's `own`, the `lowest` of all, or N requests per second
     #[arg(long, value_name = "CAPACITY", default_value = "own", help_heading = "Arrivals")]
     pub relative_to: RelativeTo,
@@ -99,6 +103,12 @@ fn check(compare: &Compare) -> Result<()> {
     {
         return Err(Error::usage(format!("a capacity of {rate}: it must be above 0")));
     }
+    let most = compare.options.users.connections_max;
+    if let Some(clients) = compare.clients.filter(|clients| *clients == 0 || *clients > most) {
+        return Err(Error::usage(format!(
+            "{clients} clients: 1 to {most} are possible, as many as --connections"
+        )));
+    }
     if compare.options.out.is_none() {
         return Err(Error::usage("a comparison is computed from its records: do without --discard"));
     }
@@ -112,14 +122,17 @@ fn describe(driver: &mut Driver, compare: &Compare) {
         RelativeTo::Given(rate) => format!("of {rate} requests/s"),
     };
     let run = driver.run_mut();
-    run.arrivals = format!("Poisson, at load levels that are fractions {relative_to}");
+    run.arrivals = match compare.clients {
+        Some(clients) => format!("closed loop: {clients} clients without pause"),
+        None => format!("Poisson, at load levels that are fractions {relative_to}"),
+    };
     run.settings.insert("rounds".to_owned(), compare.rounds.to_string());
     compare.place.describe(&mut |name, value| drop(run.settings.insert(name.to_owned(), value)));
 }
 
 /// Finds the capacity of each server, in as many rounds as the levels get.
 fn find_capacities(executor: &mut Executor, compare: &Compare, start: &Start<'_>) -> Result<()> {
-    if let RelativeTo::Given(_) = compare.relative_to {
+    if compare.clients.is_some() || matches!(compare.relative_to, RelativeTo::Given(_)) {
         return Ok(());
     }
     executor.rounds(compare.rounds, start, |executor, index, round, turn| {
@@ -138,6 +151,12 @@ fn run_levels(executor: &mut Executor, compare: &Compare, start: &Start<'_>) -> 
     let capacity = |subject: &Subject| Some(subject.capacity.as_ref()?.requests_per_s);
     let lowest = executor.subjects.iter().filter_map(capacity).reduce(f64::min);
     let duration_s = compare.options.duration_s.unwrap_or(LEVEL_S);
+    if let Some(clients) = compare.clients {
+        let closed = Level { keep: true, ..Level::infinite("closed loop", clients, duration_s) };
+        return executor.rounds(compare.rounds, start, |executor, index, round, turn| {
+            executor.measure(index, turn, &Level { round: Some(round), ..closed.clone() })
+        });
+    }
     executor.rounds(compare.rounds, start, |executor, index, round, turn| {
         let level_1_per_s = match compare.relative_to {
             RelativeTo::Own => capacity(&executor.subjects[index]),

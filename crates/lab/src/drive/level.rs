@@ -209,7 +209,7 @@ impl Driver {
         let mut files = files.0.into_iter();
         let mut driven = Vec::new();
         for (mut facts, stream) in facts.into_iter().zip(ran.streams) {
-            let StreamRan { records, connections, retried, clients, open } = stream;
+            let StreamRan { records, connections, handshakes, retried, clients, open } = stream;
             // Arrivals of an open loop last to the end of the phase, also when none came in its last part.
             let scheduled_ns = if ran.ended_early.is_none() { facts.duration_ns } else { 0 };
             facts.duration_ns = ran.duration_ns.max(scheduled_ns);
@@ -217,6 +217,7 @@ impl Driver {
             facts.threads = ran.threads;
             facts.busy_share = ran.busy_share;
             facts.connections = connections;
+            facts.handshakes = handshakes;
             facts.retried = retried;
             facts.open = open;
             facts.ended_early = ran.ended_early.clone();
@@ -305,6 +306,8 @@ impl Driver {
     pub(crate) fn setup(&self, served: &Served, users: &Users, connections_max: u32) -> Setup {
         Setup {
             target: served.target.clone(),
+            protocol: self.wire.protocol,
+            tls: self.wire.tls(&served.target),
             catalogue: Arc::clone(self.workload.catalogue()),
             verify: users.verify,
             connections_max: connections_max as usize,
@@ -353,7 +356,7 @@ fn say(served: &Served, level: &Level) {
 pub(super) fn describe(command: &str, options: &Options, workload: &Workload, machine: Machine) -> Run {
     let users = &options.users;
     let mut settings = BTreeMap::new();
-    let mut set = |name: &str, value: String| settings.insert(name.to_owned(), value);
+    let mut set = |name: &str, value: String| drop(settings.insert(name.to_owned(), value));
     set("connections at most", users.connections_max.to_string());
     let per_connection = match users.requests_per_connection {
         None | Some(u32::MAX) => "unlimited".to_owned(),
@@ -372,6 +375,7 @@ pub(super) fn describe(command: &str, options: &Options, workload: &Workload, ma
     if let Some(rate) = users.read_bytes_per_s {
         set("users read", format!("at most {}/s", number::size(rate as f64)));
     }
+    options.wire.describe(&mut set);
     set("seed", options.seed.to_string());
     set("threads of the generator", options.threads.to_string());
     set("warm-up", format!("{} s", options.warm_up_s));

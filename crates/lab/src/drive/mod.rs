@@ -8,6 +8,7 @@ mod level;
 pub mod once;
 mod out;
 mod preflight;
+pub mod wire;
 
 use std::path::PathBuf;
 
@@ -24,6 +25,7 @@ pub use level::{Driven, Level, Served};
 pub(crate) use level::{level_name, nanoseconds};
 use out::Out;
 pub use out::default_folder;
+use wire::Wire;
 
 /// The longest phase, seconds: a day.
 const PHASE_S_MAX: f64 = 86_400.0;
@@ -44,6 +46,9 @@ pub struct Options {
 
     #[command(flatten)]
     pub users: Users,
+
+    #[command(flatten)]
+    pub wire: wire::Options,
 
     /// Seed of the random arrivals and file choices
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Workload")]
@@ -118,7 +123,8 @@ pub struct Users {
     #[arg(long = "connections", value_name = "N", default_value_t = 1024)]
     pub connections_max: u32,
 
-    /// Close a connection after N requests, or never if `unlimited` [default: 5 for specweb99, else unlimited]
+    /// Close a connection after N requests, or never if `unlimited` [default: 5 for specweb99 over HTTP/1.1,
+    /// else unlimited]
     #[arg(long, value_name = "N", value_parser = per_connection)]
     pub requests_per_connection: Option<u32>,
 
@@ -150,6 +156,7 @@ fn per_connection(text: &str) -> std::result::Result<u32, String> {
 /// Drives servers as one set of options says.
 pub struct Driver {
     options: Options,
+    wire: Wire,
     workload: Workload,
     stop: Stop,
     /// None before the first preflight, and when nothing is kept.
@@ -166,14 +173,16 @@ impl Driver {
     /// Errors: usage, for invalid options; run, for a list or log that cannot be read.
     pub fn new(command: &str, mut options: Options) -> Result<Self> {
         check(&options)?;
+        let wire = Wire::new(&options.wire)?;
         let workload = Workload::open(&options.workload, &options.files)?;
         if options.users.verify && !workload.catalogue().knows_contents() {
             return Err(Error::usage(
                 "cannot verify: only files of `flash fileset` have known contents; give --files DIR",
             ));
         }
-        let per_connection = options.users.requests_per_connection;
-        options.users.requests_per_connection = per_connection.or(workload.requests_per_connection());
+        // Those of a workload are the habits of clients of HTTP/1.1.
+        let of_workload = workload.requests_per_connection().filter(|_| !options.wire.http2);
+        options.users.requests_per_connection = options.users.requests_per_connection.or(of_workload);
         for warning in workload.warnings() {
             eprintln!("warning: {warning}");
         }
@@ -182,7 +191,7 @@ impl Driver {
         let stop = interrupt::watch()?;
         options.out.as_deref().map_or(Ok(()), Out::check)?;
         let run = level::describe(command, &options, &workload, machine);
-        let driver = Self { options, workload, stop, out: None, run, phases: Vec::new() };
+        let driver = Self { options, wire, workload, stop, out: None, run, phases: Vec::new() };
         driver.on_its_cores(|| Ok(()))?;
         Ok(driver)
     }
@@ -326,6 +335,9 @@ fn check(options: &Options) -> Result<()> {
     }
     if options.users.requests_per_connection == Some(0) {
         return usage("no requests per connection: give at least 1".to_owned());
+    }
+    if options.wire.http2 && options.users.read_bytes_per_s.is_some() {
+        return usage("users read at a rate over HTTP/1.1 only: leave out --http2 or --read-rate".to_owned());
     }
     if options.users.read_bytes_per_s == Some(0) {
         return usage("users that read nothing: give at least 1 byte a second".to_owned());

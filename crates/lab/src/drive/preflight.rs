@@ -106,6 +106,8 @@ impl Driver {
     fn ask_each(&self, served: &Served, files: Vec<u32>, patience_ns: u64) -> Result<Vec<Record>> {
         let setup = Setup {
             target: served.target.clone(),
+            protocol: self.wire.protocol,
+            tls: self.wire.tls(&served.target),
             catalogue: Arc::clone(self.workload.catalogue()),
             verify: self.options.users.verify,
             connections_max: SAMPLE as usize,
@@ -120,6 +122,9 @@ impl Driver {
         let mut ran = served.reach(|| generator::run(vec![vec![stream]], &phase, &self.stop, None))?;
         if self.stop.is_set() {
             return Ok(Vec::new());
+        }
+        if let Some(why) = ran.local_limit {
+            eprintln!("warning: {}: {why}", served.name);
         }
         let mut wrong = ran.streams.remove(0).records;
         wrong.retain(|record| record.outcome != Outcome::Answered);
@@ -166,10 +171,13 @@ fn describe(wrong: &[Record], catalogue: &Catalogue) -> String {
 fn advice<'q>(wrong: &[Record], question: &'q str) -> &'q str {
     match wrong.first().map(|record| record.outcome) {
         Some(Outcome::Refused) => "is the server running?",
+        Some(Outcome::NoHandshake) => "does it speak TLS there, and the version of HTTP that is asked for?",
         Some(Outcome::Unanswered) => "does it hang?",
         Some(Outcome::WrongContent) => "was the file set made with that seed?",
         Some(Outcome::WrongLength | Outcome::Status) => question,
-        Some(Outcome::Garbage) => "is it an HTTP server?",
+        Some(Outcome::Garbage) => {
+            "is it an HTTP server, and one of HTTP/2 with --http2, and of TLS with https?"
+        }
         _ => "every sampled file failed",
     }
 }

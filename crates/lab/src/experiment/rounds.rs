@@ -202,7 +202,7 @@ impl<'a> Rounds<'a> {
             memory_bytes: scene.is_bounded.then_some(memory_bytes),
             reads_per_s: scene.is_bounded.then_some(reads_per_s),
             cpu_percent: cpu.map(|cpu| cpu.percent),
-            application: None,
+            ..Place::default()
         }
     }
 
@@ -470,6 +470,7 @@ fn drive_options(options: &Options, workload: Spec, files: flash_load::workload:
         workload,
         files,
         users: Users { connections_max: CONNECTIONS, ..Users::default() },
+        wire: drive::wire::Options::default(),
         warm_up_s: 0.0,
         duration_s: None,
         drain_s: DRAIN_S,

@@ -107,6 +107,9 @@ pub struct Options {
     pub allow_remote: bool,
 
     #[command(flatten)]
+    pub wire: drive::wire::Options,
+
+    #[command(flatten)]
     pub bounds: Bounds,
 
     /// Exit with 3 if the hot requests exceed this limit, such as 'p99<5ms' or 'errors<0.1%'
@@ -307,6 +310,7 @@ fn drive_options(options: &Options) -> drive::Options {
             verify: options.verify,
             ..Users::default()
         },
+        wire: options.wire.clone(),
         warm_up_s: 0.0,
         duration_s: Some(options.phase_s),
         drain_s: options.drain_s,

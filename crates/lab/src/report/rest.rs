@@ -166,6 +166,14 @@ pub(super) fn split(view: &View) -> Part {
         let one: &Picked = one;
         let parts = [
             ("connect", one.measures.connect.as_ref()),
+            (
+                "full TLS handshake",
+                one.measures.handshakes.as_ref().and_then(|found| found.full_time.as_ref()),
+            ),
+            (
+                "resumed TLS handshake",
+                one.measures.handshakes.as_ref().and_then(|found| found.resumed_time.as_ref()),
+            ),
             ("first byte", one.measures.first_byte.as_ref()),
             ("transfer", one.measures.transfer.as_ref()),
         ];
@@ -189,7 +197,7 @@ pub(super) fn split(view: &View) -> Part {
         id: "split",
         title: title.trim_end().to_owned(),
         lead:
-            "Connect: until a new connection was open, for requests that opened one. First byte: from then, or from \
+            "Connect: until a new connection was open, for requests that opened one; a TLS handshake is part of it. First byte: from then, or from \
                getting an open connection. Transfer: from the first byte to the last."
                 .to_owned(),
         charts: ranges(chart, entries.into_iter()).into_iter().collect(),

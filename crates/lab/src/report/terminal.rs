@@ -6,7 +6,7 @@ use flash_kit::text::{columns, wrapped};
 
 use super::levels::failed_share;
 use super::summary;
-use super::view::{View, has_latency};
+use super::view::{Shown, View, has_latency};
 use crate::results::{CPU_PER_ANSWER, Ratio, Run};
 use flash_kit::number::{self, NONE, figure};
 use flash_load::measure::{Kind, Latency, Measures};
@@ -41,9 +41,18 @@ pub(super) fn table(run: &Run) -> String {
         summary::warnings(&view).into_iter().map(|warning| format!("warning: {warning}")).collect();
     let notes = run.notes.iter().map(|note| format!("note: {note}")).collect();
     let (kinds, of_overload) = (kinds(&view), overload(&view));
-    for lines in
-        [capacities(&view), faults(&view), kinds, of_overload, ratios(run), warnings, generator(&view), notes]
-    {
+    let groups = [
+        capacities(&view),
+        faults(&view),
+        handshakes(&view),
+        kinds,
+        of_overload,
+        ratios(run),
+        warnings,
+        generator(&view),
+        notes,
+    ];
+    for lines in groups {
         let more = lines.len().saturating_sub(LINES_MAX);
         for line in lines.into_iter().take(LINES_MAX) {
             text += &wrapped(&number::plain(&line));
@@ -113,6 +122,23 @@ fn faults(view: &View) -> Vec<String> {
         }
     }
     lines
+}
+
+/// The TLS handshakes, where there were any, and the time that they took.
+fn handshakes(view: &View) -> Vec<String> {
+    let words = |count: u64, name: &str, latency: Option<Latency>| {
+        let latency = latency?;
+        let times = (number::time(latency.p50_ms), number::time(latency.p99_ms));
+        Some(format!("{} {name}, p50 {}, p99 {}", number::count(count), times.0, times.1))
+    };
+    let line = |(shown, measures): (&Shown<'_>, &Measures)| {
+        let found = measures.handshakes?;
+        let kinds =
+            [words(found.full, "full", found.full_time), words(found.resumed, "resumed", found.resumed_time)];
+        let kinds: Vec<String> = kinds.into_iter().flatten().collect();
+        Some(format!("{} {}: TLS handshakes: {}", shown.label, view.at_name(measures), kinds.join("; ")))
+    };
+    view.levels_of_all().filter_map(line).collect()
 }
 
 /// The latencies of static and of dynamic requests, where there are both.

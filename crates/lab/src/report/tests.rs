@@ -37,6 +37,7 @@ fn measures(name: &str, p50_ms: f64) -> Measures {
         megabits_per_s: 80.0,
         latency: latency(p50_ms),
         connect: Some(latency(p50_ms / 10.0)),
+        handshakes: None,
         first_byte: Some(latency(p50_ms / 2.0)),
         transfer: None,
         inversion: Some(0.25),

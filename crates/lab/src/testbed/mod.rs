@@ -4,6 +4,7 @@
 //! that the user started. It ends only processes that it started. It measures no answer.
 
 mod application;
+mod ask;
 mod command;
 mod groups;
 mod hot;
@@ -35,6 +36,7 @@ pub use watch::Watch;
 
 use flash_kit::number::binary_size;
 use flash_kit::{Error, Result};
+use flash_load::tls::Certificate;
 use groups::Groups;
 
 /// Where a server runs: the testbed of a `peers.toml`, or the options of the command line.
@@ -51,6 +53,10 @@ pub struct Place {
     /// The share of one core that it may use, percent, from 1.
     pub cpu_percent: Option<u32>,
     pub application: Option<Application>,
+    /// The certificate of servers that speak TLS; they listen in clear without one.
+    pub certificate: Option<Certificate>,
+    /// Whether they speak HTTP/2, in clear too.
+    pub has_http2: bool,
 }
 
 impl Place {
@@ -86,6 +92,9 @@ impl Place {
         }
         if let Some(application) = &self.application {
             name("application", application.words());
+        }
+        if let Some(certificate) = &self.certificate {
+            name("server's certificate", format!("{}, made for this run", certificate.kind.words()));
         }
     }
 

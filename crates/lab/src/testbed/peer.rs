@@ -304,10 +304,10 @@ impl Source<'_> {
         Ok(Place {
             root: form.root,
             core: form.core,
-            application: None,
             memory_bytes,
             reads_per_s: form.reads_per_s.map(Spanned::into_inner),
             cpu_percent: form.cpu_percent.map(Spanned::into_inner),
+            ..Place::default()
         })
     }
 

@@ -89,7 +89,7 @@ fn a_whole_file_is_read() {
         memory_bytes: Some(512_000_000),
         reads_per_s: Some(150),
         cpu_percent: Some(20),
-        application: None,
+        ..Place::default()
     };
     assert_eq!((&peers.place, peers.load_core), (&place, Some(1)));
     let [threads, mine, theirs] = &peers.servers[..] else { panic!("{peers:?}") };

@@ -4,10 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
 use std::net::SocketAddrV4;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -33,6 +33,9 @@ const MORE_FOLDERS: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
 const FLASH: &str = "FLASH";
 /// The socket of a server's backend, in the server's folder.
 const SOCKET: &str = "backend.sock";
+/// The files of the certificate and its key, in the server's folder.
+const CERTIFICATE: &str = "lab.pem";
+const CERTIFICATE_KEY: &str = "lab.key";
 /// The flag of a UNIX socket that listens, in /proc/net/unix (`__SO_ACCEPTCON` of Linux).
 const LISTENS: u64 = 1 << 16;
 
@@ -102,6 +105,15 @@ pub(super) fn values(
         put("application_port", address.port().to_string());
         put("dynamic", behind.prefix.clone());
     }
+    if place.certificate.is_some() {
+        if !texts().any(|text| text.contains("{certificate}") || text.contains("{with tls}")) {
+            return Err(Error::usage(format!(
+                "{name} cannot be started with TLS: use {{certificate}} in its command or files (docs/peers.md)"
+            )));
+        }
+        put("certificate", folder.join(CERTIFICATE).display().to_string());
+        put("certificate_key", folder.join(CERTIFICATE_KEY).display().to_string());
+    }
     match place.core {
         Some(core) => {
             put("core", core.to_string());
@@ -121,6 +133,20 @@ pub(super) fn values(
     all.extend(values.clone());
     values.extend(recipe.set.iter().map(|(name, text)| (name.clone(), template::fill(text, &all))));
     Ok(values)
+}
+
+/// Writes the certificate of a place and its key, if it has one.
+///
+/// Errors: run, when they cannot be written.
+pub(super) fn write_certificate(place: &Place, folder: &Path) -> Result<()> {
+    let Some(certificate) = &place.certificate else { return Ok(()) };
+    for (name, text) in [(CERTIFICATE, &certificate.pem), (CERTIFICATE_KEY, &certificate.key_pem)] {
+        let path = folder.join(name);
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+        written.map_err(|why| Error::file("write", &path, &why))?;
+    }
+    Ok(())
 }
 
 /// This very program, or the one that the environment's FLASH names.

@@ -9,8 +9,8 @@
 //! groups and folder stay: the next lab removes empty groups.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
+use std::io::{Read, Seek, SeekFrom};
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::mpsc::Sender;
@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use flash_waiting::program::{self, Signal};
 
+use super::ask::Ask;
 use super::groups::Groups;
 use super::peer::{Kind, LOG, Peer, Recipe, Wait};
 use super::prepare::{self, Folder, LAST_BYTES, LOOK};
@@ -32,8 +33,6 @@ use flash_load::target::Target;
 
 /// How long a server may take to end when asked to, and again when made to.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
-/// How long one question whether a server answers may take.
-const ASK_PATIENCE: Duration = Duration::from_secs(2);
 /// Descriptors that a server may have: enough for 20,000 connections and as many files, and more.
 pub(super) const DESCRIPTORS: u64 = 131_072;
 /// Lines shown of the end of a log.
@@ -109,8 +108,8 @@ impl Peer {
                     started: None,
                 };
                 // Whether a remote one may be loaded is for the caller to judge: this only asks.
-                let address = Target::parse(url, true)?.address;
-                running.wait_until_it_answers(&self.name, address, wait)?;
+                let Target { address, is_https, .. } = Target::parse(url, true)?;
+                running.wait_until_it_answers(&self.name, Ask { address, is_https }, wait)?;
                 Ok(running)
             }
         }
@@ -138,10 +137,13 @@ impl Peer {
         let given = Given {
             is_root: flash_waiting::sandbox::privileges::is_root(),
             has_application: application.is_some(),
+            has_tls: place.certificate.is_some(),
+            has_http2: place.has_http2,
         };
         let folder = Folder::make()?;
         let addresses = (address, application.as_ref().map(|(_, (_, address))| *address));
         let values = prepare::values(name, recipe, place, &root, &folder.0, addresses)?;
+        prepare::write_certificate(place, &folder.0)?;
         for (file, text) in &recipe.files {
             let path = folder.0.join(file);
             let text = template::fill(&template::lines_if_given(text, given), &values);
@@ -155,7 +157,7 @@ impl Peer {
         let groups = Groups::make(place, Path::new(&root))?;
         let mut running = Running {
             name: name.clone(),
-            url: format!("http://{address}"),
+            url: format!("{}://{address}", if given.has_tls { "https" } else { "http" }),
             version,
             command: Some(prepare::shown(&[&backend, &command], &recipe.set)),
             pid: None,
@@ -167,15 +169,15 @@ impl Peer {
             let stop = recipe.stop.unwrap_or(Signal::TERM);
             started.start(what, command, &Start { core, side, stop })
         };
-        let answers = |running: &Running, what: &str, address: SocketAddrV4, wait: &Wait| {
+        let answers = |running: &Running, what: &str, ask: Ask, wait: &Wait| {
             // From its own side: the question does not pass the link.
-            let wait = || running.wait_until_it_answers(what, address.into(), wait);
+            let wait = || running.wait_until_it_answers(what, ask, wait);
             side.map_or_else(wait, |side| side.run(wait)?)
         };
         if let Some((behind, (words, address))) = &application {
             let what = format!("the application behind {name}");
             start(&mut running, what.clone(), words, behind.core)?;
-            answers(&running, &what, *address, &behind.wait())?;
+            answers(&running, &what, Ask::in_clear(*address), &behind.wait())?;
             running.started.iter_mut().for_each(|started| started.uncounted = started.programs.len());
         }
         if !backend.is_empty() {
@@ -184,7 +186,11 @@ impl Peer {
         }
         start(&mut running, name.clone(), &command, place.core)?;
         running.pid = running.pids().last().copied();
-        answers(&running, name, address, &recipe.wait)?;
+        // In clear, HTTP/2 may be all that it speaks there: then a connection must do.
+        let is_http2_alone = given.has_http2 && !given.has_tls;
+        let path = recipe.wait.path.clone().filter(|_| !is_http2_alone);
+        let ask = Ask { address: address.into(), is_https: given.has_tls };
+        answers(&running, name, ask, &Wait { path, ..recipe.wait.clone() })?;
         Ok(running)
     }
 }
@@ -276,12 +282,12 @@ impl Running {
     }
 
     /// Asks until there is an answer. On an error the caller ends what was started, by dropping it.
-    fn wait_until_it_answers(&self, what: &str, address: SocketAddr, wait: &Wait) -> Result<()> {
+    fn wait_until_it_answers(&self, what: &str, ask: Ask, wait: &Wait) -> Result<()> {
         let words = Words {
-            failed: format!("{what} does not answer at {address}"),
+            failed: format!("{what} does not answer at {}", ask.address),
             task: "it answered (it must stay in the foreground and take its port)".to_owned(),
         };
-        self.wait_until(wait.patience, &words, || answers(address, wait.path.as_deref()))
+        self.wait_until(wait.patience, &words, || ask.is_answered(wait.path.as_deref()))
     }
 
     fn wait_until_its_backend_listens(&self, patience: Duration) -> Result<()> {
@@ -458,24 +464,6 @@ fn last_words(path: &Path) -> String {
         [] => "it said nothing".to_owned(),
         last => last.join(" / "),
     }
-}
-
-/// Whether there is an answer: any HTTP response, or without a path a connection.
-fn answers(address: SocketAddr, path: Option<&str>) -> std::result::Result<(), String> {
-    let text = |why: std::io::Error| why.to_string();
-    let mut stream = TcpStream::connect_timeout(&address, ASK_PATIENCE).map_err(text)?;
-    let Some(path) = path else {
-        return Ok(());
-    };
-    stream.set_read_timeout(Some(ASK_PATIENCE)).map_err(text)?;
-    stream.set_write_timeout(Some(ASK_PATIENCE)).map_err(text)?;
-    let ask = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(ask.as_bytes()).map_err(text)?;
-    // "HTTP/1.1 200": whatever the status is, somebody is there who speaks HTTP.
-    let mut head = [0; 12];
-    stream.read_exact(&mut head).map_err(text)?;
-    let is_http = head.starts_with(b"HTTP/1.") && head[9..].iter().all(u8::is_ascii_digit);
-    if is_http { Ok(()) } else { Err("its answer is not HTTP".to_owned()) }
 }
 
 #[cfg(test)]

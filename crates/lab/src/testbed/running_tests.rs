@@ -1,6 +1,8 @@
 //! Tests of servers that are started and ended: small ones in Python, where that is installed.
 
 use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -9,6 +11,7 @@ use std::process::Command;
 use super::super::read_peers;
 use super::super::watch::{UsageReading, Watch};
 use super::*;
+use flash_load::tls::{Certificate, KeyKind};
 
 /// The HTTP server of Python's library.
 const PYTHON: &str = "name = 'small'\n\
@@ -319,7 +322,7 @@ fn a_server_is_in_its_groups_and_they_go_with_it() {
         memory_bytes: Some(64 << 20),
         reads_per_s: Some(150),
         cpu_percent: None,
-        application: None,
+        ..Place::default()
     };
     place.check().unwrap();
     let running = peer(PYTHON).start(&place).unwrap();
@@ -388,6 +391,15 @@ fn ready_made_servers_serve_where_they_are_installed() {
         running.stop().unwrap();
         assert!(!processes.iter().any(|process| tree::is_alive(*process)), "{name} left a process");
         assert!(!made.exists());
+        let speaks_tls = recipe.files.values().any(|text| text.contains("{certificate}"));
+        for has_http2 in [false, true] {
+            let certificate = Certificate::make(vec!["127.0.0.1".to_owned()], KeyKind::Ecdsa).unwrap();
+            let secure = Place { certificate: Some(certificate), has_http2, ..place.clone() };
+            match peer.start(&secure) {
+                Ok(running) => assert!(speaks_tls && running.url().starts_with("https://127."), "{name}"),
+                Err(why) => assert!(!speaks_tls && why.exit_code() == 2, "{name}: {why}"),
+            }
+        }
     }
 }
 

@@ -2,12 +2,12 @@
 //!
 //! Braces around anything else stay as they are, since configurations are full of them. An argument
 //! or a line that begins with `{as root}` is only there when the lab runs as root, one that begins with
-//! `{with application}` only when dynamic requests are passed to an application.
+//! `{with application}` only when dynamic requests are passed to an application, and so on; several must all hold.
 
 use std::collections::BTreeMap;
 
 /// The placeholders that every server has.
-pub(super) const BUILT_IN: [&str; 11] = [
+pub(super) const BUILT_IN: [&str; 13] = [
     "root",
     "address",
     "port",
@@ -16,21 +16,20 @@ pub(super) const BUILT_IN: [&str; 11] = [
     "socket",
     "flash",
     "core",
+    "certificate",
+    "certificate_key",
     "application",
     "application_port",
     "dynamic",
 ];
-
-/// The prefix of an argument or line that is only for root.
-const AS_ROOT: &str = "{as root}";
-/// The prefix of one that is only for servers with an application.
-const WITH_APPLICATION: &str = "{with application}";
 
 /// The circumstances that arguments and lines can depend on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Given {
     pub(super) is_root: bool,
     pub(super) has_application: bool,
+    pub(super) has_tls: bool,
+    pub(super) has_http2: bool,
 }
 
 /// Whether this could stand in braces.
@@ -75,12 +74,20 @@ fn fill_with(text: &str, mut value: impl FnMut(&str) -> Option<String>) -> Strin
     filled + rest
 }
 
-/// The text without its `{as root}` or `{with application}`; none when that is not given.
+/// The text without its conditions, such as `{as root}`; none when one of them is not given.
 pub(super) fn if_given(text: &str, given: Given) -> Option<&str> {
-    let conditions = [(AS_ROOT, given.is_root), (WITH_APPLICATION, given.has_application)];
+    let conditions = [
+        ("{as root}", given.is_root),
+        ("{with application}", given.has_application),
+        ("{with tls}", given.has_tls),
+        ("{without tls}", !given.has_tls),
+        ("{with http2}", given.has_http2),
+        ("{without http2}", !given.has_http2),
+    ];
     let condition = |(prefix, holds)| Some((text.trim_start().strip_prefix(prefix)?, holds));
     match conditions.into_iter().find_map(condition) {
-        Some((rest, holds)) => holds.then_some(rest),
+        Some((rest, true)) => if_given(rest, given),
+        Some((_, false)) => None,
         None => Some(text),
     }
 }
@@ -124,12 +131,17 @@ mod tests {
 
     #[test]
     fn lines_with_a_condition_need_it() {
-        let given = |is_root, has_application| Given { is_root, has_application };
+        let plain = Given { is_root: false, has_application: false, has_tls: false, has_http2: false };
+        let given = |is_root, has_application| Given { is_root, has_application, ..plain };
         let text = "a\n  {as root}b\n{with application}  c\nd";
         assert_eq!(lines_if_given(text, given(true, true)), "a\nb\n  c\nd");
         assert_eq!(lines_if_given(text, given(true, false)), "a\nb\nd");
         assert_eq!(lines_if_given(text, given(false, true)), "a\n  c\nd");
         assert_eq!(if_given("{as root}--user", given(false, true)), None);
         assert_eq!(if_given("{port}", given(false, false)), Some("{port}"));
+        let text = "{with tls}{with http2}a\n{with tls}{without http2}b\n{without tls}c\n{without tls}{with http2} d\n";
+        let wire = |has_tls, has_http2| lines_if_given(text, Given { has_tls, has_http2, ..plain });
+        assert_eq!([wire(true, true), wire(true, false)], ["a\n", "b\n"]);
+        assert_eq!([wire(false, false), wire(false, true)], ["c\n", "c\n d\n"]);
     }
 }

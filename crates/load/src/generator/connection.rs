@@ -5,9 +5,10 @@
 
 use std::io;
 
-use flash_prompt::OwnedFd;
-use flash_prompt::net;
+use flash_prompt::epoll::Ready;
 
+use super::lane::{Lane, Progress, Received};
+use super::pool::Line;
 use super::request::Request;
 use super::response::{Head, Response};
 use crate::record::Outcome;
@@ -27,9 +28,9 @@ pub(crate) enum Step {
 
 #[derive(Debug)]
 pub(crate) struct Connection {
-    fd: OwnedFd,
+    lane: Lane,
     /// Not established yet.
-    pub(crate) connecting: bool,
+    connecting: bool,
     /// The request that is on it; in a closed loop also the one that it is being made for.
     pub(crate) request: Option<Request>,
     /// The peer has closed its side: what is left to receive is the last.
@@ -43,16 +44,14 @@ pub(crate) struct Connection {
     /// Whether timers are set for it (see `timers`).
     pub(crate) pace_timer: bool,
     pub(crate) abort_timer: bool,
-    /// The part of the request that could not be sent yet.
-    unsent: Vec<u8>,
     response: Response,
     content_wrong: bool,
 }
 
 impl Connection {
-    pub(crate) fn new(fd: OwnedFd) -> Self {
+    pub(crate) fn new(lane: Lane) -> Self {
         Self {
-            fd,
+            lane,
             connecting: true,
             request: None,
             hang_up: false,
@@ -62,19 +61,16 @@ impl Connection {
             held: None,
             pace_timer: false,
             abort_timer: false,
-            unsent: Vec::new(),
             response: Response::default(),
             content_wrong: false,
         }
     }
 
-    /// Whether a request can be sent on it.
-    pub(crate) fn is_idle(&self) -> bool {
-        !self.connecting && self.request.is_none()
-    }
-
-    pub(crate) fn connected(&self) -> io::Result<()> {
-        net::take_error(&self.fd)
+    /// Goes on with making the connection after an event.
+    ///
+    /// Errors: it cannot be made.
+    pub(crate) fn set_up(&mut self, ready: Ready, scratch: &mut [u8]) -> io::Result<Progress> {
+        self.lane.set_up(ready, scratch)
     }
 
     /// Whether a request that fails now may be sent again elsewhere: the server closed a
@@ -91,43 +87,49 @@ impl Connection {
         self.asked = self.asked.saturating_add(1);
         self.response.clear();
         self.content_wrong = false;
-        let sent_bytes = send_some(&self.fd, bytes)?;
-        self.unsent.extend_from_slice(&bytes[sent_bytes..]);
-        Ok(())
+        self.lane.send(bytes)
     }
 
     /// Sends what is left of the request.
     ///
     /// Errors: the connection is over.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
-        if !self.unsent.is_empty() {
-            let sent_bytes = send_some(&self.fd, &self.unsent)?;
-            self.unsent.drain(..sent_bytes);
-        }
-        Ok(())
+        self.lane.flush()
     }
 
-    pub(crate) fn receive(&mut self, buffer: &mut [u8], catalogue: &Catalogue, verify: bool) -> Step {
-        let received = net::recv(&self.fd, buffer);
+    /// Receives once into `buffer`; `scratch` is for what is encrypted.
+    pub(crate) fn receive(
+        &mut self,
+        buffer: &mut [u8],
+        scratch: &mut [u8],
+        catalogue: &Catalogue,
+        verify: bool,
+    ) -> Step {
+        let received = self.lane.receive(buffer, scratch);
+        let pause = |received: Received| if received.may_be_more { Step::Again } else { Step::Wait };
         let Some(request) = &mut self.request else {
             // Nothing was asked: it ends, or what comes belongs to nothing.
-            let wait = matches!(&received, Err(e) if e.kind() == io::ErrorKind::WouldBlock);
-            return if wait { Step::Wait } else { Step::Ended(Outcome::Garbage) };
+            return match received {
+                Err(why) if why.kind() == io::ErrorKind::WouldBlock => Step::Wait,
+                Ok(received @ Received { bytes: 0, is_end: false, .. }) => pause(received),
+                _ => Step::Ended(Outcome::Garbage),
+            };
         };
         let path_id = request.record.path_id;
-        let length = match received {
-            Ok(0) => {
+        let received = match received {
+            Ok(Received { is_end: true, .. }) => {
                 return match self.response.end() {
                     Some(head) => self.judge(head, path_id, catalogue),
                     None => Step::Ended(Outcome::ClosedEarly),
                 };
             }
-            Ok(length) => length,
+            Ok(received) => received,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Step::Wait,
+            Err(e) if e.kind() == io::ErrorKind::InvalidData => return Step::Ended(Outcome::Garbage),
             Err(_) => return Step::Ended(Outcome::Reset),
         };
         let content_wrong = &mut self.content_wrong;
-        let fed = self.response.feed(&buffer[..length], |head, offset_bytes, bytes| {
+        let fed = self.response.feed(&buffer[..received.bytes], |head, offset_bytes, bytes| {
             if verify && head.status == 200 {
                 *content_wrong |= !catalogue.content_matches(path_id, offset_bytes, bytes);
             }
@@ -136,9 +138,8 @@ impl Connection {
         request.record.body_bytes = self.response.body_bytes();
         match fed {
             Err(_) => Step::Ended(Outcome::Garbage),
-            // A short receive emptied the socket, and what comes next makes a new edge; but the
-            // end of input may be behind it already, without an edge of its own.
-            Ok(None) if length < buffer.len() && !self.hang_up => Step::Wait,
+            // More bytes make a new edge; but the end of input may be there already, without an edge of its own.
+            Ok(None) if !self.hang_up => pause(received),
             Ok(None) => Step::Again,
             Ok(Some(head)) => self.judge(head, path_id, catalogue),
         }
@@ -148,13 +149,8 @@ impl Connection {
     fn judge(&self, head: Head, path_id: u32, catalogue: &Catalogue) -> Step {
         let length_wrong =
             || catalogue.file_bytes(path_id).is_some_and(|bytes| bytes != self.response.body_bytes());
-        let outcome = match head.status {
-            200 if length_wrong() => Outcome::WrongLength,
-            200 if self.content_wrong => Outcome::WrongContent,
-            200 => Outcome::Answered,
-            _ => Outcome::Status,
-        };
-        Step::Answered { outcome, reusable: head.keep_alive && !self.hang_up && self.unsent.is_empty() }
+        let outcome = judge(head.status, length_wrong, self.content_wrong);
+        Step::Answered { outcome, reusable: head.keep_alive && !self.hang_up && !self.lane.has_unsent() }
     }
 
     pub(crate) fn answer_has_begun(&self) -> bool {
@@ -162,9 +158,27 @@ impl Connection {
     }
 }
 
-fn send_some(fd: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
-    match net::send(fd, bytes) {
-        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(0),
-        sent => sent,
+impl Line for Connection {
+    fn is_connecting(&self) -> bool {
+        self.connecting
+    }
+
+    fn set_established(&mut self) {
+        self.connecting = false;
+    }
+
+    /// Whether a request can be sent on it.
+    fn is_free(&self) -> bool {
+        !self.connecting && self.request.is_none()
+    }
+}
+
+/// The outcome of a whole response with this status.
+pub(crate) fn judge(status: u16, length_wrong: impl FnOnce() -> bool, content_wrong: bool) -> Outcome {
+    match status {
+        200 if length_wrong() => Outcome::WrongLength,
+        200 if content_wrong => Outcome::WrongContent,
+        200 => Outcome::Answered,
+        _ => Outcome::Status,
     }
 }

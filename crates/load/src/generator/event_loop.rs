@@ -14,17 +14,20 @@ use flash_prompt::clock;
 use flash_prompt::epoll::{Epoll, Ready};
 
 use super::collect::{Outbox, Shared};
+use super::h2::mux::{Mux, Placed};
 use super::loop_io::Io;
-use super::pool::Pool;
+use super::pool::number_of;
 use super::stream::Flow;
-use super::timers::Timers;
+use super::timers::{Timer, Timers, Wake};
 use super::{STOPPED_DRAIN_NS, Stream, StreamRan};
-use crate::record::OPEN_STEP_NS;
+use crate::record::{OPEN_STEP_NS, OpenConnections};
 
 /// Descriptors taken from one epoll call.
 const EVENTS_MAX: usize = 512;
 /// Bytes of one receive: some 15 µs of copying.
 const BUFFER_BYTES: usize = 64 * 1024;
+/// Bytes of one receive of what is encrypted. With the rest of a record from before, its text has room in a buffer.
+const CIPHER_BYTES: usize = 48 * 1024;
 /// It polls when an arrival is nearer than this, or when something happened so lately.
 const POLL_NS: u64 = 1_000_000;
 /// The longest sleep: so soon it learns that it is to stop.
@@ -74,11 +77,14 @@ impl<'a> Generator<'a> {
         shared: &'a Shared,
         outbox: Outbox,
     ) -> io::Result<Self> {
+        let mux = Mux::of(&streams);
         let flows =
             streams.into_iter().enumerate().map(|(number, stream)| Flow::new(number as u8, stream)).collect();
         Ok(Self {
             io: Io {
                 epoll: Epoll::new(EVENTS_MAX)?,
+                mux,
+                cipher: vec![0; CIPHER_BYTES],
                 timers: Timers::new(),
                 outbox,
                 shared,
@@ -113,7 +119,7 @@ impl<'a> Generator<'a> {
             flow.close();
         }
         let end_ns = self.drain(duration_ns)?;
-        let streams = self.flows.iter_mut().map(|flow| flow.finish_all(&mut self.io)).collect();
+        let streams = self.finish_all();
         self.io.outbox.flush();
         Ok(Ended { streams, duration_ns, drain_ns: end_ns - duration_ns, busy_ns })
     }
@@ -178,7 +184,9 @@ impl<'a> Generator<'a> {
         // Those that were missed have the connections of now.
         while self.open_looks * OPEN_STEP_NS <= now_ns && self.open_looks < OPEN_MAX {
             self.open_looks += 1;
-            self.flows.iter_mut().for_each(Flow::note_open);
+            let mut shared = self.io.mux.as_ref().map_or(OpenConnections::default(), Mux::count);
+            // Connections that all share are those of the first.
+            self.flows.iter_mut().for_each(|flow| flow.note_open(std::mem::take(&mut shared)));
         }
         now_ns
     }
@@ -196,12 +204,17 @@ impl<'a> Generator<'a> {
         let mut woken = false;
         while let Some(timer) = self.io.timers.take_due(now_ns) {
             woken = true;
-            if self.flows[Pool::number_of(timer.token)].wake(timer, &mut self.io) {
+            if let Wake::Stream(stream) = timer.wake {
+                self.abort(timer, stream);
+            } else if self.flows[number_of(timer.token)].wake(timer, &mut self.io) {
                 self.ready.push_back(timer.token);
             }
         }
-        let flows = &mut self.flows;
-        self.io.timers.tidy(|timer| flows[Pool::number_of(timer.token)].concerns(timer));
+        let (flows, mux) = (&mut self.flows, &mut self.io.mux);
+        self.io.timers.tidy(|timer| match flows.get_mut(number_of(timer.token)) {
+            Some(flow) => flow.concerns(timer),
+            None => mux.as_mut().is_some_and(|mux| mux.concerns(timer.token)),
+        });
         woken
     }
 
@@ -216,11 +229,15 @@ impl<'a> Generator<'a> {
         }
         if let Some(token) = self.ready.pop_front() {
             self.turns_left = self.turns_left.saturating_sub(1);
-            let flow = &mut self.flows[Pool::number_of(token)];
-            if flow.turn(token, &mut self.buffer, &mut self.io) {
+            let is_again = match self.flows.get_mut(number_of(token)) {
+                Some(flow) => flow.turn(token, &mut self.buffer, &mut self.io),
+                None => self.turn_shared(token),
+            };
+            if is_again {
                 self.ready.push_back(token);
             }
         }
+        self.settle();
         let busy = busy || came || woken;
         self.in_vain = !busy && !slept;
         if busy {
@@ -244,12 +261,99 @@ impl<'a> Generator<'a> {
         if slept {
             self.idle_ns += now_ns - before_ns;
         }
-        for &event in &self.events {
-            if self.flows[Pool::number_of(event.token)].note(event, &mut self.io) {
+        for at in 0..self.events.len() {
+            let event = self.events[at];
+            let has_turn = match self.flows.get_mut(number_of(event.token)) {
+                Some(flow) => flow.note(event, &mut self.io),
+                None => self.note_shared(event),
+            };
+            if has_turn {
                 self.ready.push_back(event.token);
             }
         }
         Ok((!self.events.is_empty(), slept))
+    }
+
+    /// The user of a request on a shared connection has waited long enough.
+    fn abort(&mut self, timer: Timer, stream: u32) {
+        let placed = Placed { token: timer.token, stream };
+        let aborted = self.io.mux.as_mut().and_then(|mux| mux.abort(placed));
+        if let Some((flow, request)) = aborted {
+            self.flows[usize::from(flow)].give_up(request, &mut self.io);
+        }
+    }
+
+    /// Takes an event of a shared connection; gives whether it is to have a turn.
+    fn note_shared(&mut self, event: Ready) -> bool {
+        let Io { mux: Some(mux), cipher, .. } = &mut self.io else { return false };
+        match mux.note(event, cipher) {
+            Ok(noted) => {
+                if noted.is_changed {
+                    self.advance_all();
+                }
+                noted.has_turn
+            }
+            Err(why) => {
+                // One request fails for it, so that trying comes to an end.
+                if let Some(flow) = self.flows.iter_mut().find(|flow| flow.is_waiting()) {
+                    flow.fail_first_waiting(&why, &mut self.io);
+                }
+                self.advance_all();
+                false
+            }
+        }
+    }
+
+    /// Receives once on a shared connection; gives whether it is to be called again for it.
+    fn turn_shared(&mut self, token: u64) -> bool {
+        let Io { mux: Some(mux), cipher, shared, now_ns, .. } = &mut self.io else { return false };
+        mux.turn(token, (&mut self.buffer, cipher), || {
+            *now_ns = clock::monotonic_ns().saturating_sub(shared.start_ns);
+            *now_ns
+        })
+    }
+
+    /// Passes on the requests that ended on shared connections, and lets those that wait have their room.
+    fn settle(&mut self) {
+        while let Some(mux) = self.io.mux.as_mut().filter(|mux| mux.is_changed()) {
+            let mut done = mux.take_done();
+            for done in done.drain(..) {
+                self.flows[usize::from(done.flow)].settle(done, &mut self.io);
+            }
+            if let Some(mux) = &mut self.io.mux {
+                mux.reuse(done);
+            }
+            self.advance_all();
+        }
+    }
+
+    fn advance_all(&mut self) {
+        for flow in &mut self.flows {
+            flow.advance(&mut self.io);
+        }
+        if let Some(mux) = &mut self.io.mux {
+            mux.flush();
+        }
+    }
+
+    /// Gives up on every request that is not answered, and tells what came of all.
+    fn finish_all(&mut self) -> Vec<StreamRan> {
+        let mut done = Vec::new();
+        if let Some(mux) = &mut self.io.mux {
+            mux.finish();
+            done = mux.take_done();
+        }
+        for done in done {
+            self.flows[usize::from(done.flow)].settle(done, &mut self.io);
+        }
+        let mut streams: Vec<StreamRan> =
+            self.flows.iter_mut().map(|flow| flow.finish_all(&mut self.io)).collect();
+        // Connections that all share are those of the first.
+        if let Some((mux, first)) = self.io.mux.as_mut().zip(streams.first_mut()) {
+            first.connections += mux.established();
+            first.handshakes.extend(mux.take_handshakes());
+        }
+        streams
     }
 
     /// How long nothing will have to be done, if no answer comes.

@@ -15,6 +15,9 @@ use crate::record::{NEVER_NS, OpenConnections, Outcome, QUEUED, REUSED, Record};
 use crate::workload::Ask;
 use crate::workload::catalogue::Listed;
 
+#[path = "wire_tests.rs"]
+mod wire;
+
 const SEED: u64 = 11;
 const MS: u64 = 1_000_000;
 
@@ -108,6 +111,8 @@ fn steady(count: u64, gap_ns: u64) -> Steady {
 fn setup(target: Target) -> Setup {
     Setup {
         target,
+        protocol: Protocol::Http1,
+        tls: None,
         catalogue: Arc::new(Catalogue::specweb99(1, Some(SEED))),
         verify: true,
         connections_max: 8,

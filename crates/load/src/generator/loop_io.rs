@@ -6,11 +6,16 @@ use flash_prompt::clock;
 use flash_prompt::epoll::Epoll;
 
 use super::collect::{Outbox, Shared};
+use super::h2::mux::Mux;
 use super::timers::Timers;
 
 /// The state that all flows of a generator share.
 pub(crate) struct Io<'a> {
     pub(crate) epoll: Epoll,
+    /// The connections of all flows, if these use HTTP/2.
+    pub(crate) mux: Option<Mux>,
+    /// Room for what is encrypted.
+    pub(crate) cipher: Vec<u8>,
     pub(crate) timers: Timers,
     pub(crate) outbox: Outbox,
     pub(crate) shared: &'a Shared,

@@ -23,6 +23,8 @@ mod client;
 mod collect;
 mod connection;
 mod event_loop;
+mod h2;
+mod lane;
 mod loop_io;
 mod pool;
 mod request;
@@ -38,8 +40,9 @@ use std::thread;
 
 use flash_prompt::clock;
 
-use crate::record::{OpenConnections, Record};
+use crate::record::{Handshake, OpenConnections, Record};
 use crate::target::Target;
+use crate::tls;
 use crate::workload::{Catalogue, Demand};
 use collect::{Outbox, Shared, collect};
 use event_loop::Generator;
@@ -52,8 +55,12 @@ pub const RECORDS_MAX: u64 = 32_000_000;
 pub const WAITING_MAX: usize = 1_000_000;
 /// The most threads: records have a byte for the number.
 pub const THREADS_MAX: usize = 256;
-/// The most streams of a thread.
-pub const STREAMS_MAX: usize = 256;
+/// The most streams of a thread: their numbers are in a byte.
+pub const STREAMS_MAX: usize = MULTIPLEXER as usize;
+/// The most requests at once on a connection of HTTP/2.
+pub const STREAMS_PER_CONNECTION_MAX: u32 = 10_000;
+/// The number of the connections that all streams share.
+const MULTIPLEXER: u8 = u8::MAX;
 /// The most clients of a closed loop on one thread.
 pub const CLIENTS_MAX: u32 = 1_000_000;
 /// Addresses of loopback that connections come from: 127.0.0.1 and those that follow.
@@ -76,11 +83,26 @@ pub enum Pace {
     },
 }
 
+/// The version of HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1: a connection carries one request at a time, and those of one stream of requests only.
+    Http1,
+    /// HTTP/2, by ALPN over TLS and by prior knowledge without: all streams of a thread share its connections.
+    Http2 {
+        /// The most requests at once on a connection.
+        streams_max: u32,
+    },
+}
+
 /// The settings of a stream of requests.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The server.
     pub target: Target,
+    pub protocol: Protocol,
+    /// Begins TLS connections, for a server that speaks TLS.
+    pub tls: Option<tls::Client>,
     /// The files that the demand's numbers stand for.
     pub catalogue: Arc<Catalogue>,
     /// Compare every byte with [`Catalogue::content_matches`].
@@ -134,7 +156,7 @@ pub struct Ran {
     pub busy_share: f64,
     pub threads: u32,
     pub ended_early: Option<String>,
-    /// Why the first connection failed that this machine's limits did not allow, if any.
+    /// Why the first connection failed that this machine's limits did not allow, or that came to no TLS session, if any.
     pub local_limit: Option<String>,
 }
 
@@ -142,7 +164,10 @@ pub struct Ran {
 pub struct StreamRan {
     /// Every request once, in the order in which they ended, roughly.
     pub records: Vec<Record>,
+    /// With HTTP/2, the first stream has those that all share.
     pub connections: u64,
+    /// Their TLS handshakes, at most a million.
+    pub handshakes: Vec<Handshake>,
     /// Requests sent again, after an abort or on a connection that the server had closed.
     pub retried: u64,
     pub clients: Vec<ClientTotals>,
@@ -212,6 +237,7 @@ pub fn run(threads: Vec<Vec<Stream>>, phase: &Phase, stop: &Stop, keep: Option<&
         busy_ns = busy_ns.max(ended.busy_ns);
         for (all, one) in streams.iter_mut().zip(ended.streams) {
             all.connections += one.connections;
+            all.handshakes.extend(one.handshakes);
             all.retried += one.retried;
             all.clients.extend(one.clients);
             if all.open.len() < one.open.len() {
@@ -234,7 +260,7 @@ fn wait_failed(why: &io::Error) -> Error {
 }
 
 /// Refuses what a run has no room for.
-fn check(threads: &[Vec<Stream>], streams: usize) -> Result<()> {
+fn check<'s>(threads: &'s [Vec<Stream>], streams: usize) -> Result<()> {
     let refuse = |text: String| Err(Error::usage(text));
     if threads.is_empty() || threads.len() > THREADS_MAX {
         return refuse(format!("{} threads: there must be 1 to {THREADS_MAX}", threads.len()));
@@ -242,12 +268,26 @@ fn check(threads: &[Vec<Stream>], streams: usize) -> Result<()> {
     if streams == 0 || streams > STREAMS_MAX || threads.iter().any(|thread| thread.len() != streams) {
         return refuse(format!("every thread must have the same streams, 1 to {STREAMS_MAX}"));
     }
+    for thread in threads {
+        let of = |stream: &'s Stream| (&stream.setup.target, stream.setup.protocol);
+        let is_shared = thread.iter().any(|stream| stream.setup.protocol != Protocol::Http1);
+        let first = thread.first().map(of);
+        if is_shared && thread.iter().any(|stream| Some(of(stream)) != first) {
+            return refuse(
+                "streams of HTTP/2 share connections: all need the same server and version".to_owned(),
+            );
+        }
+    }
     for stream in threads.iter().flatten() {
         if matches!(stream.pace, Pace::Closed { clients, .. } if clients > CLIENTS_MAX) {
             return refuse(format!("more than {CLIENTS_MAX} clients on a thread: use fewer"));
         }
         let setup = &stream.setup;
+        if setup.protocol != Protocol::Http1 && setup.read_bytes_per_s.is_some() {
+            return refuse("users read at a rate over HTTP/1.1 only: leave out one of the two".to_owned());
+        }
         let zero = [
+            setup.protocol == Protocol::Http2 { streams_max: 0 },
             setup.read_bytes_per_s == Some(0),
             setup.requests_per_connection == Some(0),
             setup.abort_after_ns == Some(0),
@@ -255,7 +295,8 @@ fn check(threads: &[Vec<Stream>], streams: usize) -> Result<()> {
         ];
         if zero.contains(&true) {
             return refuse(
-                "a pace, patience, number of connections or of requests on one of 0: give more".to_owned(),
+                "a pace, patience, number of connections, or of requests or streams on one of 0: give more"
+                    .to_owned(),
             );
         }
     }

@@ -10,22 +10,43 @@ use flash_prompt::epoll::{Epoll, Watch};
 use flash_prompt::net;
 
 use super::SOURCES;
-use super::connection::Connection;
-use crate::record::OpenConnections;
+use super::lane::{Lane, Opening};
+use crate::record::{Handshake, OpenConnections};
 
 /// With fewer attempts to connect than this, those that ended are not worth a search.
 const ATTEMPTS_MIN: usize = 64;
+/// The most handshakes whose times are kept: 16 bytes each.
+const HANDSHAKES_MAX: usize = 1 << 20;
 /// The bits of a token that hold a slot's generation.
 const GENERATION_MASK: u32 = 0xff_ffff;
 
+/// A connection, as a pool sees it.
+pub(crate) trait Line {
+    /// Whether it is not established yet.
+    fn is_connecting(&self) -> bool;
+
+    fn set_established(&mut self);
+
+    /// Whether a request can be sent on it.
+    fn is_free(&self) -> bool;
+}
+
+/// Where connections go, and how they are begun.
+#[derive(Debug)]
+pub(crate) struct Way {
+    pub(crate) address: SocketAddr,
+    pub(crate) opening: Opening,
+    pub(crate) receive_buffer_bytes: Option<usize>,
+}
+
 /// Connections in numbered slots.
 #[derive(Debug)]
-pub(crate) struct Pool {
-    address: SocketAddr,
-    receive_buffer_bytes: Option<usize>,
+pub(crate) struct Pool<L> {
+    way: Way,
+    make: fn(Lane) -> L,
     /// In the upper byte of its connections' epoll tokens.
     number: u8,
-    slots: Vec<Slot>,
+    slots: Vec<Slot<L>>,
     free: Vec<u32>,
     /// Connections free for a request, the one that has been free for longest first; some may have ended since. With
     /// the latest one first a few connections would get most requests, and of several workers that share a port
@@ -39,28 +60,30 @@ pub(crate) struct Pool {
     pub(crate) connecting: usize,
     /// Connections that were ever established.
     pub(crate) established: u64,
+    /// The TLS handshakes by which they were, at most [`HANDSHAKES_MAX`].
+    pub(crate) handshakes: Vec<Handshake>,
 }
 
 /// A place for a connection. The generation tells its owners apart: an event may still be on
 /// its way when the connection is gone.
 #[derive(Debug)]
-struct Slot {
+struct Slot<L> {
     generation: u32,
-    connection: Option<Connection>,
+    connection: Option<L>,
 }
 
-impl Pool {
+/// The number of the pool whose connection has this token.
+pub(crate) fn number_of(token: u64) -> usize {
+    (token >> 56) as usize
+}
+
+impl<L: Line> Pool<L> {
     /// An empty pool with `reserved` slots that [`Pool::open_at`] uses; `number` differs from the other
     /// pools' on the same epoll.
-    pub(crate) fn new(
-        number: u8,
-        address: SocketAddr,
-        reserved: u32,
-        receive_buffer_bytes: Option<usize>,
-    ) -> Self {
+    pub(crate) fn new(number: u8, way: Way, reserved: u32, make: fn(Lane) -> L) -> Self {
         Self {
-            address,
-            receive_buffer_bytes,
+            way,
+            make,
             number,
             slots: (0..reserved).map(|_| Slot { generation: 0, connection: None }).collect(),
             free: Vec::new(),
@@ -70,11 +93,8 @@ impl Pool {
             open: 0,
             connecting: 0,
             established: 0,
+            handshakes: Vec::new(),
         }
-    }
-
-    pub(crate) fn number_of(token: u64) -> usize {
-        (token >> 56) as usize
     }
 
     /// The token of whatever is in that slot now.
@@ -84,7 +104,7 @@ impl Pool {
     }
 
     #[inline]
-    pub(crate) fn connection(&mut self, token: u64) -> Option<&mut Connection> {
+    pub(crate) fn connection(&mut self, token: u64) -> Option<&mut L> {
         let slot = self.slots.get_mut(token as u32 as usize)?;
         if slot.generation != (token >> 32) as u32 & GENERATION_MASK {
             return None;
@@ -112,10 +132,11 @@ impl Pool {
     ///
     /// Errors: those of connect(2).
     pub(crate) fn open_at(&mut self, index: u32, epoll: &Epoll) -> io::Result<u64> {
-        let fd = net::connect_from(self.address, self.source(), self.receive_buffer_bytes)?;
+        let fd = net::connect_from(self.way.address, self.source(), self.way.receive_buffer_bytes)?;
         let token = self.token(index);
         epoll.add(&fd, token, Watch::Connection)?;
-        self.slots[index as usize].connection = Some(Connection::new(fd));
+        let connection = (self.make)(Lane::new(fd, &self.way.opening)?);
+        self.slots[index as usize].connection = Some(connection);
         self.open += 1;
         self.connecting += 1;
         self.attempts.push_back(token);
@@ -138,7 +159,7 @@ impl Pool {
     }
 
     fn is_connecting(&mut self, token: u64) -> bool {
-        self.connection(token).is_some_and(|connection| connection.connecting)
+        self.connection(token).is_some_and(|connection| connection.is_connecting())
     }
 
     pub(crate) fn count(&self) -> OpenConnections {
@@ -148,11 +169,14 @@ impl Pool {
         }
     }
 
-    pub(crate) fn establish(&mut self, token: u64) -> Option<&mut Connection> {
+    pub(crate) fn establish(&mut self, token: u64, handshake: Option<Handshake>) -> Option<&mut L> {
         self.connecting -= 1;
         self.established += 1;
+        if self.handshakes.len() < HANDSHAKES_MAX {
+            self.handshakes.extend(handshake);
+        }
         let connection = self.connection(token)?;
-        connection.connecting = false;
+        connection.set_established();
         Some(connection)
     }
 
@@ -165,7 +189,7 @@ impl Pool {
     pub(crate) fn take_idle(&mut self) -> Option<u64> {
         while let Some(token) = self.idle.pop_front() {
             // One that ended is still in the list.
-            if self.connection(token).is_some_and(|connection| connection.is_idle()) {
+            if self.connection(token).is_some_and(|connection| connection.is_free()) {
                 return Some(token);
             }
         }
@@ -182,7 +206,7 @@ impl Pool {
         // Closing the only copy ends its place in epoll too.
         if let Some(connection) = slot.connection.take() {
             self.open -= 1;
-            self.connecting -= usize::from(connection.connecting);
+            self.connecting -= usize::from(connection.is_connecting());
         }
         slot.generation = (slot.generation + 1) & GENERATION_MASK;
         if !reserved {
@@ -192,7 +216,7 @@ impl Pool {
 
     /// The address that the next connection is to come from.
     fn source(&mut self) -> Option<IpAddr> {
-        if !matches!(self.address.ip(), IpAddr::V4(ip) if ip.is_loopback()) {
+        if !matches!(self.way.address.ip(), IpAddr::V4(ip) if ip.is_loopback()) {
             return None;
         }
         self.next_source = self.next_source % SOURCES + 1;
@@ -204,16 +228,22 @@ impl Pool {
 mod tests {
     use std::net::TcpListener;
 
+    use super::super::connection::Connection;
     use super::*;
+
+    fn pool(listener: &TcpListener) -> Pool<Connection> {
+        let address = listener.local_addr().unwrap();
+        Pool::new(0, Way { address, opening: Opening::Plain, receive_buffer_bytes: None }, 0, Connection::new)
+    }
 
     #[test]
     fn free_connections_take_turns() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let epoll = Epoll::new(8).unwrap();
-        let mut pool = Pool::new(0, listener.local_addr().unwrap(), 0, None);
+        let mut pool = pool(&listener);
         let tokens: Vec<u64> = (0..3).map(|_| pool.open(&epoll).unwrap()).collect();
         for token in &tokens {
-            pool.establish(*token);
+            pool.establish(*token, None);
             pool.put_idle(*token);
         }
         let mut taken = Vec::new();
@@ -231,7 +261,7 @@ mod tests {
     fn the_oldest_attempt_is_one_that_goes_on() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let epoll = Epoll::new(8).unwrap();
-        let mut pool = Pool::new(0, listener.local_addr().unwrap(), 0, None);
+        let mut pool = pool(&listener);
         let mut tokens = Vec::new();
         for _ in 0..10 * ATTEMPTS_MIN {
             let token = pool.open(&epoll).unwrap();
@@ -243,7 +273,7 @@ mod tests {
             assert!(pool.attempts.len() <= ATTEMPTS_MIN + 1, "those that ended are forgotten");
         }
         let going: Vec<u64> = tokens.into_iter().flatten().collect();
-        pool.establish(going[0]);
+        pool.establish(going[0], None);
         assert_eq!(pool.count(), OpenConnections { established: 1, connecting: going.len() as u32 - 1 });
         for &token in &going[1..] {
             assert_eq!(pool.oldest_attempt(), Some(token));

@@ -203,7 +203,7 @@ fn has_bare_line_feed(head: &[u8]) -> bool {
 }
 
 /// A number of nothing but digits: `parse` alone would take a sign.
-fn digits(value: &[u8]) -> Option<u64> {
+pub(crate) fn digits(value: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(value).ok()?;
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?
 }

@@ -12,14 +12,16 @@ use std::io;
 use flash_prompt::epoll::Ready;
 
 use super::client::Client;
-use super::connection::Step;
+use super::connection::{Connection, Step};
+use super::h2::mux::Mux;
+use super::lane::{Opening, Progress};
 use super::loop_io::Io;
-use super::pool::Pool;
+use super::pool::{Line, Pool, Way};
 use super::request::{NO_CLIENT, Request, Wire};
 use super::slow_reader::{piece_bytes, time_ns};
 use super::timers::{Timer, Wake};
 use super::{Pace, Setup, Stream, StreamRan, WAITING_MAX};
-use crate::record::{NEVER_NS, OpenConnections, Outcome, QUEUED, REUSED};
+use crate::record::{Handshake, NEVER_NS, OpenConnections, Outcome, QUEUED, REUSED};
 use crate::workload::{Ask, Demand};
 
 /// Arrivals taken before answers are looked at again.
@@ -33,7 +35,8 @@ pub(crate) struct Flow {
     demand: Box<dyn Demand>,
     pace: Pace,
     wire: Wire,
-    pool: Pool,
+    /// Its connections, unless it shares those of HTTP/2.
+    pool: Pool<Connection>,
     /// Requests for which a connection is to be found.
     waiting: VecDeque<Request>,
     clients: Vec<Client>,
@@ -58,10 +61,11 @@ impl Flow {
             Pace::Closed { clients, .. } => clients,
         };
         let receive_buffer_bytes = setup.read_bytes_per_s.map(|rate| 2 * piece_bytes(rate));
+        let way = Way { address: setup.target.address, opening: Opening::to(&setup), receive_buffer_bytes };
         Self {
             number,
             wire: Wire::new(&setup.target.host, &setup.target.base),
-            pool: Pool::new(number, setup.target.address, clients, receive_buffer_bytes),
+            pool: Pool::new(number, way, clients, Connection::new),
             setup,
             demand,
             pace,
@@ -87,9 +91,18 @@ impl Flow {
         self.thinking > 0 && !self.closed
     }
 
-    /// Notes how many connections there are now.
-    pub(crate) fn note_open(&mut self) {
-        self.open.push(self.pool.count());
+    /// Notes how many connections there are now, with those of HTTP/2 that count as its own.
+    pub(crate) fn note_open(&mut self, shared: OpenConnections) {
+        let OpenConnections { established, connecting } = self.pool.count();
+        self.open.push(OpenConnections {
+            established: established + shared.established,
+            connecting: connecting + shared.connecting,
+        });
+    }
+
+    /// Whether requests wait for a connection.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     /// Requests that are not answered yet.
@@ -161,7 +174,8 @@ impl Flow {
         self.outstanding += 1;
         self.waiting.push_back(Request::new(ask.path_id, NO_CLIENT, ask.intended_ns, io.now_ns, io.thread));
         self.advance(io);
-        if self.waiting.len() > self.pool.connecting
+        let room_to_come = io.mux.as_ref().map_or(self.pool.connecting, Mux::room_to_come);
+        if self.waiting.len() > room_to_come
             && let Some(request) = self.waiting.back_mut()
         {
             request.record.flags |= QUEUED;
@@ -193,11 +207,12 @@ impl Flow {
             return false;
         };
         connection.hang_up |= ready.hung_up || ready.broken;
-        if connection.connecting {
-            if !(ready.writable || ready.hung_up || ready.broken) {
-                return false;
-            }
-            let result = connection.connected();
+        if connection.is_connecting() {
+            let result = match connection.set_up(ready, &mut io.cipher) {
+                Ok(Progress::Pending) => return false,
+                Ok(Progress::Established(handshake)) => Ok(handshake),
+                Err(why) => Err(why),
+            };
             self.finish_connecting(token, result, io);
             self.advance(io);
         } else if ready.writable && connection.flush().is_err() {
@@ -232,7 +247,12 @@ impl Flow {
             }
         }
         let had_bytes = connection.request.map_or(0, |request| request.record.body_bytes);
-        let step = connection.receive(&mut buffer[..length], &self.setup.catalogue, self.setup.verify);
+        let step = connection.receive(
+            &mut buffer[..length],
+            &mut io.cipher,
+            &self.setup.catalogue,
+            self.setup.verify,
+        );
         io.look();
         let begun = connection.answer_has_begun();
         let mut ahead = false;
@@ -286,6 +306,8 @@ impl Flow {
                     None => {}
                 }
             }
+            // Those of shared connections are the event loop's.
+            Wake::Stream(_) => return false,
             Wake::Pace => {
                 let Some(connection) = self.pool.connection(token) else {
                     return false;
@@ -329,6 +351,7 @@ impl Flow {
         StreamRan {
             records: Vec::new(),
             connections: self.pool.established,
+            handshakes: std::mem::take(&mut self.pool.handshakes),
             retried: self.retried,
             clients: self.clients.iter().map(|client| client.totals).collect(),
             open: std::mem::take(&mut self.open),
@@ -336,7 +359,10 @@ impl Flow {
     }
 
     /// Finds connections for the requests that wait.
-    fn advance(&mut self, io: &mut Io<'_>) {
+    pub(crate) fn advance(&mut self, io: &mut Io<'_>) {
+        if io.mux.is_some() {
+            return self.advance_shared(io);
+        }
         if self.is_open_loop() {
             while !self.waiting.is_empty() {
                 let Some(token) = self.pool.take_idle() else { break };
@@ -362,6 +388,40 @@ impl Flow {
         }
     }
 
+    /// The same over connections of HTTP/2, which all flows share.
+    fn advance_shared(&mut self, io: &mut Io<'_>) {
+        loop {
+            while let Some((client, since_ns)) = self.ready.pop_front() {
+                self.ask_next(client, since_ns, io);
+            }
+            let (Some(mux), Some(request)) = (&mut io.mux, self.waiting.pop_front()) else { break };
+            match mux.place(self.number, request, io.now_ns) {
+                Ok(placed) => {
+                    if let Some(due_ns) = self.deadline_ns(&request) {
+                        let wake = Wake::Stream(placed.stream);
+                        io.timers.set(Timer { due_ns, token: placed.token, wake });
+                    }
+                }
+                Err(request) => {
+                    self.waiting.push_front(request);
+                    break;
+                }
+            }
+        }
+        while let Some(mux) = &mut io.mux
+            && self.waiting.len() > mux.room_to_come()
+        {
+            match mux.open(&io.epoll) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(why) => self.fail_first_waiting(&why, io),
+            }
+        }
+        if let Some(mux) = &mut io.mux {
+            mux.flush();
+        }
+    }
+
     fn ask_next(&mut self, client: u32, since_ns: u64, io: &Io<'_>) {
         match if self.closed { None } else { self.demand.next_path() } {
             Some(path_id) => {
@@ -374,7 +434,7 @@ impl Flow {
 
     fn send_for_client(&mut self, request: Request, io: &mut Io<'_>) {
         let token = self.pool.token(request.client);
-        if self.pool.connection(token).is_some_and(|connection| connection.is_idle()) {
+        if self.pool.connection(token).is_some_and(|connection| connection.is_free()) {
             return self.send(token, request, io);
         }
         self.discard(token);
@@ -405,10 +465,11 @@ impl Flow {
         }
     }
 
-    fn finish_connecting(&mut self, token: u64, result: io::Result<()>, io: &mut Io<'_>) {
+    fn finish_connecting(&mut self, token: u64, result: io::Result<Option<Handshake>>, io: &mut Io<'_>) {
         let why = match result {
-            Ok(()) => {
-                let request = self.pool.establish(token).and_then(|connection| connection.request.take());
+            Ok(handshake) => {
+                let established = self.pool.establish(token, handshake);
+                let request = established.and_then(|connection| connection.request.take());
                 match request {
                     Some(request) => self.send(token, request, io),
                     None => self.pool.put_idle(token),

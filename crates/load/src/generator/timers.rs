@@ -19,6 +19,8 @@ pub(crate) enum Wake {
     Abort,
     /// A slow reader may go on.
     Pace,
+    /// The user of the request on this stream of a connection of HTTP/2 has waited long enough.
+    Stream(u32),
 }
 
 /// An entry; the earlier comes first.

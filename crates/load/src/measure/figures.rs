@@ -31,6 +31,9 @@ pub struct Measures {
     pub latency: Latency,
     /// From being taken up to having a new connection; of requests that opened one.
     pub connect: Option<Latency>,
+    /// TLS handshakes, which are part of the time to connect; none without TLS.
+    #[serde(default)]
+    pub handshakes: Option<Handshakes>,
     /// From having a connection to the first byte.
     pub first_byte: Option<Latency>,
     /// From the first byte to the last.
@@ -101,6 +104,16 @@ pub struct Latency {
     pub p999_ms: f64,
     /// The longest.
     pub max_ms: f64,
+}
+
+/// TLS handshakes, from the first byte sent until the client could send a request.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Handshakes {
+    pub full: u64,
+    /// Those that resumed a session.
+    pub resumed: u64,
+    pub full_time: Option<Latency>,
+    pub resumed_time: Option<Latency>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]

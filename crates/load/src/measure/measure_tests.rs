@@ -39,6 +39,7 @@ fn facts() -> PhaseFacts {
         drain_ns: 500 * MS_NS,
         threads: 1,
         busy_share: 0.25,
+        handshakes: Vec::new(),
         connections: 5,
         retried: 1,
         ended_early: None,
@@ -191,4 +192,16 @@ fn dynamic_requests_are_told_from_static_ones() {
     assert_eq!(found.iter().map(|kind| kind.latency.unwrap().p50_ms).collect::<Vec<_>>(), [4.0, 8.0]);
     let none = measures(&records[..1], &PhaseFacts { first_dynamic: Some(7), ..facts() }).kinds;
     assert_eq!((none[1].asked, none[1].latency), (0, None));
+}
+
+#[test]
+fn handshakes_are_told_apart_by_their_kind() {
+    let handshake = |took_ms, is_resumed| Handshake { took_ns: took_ms * MS_NS, is_resumed };
+    let round = |handshakes| PhaseFacts { handshakes, ..PhaseFacts::default() };
+    let facts = [round(vec![handshake(3, false), handshake(1, true)]), round(vec![handshake(5, false)])];
+    let rounds: Vec<_> = facts.iter().map(|facts| (&[][..], facts)).collect();
+    let found = pooled(&rounds).handshakes.unwrap();
+    assert_eq!((found.full, found.resumed), (2, 1));
+    assert_eq!((found.full_time.unwrap().mean_ms, found.resumed_time.unwrap().max_ms), (4.0, 1.0));
+    assert_eq!(measures(&[], &PhaseFacts::default()).handshakes, None);
 }

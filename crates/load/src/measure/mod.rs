@@ -17,12 +17,12 @@ pub mod validity;
 
 use std::sync::Arc;
 
-use crate::record::{OpenConnections, Outcome, QUEUED, REUSED, Record};
+use crate::record::{Handshake, OpenConnections, Outcome, QUEUED, REUSED, Record};
 use crate::workload::Catalogue;
 
 pub use figures::{
-    CdfPoint, Counts, Decile, Generator, Incomplete, Kind, Latency, Measures, OpenPoint, Overload, SizeBand,
-    SizeSeries, TimePoint, Timeline, TimelinePoint, Usage,
+    CdfPoint, Counts, Decile, Generator, Handshakes, Incomplete, Kind, Latency, Measures, OpenPoint,
+    Overload, SizeBand, SizeSeries, TimePoint, Timeline, TimelinePoint, Usage,
 };
 pub use sizes::SeriesBounds;
 pub use threshold::Threshold;
@@ -51,6 +51,8 @@ pub struct PhaseFacts {
     /// The share of the time in which its busiest thread had something to do, 0 to 1.
     pub busy_share: f64,
     pub connections: u64,
+    /// The TLS handshakes of the connections.
+    pub handshakes: Vec<Handshake>,
     /// Requests sent again.
     pub retried: u64,
     pub ended_early: Option<String>,
@@ -114,6 +116,7 @@ pub fn pooled(rounds: &[Round<'_>]) -> Measures {
         megabits_per_s: per(in_time_bytes as f64 * 8.0 / 1e6, duration_s),
         latency,
         connect: times.summary(records(rounds).filter_map(connect_ns)),
+        handshakes: handshakes(rounds, &mut times),
         first_byte: times.summary(records(rounds).filter_map(first_byte_ns)),
         transfer: times.summary(records(rounds).filter_map(transfer_ns)),
         inversion: answers.inversion(),
@@ -152,6 +155,21 @@ impl Times {
     fn summary(&mut self, times_ns: impl Iterator<Item = u64>) -> Option<Latency> {
         times::summary(self.sorted(times_ns))
     }
+}
+
+/// None without TLS.
+fn handshakes(rounds: &[Round<'_>], times: &mut Times) -> Option<Handshakes> {
+    let of_kind = |is_resumed: bool| {
+        let all = rounds.iter().flat_map(|(_, facts)| &facts.handshakes);
+        all.filter(move |handshake| handshake.is_resumed == is_resumed).map(|handshake| handshake.took_ns)
+    };
+    let (full, resumed) = (of_kind(false).count() as u64, of_kind(true).count() as u64);
+    (full + resumed > 0).then(|| Handshakes {
+        full,
+        resumed,
+        full_time: times.summary(of_kind(false)),
+        resumed_time: times.summary(of_kind(true)),
+    })
 }
 
 /// The static requests and the dynamic ones; empty without dynamic ones.

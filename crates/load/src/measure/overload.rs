@@ -77,7 +77,7 @@ fn incomplete(rounds: &[Round<'_>]) -> Incomplete {
             Outcome::Aborted => &mut incomplete.aborted,
             Outcome::Unanswered => &mut incomplete.timed_out,
             Outcome::Reset | Outcome::ClosedEarly => &mut incomplete.reset,
-            Outcome::Refused => &mut incomplete.refused,
+            Outcome::Refused | Outcome::NoHandshake => &mut incomplete.refused,
             Outcome::Status => &mut incomplete.status,
             Outcome::LocalLimit | Outcome::Garbage | Outcome::WrongLength | Outcome::WrongContent => {
                 &mut incomplete.other

@@ -193,7 +193,7 @@ fn damaged_files_are_told() {
         (said(&|bytes| bytes.truncate(31)), "cut short in its header: 31 of 32 bytes"),
         (said(&|bytes| bytes[8] = 2), "records of form 2, 58 bytes each: this program reads form 1"),
         (said(&|bytes| bytes[16] = 64), "records of form 1, 64 bytes each"),
-        (said(&|bytes| bytes[HEADER_BYTES + RECORD_BYTES + 54] = 11), "record 1 has outcome 11"),
+        (said(&|bytes| bytes[HEADER_BYTES + RECORD_BYTES + 54] = 12), "record 1 has outcome 12"),
     ] {
         assert!(part.contains(text), "{part}");
     }

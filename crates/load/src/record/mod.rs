@@ -50,6 +50,14 @@ pub struct OpenConnections {
     pub connecting: u32,
 }
 
+/// A TLS handshake, from its first byte sent until the client could send a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handshake {
+    pub took_ns: u64,
+    /// Whether it resumed a session; otherwise it was a full one.
+    pub is_resumed: bool,
+}
+
 /// From one look at the open connections to the next, nanoseconds; the first is at the start of the phase.
 pub const OPEN_STEP_NS: u64 = 100_000_000;
 
@@ -78,11 +86,13 @@ pub enum Outcome {
     Aborted = 9,
     /// No whole answer until the generator stopped waiting, at the end of the run.
     Unanswered = 10,
+    /// No TLS session came about, or none with the version of HTTP that was asked for.
+    NoHandshake = 11,
 }
 
 impl Outcome {
     /// Every outcome, by its number, with its name in tables and in JSON.
-    pub const ALL: [(Self, &str); 11] = [
+    pub const ALL: [(Self, &str); 12] = [
         (Self::Answered, "answered"),
         (Self::Refused, "refused"),
         (Self::LocalLimit, "local limit"),
@@ -94,6 +104,7 @@ impl Outcome {
         (Self::Status, "status"),
         (Self::Aborted, "aborted"),
         (Self::Unanswered, "unanswered"),
+        (Self::NoHandshake, "no handshake"),
     ];
 
     pub fn name(self) -> &'static str {

@@ -271,7 +271,7 @@ rows! {
     idle_timeout: u64, at(Group::Limits, "TIME"), millis(1, 24 * HOUR_MS), Text("60s"), [server.idle_timeout_ms],
         "Close a connection after this time without a request";
     least_rate: u64, at(Group::Limits, "SIZE"), number(Unit::Bytes, 0, GIB), Text("1KiB"), [server.least_rate_bytes_per_s],
-        "Close a connection whose client reads less than this per second; 0 disables";
+        "Close a connection whose client reads less than this per second, over 30 s; 0 disables";
     body_least_rate: u64, at(Group::Limits, "SIZE"), number(Unit::Bytes, 0, GIB), Text("500B"), [server.body_least_rate_bytes_per_s],
         "Answer 408 when a request body for a route comes more slowly than this per second; 0 disables";
     body_timeout: u64, at(Group::Limits, "TIME"), millis(0, 24 * HOUR_MS), Text("2h"), [server.body_timeout_ms],

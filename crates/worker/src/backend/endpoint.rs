@@ -110,7 +110,6 @@ impl Wire {
     }
 }
 
-/// A connection.
 #[derive(Debug)]
 struct Connection {
     socket: OwnedFd,
@@ -133,7 +132,6 @@ enum Flow {
     Ends,
 }
 
-/// The endpoint.
 #[derive(Debug)]
 pub(super) struct Endpoint {
     /// The engine's client for all connections.

@@ -152,7 +152,7 @@ impl BackendLoop {
         })
     }
 
-    /// Tells the supervisor that the loop has begun, under the sandbox `in_force`.
+    /// Reports that the loop has begun, under the sandbox `in_force`.
     pub fn ready(&self, in_force: InForce) -> io::Result<()> {
         self.supervisor.send_ready(in_force)
     }

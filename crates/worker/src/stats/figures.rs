@@ -109,7 +109,7 @@ pub struct Shared(pub u64);
 
 impl Figures for Shared {
     fn add(&mut self, other: &Self) {
-        // One of them can have heard of a change that the other one has not.
+        // One of them can know of a change that the other one does not know yet.
         self.0 = self.0.max(other.0);
     }
 

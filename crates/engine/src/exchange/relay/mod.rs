@@ -7,10 +7,10 @@
 
 mod answer;
 mod open;
-mod pace;
 mod pump;
 mod script;
 mod upload;
+mod upload_rate;
 
 use std::sync::Arc;
 
@@ -32,18 +32,18 @@ use crate::rules::{SiteId, UpstreamId};
 use crate::slab::ExchangeKey;
 use crate::transport::Gone;
 use crate::upstream::{FailedServers, LinkPlace, Seeker, Talk, TalkFailure};
-use pace::BodyPace;
+use upload_rate::UploadRate;
 
 /// The client of a relayed request, as its wire shows it.
 pub(crate) trait RelayClient<M: Machine> {
     /// Receives a part of the request body. Its data, without framing, is then at the front of `buffer`.
     fn receive(&mut self, turn: &mut Turn<'_, M>, buffer: &mut [u8]) -> BodyPart;
 
-    /// Tells a client that waits for it to send the body (RFC 9110, section 10.1.1).
+    /// Asks a client that waits for it to send the body (RFC 9110, section 10.1.1).
     fn invite(&mut self, turn: &mut Turn<'_, M>) -> Result<(), Gone>;
 
     /// Whether the client has closed its sending side.
-    fn is_hung_up(&self) -> bool;
+    fn is_half_closed(&self) -> bool;
 
     /// Whether the client takes bytes of the answer now.
     fn is_writable(&self) -> bool;
@@ -101,7 +101,7 @@ pub(crate) enum Advance {
 /// Why a step could not be made.
 enum Stop {
     Advance(Advance),
-    /// The server, or what it said, is at fault.
+    /// The server, or its answer, is at fault.
     Failed(TalkFailure),
 }
 
@@ -147,10 +147,10 @@ pub(crate) struct Relay {
     needs_new: bool,
     /// The answer, once its head is known.
     pub(crate) reply: Option<RelayReply>,
-    /// Whether the client was told to send the body.
+    /// Whether the client was asked to send the body.
     is_invited: bool,
     /// Whether the client sends the body fast enough.
-    pace: BodyPace,
+    upload_rate: UploadRate,
     /// Whether the server still takes the request. One that does not can still answer.
     accepts_request: bool,
     /// Who is waited for, and since when.
@@ -284,7 +284,7 @@ impl Relay {
     fn late_ms(&self, answer_ms: u64) -> u64 {
         let silent_ms =
             self.receives_since_ms.map_or(u64::MAX, |since_ms| since_ms.saturating_add(answer_ms));
-        silent_ms.min(self.pace.due_ms())
+        silent_ms.min(self.upload_rate.due_ms())
     }
 
     /// Whether nothing but the client holds up the body.
@@ -346,7 +346,7 @@ impl RelayReply {
     }
 
     /// How urgent its next bytes are, of which the client has not got this many: the bytes that it has left, the fewest
-    /// first. While the server has not said how many there are, those that were sent count instead, as in
+    /// first. While the server has not sent how many there are, those that were sent count instead, as in
     /// least-attained-service scheduling: short answers go first, and a long one loses its urgency.
     fn rank_bytes(&self, unsent: u64, is_complete: bool) -> u64 {
         match self.left_bytes {

@@ -202,7 +202,7 @@ pub(super) fn keep<M: Machine>(conn: &mut Conn<M::Socket>, turn: &mut Turn<'_, M
     }
 }
 
-/// Tells a client that waits for it to send its body (RFC 9110, section 10.1.1).
+/// Asks a client that waits for it to send its body (RFC 9110, section 10.1.1).
 pub(super) fn send_continue<M: Machine>(
     conn: &mut Conn<M::Socket>,
     turn: &mut Turn<'_, M>,

@@ -4,6 +4,7 @@ use std::io;
 
 use super::Flow;
 use crate::generator::Pace;
+use crate::generator::h2::connection::Done;
 use crate::generator::loop_io::Io;
 use crate::generator::request::Request;
 use crate::generator::timers::{Timer, Wake};
@@ -11,7 +12,7 @@ use crate::record::Outcome;
 
 impl Flow {
     /// A connection could not be made: one request fails for it, so that trying comes to an end.
-    pub(super) fn fail_first_waiting(&mut self, why: &io::Error, io: &mut Io<'_>) {
+    pub(crate) fn fail_first_waiting(&mut self, why: &io::Error, io: &mut Io<'_>) {
         if let Some(request) = self.waiting.pop_front() {
             self.fail_to_connect(request, why, io);
         }
@@ -19,6 +20,10 @@ impl Flow {
 
     pub(super) fn fail_to_connect(&mut self, request: Request, why: &io::Error, io: &mut Io<'_>) {
         use io::ErrorKind as Kind;
+        if why.kind() == Kind::InvalidData {
+            io.shared.note_local_limit(|| format!("no TLS session: {why}"));
+            return self.finish(request, Outcome::NoHandshake, io);
+        }
         let by_server = matches!(
             why.kind(),
             Kind::ConnectionRefused
@@ -76,8 +81,21 @@ impl Flow {
         }
     }
 
+    /// A request ended on a connection of HTTP/2.
+    pub(crate) fn settle(&mut self, done: Done, io: &mut Io<'_>) {
+        let Done { mut request, outcome, .. } = done;
+        match outcome {
+            Some(outcome) => self.finish(request, outcome, io),
+            None => {
+                self.retried += 1;
+                request.start_over();
+                self.waiting.push_front(request);
+            }
+        }
+    }
+
     /// A user has waited long enough, and tries again if it may.
-    pub(super) fn give_up(&mut self, mut request: Request, io: &mut Io<'_>) {
+    pub(crate) fn give_up(&mut self, mut request: Request, io: &mut Io<'_>) {
         let tries = request.record.tries;
         if tries > self.setup.retries_max || tries == u8::MAX {
             return self.finish(request, Outcome::Aborted, io);

@@ -4,7 +4,7 @@
 use flash_engine::{JobId, Task};
 use flash_prompt::OwnedFd;
 
-use super::site_file::SiteFile;
+use crate::site_file::SiteFile;
 
 /// The jobs of a worker without helpers. The thread that has the engine's turn takes a job and does it after
 /// the turn.
@@ -28,7 +28,7 @@ pub enum OwnJob {
 }
 
 impl OwnJobs {
-    pub(super) fn start(&mut self, id: JobId, task: &Task<SiteFile>) -> bool {
+    pub(crate) fn start(&mut self, id: JobId, task: &Task<SiteFile>) -> bool {
         if self.has_room && self.taken.is_none() {
             self.taken = Some((id, task.clone()));
             return true;
@@ -37,21 +37,21 @@ impl OwnJobs {
         false
     }
 
-    pub(super) fn give_up(&mut self, id: JobId) {
+    pub(crate) fn give_up(&mut self, id: JobId) {
         self.given_up.push(id);
     }
 
-    pub(super) fn has_one(&self) -> bool {
+    pub(crate) fn has_one(&self) -> bool {
         self.taken.is_some()
     }
 
     /// Takes the job that was started, if any.
-    pub(super) fn take(&mut self) -> Option<(JobId, Task<SiteFile>)> {
+    pub(crate) fn take(&mut self) -> Option<(JobId, Task<SiteFile>)> {
         self.taken.take()
     }
 
     /// Whether a job that is now done had been given up before.
-    pub(super) fn was_given_up(&mut self, id: JobId) -> bool {
+    pub(crate) fn was_given_up(&mut self, id: JobId) -> bool {
         let at = self.given_up.iter().position(|given_up| *given_up == id);
         at.map(|at| self.given_up.swap_remove(at)).is_some()
     }

@@ -5,19 +5,27 @@
 //! allocate or copy for a request; to be honest it uses the listener and the edge-triggered loop
 //! of Flash, and its head carries the fields that a file server sends.
 //!
+//! With TLS it has a record layer, that of Flash, and no other difference.
+//!
 //! It takes whatever one `recv` gives for one request, so it is no server: clients that
 //! pipeline, or send a request in pieces, get wrong numbers of replies.
 
+mod secure;
+
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use flash_prompt::OwnedFd;
 use flash_prompt::epoll::{Epoll, Ready, Watch};
 use flash_prompt::net;
 use flash_waiting::process;
+use rustls::ServerConfig;
 
+use crate::tls::{Certificate, KeyKind, server};
 use flash_kit::{Error, Result};
+use secure::Session;
 
 /// Connections that the kernel queues until they are accepted.
 const BACKLOG: i32 = 4096;
@@ -36,6 +44,8 @@ pub struct Options {
     /// Where to listen; port 0 takes a free one, which is printed.
     pub listen: SocketAddr,
     pub body_bytes: usize,
+    /// Speak TLS, by a key of this kind.
+    pub tls: Option<KeyKind>,
 }
 
 /// Serves until the process is ended.
@@ -43,7 +53,8 @@ pub struct Options {
 /// Errors: an address that can't be bound, and the system's limits of descriptors or memory.
 pub fn run(options: &Options) -> Result<()> {
     let mut floor = Floor::bind(options)?;
-    println!("floor: http://{} answers every request with {} bytes", floor.address, options.body_bytes);
+    let scheme = if options.tls.is_some() { "https" } else { "http" };
+    println!("floor: {scheme}://{} answers every request with {} bytes", floor.address, options.body_bytes);
     // A script waits for that line; a closed pipe is its own affair.
     let _ = io::stdout().flush();
     loop {
@@ -61,10 +72,13 @@ struct Floor {
     free: Vec<usize>,
     request: Vec<u8>,
     reply: Vec<u8>,
+    tls: Option<Arc<ServerConfig>>,
 }
 
 struct Connection {
     fd: OwnedFd,
+    /// None in clear.
+    session: Option<Session>,
     /// Bytes of the reply that are sent already; 0 between replies.
     sent_bytes: usize,
 }
@@ -75,6 +89,9 @@ impl Floor {
         let failed = |why: io::Error| {
             Error::run(format!("cannot listen on {}: {why}; choose another --listen", options.listen))
         };
+        let certificate =
+            options.tls.map(|kind| Certificate::make(vec!["localhost".to_owned()], kind)).transpose()?;
+        let tls = certificate.map(|certificate| server::config(&certificate, &[b"http/1.1"])).transpose()?;
         let listener = net::listen(options.listen, BACKLOG).map_err(failed)?;
         let address = net::local_address(&listener).map_err(failed)?;
         let epoll = Epoll::new(EVENTS_MAX).map_err(failed)?;
@@ -88,6 +105,7 @@ impl Floor {
             free: Vec::new(),
             request: vec![0; REQUEST_BYTES],
             reply: reply(options.body_bytes),
+            tls,
         })
     }
 
@@ -125,7 +143,8 @@ impl Floor {
             });
             let added = self.epoll.add(&fd, slot as u64, Watch::Connection);
             added.map_err(|why| Error::run(format!("cannot watch a connection: {why}")))?;
-            self.slots[slot] = Some(Connection { fd, sent_bytes: 0 });
+            let session = self.tls.as_ref().map(Session::new).transpose()?;
+            self.slots[slot] = Some(Connection { fd, session, sent_bytes: 0 });
         }
         Ok(())
     }
@@ -146,6 +165,9 @@ impl Floor {
 impl Connection {
     /// Receives and answers; gives false when the connection is over.
     fn answer(&mut self, request: &mut [u8], reply: &[u8]) -> bool {
+        if let Some(session) = &mut self.session {
+            return session.answer(&self.fd, request, reply);
+        }
         // A rest of an earlier reply goes first, and then the edge of its next request may be
         // behind us already: look for it.
         if self.sent_bytes > 0 && !self.send(reply) {
@@ -201,14 +223,15 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
+    use crate::tls::{Client, ClientOptions};
 
     /// Runs a floor beside `client`, which gets its address.
-    fn with_floor(body_bytes: usize, client: impl FnOnce(SocketAddr)) {
+    fn with_floor(body_bytes: usize, tls: Option<KeyKind>, client: impl FnOnce(SocketAddr)) {
         let (over, (tell, told)) = (AtomicBool::new(false), std::sync::mpsc::channel());
         std::thread::scope(|scope| {
             let over = &over;
             scope.spawn(move || {
-                let options = Options { listen: "127.0.0.1:0".parse().unwrap(), body_bytes };
+                let options = Options { listen: "127.0.0.1:0".parse().unwrap(), body_bytes, tls };
                 let mut floor = Floor::bind(&options).unwrap();
                 tell.send(floor.address).unwrap();
                 while !over.load(Ordering::Relaxed) {
@@ -222,7 +245,7 @@ mod tests {
 
     #[test]
     fn answers_many_requests_on_many_connections() {
-        with_floor(1000, |address| {
+        with_floor(1000, None, |address| {
             let mut streams: Vec<_> = (0..50).map(|_| TcpStream::connect(address).unwrap()).collect();
             let mut got = vec![0; reply(1000).len()];
             for _ in 0..3 {
@@ -238,7 +261,7 @@ mod tests {
     #[test]
     fn finishes_a_reply_that_the_socket_takes_in_pieces() {
         let body_bytes = 32 * 1024 * 1024;
-        with_floor(body_bytes, |address| {
+        with_floor(body_bytes, None, |address| {
             let mut stream = TcpStream::connect(address).unwrap();
             let mut got = vec![0; reply(body_bytes).len()];
             for _ in 0..2 {
@@ -248,5 +271,24 @@ mod tests {
                 assert_eq!(got[got.len() - 1], b'x');
             }
         });
+    }
+
+    #[test]
+    fn answers_over_tls_as_in_clear() {
+        for (kind, body_bytes) in [(KeyKind::Ecdsa, 1000), (KeyKind::Rsa, 4 * 1024 * 1024)] {
+            with_floor(body_bytes, Some(kind), |address| {
+                let client = Client::new(&ClientOptions::default(), b"http/1.1").unwrap();
+                let mut got = vec![0; reply(body_bytes).len()];
+                for _ in 0..3 {
+                    let socket = TcpStream::connect(address).unwrap();
+                    let mut stream = client.wrap("localhost", socket).unwrap();
+                    for _ in 0..2 {
+                        stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+                        stream.read_exact(&mut got).unwrap();
+                        assert!(got.starts_with(b"HTTP/1.1 200 OK\r\n") && got.ends_with(&[b'x'; 1000]));
+                    }
+                }
+            });
+        }
     }
 }

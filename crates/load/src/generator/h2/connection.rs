@@ -1,0 +1,406 @@
+//! One connection of HTTP/2. The multiplexer owns it and decides what it asks; it reads no clock.
+
+use std::collections::HashMap;
+use std::io;
+
+use flash_http::h2::settings::{ENABLE_PUSH, HEADER_TABLE_SIZE, INITIAL_WINDOW_SIZE, MAX_CONCURRENT_STREAMS};
+use flash_http::h2::{Decoder, ErrorCode, FieldList, Frame, ListLimits, PREFACE, Window, frame, next_frame};
+use flash_prompt::epoll::Ready;
+
+use super::answer::{Answer, STREAM_WINDOW_BYTES};
+use super::head::{AnswerHead, Table};
+use crate::generator::lane::{Lane, Progress, Received};
+use crate::generator::pool::Line;
+use crate::generator::request::Request;
+use crate::record::Outcome;
+use crate::workload::Catalogue;
+
+/// The window of a connection: that of Chrome.
+const CONNECTION_WINDOW_BYTES: u32 = 15 << 20;
+/// The window of a connection before it grows (RFC 9113 section 6.9.2).
+const FIRST_WINDOW_BYTES: u32 = 65_535;
+/// Streams before the server has said how many it takes: the fewest that RFC 9113 section 6.5.2 recommends.
+const FIRST_STREAMS: u32 = 100;
+/// The last stream of a connection; the next is opened on another one.
+const STREAM_MAX: u32 = 1 << 30;
+/// The longest header block.
+const BLOCK_BYTES_MAX: usize = 64 * 1024;
+const LIMITS: ListLimits = ListLimits { bytes: 32 * 1024, fields: 200 };
+
+/// The facts that all connections of a generator share.
+#[derive(Debug)]
+pub(crate) struct Common {
+    pub(crate) is_https: bool,
+    pub(crate) authority: Vec<u8>,
+    /// The path of the server before that of each file.
+    pub(crate) base: String,
+    /// The most streams at once that this client opens on a connection.
+    pub(crate) streams_max: u32,
+    pub(crate) requests_per_connection: Option<u32>,
+    /// The files of each stream of requests, and whether their contents are verified.
+    pub(crate) catalogues: Vec<(std::sync::Arc<Catalogue>, bool)>,
+}
+
+impl Common {
+    fn catalogue(&self, flow: u8) -> Option<&(std::sync::Arc<Catalogue>, bool)> {
+        self.catalogues.get(usize::from(flow))
+    }
+}
+
+/// The means to take received bytes.
+pub(crate) struct Taking<'a> {
+    pub(crate) common: &'a Common,
+    /// When they came.
+    pub(crate) now_ns: u64,
+    /// Requests that ended.
+    pub(crate) done: &'a mut Vec<Done>,
+}
+
+/// A request that ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Done {
+    pub(crate) flow: u8,
+    pub(crate) request: Request,
+    /// None for a request that the server did not handle: it is to be sent again.
+    pub(crate) outcome: Option<Outcome>,
+}
+
+/// A header block that more frames continue.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    stream: u32,
+    ends_stream: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Connection {
+    lane: Lane,
+    connecting: bool,
+    /// The generator knows that there is something to receive.
+    pub(crate) listed: bool,
+    /// The peer has closed its side: what is left to receive is the last.
+    pub(crate) hang_up: bool,
+    /// It is in the multiplexer's list of those with room, and of those with something to send.
+    pub(crate) is_offered: bool,
+    pub(crate) has_output: bool,
+    output: Vec<u8>,
+    /// A frame that is not complete.
+    partial: Vec<u8>,
+    decoder: Decoder,
+    list: FieldList,
+    block: Vec<u8>,
+    in_block: Option<Block>,
+    answers: HashMap<u32, Answer>,
+    next_stream: u32,
+    asked: u32,
+    /// Whether any request was answered: requests are sent again only after that, so that it comes to an end.
+    has_answered: bool,
+    table: Table,
+    window: Window,
+    taken_bytes: usize,
+    peer_streams_max: u32,
+    is_going_away: bool,
+}
+
+/// The connection breaks the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Broken;
+
+impl Connection {
+    pub(crate) fn new(lane: Lane) -> Self {
+        Self {
+            lane,
+            connecting: true,
+            listed: false,
+            hang_up: false,
+            is_offered: false,
+            has_output: false,
+            output: Vec::new(),
+            partial: Vec::new(),
+            decoder: Decoder::new(),
+            list: FieldList::new(),
+            block: Vec::new(),
+            in_block: None,
+            answers: HashMap::new(),
+            next_stream: 1,
+            asked: 0,
+            has_answered: false,
+            table: Table::Empty,
+            window: Window::new(CONNECTION_WINDOW_BYTES),
+            taken_bytes: 0,
+            peer_streams_max: FIRST_STREAMS,
+            is_going_away: false,
+        }
+    }
+
+    /// Goes on with making the connection after an event.
+    ///
+    /// Errors: it cannot be made.
+    pub(crate) fn set_up(&mut self, ready: Ready, scratch: &mut [u8]) -> io::Result<Progress> {
+        self.lane.set_up(ready, scratch)
+    }
+
+    /// Says hello (RFC 9113 section 3.4); the first requests follow at once.
+    pub(crate) fn begin(&mut self) {
+        self.output.extend_from_slice(PREFACE);
+        let settings = [(ENABLE_PUSH, 0), (INITIAL_WINDOW_SIZE, STREAM_WINDOW_BYTES)];
+        frame::push_settings(&mut self.output, &settings);
+        frame::push_window_update(&mut self.output, 0, CONNECTION_WINDOW_BYTES - FIRST_WINDOW_BYTES);
+    }
+
+    /// Whether it may be asked for something more.
+    pub(crate) fn has_room(&self, common: &Common) -> bool {
+        let streams_max = common.streams_max.min(self.peer_streams_max) as usize;
+        !self.connecting && !self.is_used_up(common) && self.answers.len() < streams_max
+    }
+
+    fn is_used_up(&self, common: &Common) -> bool {
+        let is_enough = common.requests_per_connection.is_some_and(|max| self.asked >= max);
+        self.is_going_away || is_enough || self.next_stream > STREAM_MAX
+    }
+
+    /// Whether it carries nothing, and takes no more requests.
+    pub(crate) fn is_over(&self, common: &Common) -> bool {
+        !self.connecting && self.answers.is_empty() && self.is_used_up(common)
+    }
+
+    pub(crate) fn has_asked(&self) -> bool {
+        self.asked > 0
+    }
+
+    /// Asks for a file; the bytes go with the next [`Connection::flush`]. Returns the number of the stream.
+    pub(crate) fn ask(&mut self, common: &Common, flow: u8, request: Request, path: &[u8]) -> u32 {
+        let stream = self.next_stream;
+        self.next_stream += 2;
+        self.asked = self.asked.saturating_add(1);
+        let table = &mut self.table;
+        frame::push_headers(&mut self.output, stream, true, |out| {
+            table.push_get(out, common.is_https, &common.authority, path);
+        });
+        self.answers.insert(stream, Answer::new(flow, request));
+        stream
+    }
+
+    /// Gives a request up. None if it is not there any more.
+    pub(crate) fn abort(&mut self, stream: u32) -> Option<(u8, Request)> {
+        let answer = self.answers.remove(&stream)?;
+        frame::push_reset(&mut self.output, stream, ErrorCode::CANCEL);
+        Some((answer.flow, answer.request))
+    }
+
+    /// Sends all that there is to send.
+    ///
+    /// Errors: the connection is over.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        if !self.output.is_empty() {
+            let sent = self.lane.send(&self.output);
+            self.output.clear();
+            return sent;
+        }
+        self.lane.flush()
+    }
+
+    /// Receives once into `buffer`; `scratch` is for what is encrypted. None when there is nothing.
+    ///
+    /// Errors: the connection is over, and the requests on it end so.
+    pub(crate) fn receive(
+        &mut self,
+        buffer: &mut [u8],
+        scratch: &mut [u8],
+    ) -> Result<Option<Received>, Outcome> {
+        match self.lane.receive(buffer, scratch) {
+            Ok(Received { is_end: true, .. }) => Err(Outcome::ClosedEarly),
+            Ok(received) => Ok(Some(received)),
+            Err(why) if why.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(why) if why.kind() == io::ErrorKind::InvalidData => Err(Outcome::Garbage),
+            Err(_) => Err(Outcome::Reset),
+        }
+    }
+
+    /// Takes the frames in some bytes.
+    ///
+    /// Errors: the server breaks the protocol.
+    pub(crate) fn take(&mut self, bytes: &[u8], taking: &mut Taking<'_>) -> Result<(), Broken> {
+        let mut joined = std::mem::take(&mut self.partial);
+        let whole = if joined.is_empty() {
+            bytes
+        } else {
+            joined.extend_from_slice(bytes);
+            &joined
+        };
+        let mut at = 0;
+        while let Some((frame, length)) = next_frame(&whole[at..]).map_err(|_| Broken)? {
+            let raw = &whole[at..at + length];
+            at += length;
+            self.take_frame(frame, raw, taking)?;
+        }
+        let rest = &whole[at..];
+        if rest.len() == joined.len() {
+            self.partial = joined;
+        } else {
+            let rest = rest.to_vec();
+            self.partial = rest;
+        }
+        Ok(())
+    }
+
+    fn take_frame(&mut self, frame: Frame<'_>, raw: &[u8], taking: &mut Taking<'_>) -> Result<(), Broken> {
+        if self.in_block.is_some() && !matches!(frame, Frame::Continuation { .. }) {
+            return Err(Broken);
+        }
+        match frame {
+            Frame::Headers { stream, fragment, ends_stream, ends_headers, .. } => {
+                self.block.clear();
+                self.in_block = Some(Block { stream, ends_stream });
+                self.take_block(fragment, ends_headers, taking)?;
+            }
+            Frame::Continuation { stream, fragment, ends_headers } => {
+                self.in_block.filter(|block| block.stream == stream).ok_or(Broken)?;
+                self.take_block(fragment, ends_headers, taking)?;
+            }
+            Frame::Data { stream, data, flow_bytes, ends_stream } => {
+                self.take_flow(flow_bytes)?;
+                self.take_data((stream, data, flow_bytes), taking)?;
+                if ends_stream {
+                    self.end(stream, taking);
+                }
+            }
+            Frame::Reset { stream, code } => {
+                if let Some(answer) = self.answers.remove(&stream) {
+                    let is_unhandled = code == ErrorCode::REFUSED_STREAM && self.has_answered;
+                    let outcome = (!is_unhandled).then_some(Outcome::Reset);
+                    taking.done.push(Done { flow: answer.flow, request: answer.request, outcome });
+                }
+            }
+            Frame::Settings { payload } => {
+                for parameter in payload.chunks_exact(6) {
+                    let &[id_high, id_low, a, b, c, d] = parameter else { continue };
+                    let value = u32::from_be_bytes([a, b, c, d]);
+                    match u16::from_be_bytes([id_high, id_low]) {
+                        MAX_CONCURRENT_STREAMS => self.peer_streams_max = value,
+                        HEADER_TABLE_SIZE => self.table.resize(value),
+                        _ => {}
+                    }
+                }
+                frame::push_settings_ack(&mut self.output);
+            }
+            Frame::Ping { is_ack: false, data } => frame::push_ping(&mut self.output, true, data),
+            Frame::GoAway => {
+                let last = raw.get(9..13).and_then(|last| last.try_into().ok()).map_or(0, u32::from_be_bytes);
+                self.go_away(last & 0x7fff_ffff, taking.done);
+            }
+            // Requests have no bodies, so no window stops them.
+            Frame::WindowUpdate { .. } | Frame::SettingsAck | Frame::Ping { .. } | Frame::Unknown => {}
+            Frame::Priority { .. } | Frame::PriorityUpdate { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Takes a part of a header block, and reads the block when it is complete.
+    fn take_block(
+        &mut self,
+        fragment: &[u8],
+        ends_headers: bool,
+        taking: &mut Taking<'_>,
+    ) -> Result<(), Broken> {
+        if self.block.len() + fragment.len() > BLOCK_BYTES_MAX {
+            return Err(Broken);
+        }
+        self.block.extend_from_slice(fragment);
+        if !ends_headers {
+            return Ok(());
+        }
+        let Some(Block { stream, ends_stream }) = self.in_block.take() else { return Err(Broken) };
+        // That of a stream that was given up changes the table as well.
+        self.decoder.decode(&self.block, LIMITS, &mut self.list).map_err(|_| Broken)?;
+        if stream >= self.next_stream || stream.is_multiple_of(2) {
+            return Err(Broken);
+        }
+        let Some(answer) = self.answers.get_mut(&stream) else { return Ok(()) };
+        let record = &mut answer.request.record;
+        record.first_byte_ns = record.first_byte_ns.min(taking.now_ns);
+        if answer.take_head(AnswerHead::read(&self.list), ends_stream).is_err() {
+            self.refuse(stream, taking.done);
+        } else if ends_stream {
+            self.end(stream, taking);
+        }
+        Ok(())
+    }
+
+    /// Counts data against the window of the connection, which grows again when half of it is used.
+    fn take_flow(&mut self, flow_bytes: usize) -> Result<(), Broken> {
+        self.window.take(flow_bytes).map_err(|_| Broken)?;
+        self.taken_bytes += flow_bytes;
+        if self.taken_bytes >= CONNECTION_WINDOW_BYTES as usize / 2 {
+            let increment = std::mem::take(&mut self.taken_bytes);
+            self.window.grow(increment as i64).map_err(|_| Broken)?;
+            frame::push_window_update(&mut self.output, 0, increment as u32);
+        }
+        Ok(())
+    }
+
+    fn take_data(
+        &mut self,
+        (stream, data, flow_bytes): (u32, &[u8], usize),
+        taking: &mut Taking<'_>,
+    ) -> Result<(), Broken> {
+        if stream >= self.next_stream {
+            return Err(Broken);
+        }
+        let Some(answer) = self.answers.get_mut(&stream) else { return Ok(()) };
+        let verified_by = taking.common.catalogue(answer.flow).filter(|(_, verify)| *verify);
+        match answer.take_data(data, flow_bytes, verified_by.map(|(catalogue, _)| &**catalogue)) {
+            Ok(Some(increment)) => frame::push_window_update(&mut self.output, stream, increment),
+            Ok(None) => {}
+            Err(_) => self.refuse(stream, taking.done),
+        }
+        Ok(())
+    }
+
+    /// A stream has ended.
+    fn end(&mut self, stream: u32, taking: &mut Taking<'_>) {
+        let Some(answer) = self.answers.remove(&stream) else { return };
+        let catalogue = taking.common.catalogue(answer.flow);
+        let outcome = catalogue.map_or(Outcome::Garbage, |(catalogue, _)| answer.outcome(catalogue));
+        self.has_answered = true;
+        taking.done.push(Done { flow: answer.flow, request: answer.request, outcome: Some(outcome) });
+    }
+
+    /// An answer is malformed, which costs its stream only (RFC 9113 section 8.1.1).
+    fn refuse(&mut self, stream: u32, done: &mut Vec<Done>) {
+        let Some(answer) = self.answers.remove(&stream) else { return };
+        frame::push_reset(&mut self.output, stream, ErrorCode::PROTOCOL_ERROR);
+        done.push(Done { flow: answer.flow, request: answer.request, outcome: Some(Outcome::Garbage) });
+    }
+
+    /// The server takes no new streams, and does not handle those after `last` (RFC 9113 section 6.8).
+    fn go_away(&mut self, last: u32, done: &mut Vec<Done>) {
+        self.is_going_away = true;
+        let outcome = if self.has_answered { None } else { Some(Outcome::Reset) };
+        let after: Vec<u32> = self.answers.keys().copied().filter(|stream| *stream > last).collect();
+        for answer in after.into_iter().filter_map(|stream| self.answers.remove(&stream)) {
+            done.push(Done { flow: answer.flow, request: answer.request, outcome });
+        }
+    }
+
+    /// All requests that are on it, which end so.
+    pub(crate) fn give_up(&mut self, outcome: Outcome, done: &mut Vec<Done>) {
+        for (_, answer) in self.answers.drain() {
+            done.push(Done { flow: answer.flow, request: answer.request, outcome: Some(outcome) });
+        }
+    }
+}
+
+impl Line for Connection {
+    fn is_connecting(&self) -> bool {
+        self.connecting
+    }
+
+    fn set_established(&mut self) {
+        self.connecting = false;
+    }
+
+    fn is_free(&self) -> bool {
+        !self.connecting && self.answers.is_empty()
+    }
+}
