@@ -27,10 +27,11 @@ const FEW_PARAMETERS: &[&str] =
 
 /// The rooms: each crate, and those of ours that it may depend on.
 const ROOMS: &[(&str, &[&str])] = &[
-    // The crates of system calls are for the clients of its tests.
+    // The crates of system calls and of HTTP are for the clients of its tests.
     (
         "flash",
         &[
+            "flash-http",
             "flash-kit",
             "flash-lab",
             "flash-load",
@@ -68,7 +69,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("flash-units", &[]),
     ("flash-waiting", &["flash-prompt"]),
     ("flash-prompt", &[]),
-    ("flash-checks", &["flash-engine", "flash-http", "flash-prompt", "flash-server", "flash-worker"]),
+    (
+        "flash-checks",
+        &["flash-engine", "flash-http", "flash-prompt", "flash-server", "flash-worker"],
+    ),
 ];
 
 /// Crates that make system calls.

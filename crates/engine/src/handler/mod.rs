@@ -9,6 +9,7 @@ mod error_page;
 mod files;
 mod gate;
 mod head;
+mod https;
 mod listing;
 mod look_up;
 mod response;
@@ -27,8 +28,10 @@ pub(crate) use error_page::{
 pub(crate) use files::content;
 pub(crate) use gate::{Admitted, FileRequest, FileRequestBuf, OUTSIDE, admit, admit_named, readmit};
 pub(crate) use head::{
-    About, Extent, HeadForm, each_own_field, each_shared_field, persistence, write_head, write_relayed_head,
+    About, Extent, HeadForm, STRICT, adds_hsts, copy_strict, each_own_field, each_shared_field, persistence,
+    write_head, write_relayed_head,
 };
+pub(crate) use https::{Scheme, hsts, site_of, strict};
 pub(crate) use response::Response;
 pub(crate) use route::Routed;
 pub(crate) use script::{ScriptFound, find_script, script_of};

@@ -45,6 +45,9 @@ pub struct ServerStats {
     /// The listening sockets, their connections and the counts of TCP.
     #[serde(default)]
     pub network: NetworkStats,
+    /// The certificates of the configuration in force.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub certificates: Vec<CertificateStats>,
     /// The store, if there is one and its keeper has reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<StoreStats>,
@@ -76,6 +79,17 @@ figures! {
         /// Names that made room for others.
         names_evicted: u64 = totals.names_evicted,
     }
+}
+
+/// A certificate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CertificateStats {
+    /// Its file.
+    pub file: String,
+    /// The last second in which it is valid, since 1970.
+    pub until_s: i64,
+    /// The seconds until then; negative once it has expired.
+    pub left_s: i64,
 }
 
 /// The statistics of a worker.
