@@ -107,9 +107,9 @@ pub const ABANDONED_MS: u64 = 1_000;
 pub const QUEUE_PENALTY_MS_MAX: u64 = 2_000;
 /// How far a job that no request waits for is moved back.
 pub const QUEUE_UNASKED_MS: u64 = 2_000;
-/// After this many finished jobs, all earlier ones count half in the pace of a queue.
+/// After this many finished jobs, all earlier ones count half in the service rate of a queue.
 pub const PACE_JOBS: u64 = 64;
-/// The longest time that a single gap between finished jobs counts in the pace.
+/// The longest time that a single gap between finished jobs counts in the service rate.
 pub const PACE_GAP_MS_MAX: u64 = 2_000;
 /// `Retry-After` of a 503 whose wait is unknown, in seconds.
 pub const RETRY_AFTER_S: u64 = 2;
@@ -301,7 +301,7 @@ const _: () = {
     assert!(SMALL_FILE_BYTES_MAX <= HAND_OVER_BYTES_MAX);
     // No client can fill the queue alone.
     assert!(JOBS_PER_CLIENT_MAX < JOBS_QUEUED_MAX);
-    // Half of the jobs in a pace are more than one round of the usual number of helpers.
+    // Half of the jobs in a service rate are more than one round of the usual number of helpers.
     assert!(PACE_JOBS >= 2 * 16);
     assert!(RETRY_AFTER_S <= RETRY_AFTER_S_MAX);
     // An unused file is closed within a minute, even if the limit of open files is reached.

@@ -41,7 +41,7 @@ enum Slot<K> {
         pinned: bool,
     },
     /// A helper of an earlier keeper may still write here.
-    Lost {
+    Orphaned {
         place: Place,
     },
 }
@@ -151,16 +151,16 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Keeper<K, S> {
             }
             Entry::Leaving(_) => {
                 self.slots.push(Slot::Empty);
-                self.depart(slot, place, workers.to_vec(), 0);
+                self.recall(slot, place, workers.to_vec(), 0);
             }
-            Entry::Loading(_) | Entry::Empty => self.slots.push(Slot::Lost { place }),
+            Entry::Loading(_) | Entry::Empty => self.slots.push(Slot::Orphaned { place }),
         }
     }
 
     /// The helpers of earlier keepers have gone, so the places where they wrote are free.
-    pub fn handle_settled(&mut self) {
+    pub fn handle_writers_gone(&mut self) {
         for slot in 0..self.slots.len() as u32 {
-            if let Slot::Lost { place } = self.slots[slot as usize] {
+            if let Slot::Orphaned { place } = self.slots[slot as usize] {
                 self.free(slot, place);
             }
         }
@@ -399,17 +399,17 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Keeper<K, S> {
         if self.pinned_bytes > self.bytes_max / 2 {
             return false;
         }
-        let Some(slot) = self.policy.victim() else { return false };
+        let Some(slot) = self.policy.take_victim() else { return false };
         let Slot::Ready { key, place } = self.slots[slot as usize] else { return false };
         self.index.remove(&self.hasher.hash_one(key));
         self.totals.evictions += 1;
         let workers = self.workers.iter().copied().collect();
-        self.depart(slot, place, workers, now_ms);
+        self.recall(slot, place, workers, now_ms);
         true
     }
 
     /// Asks `workers` to release a block.
-    fn depart(&mut self, slot: u32, place: Place, workers: Vec<WorkerId>, now_ms: u64) {
+    fn recall(&mut self, slot: u32, place: Place, workers: Vec<WorkerId>, now_ms: u64) {
         self.actions.push_back(Action::Note(slot, Entry::Leaving(place)));
         if workers.is_empty() {
             return self.free(slot, place);

@@ -138,7 +138,7 @@ impl World {
             }
             Event::Settled => {
                 self.lost.clear();
-                self.keeper.handle_settled();
+                self.keeper.handle_writers_gone();
             }
         }
         self.keeper.settle(self.now_ms);
@@ -314,7 +314,7 @@ proptest! {
             };
             keeper.resume(slot as u32, &entry, &[WorkerId(1)]);
         }
-        keeper.handle_settled();
+        keeper.handle_writers_gone();
         keeper.settle(0);
         prop_assert!(keeper.totals().held_bytes <= LENGTH_BYTES);
     }

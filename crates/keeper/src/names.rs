@@ -80,7 +80,7 @@ impl NameSlots {
         let free = if is_crowded { None } else { self.empty.pop().or_else(|| self.next_unused()) };
         let taken = match free {
             Some(slot) => NameSlot { slot, evicts: false },
-            None => NameSlot { slot: self.victim(class, is_stored, has_stored)?, evicts: true },
+            None => NameSlot { slot: self.take_victim(class, is_stored, has_stored)?, evicts: true },
         };
         self.set(taken.slot, Some(class));
         Some(taken)
@@ -113,7 +113,7 @@ impl NameSlots {
     }
 
     /// The next slot whose name makes room for one of this class.
-    fn victim(&mut self, class: NameClass, is_stored: bool, has_stored: impl Fn(u32) -> bool) -> Option<u32> {
+    fn take_victim(&mut self, class: NameClass, is_stored: bool, has_stored: impl Fn(u32) -> bool) -> Option<u32> {
         let slots = self.slots.len() as u32;
         let first = self.hand;
         for _ in 0..STEPS_MAX.min(slots) {

@@ -109,7 +109,7 @@ impl<F> Caches<F> {
             }
             if own.confirmed_by(&finding) {
                 own.confirmed_ms.set(confirmed_ms);
-                own.believed_ms.set(confirmed_ms.max(own.believed_ms.get()));
+                own.accepted_ms.set(confirmed_ms.max(own.accepted_ms.get()));
                 return Some(Arc::clone(own));
             }
         }

@@ -48,22 +48,22 @@ impl Resource {
 /// The listings of a directory, as HTML and as JSON.
 #[derive(Debug, Default)]
 pub(crate) struct ListingForms {
-    html: Made,
-    json: Made,
+    html: RenderedListing,
+    json: RenderedListing,
 }
 
 impl ListingForms {
     /// The listing in JSON or in HTML.
-    pub(crate) fn of(&self, json: bool) -> &Made {
+    pub(crate) fn of(&self, json: bool) -> &RenderedListing {
         if json { &self.json } else { &self.html }
     }
 }
 
 /// A listing in one form, once it is made.
 #[derive(Debug, Default)]
-pub(crate) struct Made(Mutex<Option<Arc<Version>>>);
+pub(crate) struct RenderedListing(Mutex<Option<Arc<Version>>>);
 
-impl Made {
+impl RenderedListing {
     pub(crate) fn get(&self) -> Option<Arc<Version>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -93,8 +93,8 @@ impl MomentMs {
 pub(crate) struct NameEntry {
     pub(crate) resolved: Resolved,
     /// Since when the entry is used without another check.
-    pub(crate) believed_ms: MomentMs,
-    /// When the entry was last known to be true. Older than `believed_ms` if a check would have blocked.
+    pub(crate) accepted_ms: MomentMs,
+    /// When the entry was last known to be true. Older than `accepted_ms` if a check would have blocked.
     pub(crate) confirmed_ms: MomentMs,
     /// When absent siblings were last looked up.
     pub(crate) siblings_ms: MomentMs,
@@ -103,13 +103,13 @@ pub(crate) struct NameEntry {
 impl NameEntry {
     pub(crate) fn new(resolved: Resolved, now_ms: u64) -> Arc<Self> {
         let now = || MomentMs(AtomicU64::new(now_ms));
-        Arc::new(Self { resolved, believed_ms: now(), confirmed_ms: now(), siblings_ms: now() })
+        Arc::new(Self { resolved, accepted_ms: now(), confirmed_ms: now(), siblings_ms: now() })
     }
 
     /// Whether the entry is recent enough to be used without a check.
     #[inline]
     pub(crate) fn is_fresh(&self, now_ms: u64, freshness_ms: u64) -> bool {
-        now_ms.saturating_sub(self.believed_ms.get()) <= freshness_ms
+        now_ms.saturating_sub(self.accepted_ms.get()) <= freshness_ms
     }
 
     /// Whether a new look-up found the same as this entry.
@@ -137,7 +137,7 @@ impl NameEntry {
         match &self.resolved {
             Resolved::File(resource) => resource.versions().map(Arc::clone).collect(),
             Resolved::Listing(listings) => {
-                [&listings.html, &listings.json].into_iter().filter_map(Made::get).collect()
+                [&listings.html, &listings.json].into_iter().filter_map(RenderedListing::get).collect()
             }
             _ => Vec::new(),
         }

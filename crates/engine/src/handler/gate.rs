@@ -73,7 +73,7 @@ impl FileRequestBuf {
 }
 
 /// Why a server cannot have a file sent: it lies elsewhere.
-pub(crate) const OUTSIDE: &str = "The answer names a file outside the site's root";
+pub(crate) const NOT_A_FILE_OF_THE_SITE: &str = "The answer names a file outside the site's root";
 
 /// Decides on a request of a connection with this scheme. `inbound` returns all its fields, which only an upstream needs.
 #[inline]
@@ -144,7 +144,7 @@ fn admit_route<'r, F>(core: &Core<F>, mut routed: Routed<'r>) -> Admitted<'r, F>
     if protocol == UpstreamProtocol::Http && routed.inbound.max_forwards() == Some(0) {
         return Admitted::Refused(Response::methods());
     }
-    match gathers_body(core, &routed) {
+    match judge_body(core, &routed) {
         Ok(gathers) => {
             routed.gathers = gathers;
             Admitted::Route(routed)
@@ -157,7 +157,7 @@ fn admit_route<'r, F>(core: &Core<F>, mut routed: Routed<'r>) -> Admitted<'r, F>
 ///
 /// # Errors
 /// The body is too long, its length must be known and is not, or the server could read the path differently.
-fn gathers_body<F>(core: &Core<F>, routed: &Routed<'_>) -> Result<bool, Refusal> {
+fn judge_body<F>(core: &Core<F>, routed: &Routed<'_>) -> Result<bool, Refusal> {
     let (request, rules) = (routed.inbound.request, routed.rules(core));
     let body = request.body;
     let fits_memory = matches!(body, RequestBody::Length(bytes) if bytes <= RECEIVE_BYTES as u64);
@@ -177,14 +177,14 @@ fn gathers_body<F>(core: &Core<F>, routed: &Routed<'_>) -> Result<bool, Refusal>
 ///
 /// # Errors
 /// Why there is no such file.
-pub(crate) fn admit_named<F>(
+pub(crate) fn admit_application_file<F>(
     core: &Core<F>,
     site: SiteId,
     request: RequestBuf,
 ) -> Result<FileRequestBuf, &'static str> {
     let rules = core.rules.site(site);
     let path: Box<[u8]> =
-        decode_path(request.request().path, rules.encoded_slash).map_err(|_| OUTSIDE)?.into_owned().into();
+        decode_path(request.request().path, rules.encoded_slash).map_err(|_| NOT_A_FILE_OF_THE_SITE)?.into_owned().into();
     if leads_to_script(rules, &path) {
         return Err("The answer names a script instead of a file");
     }

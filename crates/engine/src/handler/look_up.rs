@@ -28,7 +28,7 @@ pub(super) enum LookUp<F> {
 
 /// The answer of the open files of an entry to whether it is still true.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Witness {
+enum Evidence {
     /// The file has not changed since, so it has not lost a name either: that changes its times.
     Confirms,
     Contradicts,
@@ -135,18 +135,18 @@ fn confirm<M: Machine>(
         }
         Check::False => return None,
         Check::WouldWait => {
-            let witness = ask_open_files(desk, &entry);
+            let evidence = ask_open_files(desk, &entry);
             let wanted = || wanted_find(asked.site, &asked.path);
-            if too_old || witness == Witness::Contradicts {
+            if too_old || evidence == Evidence::Contradicts {
                 return Some(LookUp::Wait(Box::new(wanted()), None));
             }
             let is_prompt = desk.core.jobs.is_prompt(asked.site, now_ms);
             // If the queue is full, the check is tried again one freshness interval later.
             let is_queued = desk.core.jobs.submit(wanted(), None, now_ms).is_ok();
             let is_in_use = now_ms.saturating_sub(entry.confirmed_ms.get()) <= bound_in_use_ms;
-            if witness == Witness::Silent && !is_in_use && is_prompt && is_queued {
+            if evidence == Evidence::Silent && !is_in_use && is_prompt && is_queued {
                 // Only this request waits. Those that come meanwhile are answered at once.
-                entry.believed_ms.set(now_ms);
+                entry.accepted_ms.set(now_ms);
                 return Some(LookUp::Wait(Box::new(wanted()), Some(entry)));
             }
         }
@@ -154,7 +154,7 @@ fn confirm<M: Machine>(
         // The machine is short of resources, so the known entry is kept.
         Check::Failed(_) => {}
     }
-    entry.believed_ms.set(now_ms);
+    entry.accepted_ms.set(now_ms);
     desk.core.counters.name_hits += 1;
     Some(LookUp::Known(entry))
 }
@@ -167,19 +167,19 @@ fn keep_files_open<F>(files: &mut OpenFiles<F>, entry: &NameEntry) {
 }
 
 /// Asks the open files of an entry whether it is still true. That does not wait.
-fn ask_open_files<M: Machine>(desk: &mut Desk<'_, M>, entry: &NameEntry) -> Witness {
-    let Resolved::File(resource) = &entry.resolved else { return Witness::Silent };
-    let mut witness = Witness::Silent;
+fn ask_open_files<M: Machine>(desk: &mut Desk<'_, M>, entry: &NameEntry) -> Evidence {
+    let Resolved::File(resource) = &entry.resolved else { return Evidence::Silent };
+    let mut evidence = Evidence::Silent;
     for version in resource.versions() {
         let Some(file) = desk.core.caches.files.get(version.id) else { continue };
         match desk.machine.stat(&file) {
-            Ok(stat) if !version.matches(&stat) => return Witness::Contradicts,
+            Ok(stat) if !version.matches(&stat) => return Evidence::Contradicts,
             // Without the file itself, its siblings prove little.
-            Ok(_) if version.id == resource.plain.id => witness = Witness::Confirms,
+            Ok(_) if version.id == resource.plain.id => evidence = Evidence::Confirms,
             Ok(_) | Err(_) => {}
         }
     }
-    witness
+    evidence
 }
 
 fn check<M: Machine>(desk: &mut Desk<'_, M>, asked: &FileRequest<'_>, entry: &NameEntry) -> Check {

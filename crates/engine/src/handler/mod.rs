@@ -26,7 +26,7 @@ pub(crate) use error_page::{
     malformed,
 };
 pub(crate) use files::content;
-pub(crate) use gate::{Admitted, FileRequest, FileRequestBuf, OUTSIDE, admit, admit_named, readmit};
+pub(crate) use gate::{Admitted, FileRequest, FileRequestBuf, NOT_A_FILE_OF_THE_SITE, admit, admit_application_file, readmit};
 pub(crate) use head::{
     About, Extent, HeadForm, STRICT, adds_hsts, copy_strict, each_own_field, each_shared_field, persistence,
     write_head, write_relayed_head,

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use super::pace::Pace;
+use super::service_rate::ServiceRate;
 use crate::limits::{LOAD_BYTES, QUEUE_PENALTY_MS_MAX, QUEUE_UNASKED_MS};
 use crate::machine::JobId;
 
@@ -51,12 +51,12 @@ pub(super) struct Rank {
     number: u64,
 }
 
-/// The queued jobs of a root, and the pace at which its helpers finish jobs.
+/// The queued jobs of a root, and the service_rate at which its helpers finish jobs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Backlog {
     /// Sorted by rank. Most jobs enter near the end and leave at the front.
     queue: VecDeque<(Rank, JobId)>,
-    pub(super) pace: Pace,
+    pub(super) service_rate: ServiceRate,
     numbers: u64,
 }
 
@@ -76,23 +76,23 @@ impl Backlog {
 
     /// How many queued jobs would start before a job with this claim.
     pub(super) fn ahead_of(&self, claim: Claim) -> usize {
-        self.index_of(Rank { at_us: claim.at_us(self.pace.job_us()), number: u64::MAX })
+        self.index_of(Rank { at_us: claim.at_us(self.service_rate.job_us()), number: u64::MAX })
     }
 
     /// Queues a job and returns its place, which is needed to find it again.
     pub(super) fn insert(&mut self, id: JobId, claim: Claim, now_ms: u64) -> Rank {
         if self.queue.is_empty() {
-            self.pace.begin_wait(now_ms);
+            self.service_rate.begin_wait(now_ms);
         }
         self.numbers += 1;
-        let place = Rank { at_us: claim.at_us(self.pace.job_us()), number: self.numbers };
+        let place = Rank { at_us: claim.at_us(self.service_rate.job_us()), number: self.numbers };
         self.queue.insert(self.index_of(place), (place, id));
         place
     }
 
     /// Moves a queued job forward if its claim has improved. Returns its place.
     pub(super) fn advance(&mut self, old: Rank, claim: Claim) -> Rank {
-        let at_us = claim.at_us(self.pace.job_us()).min(old.at_us);
+        let at_us = claim.at_us(self.service_rate.job_us()).min(old.at_us);
         let place = Rank { at_us, number: old.number };
         let index = self.index_of(old);
         if place != old
@@ -111,7 +111,7 @@ impl Backlog {
             self.queue.remove(index);
         }
         if self.queue.is_empty() {
-            self.pace.end_wait();
+            self.service_rate.end_wait();
         }
     }
 

@@ -2,14 +2,14 @@
 //! request waits for it and given up at its deadline. Each root has its share of the queue and of the
 //! helpers, roots take turns, and no client can fill the queue alone. Each root's queue is ordered by
 //! remaining answer size with ageing ([`backlog`]). A request whose expected wait is too long is refused at
-//! once ([`pace`]).
+//! once ([`service_rate`]).
 //!
 //! Exchanges submit jobs and receive the results. This module knows exchanges by their keys and clients by
 //! their numbers. `S` is the subject of a job: it is returned with the result and not interpreted.
 
 mod backlog;
 mod job;
-mod pace;
+mod service_rate;
 mod shares;
 mod short_waits;
 
@@ -200,7 +200,7 @@ impl<F, S> Jobs<F, S> {
             return Ok(());
         }
         let queue = &self.queues[root];
-        let wait_ms = queue.pace.wait_ms(queue.ahead_of(claim), self.helper_shares.held(root), now_ms);
+        let wait_ms = queue.service_rate.wait_ms(queue.ahead_of(claim), self.helper_shares.held(root), now_ms);
         if has_room && !self.is_too_long(wait_ms) {
             return Ok(());
         }
@@ -361,7 +361,7 @@ impl<F, S> Jobs<F, S> {
             && !is_given_up
         {
             let (took_ms, helpers) = (now_ms.saturating_sub(job.since_ms), self.helper_shares.held(job.root));
-            self.queues[job.root].pace.note_finished(took_ms, helpers, job.is_new, now_ms);
+            self.queues[job.root].service_rate.note_finished(took_ms, helpers, job.is_new, now_ms);
         }
         self.take(id)
     }

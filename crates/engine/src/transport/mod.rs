@@ -344,7 +344,7 @@ impl<S> Transport<S> {
         self.writable
     }
 
-    pub(crate) fn is_hung_up(&self) -> bool {
+    pub(crate) fn is_half_closed(&self) -> bool {
         self.hung_up
     }
 

@@ -320,7 +320,7 @@ impl<S> Links<S> {
         }) = self.links.get(key)
             && !self.rules_of(*server).is_unix
             && !transport.has_ended()
-            && !transport.is_hung_up()
+            && !transport.is_half_closed()
             && transport.is_acknowledged(machine)
         {
             transport.reset(machine);

@@ -33,7 +33,7 @@ pub(crate) struct Conn<S> {
     pub(crate) queued: bool,
     /// The bytes that the client had acknowledged at the last rate check; None while the server does not wait
     /// for the client to read.
-    pub(crate) pace: Option<u64>,
+    pub(crate) acknowledged_before: Option<u64>,
     pub(crate) uplink: Uplink,
 }
 
@@ -74,7 +74,7 @@ impl<S> Conn<S> {
             idle_since_ms: 0,
             filed_tick: None,
             queued: false,
-            pace: None,
+            acknowledged_before: None,
             uplink: Uplink::Free,
         }
     }
@@ -150,7 +150,7 @@ impl<S> Conn<S> {
 
     /// Stops checking the client's rate, because the server makes it wait.
     pub(crate) fn await_server(&mut self) {
-        self.pace = None;
+        self.acknowledged_before = None;
         self.deadline_ms = u64::MAX;
     }
 
@@ -163,18 +163,18 @@ impl<S> Conn<S> {
 
     /// Waits until the client has read more, and starts to check its rate.
     pub(crate) fn await_room<M: Machine<Socket = S>>(&mut self, machine: &mut M, now_ms: u64) -> Verdict {
-        if self.pace.is_none() {
-            self.pace = Some(self.transport.acknowledged_bytes(machine));
+        if self.acknowledged_before.is_none() {
+            self.acknowledged_before = Some(self.transport.acknowledged_bytes(machine));
             self.deadline_ms = now_ms + RATE_WINDOW_MS;
         }
         Verdict::Blocked
     }
 
     /// Checks how much a client has acknowledged since the last check. Returns false if its rate is too low.
-    pub(crate) fn keeps_pace<M: Machine<Socket = S>>(&mut self, desk: &mut Desk<'_, M>) -> bool {
+    pub(crate) fn check_reader_rate<M: Machine<Socket = S>>(&mut self, desk: &mut Desk<'_, M>) -> bool {
         let wanted_bytes = desk.core.rules.least_rate_bytes_per_s * RATE_WINDOW_MS / 1000;
         let acknowledged_bytes = self.transport.acknowledged_bytes(desk.machine);
-        let before = self.pace.replace(acknowledged_bytes).unwrap_or(0);
+        let before = self.acknowledged_before.replace(acknowledged_bytes).unwrap_or(0);
         self.deadline_ms = desk.core.clock.ms() + RATE_WINDOW_MS;
         acknowledged_bytes.saturating_sub(before) >= wanted_bytes
     }

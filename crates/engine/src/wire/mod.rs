@@ -395,7 +395,7 @@ impl<S> Wires<S> {
             exchanges.get(*waiter).is_some_and(|exchange| {
                 let waits = exchange.state.begins_after() == Some(job);
                 let connection = self.connections.get(exchange.opener.connection);
-                waits && connection.is_some_and(|connection| connection.conn.transport.is_hung_up())
+                waits && connection.is_some_and(|connection| connection.conn.transport.is_half_closed())
             })
         })
     }

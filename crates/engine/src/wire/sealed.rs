@@ -42,7 +42,7 @@ impl<S> Wires<S> {
             }
             conn.take_input(turn.inputs);
             conn.leave_uplink(&mut turn.desk.core.egress);
-            conn.pace = None;
+            conn.acknowledged_before = None;
             conn.await_room(turn.desk.machine, turn.desk.core.clock.ms());
             *wire = Wire::Closing;
         }
@@ -98,6 +98,6 @@ pub(super) fn finish_closing<S>(conn: &Conn<S>) -> Verdict {
 
 /// Checks whether the client of a closing connection still reads, as fast as it must.
 pub(super) fn judge_closing<M: Machine>(conn: &mut Conn<M::Socket>, turn: &mut Turn<'_, M>) -> Verdict {
-    let before = conn.pace;
-    if conn.keeps_pace(&mut turn.desk) && conn.pace != before { Verdict::Blocked } else { Verdict::Reset }
+    let before = conn.acknowledged_before;
+    if conn.check_reader_rate(&mut turn.desk) && conn.acknowledged_before != before { Verdict::Blocked } else { Verdict::Reset }
 }

@@ -74,7 +74,7 @@ struct StreamClient<'c> {
     lane: &'c mut Lane,
     /// The frames of the connection.
     out: &'c mut Vec<u8>,
-    is_hung_up: bool,
+    is_half_closed: bool,
 }
 
 impl<M: Machine> RelayClient<M> for StreamClient<'_> {
@@ -89,8 +89,8 @@ impl<M: Machine> RelayClient<M> for StreamClient<'_> {
         Ok(())
     }
 
-    fn is_hung_up(&self) -> bool {
-        self.is_hung_up
+    fn is_half_closed(&self) -> bool {
+        self.is_half_closed
     }
 
     fn is_writable(&self) -> bool {
@@ -169,7 +169,7 @@ impl Streams {
                     return conn.await_room(turn.desk.machine, now_ms);
                 }
             }
-            conn.pace = None;
+            conn.acknowledged_before = None;
             if turn.budget.bytes == 0 {
                 return Verdict::Yield;
             }
@@ -345,8 +345,8 @@ impl Streams {
                 }
             },
             State::Relaying(mut relay) => {
-                let is_hung_up = conn.transport.is_hung_up();
-                let mut client = StreamClient { lane: &mut *lane, out: &mut self.out, is_hung_up };
+                let is_half_closed = conn.transport.is_half_closed();
+                let mut client = StreamClient { lane: &mut *lane, out: &mut self.out, is_half_closed };
                 let advanced = advance(&mut client, turn, buffer, &mut relay);
                 match self.advanced(turn, lane, relay, advanced) {
                     Ok(step) => step,
@@ -453,11 +453,11 @@ impl Streams {
         }
         self.expire(conn, turn);
         let verdict = self.turn(conn, turn, buffer);
-        let is_judged = turn.desk.core.rules.least_rate_bytes_per_s > 0 && conn.pace.is_some();
-        if verdict == Verdict::Blocked && !is_judged && conn.pace.is_some() {
+        let is_judged = turn.desk.core.rules.least_rate_bytes_per_s > 0 && conn.acknowledged_before.is_some();
+        if verdict == Verdict::Blocked && !is_judged && conn.acknowledged_before.is_some() {
             conn.deadline_ms = u64::MAX;
         }
-        if verdict == Verdict::Blocked && is_judged && !conn.keeps_pace(&mut turn.desk) {
+        if verdict == Verdict::Blocked && is_judged && !conn.check_reader_rate(&mut turn.desk) {
             return Verdict::Reset;
         }
         verdict

@@ -116,7 +116,7 @@ impl Policy {
     }
 
     /// Removes the block with the lowest value and returns its slot; None if there are no blocks.
-    pub fn victim(&mut self) -> Option<u32> {
+    pub fn take_victim(&mut self) -> Option<u32> {
         loop {
             let (slot, known_log2) = self.heap.least()?;
             let value_log2 = self.blocks[slot as usize].value_log2;

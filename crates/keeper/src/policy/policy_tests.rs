@@ -15,7 +15,7 @@ fn blocks_with_the_fewest_uses_per_byte_go_first() {
     policy.touch(1, 30);
     assert_eq!(policy.len(), 4);
     // Uses per byte of slots 3, 0, 1 and 2: 1 / 500, 1 / 100, 31 / 1,000, 1 / 10.
-    let order: Vec<_> = std::iter::from_fn(|| policy.victim()).collect();
+    let order: Vec<_> = std::iter::from_fn(|| policy.take_victim()).collect();
     assert_eq!(order, [3, 0, 1, 2]);
     assert!(policy.is_empty());
 }
@@ -38,7 +38,7 @@ fn empty_slots_are_ignored() {
     let mut policy = Policy::new();
     policy.touch(3, 9);
     policy.remove(3);
-    assert_eq!((policy.victim(), policy.len()), (None, 0));
+    assert_eq!((policy.take_victim(), policy.len()), (None, 0));
     policy.insert(3, spread(3), 10);
     policy.touch(3, 0);
     policy.insert(3, spread(4), 10);
@@ -46,7 +46,7 @@ fn empty_slots_are_ignored() {
     policy.remove(3);
     policy.remove(3);
     policy.touch(3, 1);
-    assert_eq!((policy.victim(), policy.len()), (None, 0));
+    assert_eq!((policy.take_victim(), policy.len()), (None, 0));
 }
 
 #[test]
@@ -54,11 +54,11 @@ fn a_block_that_comes_back_is_remembered() {
     let mut policy = Policy::new();
     policy.insert(0, spread(0), 1_000);
     policy.touch(0, 19);
-    assert_eq!(policy.victim(), Some(0));
+    assert_eq!(policy.take_victim(), Some(0));
     policy.insert(9, spread(0), 1_000);
     policy.insert(1, spread(1), 1_000);
     assert!((policy.value(9) * 1_000.0 - 21.0).abs() < 2.0, "{}", policy.value(9) * 1_000.0);
-    assert_eq!(policy.victim(), Some(1));
+    assert_eq!(policy.take_victim(), Some(1));
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn uses_lose_half_their_weight_in_a_half_life() {
     policy.touch(1, 100 * half_life);
     assert!(policy.value(0) < 1e-28 && policy.value(1) > 0.0);
     policy.insert(2, spread(2), 1_000);
-    assert_eq!(policy.victim(), Some(0), "old uses lose their weight");
+    assert_eq!(policy.take_victim(), Some(0), "old uses lose their weight");
 }
 
 /// The order matches a model without logarithms, lazy heap and periods.
@@ -90,7 +90,7 @@ fn victims_match_a_simple_model() {
         let place = plain.iter().position(|(other, ..)| *other == slot);
         match (dice, place) {
             (0, _) => {
-                let Some(victim) = policy.victim() else { continue };
+                let Some(victim) = policy.take_victim() else { continue };
                 let value = |(_, uses, bytes): &(u32, f64, f64)| uses / bytes;
                 let least = plain.iter().map(value).min_by(f64::total_cmp).unwrap();
                 let at = plain.iter().position(|(other, ..)| *other == victim).unwrap();

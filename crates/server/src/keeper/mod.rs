@@ -242,7 +242,7 @@ impl Process {
                     Ok(())
                 }
                 Order::Settled => {
-                    self.keeper.handle_settled();
+                    self.keeper.handle_writers_gone();
                     Ok(())
                 }
                 Order::Drain => {

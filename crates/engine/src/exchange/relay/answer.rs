@@ -6,7 +6,7 @@ use flash_http::upstream_response::{HandBack, ResponseHead};
 
 use super::{Advance, Relay, RelayClient, RelayReply};
 use crate::exchange::Turn;
-use crate::handler::{FileRequestBuf, OUTSIDE, admit_named};
+use crate::handler::{FileRequestBuf, NOT_A_FILE_OF_THE_SITE, admit_application_file};
 use crate::limits::RECEIVE_BYTES;
 use crate::machine::Machine;
 use crate::slab::HeldKey;
@@ -27,12 +27,12 @@ pub(super) fn hand_over<M: Machine>(
             let root = core.rules.site(relay.site).root.as_os_str().as_encoded_bytes();
             let root = root.strip_suffix(b"/").unwrap_or(root);
             let beneath = file.strip_prefix(root).filter(|rest| rest.starts_with(b"/"));
-            encode_path(beneath.ok_or(TalkFailure(OUTSIDE))?).into_bytes()
+            encode_path(beneath.ok_or(TalkFailure(NOT_A_FILE_OF_THE_SITE))?).into_bytes()
         }
     };
     // If the body was not read, its rest follows on the connection.
     let persists = !relay.talk.wants_body();
-    admit_named(core, relay.site, relay.request.for_path(&path, persists)).map_err(TalkFailure)
+    admit_application_file(core, relay.site, relay.request.for_path(&path, persists)).map_err(TalkFailure)
 }
 
 /// Begins the answer to the client.

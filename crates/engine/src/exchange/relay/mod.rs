@@ -7,7 +7,7 @@
 
 mod answer;
 mod open;
-mod pace;
+mod upload_rate;
 mod pump;
 mod script;
 mod upload;
@@ -32,7 +32,7 @@ use crate::rules::{SiteId, UpstreamId};
 use crate::slab::ExchangeKey;
 use crate::transport::Gone;
 use crate::upstream::{FailedServers, LinkPlace, Seeker, Talk, TalkFailure};
-use pace::BodyPace;
+use upload_rate::UploadRate;
 
 /// The client of a relayed request, as its wire shows it.
 pub(crate) trait RelayClient<M: Machine> {
@@ -43,7 +43,7 @@ pub(crate) trait RelayClient<M: Machine> {
     fn invite(&mut self, turn: &mut Turn<'_, M>) -> Result<(), Gone>;
 
     /// Whether the client has closed its sending side.
-    fn is_hung_up(&self) -> bool;
+    fn is_half_closed(&self) -> bool;
 
     /// Whether the client takes bytes of the answer now.
     fn is_writable(&self) -> bool;
@@ -150,7 +150,7 @@ pub(crate) struct Relay {
     /// Whether the client was told to send the body.
     is_invited: bool,
     /// Whether the client sends the body fast enough.
-    pace: BodyPace,
+    upload_rate: UploadRate,
     /// Whether the server still takes the request. One that does not can still answer.
     accepts_request: bool,
     /// Who is waited for, and since when.
@@ -284,7 +284,7 @@ impl Relay {
     fn late_ms(&self, answer_ms: u64) -> u64 {
         let silent_ms =
             self.receives_since_ms.map_or(u64::MAX, |since_ms| since_ms.saturating_add(answer_ms));
-        silent_ms.min(self.pace.due_ms())
+        silent_ms.min(self.upload_rate.due_ms())
     }
 
     /// Whether nothing but the client holds up the body.

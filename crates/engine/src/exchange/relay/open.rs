@@ -7,7 +7,7 @@ use flash_http::forward::{Forwarding, Script, each_cgi_variable, write_proxy_hea
 use flash_http::request::{Body, Method};
 use flash_http::upstream_response::ResponseTo;
 
-use super::pace::BodyPace;
+use super::upload_rate::UploadRate;
 use super::{Awaits, BodyWay, Relay, ScriptSearch};
 use crate::desk::Desk;
 use crate::exchange::{Exchange, Opener, Record, State, Turn};
@@ -44,7 +44,7 @@ pub(crate) fn open<M: Machine>(
         talk.announce(request.body);
     }
     let now_ms = turn.desk.core.clock.ms();
-    let pace = BodyPace::new(turn.desk.core.rules.bodies);
+    let upload_rate = UploadRate::new(turn.desk.core.rules.bodies);
     let key = turn.exchanges.reserve();
     let relay = Relay {
         key,
@@ -63,7 +63,7 @@ pub(crate) fn open<M: Machine>(
         needs_new: false,
         reply: None,
         is_invited: false,
-        pace,
+        upload_rate,
         accepts_request: true,
         awaits: Awaits::Link,
         since_ms: now_ms,

@@ -21,7 +21,7 @@ pub(crate) fn advance<M: Machine>(
     buffer: &mut [u8],
     relay: &mut Relay,
 ) -> Advance {
-    relay.pace.pause(turn.desk.core.clock.ms());
+    relay.upload_rate.pause(turn.desk.core.clock.ms());
     let ready = seek_script(turn, relay).and_then(|()| gather(client, turn, buffer, relay));
     match ready.and_then(|()| pump(client, turn, buffer, relay)) {
         Ok(()) => Advance::Done,
@@ -104,7 +104,7 @@ fn find_link<M: Machine>(
                     return Err(Advance::Refused(refusal));
                 }
             }
-            Sought::Waits if client.is_hung_up() && !relay.talk.wants_body() => return Err(Advance::Cut),
+            Sought::Waits if client.is_half_closed() && !relay.talk.wants_body() => return Err(Advance::Cut),
             Sought::Waits => {
                 relay.await_from(Awaits::Link, false, now_ms);
                 let connect_ms = turn.links.rules(relay.upstream).connect_ms;
@@ -224,7 +224,7 @@ fn settle<M: Machine>(
     }
     let since_ms = relay.receives_since_ms.take();
     // A client that closes its sending side while the server is slow has left: one that does only that is very rare.
-    if client.is_hung_up() && !relay.talk.wants_body() && !relay.talk.is_upgraded() {
+    if client.is_half_closed() && !relay.talk.wants_body() && !relay.talk.is_upgraded() {
         return Advance::Cut;
     }
     let server_is_slow = turn.links.transport(link).is_some_and(|transport| !transport.is_writable());
@@ -237,7 +237,7 @@ fn settle<M: Machine>(
     }
     let limit_ms = if awaits_body {
         relay.await_from(Awaits::Body, has_progressed, now_ms);
-        relay.pace.wait(now_ms);
+        relay.upload_rate.wait(now_ms);
         turn.desk.core.rules.timeouts.head_ms
     } else {
         relay.await_from(Awaits::Server, has_progressed, now_ms);
@@ -245,7 +245,7 @@ fn settle<M: Machine>(
         relay.since_ms = since_ms.unwrap_or(relay.since_ms);
         turn.links.rules(relay.upstream).answer_ms
     };
-    relay.block((relay.since_ms + limit_ms).min(relay.pace.due_ms()))
+    relay.block((relay.since_ms + limit_ms).min(relay.upload_rate.due_ms()))
 }
 
 /// Waits for a client that does not have all of what the server has sent, and decides until when its server is waited for,
@@ -263,16 +263,16 @@ fn await_client<M: Machine>(
     relay.await_from(if is_read { Awaits::Helper } else { Awaits::Room }, has_progressed, now_ms);
     let answer_ms = turn.links.rules(relay.upstream).answer_ms;
     if relay.is_ready_for_body() {
-        relay.pace.wait(now_ms);
+        relay.upload_rate.wait(now_ms);
     }
     relay.block(relay.late_ms(answer_ms))
 }
 
 /// Ends the wait of a relay whose time is up.
 pub(crate) fn expire<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) -> Advance {
-    relay.pace.pause(turn.desk.core.clock.ms());
+    relay.upload_rate.pause(turn.desk.core.clock.ms());
     let refusal = match (relay.awaits, relay.place) {
-        _ if relay.talk.wants_body() && relay.pace.is_late() => REQUEST_LATE,
+        _ if relay.talk.wants_body() && relay.upload_rate.is_late() => REQUEST_LATE,
         // The gateway, which would know of the server, does not answer.
         (Awaits::Link, LinkPlace::Has(_)) => NO_ANSWER,
         (Awaits::Link, _) => UPSTREAM_BUSY,

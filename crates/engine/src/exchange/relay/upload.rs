@@ -38,7 +38,7 @@ pub(super) fn take_body<M: Machine>(
     };
     let taken = relay.talk.take_body(&buffer[..bytes], is_last);
     taken.map_err(|refusal| refused(relay, refusal))?;
-    relay.pace.took(bytes);
+    relay.upload_rate.took(bytes);
     Ok(true)
 }
 
@@ -82,16 +82,16 @@ pub(super) fn gather<M: Machine>(
             BodyPart::Data { bytes, is_last } => (bytes, is_last),
             BodyPart::Nothing => {
                 relay.await_from(Awaits::Body, has_progressed, now_ms);
-                relay.pace.wait(now_ms);
+                relay.upload_rate.wait(now_ms);
                 let silent_ms = relay.since_ms + turn.desk.core.rules.timeouts.head_ms;
-                return Err(relay.block(silent_ms.min(relay.pace.due_ms())));
+                return Err(relay.block(silent_ms.min(relay.upload_rate.due_ms())));
             }
             other => return Err(left(relay, other)),
         };
         has_progressed = true;
         relay.talk.pass_body(bytes, is_last).map_err(|refusal| refused(relay, refusal))?;
         turn.desk.core.spool.add(body, &buffer[..bytes]);
-        relay.pace.took(bytes);
+        relay.upload_rate.took(bytes);
     }
 }
 

@@ -4,7 +4,7 @@
 
 mod body;
 mod known;
-mod pace;
+mod reader;
 mod refuse;
 mod relay;
 mod send;
@@ -248,7 +248,7 @@ impl H1 {
         let now_ms = turn.desk.core.clock.ms();
         let answered = std::mem::take(&mut self.answered);
         if conn.transport.is_flushed() {
-            conn.pace = None;
+            conn.acknowledged_before = None;
         }
         if rest.is_empty() {
             // A new client is about to send a request and would not expect the connection to close.
@@ -330,7 +330,7 @@ impl H1 {
     fn pend<S>(&mut self, conn: &mut Conn<S>, key: ExchangeKey) -> Flow {
         self.phase = Phase::Pending(key);
         conn.deadline_ms = u64::MAX;
-        conn.pace = None;
+        conn.acknowledged_before = None;
         Flow::Over(Verdict::Blocked)
     }
 
@@ -391,13 +391,13 @@ impl H1 {
                 self.give_body_up(conn, turn, key)
             }
             Phase::Pending(_) => Flow::Over(Verdict::Blocked),
-            Phase::Relaying(_, frames) if conn.pace.is_none() || frames.pace_due_ms > now_ms => {
+            Phase::Relaying(_, frames) if conn.acknowledged_before.is_none() || frames.reader_due_ms > now_ms => {
                 self.relay_late(conn, turn)
             }
-            Phase::Sending(..) | Phase::Relaying(..) if judges => return self.judge_pace(conn, turn, buffer),
+            Phase::Sending(..) | Phase::Relaying(..) if judges => return self.judge_reader(conn, turn, buffer),
             Phase::Sending(..) | Phase::Relaying(..) => {
                 conn.deadline_ms = u64::MAX;
-                self.pace_checked(conn, turn);
+                self.reader_checked(conn, turn);
                 Flow::Over(Verdict::Blocked)
             }
         };

@@ -29,7 +29,7 @@ pub(super) struct RelayFrames {
     /// Whether it is the last answer of the connection.
     closes: bool,
     /// When the rate of the client is checked next, while it is waited for.
-    pub(super) pace_due_ms: u64,
+    pub(super) reader_due_ms: u64,
 }
 
 /// The client of a relayed request.
@@ -55,7 +55,7 @@ impl RelayFrames {
             is_chunked: false,
             has_chunk: false,
             closes: false,
-            pace_due_ms: u64::MAX,
+            reader_due_ms: u64::MAX,
         }
     }
 
@@ -88,7 +88,7 @@ impl<M: Machine> RelayClient<M> for H1Client<'_, M::Socket> {
             Received::Bytes(bytes) => bytes,
             Received::Nothing => return BodyPart::Nothing,
             // Without a hang-up, there was no room for what came before.
-            Received::End => return BodyPart::End { is_stopped: !self.conn.transport.is_hung_up() },
+            Received::End => return BodyPart::End { is_stopped: !self.conn.transport.is_half_closed() },
             Received::Failed => return BodyPart::Gone,
         };
         match self.frames.body.decode(&mut buffer[..filled]) {
@@ -104,8 +104,8 @@ impl<M: Machine> RelayClient<M> for H1Client<'_, M::Socket> {
         if self.conn.input.is_empty() { send_continue(self.conn, turn) } else { Ok(()) }
     }
 
-    fn is_hung_up(&self) -> bool {
-        self.conn.transport.is_hung_up()
+    fn is_half_closed(&self) -> bool {
+        self.conn.transport.is_half_closed()
     }
 
     fn is_writable(&self) -> bool {
@@ -257,7 +257,7 @@ impl H1 {
             return Flow::Over(verdict);
         }
         leave(turn, &mut relay);
-        conn.pace = None;
+        conn.acknowledged_before = None;
         match advanced {
             Advance::Refused(refusal) => {
                 let request = relay.request.request();
@@ -301,11 +301,11 @@ fn await_relay<M: Machine>(
 ) {
     // Otherwise the client waits for its turn at the uplink.
     if relay.awaits == Awaits::Room && !conn.transport.is_writable() {
-        if conn.pace.is_none() {
+        if conn.acknowledged_before.is_none() {
             let _ = conn.await_room(turn.desk.machine, turn.desk.core.clock.ms());
-            frames.pace_due_ms = conn.deadline_ms;
+            frames.reader_due_ms = conn.deadline_ms;
         }
-        conn.deadline_ms = frames.pace_due_ms.min(relay.due_ms);
+        conn.deadline_ms = frames.reader_due_ms.min(relay.due_ms);
     } else {
         conn.await_server();
         conn.deadline_ms = relay.due_ms;

@@ -327,7 +327,7 @@ impl H1 {
                 Piece::Done => {
                     sending.leave_jobs(&mut turn.desk.core.jobs, key);
                     turn.exchanges.end_lent(key);
-                    conn.pace = None;
+                    conn.acknowledged_before = None;
                     record.note_end(&mut turn.desk, &conn.peer, outgoing.end(true));
                     return self.after_answer(conn, turn, outgoing.status, outgoing.closes);
                 }

@@ -41,7 +41,7 @@ impl Drain {
     }
 
     /// Notes the answer to a PING.
-    pub(super) fn is_heard(&mut self, data: [u8; 8]) {
+    pub(super) fn note_ping_ack(&mut self, data: [u8; 8]) {
         if matches!(self, Drain::Announced { .. }) && data == DRAIN_PING {
             *self = Drain::Heard;
         }
@@ -97,7 +97,7 @@ impl H2 {
     ) -> Verdict {
         conn.transport.end_sending(turn.desk.machine);
         conn.take_input(turn.inputs);
-        conn.pace = None;
+        conn.acknowledged_before = None;
         conn.deadline_ms = turn.desk.core.clock.ms() + LINGER_MS;
         self.linger(conn, turn, buffer, LINGER_BYTES_MAX)
     }

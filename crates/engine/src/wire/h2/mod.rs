@@ -61,7 +61,7 @@ pub(crate) struct H2 {
     /// Until when the client must acknowledge the settings.
     settings_due_ms: u64,
     /// When the rate of the client is checked next, while it is waited for.
-    pace_due_ms: u64,
+    reader_due_ms: u64,
     /// Whether an answer was finished since the connection last became idle.
     has_answered: bool,
     /// Whether frames wait in the kept input for the next turn.
@@ -118,7 +118,7 @@ impl H2 {
             calm: Calm::new(now_ms),
             drain: Drain::No,
             settings_due_ms: u64::MAX,
-            pace_due_ms: u64::MAX,
+            reader_due_ms: u64::MAX,
             has_answered: false,
             has_input: false,
             served: 0,
@@ -238,7 +238,7 @@ impl H2 {
                 conn.idle_since_ms = now_ms;
             }
             let idle_ms = conn.idle_since_ms + turn.desk.core.rules.timeouts.idle_ms;
-            conn.pace = None;
+            conn.acknowledged_before = None;
             conn.deadline_ms = idle_ms.min(self.due_ms(turn));
             return Verdict::Blocked;
         }
@@ -246,19 +246,19 @@ impl H2 {
         let waits_for_room = !self.out.is_empty() && !matches!(conn.uplink, Uplink::Waiting(_));
         let first_ms = if self.stage == ConnStage::Open { u64::MAX } else { conn.deadline_ms };
         if waits_for_room || self.streams.iter().any(|stream| stream.is_stalled) {
-            if conn.pace.is_none() {
-                conn.pace = Some(conn.transport.acknowledged_bytes(turn.desk.machine));
-                self.pace_due_ms = now_ms + RATE_WINDOW_MS;
+            if conn.acknowledged_before.is_none() {
+                conn.acknowledged_before = Some(conn.transport.acknowledged_bytes(turn.desk.machine));
+                self.reader_due_ms = now_ms + RATE_WINDOW_MS;
             }
         } else {
-            conn.pace = None;
-            self.pace_due_ms = u64::MAX;
+            conn.acknowledged_before = None;
+            self.reader_due_ms = u64::MAX;
         }
-        conn.deadline_ms = first_ms.min(self.pace_due_ms).min(self.due_ms(turn));
+        conn.deadline_ms = first_ms.min(self.reader_due_ms).min(self.due_ms(turn));
         Verdict::Blocked
     }
 
-    /// When something other than the client's pace is due.
+    /// When something other than the rate of the client is due.
     fn due_ms<M: Machine>(&self, turn: &Turn<'_, M>) -> u64 {
         let of_stream = |stream: &Stream| match &stream.part {
             StreamPart::Discarding { due_ms, .. } => *due_ms,
@@ -281,23 +281,23 @@ impl H2 {
             return verdict;
         }
         self.expire(conn, turn);
-        let is_judged = self.pace_due_ms <= now_ms;
+        let is_judged = self.reader_due_ms <= now_ms;
         if is_judged {
             // The kernel reports room only when there is much of it, but here any room counts.
             conn.transport.suspect(Readiness { writable: true, ..Readiness::default() });
         }
         let verdict = self.turn(conn, turn, (buffer, workspace));
-        if verdict != Verdict::Blocked || !is_judged || conn.pace.is_none() {
+        if verdict != Verdict::Blocked || !is_judged || conn.acknowledged_before.is_none() {
             return verdict;
         }
         let judges = turn.desk.core.rules.least_rate_bytes_per_s > 0;
         let deadline_ms = conn.deadline_ms;
-        if judges && !conn.keeps_pace(&mut turn.desk) {
+        if judges && !conn.check_reader_rate(&mut turn.desk) {
             return Verdict::Reset;
         }
-        self.pace_due_ms = if judges { now_ms + RATE_WINDOW_MS } else { u64::MAX };
+        self.reader_due_ms = if judges { now_ms + RATE_WINDOW_MS } else { u64::MAX };
         conn.deadline_ms =
-            if deadline_ms <= now_ms { self.pace_due_ms.min(self.due_ms(turn)) } else { deadline_ms };
+            if deadline_ms <= now_ms { self.reader_due_ms.min(self.due_ms(turn)) } else { deadline_ms };
         verdict
     }
 

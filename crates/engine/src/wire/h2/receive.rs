@@ -220,7 +220,7 @@ impl H2 {
             }
             Frame::Ping { is_ack, data } => {
                 if is_ack {
-                    self.drain.is_heard(data);
+                    self.drain.note_ping_ack(data);
                 } else {
                     push_ping(&mut self.out, true, data);
                 }

@@ -27,7 +27,7 @@ struct H2Client<'c> {
     stream: &'c mut Stream,
     frames: &'c mut StreamRelay,
     client: ClientNumber,
-    is_hung_up: bool,
+    is_half_closed: bool,
     has_ended: bool,
     waits_for_uplink: bool,
     /// How many bytes can be framed before the framed ones are sent.
@@ -94,8 +94,8 @@ impl<M: Machine> RelayClient<M> for H2Client<'_> {
         Ok(())
     }
 
-    fn is_hung_up(&self) -> bool {
-        self.is_hung_up
+    fn is_half_closed(&self) -> bool {
+        self.is_half_closed
     }
 
     fn is_writable(&self) -> bool {
@@ -190,7 +190,7 @@ impl H2 {
             stream: &mut *stream,
             frames: &mut frames,
             client: conn.opener.client,
-            is_hung_up: conn.transport.is_hung_up(),
+            is_half_closed: conn.transport.is_half_closed(),
             has_ended: conn.transport.has_ended(),
             waits_for_uplink: matches!(conn.uplink, Uplink::Waiting(_)),
             out_bytes_max: H2_OUT_BYTES.min(turn.budget.bytes),

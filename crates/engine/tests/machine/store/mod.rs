@@ -289,7 +289,7 @@ impl StoreHost {
         }
         if self.unsettled && !self.writes_for_earlier() {
             self.unsettled = false;
-            keeper.handle_settled();
+            keeper.handle_writers_gone();
         }
         keeper.settle(now_ms);
         let mut done = 0;

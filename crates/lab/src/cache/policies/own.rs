@@ -32,7 +32,7 @@ impl Cache for Own {
             return false;
         }
         while self.free_bytes < block.bytes {
-            let Some(victim) = self.policy.victim() else { break };
+            let Some(victim) = self.policy.take_victim() else { break };
             self.free_bytes += std::mem::take(&mut self.bytes[victim as usize]);
         }
         self.policy.insert(block.number, key_of(block.number), block.bytes);

@@ -17,11 +17,11 @@ impl H1 {
         let idle_until_ms = conn.idle_since_ms + rules.timeouts.idle_ms;
         // Not everything has reached the client, so its rate is checked as during an answer.
         if rules.least_rate_bytes_per_s > 0 && !conn.transport.is_acknowledged(turn.desk.machine) {
-            let is_first = conn.pace.is_none();
-            let keeps_pace = conn.keeps_pace(&mut turn.desk) || is_first;
-            return if keeps_pace { Verdict::Blocked } else { Verdict::Reset };
+            let is_first = conn.acknowledged_before.is_none();
+            let check_reader_rate = conn.check_reader_rate(&mut turn.desk) || is_first;
+            return if check_reader_rate { Verdict::Blocked } else { Verdict::Reset };
         }
-        if conn.pace.take().is_some() && self.used && turn.desk.core.clock.ms() < idle_until_ms {
+        if conn.acknowledged_before.take().is_some() && self.used && turn.desk.core.clock.ms() < idle_until_ms {
             conn.deadline_ms = idle_until_ms;
             return Verdict::Blocked;
         }
@@ -29,7 +29,7 @@ impl H1 {
     }
 
     /// Closes a client that reads more slowly than the lowest rate.
-    pub(super) fn judge_pace<M: Machine>(
+    pub(super) fn judge_reader<M: Machine>(
         &mut self,
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
@@ -37,7 +37,7 @@ impl H1 {
     ) -> Verdict {
         // The kernel reports room only when there is much of it, but here any room counts.
         conn.transport.suspect(Readiness { writable: true, ..Default::default() });
-        let before = conn.pace;
+        let before = conn.acknowledged_before;
         let verdict = self.turn(conn, turn, buffer);
         if verdict != Verdict::Blocked || !matches!(self.phase, Phase::Sending(..) | Phase::Relaying(..)) {
             return verdict;
@@ -45,22 +45,22 @@ impl H1 {
         // Until now the server waited for the client, also if from now on the client waits for the uplink.
         let waits_for_uplink = matches!(conn.uplink, Uplink::Waiting(_));
         if waits_for_uplink {
-            conn.pace = before;
+            conn.acknowledged_before = before;
         }
-        if conn.pace.is_some() && !conn.keeps_pace(&mut turn.desk) {
+        if conn.acknowledged_before.is_some() && !conn.check_reader_rate(&mut turn.desk) {
             return Verdict::Reset;
         }
         if waits_for_uplink {
             conn.await_server();
         }
-        self.pace_checked(conn, turn);
+        self.reader_checked(conn, turn);
         verdict
     }
 
     /// Continues after a check of the client's rate.
-    pub(super) fn pace_checked<M: Machine>(&mut self, conn: &mut Conn<M::Socket>, turn: &Turn<'_, M>) {
+    pub(super) fn reader_checked<M: Machine>(&mut self, conn: &mut Conn<M::Socket>, turn: &Turn<'_, M>) {
         if let Phase::Relaying(key, frames) = &mut self.phase {
-            frames.pace_due_ms = conn.deadline_ms;
+            frames.reader_due_ms = conn.deadline_ms;
             conn.deadline_ms = conn.deadline_ms.min(turn.exchanges.due_ms(*key));
         }
     }

@@ -7,9 +7,9 @@
 
 use crate::rules::BodyRules;
 
-/// The pace of a request body.
+/// How fast a request body arrives.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct BodyPace {
+pub(crate) struct UploadRate {
     rules: BodyRules,
     /// Since when Flash waits for the client; None while it does not.
     since_ms: Option<u64>,
@@ -19,7 +19,7 @@ pub(crate) struct BodyPace {
     credit: u64,
 }
 
-impl BodyPace {
+impl UploadRate {
     pub(crate) fn new(rules: BodyRules) -> Self {
         Self { rules, since_ms: None, waited_ms: 0, credit: credit_max(rules) }
     }
@@ -70,50 +70,50 @@ mod tests {
     const RATE: u64 = 500;
     const GRACE_MS: u64 = 30_000;
 
-    fn pace(total_ms: u64) -> BodyPace {
-        BodyPace::new(BodyRules { least_rate_bytes_per_s: RATE, grace_ms: GRACE_MS, total_ms })
+    fn rate(total_ms: u64) -> UploadRate {
+        UploadRate::new(BodyRules { least_rate_bytes_per_s: RATE, grace_ms: GRACE_MS, total_ms })
     }
 
     #[test]
     fn data_earns_time_up_to_the_grace() {
-        let mut pace = pace(0);
-        assert_eq!(pace.due_ms(), u64::MAX);
-        pace.wait(1_000);
-        assert_eq!(pace.due_ms(), 1_000 + GRACE_MS);
-        pace.pause(11_000);
-        pace.took(2 * RATE as usize);
-        pace.wait(11_000);
-        assert_eq!(pace.due_ms(), 11_000 + GRACE_MS - 8_000);
-        pace.took(1 << 30);
-        assert_eq!(pace.due_ms(), 11_000 + GRACE_MS);
-        pace.pause(11_000 + GRACE_MS - 1);
-        assert!(!pace.is_late());
-        pace.wait(90_000);
-        pace.pause(90_001);
-        assert!(pace.is_late());
+        let mut rate = rate(0);
+        assert_eq!(rate.due_ms(), u64::MAX);
+        rate.wait(1_000);
+        assert_eq!(rate.due_ms(), 1_000 + GRACE_MS);
+        rate.pause(11_000);
+        rate.took(2 * RATE as usize);
+        rate.wait(11_000);
+        assert_eq!(rate.due_ms(), 11_000 + GRACE_MS - 8_000);
+        rate.took(1 << 30);
+        assert_eq!(rate.due_ms(), 11_000 + GRACE_MS);
+        rate.pause(11_000 + GRACE_MS - 1);
+        assert!(!rate.is_late());
+        rate.wait(90_000);
+        rate.pause(90_001);
+        assert!(rate.is_late());
     }
 
     #[test]
     fn the_total_counts_waits_only() {
-        let mut pace = pace(5_000);
+        let mut rate = rate(5_000);
         for begin_ms in [0, 100_000] {
-            pace.wait(begin_ms);
-            pace.wait(begin_ms + 100);
-            pace.pause(begin_ms + 2_000);
-            pace.took(1 << 20);
+            rate.wait(begin_ms);
+            rate.wait(begin_ms + 100);
+            rate.pause(begin_ms + 2_000);
+            rate.took(1 << 20);
         }
-        pace.wait(200_000);
-        assert_eq!(pace.due_ms(), 201_000);
-        pace.pause(201_000);
-        assert!(pace.is_late());
+        rate.wait(200_000);
+        assert_eq!(rate.due_ms(), 201_000);
+        rate.pause(201_000);
+        assert!(rate.is_late());
     }
 
     #[test]
     fn without_rules_nothing_is_late() {
-        let mut pace = BodyPace::new(BodyRules::default());
-        pace.wait(0);
-        assert_eq!(pace.due_ms(), u64::MAX);
-        pace.pause(u64::MAX);
-        assert!(!pace.is_late());
+        let mut rate = UploadRate::new(BodyRules::default());
+        rate.wait(0);
+        assert_eq!(rate.due_ms(), u64::MAX);
+        rate.pause(u64::MAX);
+        assert!(!rate.is_late());
     }
 }
