@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::harness::documented::{block, code};
 use crate::harness::upstream::{Peer, Program, Upstream, framed, ok, post_head, proxy, start};
-use crate::harness::{Folder, Server, is_root, of_a_program, pattern, skip};
+use crate::harness::{Folder, Server, is_root, not_http2, of_a_program, only_plain, pattern, skip};
 
 /// PHP-FPM as Debian and others install it: with its version in its name.
 fn php_fpm() -> Option<PathBuf> {
@@ -64,6 +64,9 @@ pub(crate) fn assert_as_documented(server: &Server, block: &str) {
 
 #[test]
 fn php_answers_as_documented() {
+    if only_plain("the documents show curl with plain HTTP") {
+        return;
+    }
     let folder = Folder::with_hello();
     folder.www("hello.php", code("docs/applications.md", "php"));
     let Some((_php, server)) = with_php(&folder) else { return };
@@ -72,6 +75,9 @@ fn php_answers_as_documented() {
 
 #[test]
 fn node_answers_as_documented() {
+    if only_plain("the documents show curl with plain HTTP") {
+        return;
+    }
     let folder = Folder::with_hello();
     let socket = folder.path("node.sock");
     let listen = code("docs/applications.md", "js").replace("3000, \"127.0.0.1\"", &format!("{socket:?}"));
@@ -264,6 +270,9 @@ fn with_node(folder: &Folder, program: &str) -> Option<(Program, Server)> {
 
 #[test]
 fn node_answers_over_a_unix_socket() {
+    if not_http2("it has no upgrades") {
+        return;
+    }
     let folder = Folder::with_hello();
     let Some((_node, server)) = with_node(&folder, NODE) else { return };
     let mut client = Peer::client(&server);

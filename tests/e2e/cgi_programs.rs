@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use crate::applications::assert_as_documented;
 use crate::harness::documented::{block, code};
+use crate::harness::server::landlock_version;
 use crate::harness::upstream::{Ended, Peer, start};
-use crate::harness::{Folder, Server, is_root, kill, of_a_program, pattern, skip, wait_for, wait_until};
+use crate::harness::{
+    Folder, Server, is_root, kill, of_a_program, only_plain, pattern, skip, wait_for, wait_until,
+};
 use crate::programs::{is_alive, writable};
-use crate::sandbox::landlock_version;
 
 /// Makes a shell script in the folder `cgi`. Another process writes it: a process that a test starts at this moment could
 /// otherwise have it open for writing, and then it cannot be executed.
@@ -30,6 +32,9 @@ fn with_cgi(folder: &Folder, more: &str) -> Server {
 
 #[test]
 fn a_program_answers_as_documented() {
+    if only_plain("the documents show curl with plain HTTP") {
+        return;
+    }
     let folder = Folder::with_hello();
     script(&folder, "hello", &code("docs/applications.md", "sh"));
     assert_as_documented(

@@ -5,10 +5,16 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::harness::{Answer, Broken, Client, Folder, Launch, evict, is, pattern, skip, wait_until, workers};
+use crate::harness::{
+    Answer, Broken, Client, Folder, Launch, evict, is, not_http2, only_plain, pattern, skip, wait_until,
+    workers,
+};
 
 #[test]
 fn the_start_line_names_url_root_workers_and_reads() {
+    if only_plain("the start line has other URLs") {
+        return;
+    }
     let folder = Folder::with_hello();
     let server = Launch::with_workers(&folder, 2).start();
     let text = server.stdout();
@@ -220,6 +226,9 @@ fn a_head_may_be_split_anywhere() {
 
 #[test]
 fn a_half_closed_client_is_answered() {
+    if not_http2("a client that has ended its side opens no windows") {
+        return;
+    }
     let folder = Folder::with_hello();
     let content = pattern(2 << 20, 3);
     evict(&folder.www("cold.bin", &content));

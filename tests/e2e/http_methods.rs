@@ -1,6 +1,6 @@
 //! Methods, versions, forms of target, `Host`, `Connection`, `Expect`, and the form of errors.
 
-use crate::harness::{Answer, Client, Folder, Launch};
+use crate::harness::{Answer, Client, Folder, Launch, not_http2};
 
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 
@@ -37,6 +37,9 @@ fn each_method_is_answered_or_refused() {
 
 #[test]
 fn connect_is_refused_in_authority_form_too() {
+    if not_http2("it has other forms of targets") {
+        return;
+    }
     let folder = Folder::with_hello();
     let server = Launch::new(&folder).start();
     for target in ["example.org:443", "/hello.txt"] {
@@ -107,6 +110,9 @@ fn check(table: &[Case]) {
 
 #[test]
 fn the_version_decides_whether_a_connection_persists() {
+    if not_http2("its connections always persist") {
+        return;
+    }
     check(&[
         ("GET /hello.txt HTTP/1.1\r\nHost: h\r\n\r\n", 200, true),
         ("GET /hello.txt HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", 200, false),
@@ -134,6 +140,9 @@ fn the_version_decides_whether_a_connection_persists() {
 
 #[test]
 fn bytes_after_the_last_request_are_not_answered() {
+    if not_http2("its connections always persist") {
+        return;
+    }
     let folder = Folder::with_hello();
     let server = Launch::new(&folder).start();
     let next = "GET /hello.txt HTTP/1.1\r\nHost: h\r\n\r\n";
@@ -151,6 +160,9 @@ fn bytes_after_the_last_request_are_not_answered() {
 
 #[test]
 fn http10_keeps_a_connection_on_request() {
+    if not_http2("its connections always persist") {
+        return;
+    }
     let folder = Folder::with_hello();
     let server = Launch::new(&folder).start();
     let mut client = server.client();
@@ -165,6 +177,9 @@ fn http10_keeps_a_connection_on_request() {
 
 #[test]
 fn the_forms_of_a_target() {
+    if not_http2("it has other forms of targets") {
+        return;
+    }
     check(&[
         ("GET http://h/hello.txt HTTP/1.1\r\nHost: h\r\n\r\n", 200, true),
         ("GET HTTP://h:80/hello.txt?q HTTP/1.1\r\nHost: other\r\n\r\n", 200, true),
@@ -192,6 +207,9 @@ fn the_forms_of_a_target() {
 
 #[test]
 fn host_is_required_once_and_well_formed() {
+    if not_http2("its connections always persist") {
+        return;
+    }
     check(&[
         ("GET /hello.txt HTTP/1.1\r\nhOST:h\r\n\r\n", 200, true),
         ("GET /hello.txt HTTP/1.1\r\nHost: h:8080\r\n\r\n", 200, true),
@@ -234,6 +252,9 @@ fn a_client_that_expects_100_gets_it() {
 
 #[test]
 fn no_100_is_sent_without_need() {
+    if not_http2("its connections always persist") {
+        return;
+    }
     check(&[
         // The final answer is known: RFC 9110, section 10.1.1.
         (

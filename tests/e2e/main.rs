@@ -3,6 +3,8 @@
 
 /// The architecture of the servers; `sped.rs`, `mp.rs` and `mt.rs` run most of the modules with the others.
 const ARCHITECTURE: &str = "amped";
+/// The wire of its clients.
+const WIRE: harness::Wire = harness::Wire::Plain;
 
 mod admission;
 mod applications;
@@ -10,6 +12,7 @@ mod architectures;
 mod bandwidth;
 mod cgi_programs;
 mod conditionals;
+mod downgrades;
 mod framing;
 mod freshness;
 #[expect(dead_code, reason = "some of it is for the tests of `flash backend`")]

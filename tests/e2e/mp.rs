@@ -3,6 +3,8 @@
 
 /// The architecture of the servers.
 const ARCHITECTURE: &str = "mp";
+/// The wire of its clients.
+const WIRE: harness::Wire = harness::Wire::Plain;
 
 mod conditionals;
 mod framing;

@@ -3,6 +3,8 @@
 
 /// The architecture of the servers.
 const ARCHITECTURE: &str = "mt";
+/// The wire of its clients.
+const WIRE: harness::Wire = harness::Wire::Plain;
 
 mod conditionals;
 mod framing;

@@ -9,6 +9,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Command;
 
+use crate::harness::server::landlock_version;
 use crate::harness::{Folder, Launch, Server, evict, is_root, kill, skip, wait_for, wait_until};
 
 const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/e2e/tools/");
@@ -124,13 +125,6 @@ const EACCES: i64 = -13;
 const EINPROGRESS: i64 = -115;
 /// The first version of Landlock that knows ports.
 const LANDLOCK_WITH_PORTS: u8 = 4;
-
-/// The version of Landlock that a server reports; 0 if it has none.
-pub(crate) fn landlock_version(server: &Server) -> u8 {
-    let started = server.stdout();
-    let version = started.split("Landlock ").nth(1).and_then(|rest| rest.split(',').next()?.parse().ok());
-    version.unwrap_or(0)
-}
 
 /// The reason why these tests cannot run here, if any.
 fn cannot_inject() -> Option<&'static str> {

@@ -3,6 +3,8 @@
 
 /// The architecture of the servers.
 const ARCHITECTURE: &str = "sped";
+/// The wire of its clients.
+const WIRE: harness::Wire = harness::Wire::Plain;
 
 mod admission;
 mod conditionals;

@@ -2,12 +2,12 @@
 
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use crate::harness::{Folder, Launch, Server, kill, pattern, stats_at, wait_for, wait_until};
+use crate::harness::{Client, Folder, Launch, Server, kill, pattern, stats_at, wait_for, wait_until};
 
 /// The options of openssl for a kind of key.
 const ECDSA: &str = "ec -pkeyopt ec_paramgen_curve:P-256";
@@ -285,7 +285,7 @@ fn keys_are_in_no_output() {
 #[test]
 fn each_port_tells_clients_of_the_other_kind() {
     let (folder, server) = site();
-    let mut plain = crate::harness::Client::to(tls(&server));
+    let mut plain = Client::to(tls(&server));
     let page = plain.get("/who.txt");
     assert!(page.brief().0 == 400 && page.text().contains("https://"), "{page:?}");
     let refused = text(&openssl(server.announcements()[0][0], ""));
@@ -294,6 +294,124 @@ fn each_port_tells_clients_of_the_other_kind() {
         let tls = &stats_at(&folder.path("control.sock"))["sum"]["tls"];
         tls["plain_requests"] == 1 && tls["on_plain"] == 1
     });
+}
+
+/// A server whose sites redirect plain HTTP to a port of its own: one with 301, one with 308, and one that does not.
+fn redirecting() -> (Folder, Server) {
+    let folder = files();
+    folder.write("www/.well-known/acme-challenge/token", "proof");
+    folder.write("www/dir/index.html", "index");
+    // Another process can take the port before the server does.
+    let server = wait_for("a free port", || {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let config = CONFIG.replace(
+            "listen_tls = [\"127.0.0.1:0\"]",
+            &format!(
+                "listen_tls = [\"127.0.0.1:{port}\"]\nhsts = \"max-age=31536000\"\nhttps_redirect = \"301\""
+            ),
+        );
+        let one =
+            "hsts = \"max-age=7; includeSubDomains\"\nhttps_redirect = \"308\"\nhosts = [\"one.example\"]";
+        let config = config.replace("hosts = [\"one.example\"]", one);
+        let wild = "hsts = \"off\"\nhttps_redirect = \"off\"\nhosts = [\"*.wild.example\"]";
+        let config = config.replace("hosts = [\"*.wild.example\"]", wild);
+        Launch::configured(&folder, &config).try_start().ok()
+    });
+    (folder, server)
+}
+
+/// A plain request for a site, with these other fields.
+fn plain(server: &Server, (method, host, target): (&str, &str, &str)) -> crate::harness::Page {
+    let mut client = Client::to(server.announcements()[0][0]);
+    client.send(format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n"));
+    client.page()
+}
+
+#[test]
+fn plain_http_is_redirected_to_https_except_challenges() {
+    let (_folder, server) = redirecting();
+    let port = tls(&server).port();
+    for (asked, status, target) in [
+        (("GET", "localhost", "/who.txt"), 301, "/who.txt"),
+        (("GET", "localhost:80", "/dir/?a=%20b&c=//d"), 301, "/dir/?a=%20b&c=//d"),
+        (("GET", "localhost", "//elsewhere.example/"), 301, "//elsewhere.example/"),
+        (("GET", "localhost", "/no/such%2Ffile"), 301, "/no/such%2Ffile"),
+        (("GET", "localhost", "http://localhost/who.txt"), 301, "/who.txt"),
+        (("POST", "localhost", "/.well-known/other"), 301, "/.well-known/other"),
+        (("GET", "ONE.example.", "/who.txt"), 308, "/who.txt"),
+        (("PUT", "one.example", "/who.txt"), 308, "/who.txt"),
+    ] {
+        let page = plain(&server, asked);
+        let host = asked.1.split(':').next().unwrap();
+        let location = format!("https://{host}:{port}{target}");
+        assert_eq!((page.status, page.must("Location")), (status, &*location), "{asked:?}");
+        assert_eq!(page.field("Strict-Transport-Security"), None, "RFC 6797, section 7.2");
+    }
+    // Twice: the second is answered by the bytes of its head.
+    for _ in 0..3 {
+        let page = plain(&server, ("GET", "localhost", "/.well-known/acme-challenge/token"));
+        assert_eq!(page.brief(), (200, "proof".into()));
+        assert_eq!(plain(&server, ("GET", "a.wild.example", "/who.txt")).brief(), (200, "wild".into()));
+    }
+    let none = plain(&server, ("GET", "localhost", "/.well-known/acme-challenge/none"));
+    assert_eq!(none.status, 404);
+    let outside = plain(&server, ("GET", "localhost", "/.well-known/acme-challenge/../../who.txt"));
+    assert_eq!(outside.status, 301, "a path is decoded first");
+    let mut old = Client::to(server.announcements()[0][0]);
+    old.send("GET /who.txt HTTP/1.0\r\n\r\n");
+    assert_eq!(old.page().status, 403);
+}
+
+#[test]
+fn hsts_is_in_each_answer_over_https_and_in_no_other() {
+    let (_folder, server) = redirecting();
+    let head = |host: &str, words: &[&str], path: &str| {
+        let words = [words, &["--output", "/dev/null", "--dump-header", "-"]].concat();
+        String::from_utf8(curl(&server, host, &words, path)).unwrap().to_ascii_lowercase()
+    };
+    for version in ["--http1.1", "--http2"] {
+        for (host, value) in [
+            ("localhost", Some("max-age=31536000")),
+            ("one.example", Some("max-age=7; includesubdomains")),
+            ("a.wild.example", None),
+        ] {
+            // A hit is answered in another way once its head is known.
+            for path in ["/who.txt", "/who.txt", "/who.txt", "/who.txt", "/large.bin", "/none", "/%00"] {
+                for words in [&[version][..], &[version, "--head"], &[version, "--range", "0-1"]] {
+                    let text = head(host, words, path);
+                    let fields: Vec<&str> = text
+                        .lines()
+                        .filter_map(|line| line.strip_prefix("strict-transport-security: "))
+                        .collect();
+                    assert_eq!(fields, Vec::from_iter(value), "{host} {words:?} {path}: {text}");
+                }
+            }
+        }
+    }
+    // The bytes of a request that was answered over HTTPS are redirected over plain HTTP.
+    let ask = "GET /who.txt HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    for _ in 0..3 {
+        let seen = openssl_with(tls(&server), "-quiet -ign_eof", ask);
+        assert!(seen.stdout.ends_with(b"\r\n\r\nwww"), "{}", text(&seen));
+        let mut client = Client::to(server.announcements()[0][0]);
+        client.send(ask);
+        assert_eq!(client.page().status, 301);
+    }
+}
+
+#[test]
+fn statistics_show_when_certificates_expire() {
+    let (folder, _server) = site();
+    let stats = stats_at(&folder.path("control.sock"));
+    let certificates = stats["certificates"].as_array().unwrap();
+    let files: Vec<&str> = certificates.iter().map(|it| it["file"].as_str().unwrap()).collect();
+    for name in ["ecdsa.pem", "rsa.pem", "one.pem", "wild.pem"] {
+        assert!(files.iter().any(|file| file.ends_with(name)), "{files:?}");
+    }
+    for certificate in certificates {
+        let left_s = certificate["left_s"].as_i64().unwrap();
+        assert!((89 * 86_400..=90 * 86_400).contains(&left_s), "{certificate}");
+    }
 }
 
 #[test]

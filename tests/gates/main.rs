@@ -3,6 +3,8 @@
 
 /// The architecture of the harness's own servers, if a test starts one.
 const ARCHITECTURE: &str = "amped";
+/// The wire of its clients.
+const WIRE: harness::Wire = harness::Wire::Plain;
 
 mod apache;
 mod backend;

@@ -27,10 +27,11 @@ const FEW_PARAMETERS: &[&str] =
 
 /// The rooms: each crate, and those of ours that it may depend on.
 const ROOMS: &[(&str, &[&str])] = &[
-    // The crates of system calls are for the clients of its tests.
+    // The crates of system calls and of HTTP are for the clients of its tests.
     (
         "flash",
         &[
+            "flash-http",
             "flash-kit",
             "flash-lab",
             "flash-load",

@@ -225,6 +225,8 @@ fn rules(log_format: LogFormat, has_route: bool) -> Rules {
         browse: false,
         precompressed: true,
         encoded_slash: EncodedSlash::Decode,
+        hsts: None,
+        https_redirect: None,
         routes,
     };
     Rules {

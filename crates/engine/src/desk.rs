@@ -20,6 +20,8 @@ use crate::spool::Spool;
 pub(crate) struct Core<F> {
     pub(crate) rules: Rules,
     pub(crate) router: Router,
+    /// Whether a site has `Strict-Transport-Security`.
+    pub(crate) has_hsts: bool,
     pub(crate) clock: Clock,
     pub(crate) caches: Caches<F>,
     pub(crate) jobs: Jobs<F, Arc<Version>>,
@@ -82,6 +84,7 @@ impl<F> Core<F> {
     pub(crate) fn new(rules: Rules, now: Moment) -> Self {
         Self {
             router: Router::new(&rules.sites),
+            has_hsts: rules.sites.iter().any(|site| site.hsts.is_some()),
             clock: Clock::new(now),
             caches: Caches::new(&rules),
             jobs: Jobs::new(

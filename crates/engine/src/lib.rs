@@ -72,8 +72,8 @@ pub use machine::{
 };
 pub use report_limit::ReportLimit;
 pub use rules::{
-    BodyRules, Optimizations, Route, RoutePaths, Rules, ServerId, ServerRules, SiteId, SiteRules, Timeouts,
-    UpstreamId, UpstreamProtocol, UpstreamRules,
+    BodyRules, HttpsRedirect, Optimizations, Route, RoutePaths, Rules, ServerId, ServerRules, SiteId,
+    SiteRules, Timeouts, UpstreamId, UpstreamProtocol, UpstreamRules,
 };
 pub use schedule::{BANDS, Band, BandCounters, CUTOFFS_MAX, Cutoffs, EgressRules, Policy, ScheduleCounters};
 pub use slab::Key;

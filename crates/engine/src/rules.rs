@@ -3,9 +3,11 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use flash_http::EncodedSlash;
 use flash_http::negotiate::Coding;
+use flash_http::response::Status;
 use flash_http::types::TypeTable;
 use serde::{Deserialize, Serialize};
 
@@ -117,15 +119,38 @@ pub struct SiteRules {
     pub precompressed: bool,
     /// How `%2F` in a path is interpreted.
     pub encoded_slash: EncodedSlash,
+    /// The value of `Strict-Transport-Security` in answers over HTTPS.
+    pub hsts: Option<Arc<str>>,
+    /// How requests over plain HTTP are sent to HTTPS; None if they are answered.
+    pub https_redirect: Option<HttpsRedirect>,
     /// The routes, tried in order. A path without a route leads to a file.
     pub routes: Vec<Route>,
+}
+
+/// How requests over plain HTTP are sent to HTTPS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HttpsRedirect {
+    /// The status: 301 or 308.
+    pub status: Status,
+    /// The port of HTTPS.
+    pub port: u16,
 }
 
 impl SiteRules {
     /// Everything except the root that decides what the names of the site lead to: two sites for which this is equal
     /// find the same under the same root.
     pub fn identity(&self, types: &TypeTable) -> Vec<u8> {
-        let Self { index, browse, precompressed, routes, root: _, hosts: _, encoded_slash: _ } = self;
+        let Self {
+            index,
+            browse,
+            precompressed,
+            routes,
+            root: _,
+            hosts: _,
+            encoded_slash: _,
+            hsts: _,
+            https_redirect: _,
+        } = self;
         let extension_of = |route: &Route| match &route.paths {
             RoutePaths::Extension(extension) => Some(extension.clone()),
             RoutePaths::Prefix(_) => None,
@@ -379,6 +404,8 @@ mod tests {
             browse: false,
             precompressed: false,
             encoded_slash: EncodedSlash::Decode,
+            hsts: None,
+            https_redirect: None,
             routes: vec![],
         }
     }

@@ -12,11 +12,14 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::config::{Settings, Site};
+use crate::stats::CertificateStats;
 
 /// Longest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// How long before its end the operator is warned of a certificate.
 const WARNING_S: i64 = 14 * 86_400;
+/// Maximum certificates in the statistics.
+const COUNTED_MAX: usize = 256;
 /// Permissions of everybody.
 const OTHERS: u32 = 0o007;
 
@@ -51,6 +54,20 @@ impl Expiry {
             _ => None,
         }
     }
+}
+
+/// How long certificates are still valid, for statistics: those that expire first.
+pub(crate) fn stats(expiries: &[Expiry]) -> Vec<CertificateStats> {
+    let mut first: Vec<&Expiry> = expiries.iter().collect();
+    first.sort_by_key(|expiry| expiry.until_s);
+    first.truncate(COUNTED_MAX);
+    let now_s = now_s();
+    let stats = |Expiry { file, until_s }: &Expiry| CertificateStats {
+        file: file.clone(),
+        until_s: *until_s,
+        left_s: until_s - now_s,
+    };
+    first.into_iter().map(stats).collect()
 }
 
 fn now_s() -> i64 {

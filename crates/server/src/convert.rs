@@ -1,12 +1,14 @@
 //! Converts settings to the rules of a worker and its engine.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use flash_engine::limits::{BODY_GRACE_MS, NAMES_BYTES, SPOOL_IDLE_MS, SPOOL_PIECE_BYTES_MAX};
 use flash_engine::{
-    AdmissionRules, BodyRules, Cutoffs, EgressRules, Optimizations, Policy, Route, RoutePaths, Rules,
-    ServerRules, SiteRules, Timeouts, UpstreamId, UpstreamProtocol, UpstreamRules,
+    AdmissionRules, BodyRules, Cutoffs, EgressRules, HttpsRedirect, Optimizations, Policy, Route, RoutePaths,
+    Rules, ServerRules, SiteRules, Timeouts, UpstreamId, UpstreamProtocol, UpstreamRules,
 };
+use flash_http::response::Status;
 use flash_http::types::TypeTable;
 use flash_prompt::names::ENTRY_BYTES;
 use flash_prompt::net::{self, InFlightCap};
@@ -167,7 +169,8 @@ pub(crate) fn sites(settings: &Settings) -> Vec<SiteRules> {
             streams_bodies: route.stream_bodies,
             streams_answers: route.stream_answers,
         });
-        SiteRules { routes: routes.collect(), ..site_rules(site) }
+        let https_redirect = https_redirect(settings, site);
+        SiteRules { https_redirect, routes: routes.collect(), ..site_rules(site) }
     };
     settings.sites.iter().map(with_routes).collect()
 }
@@ -230,8 +233,20 @@ fn site_rules(site: &config::Site) -> SiteRules {
             config::EncodedSlash::Decode => flash_http::EncodedSlash::Decode,
             config::EncodedSlash::Refuse => flash_http::EncodedSlash::Refuse,
         },
+        hsts: site.hsts.as_deref().map(Arc::from),
+        https_redirect: None,
         routes: Vec::new(),
     }
+}
+
+/// The redirect of a site's plain HTTP. The first address for HTTPS has the port that it names.
+fn https_redirect(settings: &Settings, site: &config::Site) -> Option<HttpsRedirect> {
+    let status = match site.https_redirect {
+        config::HttpsRedirect::Off => return None,
+        config::HttpsRedirect::Moved => Status::MOVED_PERMANENTLY,
+        config::HttpsRedirect::Permanent => Status::PERMANENT_REDIRECT,
+    };
+    settings.tls_listen.first().map(|address| HttpsRedirect { status, port: address.port() })
 }
 
 /// The content types.

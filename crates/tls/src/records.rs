@@ -5,6 +5,8 @@ use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use flash_engine::{Handshake, ReceiveCall, RecordLayer, SendCall};
 use rustls::{HandshakeKind, ServerConnection};
 
+use crate::acceptor::protocol;
+
 /// The server's side of a TLS connection.
 #[derive(Debug)]
 pub(crate) struct TlsRecords {
@@ -56,7 +58,10 @@ impl RecordLayer for TlsRecords {
         if self.tls.is_handshaking() {
             return None;
         }
-        Some(Handshake { is_resumed: self.tls.handshake_kind() == Some(HandshakeKind::Resumed) })
+        Some(Handshake {
+            is_resumed: self.tls.handshake_kind() == Some(HandshakeKind::Resumed),
+            is_http2: self.tls.alpn_protocol() == Some(protocol::HTTP2),
+        })
     }
 
     fn pull(&mut self, receive: &mut ReceiveCall<'_>) -> io::Result<usize> {

@@ -5,6 +5,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
+use super::wire::connect;
+
 /// Maximum time of a client's read or write.
 const SOCKET_TIMEOUT: Duration = super::PATIENCE;
 
@@ -110,19 +112,15 @@ impl Client {
     }
 
     pub(crate) fn try_to(address: SocketAddr) -> std::io::Result<Self> {
-        Self::of(TcpStream::connect_timeout(&address, SOCKET_TIMEOUT)?)
+        Self::of(connect(address, None)?)
     }
 
     /// A client with this address of its own.
     #[track_caller]
     pub(crate) fn from(own: IpAddr, address: SocketAddr) -> Self {
-        let connect = || {
-            let stream = TcpStream::from(flash_prompt::net::connect_from(address, Some(own), None)?);
-            // Until the connection is made, calls block.
-            stream.set_nonblocking(false)?;
-            Self::of(stream)
-        };
-        connect().unwrap_or_else(|e: std::io::Error| panic!("cannot connect from {own} to {address}: {e}"))
+        connect(address, Some(own))
+            .and_then(Self::of)
+            .unwrap_or_else(|e: std::io::Error| panic!("cannot connect from {own} to {address}: {e}"))
     }
 
     fn of(stream: TcpStream) -> std::io::Result<Self> {

@@ -11,6 +11,7 @@ pub(crate) mod server;
 #[path = "../../skip.rs"]
 mod skipping;
 pub(crate) mod upstream;
+mod wire;
 
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,7 @@ pub(crate) use client::{Answer, Broken, Client, Page};
 pub(crate) use files::{Folder, SmallDisk, evict, film, film_bytes, pattern, unlike_before, write_aside};
 pub(crate) use server::{Launch, Server, kill, stats_at};
 pub(crate) use skipping::skip;
+pub(crate) use wire::{Wire, not_http2, only_plain};
 
 /// Maximum time for an event that should happen at once. A test that succeeds never waits this long, so it is far beyond what
 /// a busy machine needs.
@@ -91,14 +93,18 @@ pub(crate) fn workers(wanted: usize) -> usize {
     if is(&["mp"]) { wanted * PROCESSES_OF_WORKER } else { wanted }
 }
 
-/// A config file for the suite's architecture: with its number of processes, and without helpers if it has none.
+/// A config file for the suite's architecture and wire: with its number of processes, without helpers if it has none, and with
+/// addresses for HTTPS beside the others.
 pub(crate) fn adapted(config: &str) -> String {
     let adapt = |line: &str| match line.strip_prefix("workers = ").map(str::parse) {
         Some(Ok(wanted)) if is(&["mp"]) => format!("processes = {}\n", workers(wanted)),
         _ if line.starts_with("helper") && !is(&["amped"]) => String::new(),
         // A process that waits for the disk itself cannot stop waiting.
         _ if line.starts_with("job_deadline") && is(&["sped", "mp"]) => String::new(),
-        _ => format!("{line}\n"),
+        _ => match line.strip_prefix("listen = ") {
+            Some(listen) if crate::WIRE != Wire::Plain => format!("{line}\n{}", wire::config_lines(listen)),
+            _ => format!("{line}\n"),
+        },
     };
     config.lines().map(adapt).collect()
 }

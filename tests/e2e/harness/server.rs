@@ -10,8 +10,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::{Client, Folder, Page, adapted, is, is_root, wait_for, wait_until};
-use crate::ARCHITECTURE;
+use super::{Client, Folder, Page, Wire, adapted, is, is_root, wait_for, wait_until};
+use crate::{ARCHITECTURE, WIRE};
 
 /// A server to start.
 pub(crate) struct Launch {
@@ -112,12 +112,29 @@ impl Launch {
         self
     }
 
+    /// The flags for HTTPS beside each address of a flag, if the suite's clients speak it.
+    fn tls_words(&self) -> Vec<OsString> {
+        let flags = self.words.windows(2).filter(|pair| pair[0] == "--listen" && WIRE != Wire::Plain);
+        let mut words: Vec<OsString> =
+            flags.flat_map(|pair| [OsString::from("--listen-tls"), pair[1].clone()]).collect();
+        if !words.is_empty() {
+            let [certificate, key] = super::wire::certificate();
+            words.extend([
+                "--certificate".into(),
+                certificate.into(),
+                "--certificate-key".into(),
+                key.into(),
+            ]);
+        }
+        words
+    }
+
     fn command(&self) -> Command {
         let flash = OsString::from(env!("CARGO_BIN_EXE_flash"));
         let user = self.user.map(|user| OsString::from(format!("--user={user}")));
         let mut words = self.through.iter().chain([&flash]).chain(&self.words).chain(&user).cloned();
         let mut command = Command::new(words.next().unwrap());
-        command.args(words).stdin(Stdio::null());
+        command.args(words).args(self.tls_words()).stdin(Stdio::null());
         // In a folder without files that could be served by mistake.
         command.current_dir("/proc/self/fdinfo");
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -343,11 +360,19 @@ impl Drop for Server {
     }
 }
 
+/// The version of Landlock that a server reports; 0 if it has none.
+pub(crate) fn landlock_version(server: &Server) -> u8 {
+    let started = server.stdout();
+    let version = started.split("Landlock ").nth(1).and_then(|rest| rest.split(',').next()?.parse().ok());
+    version.unwrap_or(0)
+}
+
 fn addresses_of(start_line: &str) -> Vec<SocketAddr> {
     // A backend has no address.
     let Some((_, rest)) = start_line.rsplit_once(" at http://") else { return Vec::new() };
     let (urls, _) = rest.split_once("; ").unwrap();
-    let addresses = urls.split(' ').map(|url| {
+    let is_of_wire = |url: &&str| WIRE == Wire::Plain || url.starts_with("https://");
+    let addresses = urls.split(' ').filter(is_of_wire).map(|url| {
         let address = url.rsplit_once("//").map_or(url, |(_, rest)| rest).strip_suffix('/').unwrap();
         address.parse().unwrap()
     });

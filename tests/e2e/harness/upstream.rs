@@ -16,6 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::server::kill_group;
+use super::wire::connect;
 use super::{Folder, Launch, PATIENCE, Server, kill, wait_for, wait_until};
 
 /// A config file with one worker, and these routes of the default site `www`.
@@ -125,7 +126,7 @@ impl Peer {
     #[track_caller]
     pub(crate) fn client(server: &Server) -> Self {
         let address = server.addresses[0];
-        let stream = TcpStream::connect_timeout(&address, PATIENCE);
+        let stream = connect(address, None);
         Self::of(stream.unwrap_or_else(|e| panic!("cannot connect to {address}: {e}")))
     }
 
@@ -133,8 +134,8 @@ impl Peer {
     #[track_caller]
     pub(crate) fn client_from(own: IpAddr, server: &Server) -> Self {
         let address = server.addresses[0];
-        let stream = flash_prompt::net::connect_from(address, Some(own), None);
-        Self::of(stream.unwrap_or_else(|e| panic!("cannot connect from {own} to {address}: {e}")).into())
+        let stream = connect(address, Some(own));
+        Self::of(stream.unwrap_or_else(|e| panic!("cannot connect from {own} to {address}: {e}")))
     }
 
     fn of(stream: TcpStream) -> Self {
@@ -302,6 +303,14 @@ impl Peer {
                 Err(_) => return false,
             }
         }
+    }
+
+    /// The next bytes, as they come; none if the other side has ended the connection.
+    pub(crate) fn some(&mut self) -> Vec<u8> {
+        if self.input.is_empty() {
+            self.fill();
+        }
+        std::mem::take(&mut self.input)
     }
 
     /// The bytes until the other side ends the connection, in any way.

@@ -149,6 +149,8 @@ mod tests {
             browse,
             precompressed: true,
             encoded_slash: EncodedSlash::Decode,
+            hsts: None,
+            https_redirect: None,
             routes: vec![],
         };
         let look_up = |path: &[u8], _| {

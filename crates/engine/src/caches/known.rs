@@ -43,6 +43,8 @@ pub(crate) enum Pass {
     Once,
     /// The same bytes are admitted again.
     SameHead,
+    /// The same bytes are admitted again over HTTPS; over plain HTTP the site redirects them.
+    SameHeadOverHttps,
 }
 
 /// How a known request is answered.

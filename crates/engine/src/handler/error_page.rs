@@ -75,6 +75,15 @@ pub(super) fn redirect<F>(request: &Request<'_>, path: &[u8]) -> Response<F> {
     page(refusal, Form::of(request), Some(("Location", location)))
 }
 
+/// The page for a refusal or a redirect, with a field of its own.
+pub(super) fn page_with<F>(
+    request: &Request<'_>,
+    refusal: Refusal,
+    own: (&'static str, String),
+) -> Response<F> {
+    page(refusal, Form::of(request), Some(own))
+}
+
 /// The 416 answer, with the length of the file.
 pub(super) fn unsatisfiable<F>(request: &Request<'_>, file_bytes: u64) -> Response<F> {
     let refusal = (Status::RANGE_NOT_SATISFIABLE, "No such part of the file exists.");

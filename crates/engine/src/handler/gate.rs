@@ -3,7 +3,7 @@
 //!
 //! [`admit`] applies all rules for requests, in this order: the site, the path (decoded here and nowhere else), the route,
 //! and then the rules of files or of the route. Rules to come have their found between them: authentication and limits of
-//! rate after the path is known, redirects before the route. HTTP/1 answers repeated requests by the bytes of their heads
+//! rate after the path is known. HTTP/1 answers repeated requests by the bytes of their heads
 //! ([`caches::KnownRequests`](crate::caches::KnownRequests)); such a head keeps the [`Pass`] from the gate, and
 //! [`readmit`] decides whether it still counts.
 
@@ -17,6 +17,7 @@ use flash_http::target::decode_path;
 
 use super::Response;
 use super::error_page::{AMBIGUOUS_PATH, LENGTH_REQUIRED, NO_SITE, Refusal, TOO_LARGE, error_page};
+use super::https::{self, Scheme};
 use super::route::{Routed, find_route, is_ambiguous, leads_to_script};
 use crate::caches::Pass;
 use crate::desk::Core;
@@ -74,19 +75,30 @@ impl FileRequestBuf {
 /// Why a server cannot have a file sent: it lies elsewhere.
 pub(crate) const NOT_A_FILE_OF_THE_SITE: &str = "The answer names a path that is no file of the site";
 
-/// Decides on a request. `inbound` returns all its fields, which only an upstream needs.
+/// Decides on a request of a connection with this scheme. `inbound` returns all its fields, which only an upstream needs.
 #[inline]
 pub(crate) fn admit<'r, F>(
     core: &Core<F>,
-    request: &'r Request<'r>,
+    (request, scheme): (&'r Request<'r>, Scheme),
     inbound: impl FnOnce() -> Inbound<'r>,
 ) -> Admitted<'r, F> {
     let site = core.router.route(request.host);
     let path = site.map(|site| (site, decode_path(request.path, core.rules.site(site).encoded_slash)));
     // CONNECT asks for a tunnel to anywhere, and TRACE would show the fields that Flash adds.
     let is_for_server = request.line.starts_with(b"CONNECT ") || request.line.starts_with(b"TRACE ");
+    let has_path = matches!(&path, Some((_, Ok(_)))) && !is_for_server;
+    let redirect = site.and_then(|site| core.rules.site(site).https_redirect);
+    let redirect = redirect.filter(|_| has_path && scheme == Scheme::Http);
+    let is_challenge = |path: &[u8]| redirect.is_some() && https::is_challenge(path);
+    if let Some((_, Ok(path))) = &path
+        && let Some(rules) = redirect
+        && !is_challenge(path)
+    {
+        return Admitted::Refused(https::to_https(request, rules));
+    }
     if let Some((site, Ok(path))) = &path
-        && !is_for_server
+        && has_path
+        && !is_challenge(path)
         && let Some(found) = find_route(core.rules.site(*site), path)
     {
         return admit_route(core, Routed::new(inbound(), *site, path.clone(), found));
@@ -101,7 +113,11 @@ pub(crate) fn admit<'r, F>(
         (Method::Options, _) => Admitted::Answer(Response::methods()),
         (Method::Get | Method::Head, body) => match path {
             Some((site, Ok(path))) => {
-                let pass = if body == RequestBody::None { Pass::SameHead } else { Pass::Once };
+                let pass = match (body, core.rules.site(site).https_redirect) {
+                    (RequestBody::None, None) => Pass::SameHead,
+                    (RequestBody::None, Some(_)) if scheme == Scheme::Https => Pass::SameHeadOverHttps,
+                    _ => Pass::Once,
+                };
                 Admitted::File(FileRequest { request, site, path, pass })
             }
             Some((_, Err(bad))) => Admitted::Answer(error_page(request, (bad.status(), bad.reason()))),
@@ -112,8 +128,12 @@ pub(crate) fn admit<'r, F>(
 
 /// Whether the same head as that of an earlier request is admitted without being parsed. A limit of rate would count here.
 #[inline]
-pub(crate) fn readmit(pass: Pass) -> bool {
-    pass == Pass::SameHead
+pub(crate) fn readmit(pass: Pass, scheme: Scheme) -> bool {
+    match pass {
+        Pass::Once => false,
+        Pass::SameHead => true,
+        Pass::SameHeadOverHttps => scheme == Scheme::Https,
+    }
 }
 
 /// Decides on a request that has a route.

@@ -13,6 +13,7 @@ use flash_http::upstream_response::{ResponseBody, ResponseHead};
 use crate::caches::{Persistence, Version};
 use crate::desk::Core;
 use crate::limits::RETRY_AFTER_S;
+use crate::rules::SiteId;
 
 /// The subject of a response's fields.
 #[derive(Debug)]
@@ -42,18 +43,26 @@ pub(crate) struct HeadForm<'a> {
     pub(crate) date: &'a [u8; 29],
     /// Heads are padded to a multiple of this.
     pub(crate) align_bytes: usize,
+    /// The value of `Strict-Transport-Security`.
+    pub(crate) hsts: Option<&'a str>,
 }
 
 impl<'a> HeadForm<'a> {
     /// The form of a worker's heads now.
     pub(crate) fn of<F>(core: &'a Core<F>) -> Self {
-        Self { date: &core.clock.date, align_bytes: core.rules.optimizations.head_align_bytes() }
+        Self { date: &core.clock.date, align_bytes: core.rules.optimizations.head_align_bytes(), hsts: None }
+    }
+
+    /// The same with the `Strict-Transport-Security` of this site.
+    pub(crate) fn strict<F>(core: &'a Core<F>, site: Option<SiteId>) -> Self {
+        Self { hsts: site.and_then(|site| core.rules.site(site).hsts.as_deref()), ..Self::of(core) }
     }
 }
 
 /// The methods that are served, for `Allow`.
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 const RETRY_AFTER: &str = "Retry-After";
+pub(crate) const STRICT: &str = "Strict-Transport-Security";
 
 impl About {
     /// Calls `field` with each field before `Content-Length`.
@@ -168,6 +177,9 @@ pub(crate) fn write_head(
         About::File(version, _) => head.raw(&version.kept_lines(|| lines(version))),
         other => other.each_trailing_field(|name, value| head.field(name, value)),
     }
+    if let Some(value) = form.hsts {
+        head.field(STRICT, value.as_bytes());
+    }
     finish(head, persistence, form.align_bytes)
 }
 
@@ -184,14 +196,14 @@ fn lines(version: &Version) -> Vec<u8> {
 /// the client wants that.
 pub(crate) fn write_relayed_head(
     out: &mut Vec<u8>,
-    date: &[u8; 29],
+    form: HeadForm<'_>,
     (request, is_last): (&Request<'_>, bool),
     answer: &ResponseHead,
 ) -> bool {
     let mut persistence = persistence(request, is_last);
     let closes = persistence == Persistence::Closes;
     let has_no_end = matches!(answer.body, ResponseBody::Chunked | ResponseBody::UntilEnd);
-    let mut head = HeadWriter::start(out, answer.status, date);
+    let mut head = HeadWriter::start(out, answer.status, form.date);
     if let Some(bytes) = answer.length_bytes.filter(|_| !has_no_end && answer.status.0 >= 200) {
         head.length(bytes);
     }
@@ -199,11 +211,29 @@ pub(crate) fn write_relayed_head(
         head.field("Transfer-Encoding", b"chunked");
     }
     head.raw(&answer.fields);
+    if let Some(value) = form.hsts.filter(|_| adds_hsts(answer)) {
+        head.field(STRICT, value.as_bytes());
+    }
     if closes && answer.body == ResponseBody::Upgraded {
         persistence = Persistence::Persists;
     }
     finish(head, persistence, 1);
     closes
+}
+
+/// Whether `Strict-Transport-Security` is added to the answer of an upstream: it has none of its own, and is final.
+pub(crate) fn adds_hsts(answer: &ResponseHead) -> bool {
+    let is_own =
+        |line: &[u8]| line.get(..STRICT.len()).is_some_and(|it| it.eq_ignore_ascii_case(STRICT.as_bytes()));
+    answer.status.0 >= 200 && !answer.fields.split(|byte| *byte == b'\n').any(is_own)
+}
+
+/// Copies a complete head into `out`, with `Strict-Transport-Security` as its last field.
+pub(crate) fn copy_strict(out: &mut Vec<u8>, head: &[u8], value: &str) {
+    const END: &[u8] = b"\r\n";
+    out.clear();
+    out.extend_from_slice(head.strip_suffix(END).unwrap_or(head));
+    [STRICT, ": ", value, "\r\n\r\n"].iter().for_each(|part| out.extend_from_slice(part.as_bytes()));
 }
 
 fn finish(mut head: HeadWriter<'_>, persistence: Persistence, align_bytes: usize) -> usize {

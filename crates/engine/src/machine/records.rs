@@ -57,4 +57,6 @@ pub trait RecordLayer: fmt::Debug + Send {
 pub struct Handshake {
     /// Whether it continued an earlier session, which spares both sides most of the work.
     pub is_resumed: bool,
+    /// Whether both sides have agreed on HTTP/2 (ALPN). Then nothing else may follow (RFC 9113, section 3.4).
+    pub is_http2: bool,
 }

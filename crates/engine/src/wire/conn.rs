@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::desk::Desk;
 use crate::exchange::{Inputs, Opener};
+use crate::handler::Scheme;
 use crate::limits::RATE_WINDOW_MS;
 use crate::machine::Machine;
 use crate::schedule::{Egress, Ticket};
@@ -79,8 +80,9 @@ impl<S> Conn<S> {
     }
 
     /// The scheme of its requests (RFC 9110, section 4.2).
-    pub(crate) fn scheme(&self) -> &'static str {
-        if self.transport.is_sealed() { "https" } else { "http" }
+    #[inline]
+    pub(crate) fn scheme(&self) -> Scheme {
+        if self.transport.is_sealed() { Scheme::Https } else { Scheme::Http }
     }
 
     /// The address that the client has reached.

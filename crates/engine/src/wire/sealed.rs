@@ -4,6 +4,7 @@
 
 use super::conn::{Conn, Verdict};
 use super::h1::H1;
+use super::h2::H2;
 use super::{Act, Connection, Wire, Wires};
 use crate::counters::TlsCounters;
 use crate::exchange::Turn;
@@ -54,11 +55,17 @@ impl<S> Connection<S> {
     pub(super) fn shake_hands<M: Machine<Socket = S>>(&mut self, turn: &mut Turn<'_, M>) -> Option<Verdict> {
         let counters = &mut turn.desk.core.counters.tls;
         match self.conn.transport.shake_hands(turn.desk.machine) {
-            Shaken::Done(Handshake { is_resumed }) => {
+            Shaken::Done(Handshake { is_resumed, is_http2 }) => {
                 let TlsCounters { handshakes, resumed, .. } = counters;
                 *(if is_resumed { resumed } else { handshakes }) += 1;
-                self.conn.deadline_ms = turn.desk.core.clock.ms() + turn.desk.core.rules.timeouts.head_ms;
-                self.wire = Wire::H1(H1::new());
+                let now_ms = turn.desk.core.clock.ms();
+                self.conn.deadline_ms = now_ms + turn.desk.core.rules.timeouts.head_ms;
+                if is_http2 {
+                    turn.desk.core.counters.http2.connections += 1;
+                    self.wire = Wire::H2(Box::new(H2::new(now_ms)));
+                } else {
+                    self.wire = Wire::H1(H1::new());
+                }
                 None
             }
             Shaken::Plain => {

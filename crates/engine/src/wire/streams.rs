@@ -23,7 +23,7 @@ use crate::exchange::{
     proceed,
 };
 use crate::handler::{
-    Admitted, FileRequestBuf, Found, HeadForm, Response, Step, admit, answer, error_page, write_head,
+    Admitted, FileRequestBuf, Found, HeadForm, Response, Scheme, Step, admit, answer, error_page, write_head,
 };
 use crate::jobs::Waiter;
 use crate::machine::Machine;
@@ -248,26 +248,27 @@ impl Streams {
         }
         turn.desk.core.counters.requests += 1;
         let record = Record::new(turn.desk.core, &request);
-        let (file, response) =
-            match admit(turn.desk.core, &request, || Inbound::of_head(&request, head, conn.scheme())) {
-                Admitted::Refused(response) | Admitted::Answer(response) => (None, response),
-                Admitted::Route(routed) => {
-                    let (opener, peer) = (conn.opener, conn.peer);
-                    let key = open(turn, &routed, opener, peer, |machine| conn.local_address(machine));
-                    let lane = Lane { body: body.iter().copied().collect(), ..Lane::new(stream, key) };
-                    return self.lanes.push_back(lane);
-                }
-                Admitted::File(file) => match answer(&mut turn.desk, &file, Found::NOTHING) {
-                    Step::Answer(response) => (Some(FileRequestBuf::new(&file)), response),
-                    Step::Wait(wait) => {
-                        let opening = (conn.opener, record.clone());
-                        match turn.exchanges.open_waiting(&mut turn.desk, opening, &file, *wait) {
-                            Opening::Waits(key) => return self.lanes.push_back(Lane::new(stream, key)),
-                            Opening::Answer(response) => (None, response),
-                        }
+        let (file, response) = match admit(turn.desk.core, (&request, Scheme::Http), || {
+            Inbound::of_head(&request, head, conn.scheme().name())
+        }) {
+            Admitted::Refused(response) | Admitted::Answer(response) => (None, response),
+            Admitted::Route(routed) => {
+                let (opener, peer) = (conn.opener, conn.peer);
+                let key = open(turn, &routed, opener, peer, |machine| conn.local_address(machine));
+                let lane = Lane { body: body.iter().copied().collect(), ..Lane::new(stream, key) };
+                return self.lanes.push_back(lane);
+            }
+            Admitted::File(file) => match answer(&mut turn.desk, &file, Found::NOTHING) {
+                Step::Answer(response) => (Some(FileRequestBuf::new(&file)), response),
+                Step::Wait(wait) => {
+                    let opening = (conn.opener, record.clone());
+                    match turn.exchanges.open_waiting(&mut turn.desk, opening, &file, *wait) {
+                        Opening::Waits(key) => return self.lanes.push_back(Lane::new(stream, key)),
+                        Opening::Answer(response) => (None, response),
                     }
-                },
-            };
+                }
+            },
+        };
         let (state, answer) = self.answer(turn, stream, file, response);
         let key = turn.exchanges.insert(Exchange { opener: conn.opener, record, state });
         self.lanes.push_back(Lane { answer, ..Lane::new(stream, key) });

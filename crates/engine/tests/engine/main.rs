@@ -8,6 +8,7 @@ mod h2;
 mod h2_bounds;
 mod h2_relays;
 mod hits;
+mod https;
 mod large_files;
 mod life;
 mod listings;

@@ -61,9 +61,15 @@ pub(crate) struct ToyRecords {
     has_ended: bool,
     has_announced: bool,
     has_failed: bool,
+    is_http2: bool,
 }
 
 impl ToyRecords {
+    /// One whose client and server agree on HTTP/2.
+    pub(crate) fn of_http2() -> Self {
+        Self { is_http2: true, ..Self::default() }
+    }
+
     fn process(&mut self, kind: u8, payload: Vec<u8>) -> Result<(), ()> {
         match (kind, self.messages) {
             (HANDSHAKE, 0) if payload == HELLO => self.unsent.push_back(encode(HANDSHAKE, &[REPLY])),
@@ -83,7 +89,7 @@ impl RecordLayer for ToyRecords {
     }
 
     fn handshake(&self) -> Option<Handshake> {
-        (!self.is_handshaking()).then_some(Handshake { is_resumed: false })
+        (!self.is_handshaking()).then_some(Handshake { is_resumed: false, is_http2: self.is_http2 })
     }
 
     fn pull(&mut self, receive: &mut ReceiveCall<'_>) -> io::Result<usize> {

@@ -43,6 +43,8 @@ pub(crate) fn rules() -> Rules {
             browse: true,
             precompressed: true,
             encoded_slash: EncodedSlash::Decode,
+            hsts: None,
+            https_redirect: None,
             routes: vec![],
         }],
         upstreams: vec![],
@@ -135,6 +137,8 @@ enum Edge {
     /// Several streams.
     Streams,
     Sealed,
+    /// The same, agreed on HTTP/2.
+    SealedHttp2,
     /// The listener has TLS, and the client does not know.
     Mistaken,
 }
@@ -202,6 +206,11 @@ impl World {
         self.connect_as(Edge::Sealed)
     }
 
+    /// A client of an encrypted connection that has agreed on HTTP/2.
+    pub(crate) fn connect_sealed_http2(&mut self) -> Client {
+        self.connect_as(Edge::SealedHttp2).expect("room for a connection")
+    }
+
     /// A client without TLS of a listener with it.
     pub(crate) fn connect_by_mistake(&mut self) -> Client {
         self.connect_as(Edge::Mistaken).expect("room for a connection")
@@ -222,10 +231,13 @@ impl World {
             Edge::Sealed | Edge::Mistaken => {
                 engine.handle_accept_sealed(machine, socket, address, Box::<ToyRecords>::default())
             }
+            Edge::SealedHttp2 => {
+                engine.handle_accept_sealed(machine, socket, address, Box::new(ToyRecords::of_http2()))
+            }
         };
         let key = accepted.map_err(|(_, why)| why)?;
         self.wires.push((key, Rc::clone(&wire)));
-        if edge == Edge::Sealed {
+        if matches!(edge, Edge::Sealed | Edge::SealedHttp2) {
             wire.borrow_mut().seal();
         }
         Ok(Client::new(key, wire))

@@ -161,6 +161,8 @@ pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
         browse: rng.chance(70),
         precompressed: rng.chance(75),
         encoded_slash: EncodedSlash::Decode,
+        hsts: None,
+        https_redirect: None,
         routes: vec![],
     };
     let first = if plan.default_site { vec![] } else { vec!["h".into()] };

@@ -95,6 +95,17 @@ choices! {
         Refuse = "refuse",
     }
 
+    /// The answer to plain HTTP of a site that has HTTPS.
+    HttpsRedirect {
+        /// The same as over HTTPS.
+        #[default]
+        Off = "off",
+        /// A redirect that most clients follow with GET.
+        Moved = "301",
+        /// A redirect that clients follow with the same method.
+        Permanent = "308",
+    }
+
     /// Whether Landlock and seccomp confine each role.
     SandboxMode {
         /// With both; Flash does not start if the kernel lacks one.

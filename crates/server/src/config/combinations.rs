@@ -8,12 +8,12 @@ use flash_units::{rate_text, size_text};
 use flash_worker::{HelperKind, SendBy};
 
 use super::architecture::{self, connections_that_fit};
-use super::choices::{Choice, SchedulePolicy};
+use super::choices::{Choice, HttpsRedirect, SchedulePolicy};
 use super::error::Problem;
 use super::kind::Kind;
 use super::options::{self, OPTIONS, Overrides, Settings, Site};
 use super::table::{DefaultValue, Given, Origin};
-use super::values::{Auto, PathOrWord};
+use super::values::{Auto, OFF, PathOrWord};
 
 /// Adds a problem for each option that cannot be used with the others.
 pub(super) fn check(given: &Overrides, problems: &mut Vec<Problem>) {
@@ -68,6 +68,25 @@ pub(super) fn check_listings(given: &Overrides, sites: &[Site], problems: &mut V
         let problem = no_effect(given, "listing_entries", "no site has listings");
         let help = "remove it, or turn listings on (--browse, or `browse` in the file)";
         problems.extend(problem.map(|problem| problem.helped(help)));
+    }
+}
+
+/// Checks that HTTPS, which the server or a site asks clients to use, has an address.
+pub(super) fn check_https(given: &Overrides, of_sites: &[&Overrides], problems: &mut Vec<Problem>) {
+    let address = given.listen_tls.as_ref().and_then(|given| given.value.first());
+    for given in [given].into_iter().chain(of_sites.iter().copied()) {
+        let hsts = given.hsts.as_ref().filter(|given| given.value != OFF).map(|given| &given.origin);
+        let redirect = given.https_redirect.as_ref().filter(|given| given.value != HttpsRedirect::Off);
+        let redirect = redirect.map(|given| &given.origin);
+        if address.is_none() {
+            let why = "there is no HTTPS: listen_tls has no address";
+            problems.extend(hsts.map(|origin| senseless("hsts", origin, why)));
+            problems.extend(redirect.map(|origin| senseless("https_redirect", origin, why)));
+        } else if address.is_some_and(|address| address.port() == 0) {
+            let why =
+                "the first address of listen_tls takes any free port, and a redirect must name the port";
+            problems.extend(redirect.map(|origin| senseless("https_redirect", origin, why)));
+        }
     }
 }
 
@@ -202,6 +221,30 @@ mod tests {
         assert_eq!(refused(&[("cwnd_cap", "12KiB")]), 0);
         assert_eq!(refused(&[("cwnd_cap", "12287")]), 1);
         assert_eq!(refused(&[("cwnd_cap", "64KiB"), ("send", "sendfile")]), 1);
+    }
+
+    #[test]
+    fn https_needs_an_address_and_a_redirect_its_port() {
+        let refused = |given: &[(&str, &str)], of_site: &[(&str, &str)]| {
+            let [given, of_site] = [given, of_site].map(|given| {
+                let mut overrides = Overrides::default();
+                for (key, text) in given {
+                    let option = options::find(key).expect("an option");
+                    option.set(&mut overrides, &[OsStr::new(text)], Origin::Flag).expect("a value");
+                }
+                overrides
+            });
+            let mut problems = Vec::new();
+            check_https(&given.or(Overrides::defaults()), &[&of_site], &mut problems);
+            problems.len()
+        };
+        let (hsts, redirect) = (("hsts", "max-age=1"), ("https_redirect", "308"));
+        assert_eq!(refused(&[], &[]), 0);
+        assert_eq!(refused(&[("hsts", "off"), ("https_redirect", "off")], &[]), 0);
+        assert_eq!(refused(&[hsts, redirect], &[]), 2);
+        assert_eq!(refused(&[], &[hsts, redirect]), 2);
+        assert_eq!(refused(&[hsts, redirect, ("listen_tls", "127.0.0.1:443")], &[redirect]), 0);
+        assert_eq!(refused(&[hsts, redirect, ("listen_tls", "127.0.0.1:0")], &[redirect]), 2);
     }
 
     #[test]

@@ -76,6 +76,8 @@ mod tests {
             "listen" => "127.0.0.1:80, [::1]:80",
             "listen_tls" => "127.0.0.1:443",
             "index" => "a.html,b.html",
+            "hsts" => "max-age=7",
+            "https_redirect" => "301",
             "sandbox" => "required",
             "log_format" => "json",
             "architecture" => "mt",

@@ -4,7 +4,10 @@
 
 use super::error::Refusal;
 use super::kind::Form;
+use super::values::OFF;
 
+/// The word of `Strict-Transport-Security` that includes all names below a host.
+const SUBDOMAINS: &str = "includeSubDomains";
 /// Maximum length of a path in bytes.
 const PATH_BYTES_MAX: usize = 1_024;
 
@@ -18,6 +21,7 @@ impl Form {
             Form::Extension => extension(text),
             Form::Target => target(text),
             Form::Charset => charset(text),
+            Form::Hsts => hsts(text),
         }
     }
 }
@@ -113,6 +117,21 @@ fn charset(text: &str) -> Result<String, Refusal> {
     Ok(text.to_ascii_lowercase())
 }
 
+/// The value of `Strict-Transport-Security` (RFC 6797, section 6.1), or `off`.
+fn hsts(text: &str) -> Result<String, Refusal> {
+    let mut words = text.split(';').map(str::trim);
+    let seconds = words.next().and_then(|word| word.strip_prefix("max-age="));
+    let is_number = seconds
+        .is_some_and(|it| (1..=10).contains(&it.len()) && it.bytes().all(|byte| byte.is_ascii_digit()));
+    let rest: Vec<&str> = words.collect();
+    if text != OFF && !(is_number && matches!(rest[..], [] | [SUBDOMAINS] | [SUBDOMAINS, "preload"])) {
+        let why =
+            format!("must be `max-age=SECONDS`, with or without `; {SUBDOMAINS}` and `; preload`, or off");
+        return Err(Refusal::new(why));
+    }
+    Ok(text.to_owned())
+}
+
 /// The target of a probe (RFC 9112 section 3.2.1), as it is sent.
 fn target(text: &str) -> Result<String, Refusal> {
     if !text.starts_with('/') {
@@ -188,6 +207,19 @@ mod tests {
 
     #[test]
     fn types_can_stand_in_a_head() {
+        for text in [
+            "off",
+            "max-age=0",
+            "max-age=63072000; includeSubDomains",
+            "max-age=1;includeSubDomains; preload",
+        ] {
+            assert_eq!(Form::Hsts.read(text), Ok(text.to_owned()));
+        }
+        for text in
+            ["", "1", "max-age=", "max-age=x", "max-age=1; preload", "max-age=1\r\nX: y", "includeSubDomains"]
+        {
+            assert!(why(Form::Hsts.read(text)).contains("max-age=SECONDS"), "{text}");
+        }
         assert_eq!(content_type("text/plain; charset=utf-8").unwrap(), "text/plain; charset=utf-8");
         assert!(content_type("application/vnd.api+json").is_ok());
         for text in

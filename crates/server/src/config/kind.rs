@@ -62,6 +62,8 @@ pub enum Form {
     Target,
     /// The name of a character set, or `off`.
     Charset,
+    /// The value of `Strict-Transport-Security`, or `off`.
+    Hsts,
 }
 
 /// The unit of a number.
@@ -151,6 +153,7 @@ impl Kind {
             Kind::Paths => "a list of files, such as [\"site.pem\"]",
             Kind::Networks => "a list of networks, such as [\"10.0.0.0/8\"]",
             Kind::Text(Form::Charset) => "a name in quotes, such as \"utf-8\" or \"off\"",
+            Kind::Text(Form::Hsts) => "a text in quotes, such as \"max-age=31536000\" or \"off\"",
             Kind::Text(_) => "a text in quotes",
             Kind::Command => "a program, or a list of a program and its arguments, in quotes",
             Kind::Path | Kind::PathOr(_) => "a path in quotes",
@@ -183,6 +186,7 @@ impl Kind {
             Kind::Paths => "list of files".to_owned(),
             Kind::Networks => "list of networks".to_owned(),
             Kind::Text(Form::Charset) => "name, or `off`".to_owned(),
+            Kind::Text(Form::Hsts) => "value of the field, or `off`".to_owned(),
             Kind::Text(_) => "text".to_owned(),
             Kind::Command => "program, or list of a program and its arguments".to_owned(),
             Kind::Path => "path".to_owned(),

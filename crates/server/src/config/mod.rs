@@ -46,7 +46,7 @@ use std::time::Duration;
 
 pub use admission::Clients;
 pub use backend::{BackendOptions, SOCKET_BY_DEFAULT};
-pub use choices::{Architecture, EncodedSlash, EtagTime, SandboxMode, SchedulePolicy};
+pub use choices::{Architecture, EncodedSlash, EtagTime, HttpsRedirect, SandboxMode, SchedulePolicy};
 pub use endpoint::{EndpointOptions, EndpointProtocol, EndpointSettings, EndpointSocket};
 pub use error::{ConfigError, ConfigErrorKind, NotUtf8, Refusal};
 pub use file_path::FilePath;

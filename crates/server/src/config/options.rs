@@ -14,7 +14,9 @@ use flash_prompt::net::InFlightCap;
 use flash_worker::{HelperKind, SendBy};
 
 use super::admission::Clients;
-use super::choices::{Architecture, Choice, EncodedSlash, EtagTime, SandboxMode, SchedulePolicy};
+use super::choices::{
+    Architecture, Choice, EncodedSlash, EtagTime, HttpsRedirect, SandboxMode, SchedulePolicy,
+};
 use super::file_path::FilePath;
 use super::kind::{Form, GIB, HOUR_MS, Kind, Unit, bounds, count, memory, millis, number};
 use super::memory::CacheMemory;
@@ -208,6 +210,10 @@ rows! {
         "Private key of the certificate in PEM form, readable only by its owner; repeat in the same order";
     ocsp: Vec<PathBuf>, at(Group::Network, "FILE"), Kind::Paths, Depends("none"), [site.ocsp as Vec<FilePath>],
         "Answer of the issuer that the certificate is not revoked (OCSP, in DER form), sent along with it";
+    hsts: String, at(Group::Network, "VALUE"), Kind::Text(Form::Hsts), Text("off"), [site.hsts as Option<String>],
+        "Send this Strict-Transport-Security in answers over HTTPS, such as \"max-age=31536000\"; off sends none";
+    https_redirect: HttpsRedirect, at(Group::Network, "STATUS"), Kind::OneOf(HttpsRedirect::WORDS), Text("off"), [site.https_redirect],
+        "Redirect requests over plain HTTP to HTTPS with 301 or 308, except those for files of ACME; off answers them";
     connections: u64, at(Group::Network, "N"), count(1, 1_000_000), Text("16384"), [server.connections_max as usize],
         "Maximum connections per worker";
     client_connections: u64, at(Group::Network, "N"), count(0, 1_000_000), Depends("1/2 of `connections`"), [server.client_connections_max as usize],

@@ -44,6 +44,8 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
     let cap_fowner = account::cap_fowner(&given, &mut problems);
     let of_sites = draft.sites.iter().flat_map(|site| &site.routes);
     problems.extend(route_checks::check(&given, &draft.routes, of_sites, !draft.sites.is_empty()));
+    let of_sites: Vec<&Overrides> = draft.sites.iter().map(|site| &site.overrides).collect();
+    combinations::check_https(&given, &of_sites, &mut problems);
     let types = draft.types;
     let drafts = (draft.sites, draft.routes);
     let sites = sites(&given, drafts, folder, run_as.as_ref(), &mut problems);

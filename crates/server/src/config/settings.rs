@@ -51,7 +51,9 @@ mod tests {
 
     use super::super::Site;
     use super::super::admission::Clients;
-    use super::super::choices::{Architecture, EncodedSlash, EtagTime, SandboxMode, SchedulePolicy};
+    use super::super::choices::{
+        Architecture, EncodedSlash, EtagTime, HttpsRedirect, SandboxMode, SchedulePolicy,
+    };
     use super::super::endpoint::EndpointSettings;
     use super::super::memory::CacheMemory;
     use super::super::run_as::RunAs;
@@ -119,6 +121,8 @@ mod tests {
                 certificates: vec!["/etc/flash/site.pem".into()],
                 certificate_keys: vec!["/etc/flash/site.key".into()],
                 ocsp: Vec::new(),
+                hsts: Some("max-age=1".to_owned()),
+                https_redirect: HttpsRedirect::Permanent,
                 routes: Vec::new(),
             }],
             ..Settings::default()

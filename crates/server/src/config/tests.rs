@@ -140,6 +140,8 @@ fn nothing_said_means_the_defaults() {
             certificates: Vec::new(),
             certificate_keys: Vec::new(),
             ocsp: Vec::new(),
+            hsts: None,
+            https_redirect: HttpsRedirect::Off,
             routes: Vec::new(),
         }],
     };

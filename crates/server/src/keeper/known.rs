@@ -201,6 +201,8 @@ mod tests {
             browse,
             precompressed: true,
             encoded_slash: EncodedSlash::Decode,
+            hsts: None,
+            https_redirect: None,
             routes: vec![],
         }
     }

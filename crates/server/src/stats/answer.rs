@@ -45,6 +45,9 @@ pub struct ServerStats {
     /// The listening sockets, their connections and the counts of TCP.
     #[serde(default)]
     pub network: NetworkStats,
+    /// The certificates of the configuration in force.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub certificates: Vec<CertificateStats>,
     /// The store, if there is one and its keeper has reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<StoreStats>,
@@ -83,6 +86,17 @@ figures! {
         /// Parts of sites that cannot be watched, so that their names are checked.
         subtrees_unwatched: Gauge = Gauge(totals.subtrees_unwatched),
     }
+}
+
+/// A certificate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CertificateStats {
+    /// Its file.
+    pub file: String,
+    /// The last second in which it is valid, since 1970.
+    pub until_s: i64,
+    /// The seconds until then; negative once it has expired.
+    pub left_s: i64,
 }
 
 /// The statistics of a worker.

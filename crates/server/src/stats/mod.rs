@@ -15,7 +15,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use answer::{Answer, ServerStats, StoreStats, VERSION, WorkerStats};
+pub use answer::{Answer, CertificateStats, ServerStats, StoreStats, VERSION, WorkerStats};
 pub use client::{ANSWER_BYTES_MAX, AskError, ask, ask_stalls, find_running};
 pub use flash_worker::stats::{Caches, CallTimes, Calls, Counters, STALL_NS, STALLS_MAX, Stall, Stalls};
 pub(crate) use network::network;

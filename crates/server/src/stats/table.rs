@@ -6,12 +6,17 @@ use std::fmt::Write as _;
 
 use super::amounts::{Amounts, grouped, optional, share, size, span};
 use super::stalls::time;
-use super::{Counters, NetworkStats, Queue, ServerStats, StateCounts, WorkerStats};
+use super::{CertificateStats, Counters, NetworkStats, Queue, ServerStats, StateCounts, WorkerStats};
 use flash_engine::{JobCounters, JobKind};
 use flash_worker::stats::{Backend, Connections, Histogram, RefusedBy, Tls, Upstreams};
 
 /// Maximum workers shown, one per line; further ones are only counted.
 const WORKERS_SHOWN_MAX: usize = 64;
+/// Maximum certificates shown, one per line; further ones are only counted.
+const CERTIFICATES_SHOWN_MAX: usize = 16;
+/// Maximum columns of the name of a certificate's file.
+const FILE_COLUMNS_MAX: usize = 58;
+const DAY_S: u64 = 86_400;
 /// Maximum calls shown, which is more than exist.
 const CALLS_SHOWN_MAX: usize = 32;
 
@@ -28,6 +33,7 @@ pub fn table(stats: &ServerStats, seconds: Option<f64>) -> String {
         return out;
     }
     requests(&mut out, &stats.sum, amounts);
+    certificates(&mut out, &stats.certificates);
     network(&mut out, &stats.network, amounts);
     caches(&mut out, &stats.sum, amounts);
     store(&mut out, stats, amounts);
@@ -147,6 +153,26 @@ fn tls(out: &mut String, tls: &Tls, amounts: Amounts) {
         amounts.of(tls.failed),
         amounts.of(tls.plain_requests),
     );
+}
+
+/// The certificates, the first to expire first.
+fn certificates(out: &mut String, certificates: &[CertificateStats]) {
+    let mut sorted: Vec<_> = certificates.iter().collect();
+    sorted.sort_by_key(|certificate| certificate.until_s);
+    for CertificateStats { file, until_s, left_s } in sorted.iter().take(CERTIFICATES_SHOWN_MAX) {
+        let left = match u64::try_from(*left_s) {
+            Ok(left_s) => format!("{} days left", grouped(left_s / DAY_S)),
+            Err(_) => "expired".to_owned(),
+        };
+        // The end of a path distinguishes certificates better than its beginning.
+        let hidden = file.chars().count().saturating_sub(FILE_COLUMNS_MAX);
+        let file: String = file.chars().skip(hidden).collect();
+        let _ = writeln!(out, "certificate  {left:>12}   {}   {file}", flash_tls::date(*until_s));
+    }
+    let more = sorted.len().saturating_sub(CERTIFICATES_SHOWN_MAX);
+    if more > 0 {
+        let _ = writeln!(out, "certificates {:>12} more", grouped(more as u64));
+    }
 }
 
 /// The connections to the servers of routes. Nothing if none was ever needed.

@@ -104,6 +104,7 @@ fn the_table_fits_a_hundred_columns() {
         let mut stats = server(TEN_YEARS_MS, workers.collect());
         stats.settings.insert("architecture".into(), "amped".into());
         stats.network = network();
+        stats.certificates = certificates();
         stats
     };
     for (stats, seconds) in [
@@ -118,6 +119,28 @@ fn the_table_fits_a_hundred_columns() {
             assert_eq!(row.trim_end(), row);
         }
     }
+}
+
+/// One with a long path, one that has expired, and more than are shown.
+fn certificates() -> Vec<CertificateStats> {
+    let live = |number: i64| CertificateStats {
+        file: format!("/etc/letsencrypt/live/a-long-name-of-a-customer-{number}.example.org/fullchain.pem"),
+        until_s: 1_800_000_000 + number,
+        left_s: 86_400 * (number - 1) + 1,
+    };
+    (0..20).map(live).collect()
+}
+
+#[test]
+fn certificates_are_shown_with_their_date() {
+    let stats = ServerStats { certificates: certificates(), ..server(1_000, Vec::new()) };
+    let text = table(&stats, None);
+    let rows: Vec<&str> = text.lines().filter(|row| row.starts_with("certificate")).collect();
+    assert_eq!(rows.len(), 17);
+    assert!(rows[0].starts_with("certificate       expired   2027-01-15   "), "{}", rows[0]);
+    assert!(rows[3].starts_with("certificate   2 days left   2027-01-15   "), "{}", rows[3]);
+    assert!(rows[3].ends_with("-a-customer-3.example.org/fullchain.pem"), "{}", rows[3]);
+    assert_eq!(rows[16], "certificates            4 more");
 }
 
 /// A busy address, and one of a kernel without sock_diag.

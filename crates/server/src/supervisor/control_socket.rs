@@ -15,6 +15,7 @@ use super::generation::Generation;
 use super::life::{Duty, State as Phase};
 use super::poller::{Poller, Watched};
 use super::process::Process;
+use crate::certificates;
 use crate::config::ControlSocket as Wanted;
 use crate::stats::{
     self, Answer, Counters, NetworkStats, Request, STALL_NS, ServerStalls, ServerStats, States, StoreStats,
@@ -390,7 +391,9 @@ impl Gathering {
             uptime_ms: now_ms.saturating_sub(worker.started_ms),
             counters: self.of::<Counters>(worker),
         });
-        let settings = subject.serving().or(subject.generations.last()).map(|g| single_values(&g.settings));
+        let in_force = subject.serving().or(subject.generations.last());
+        let settings = in_force.map(|generation| single_values(&generation.settings));
+        let expiries = in_force.map_or(&[][..], |generation| &generation.expiries);
         let mut stats = ServerStats {
             program: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
@@ -399,6 +402,7 @@ impl Gathering {
             ended: subject.ended.clone(),
             states: self.states,
             network,
+            certificates: certificates::stats(expiries),
             store: subject.store.clone(),
             workers: workers.collect(),
             ..ServerStats::default()

@@ -9,10 +9,10 @@ use super::send::{Answering, FirstSend, RequestSource, at_once};
 use super::{Flow, H1, Phase};
 use crate::access_log::{AnswerEnd, LogFields, LogSource, LogText};
 use crate::body::Source;
-use crate::caches::{HeadHash, KnownReply, Persistence, ReplyForm};
+use crate::caches::{Content, HeadHash, KnownReply, Persistence, ReplyForm, Version};
 use crate::desk::{Core, Ended, note_end};
 use crate::exchange::Turn;
-use crate::handler::{About, FileRequest, Response, readmit};
+use crate::handler::{About, FileRequest, Response, Scheme, readmit, strict};
 use crate::machine::Machine;
 use crate::wire::conn::Conn;
 
@@ -56,7 +56,8 @@ impl H1 {
     ) -> Shortcut {
         let core = &mut *turn.desk.core;
         let (hash, known) = core.caches.known.get(head);
-        let fresh = known.filter(|known| !turn.draining && is_valid(core, &known.reply));
+        let scheme = conn.scheme();
+        let fresh = known.filter(|known| !turn.draining && is_valid(core, &known.reply, scheme));
         let Some(known) = fresh else {
             core.counters.known_misses += 1;
             return Shortcut::Unknown(hash);
@@ -77,18 +78,19 @@ impl H1 {
         core.counters.known_hits += 1;
         content.into_iter().for_each(|_| core.counters.count_content(version.stat.size_bytes));
         turn.budget.requests -= 1;
+        let strict = strict(core, scheme, Some(version.site));
         // Bitwise, so that the schedule costs this shortcut no branch of its own.
-        let is_plain = (persistence == Persistence::Persists) & core.is_unscheduled();
+        let is_plain = (persistence == Persistence::Persists) & core.is_unscheduled() & strict.is_none();
         let started_ms = core.clock.ms();
         let Some(content) = content.filter(|_| is_plain) else {
-            // For most other forms the head is encoded; with SRPT a plain answer first gets its band.
-            let response = match content {
-                Some(content) => Response::whole(version, Source::Memory(Arc::clone(content))),
-                None if *form == ReplyForm::NotModified => Response::not_modified(version),
-                None => Response::head_only(version),
+            // For most other forms the head is encoded; with SRPT a plain answer first gets its band, and over HTTPS a field.
+            let response = repeated(*form, version, content);
+            let answering = Answering {
+                persistence,
+                asked: RequestSource::Known(known.log.clone()),
+                site: strict,
+                started_ms,
             };
-            let answering =
-                Answering { persistence, asked: RequestSource::Known(known.log.clone()), started_ms };
             return Shortcut::Answered(self.reply(conn, turn, answering, response));
         };
         let (offered, sent) = content.with_head(core.clock.wall_s, &core.clock.date, |head, body| {
@@ -112,15 +114,25 @@ impl H1 {
             return Shortcut::Answered(Flow::Finished);
         }
         let response = Response::whole(version, Source::Memory(Arc::clone(content)));
-        let answering = Answering { persistence, asked: RequestSource::Known(known.log.clone()), started_ms };
+        let asked = RequestSource::Known(known.log.clone());
+        let answering = Answering { persistence, asked, site: None, started_ms };
         let rest = content.head_from(sent.unwrap_or(0));
         let first = FirstSend { head_bytes: content.head_bytes(), offered, sent, rest };
         Shortcut::Answered(self.sent_first(conn, turn, answering, (first, response)))
     }
 }
 
+/// The answer to a known request.
+fn repeated<F>(form: ReplyForm, version: &Arc<Version>, content: Option<&Arc<Content>>) -> Response<F> {
+    match content {
+        Some(content) => Response::whole(version, Source::Memory(Arc::clone(content))),
+        None if form == ReplyForm::NotModified => Response::not_modified(version),
+        None => Response::head_only(version),
+    }
+}
+
 /// Whether a reply still answers the bytes that it was remembered with.
 #[inline]
-fn is_valid<F>(core: &Core<F>, reply: &KnownReply) -> bool {
-    readmit(reply.pass) && reply.entry.is_fresh(core.clock.ms(), core.rules.freshness_ms)
+fn is_valid<F>(core: &Core<F>, reply: &KnownReply, scheme: Scheme) -> bool {
+    readmit(reply.pass, scheme) && reply.entry.is_fresh(core.clock.ms(), core.rules.freshness_ms)
 }

@@ -288,7 +288,9 @@ impl H1 {
     ) -> Flow {
         turn.desk.core.counters.requests += 1;
         let has_body = !request.body.is_empty();
-        let file = match admit(turn.desk.core, request, || Inbound::of_head(request, head, conn.scheme())) {
+        let scheme = conn.scheme();
+        let inbound = || Inbound::of_head(request, head, scheme.name());
+        let file = match admit(turn.desk.core, (request, scheme), inbound) {
             Admitted::Route(routed) => return self.begin_relay(conn, turn, &routed),
             Admitted::Answer(response) if has_body => {
                 let after = AfterBody::Answer(RequestBuf::new(request), response);

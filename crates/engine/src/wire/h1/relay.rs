@@ -9,7 +9,7 @@ use super::send::Answering;
 use super::{Flow, H1, Phase};
 use crate::exchange::relay::{Advance, Awaits, BodyPart, RelayClient, advance, expire, leave, open};
 use crate::exchange::{Blamed, Exchange, Parked, Record, Relay, State, Turn, Wake};
-use crate::handler::{Routed, error_page, write_relayed_head};
+use crate::handler::{HeadForm, Routed, error_page, site_of, strict, write_relayed_head};
 use crate::limits::PASSED_ON_BYTES;
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
@@ -121,8 +121,10 @@ impl<M: Machine> RelayClient<M> for H1Client<'_, M::Socket> {
         frames.is_chunked = has_no_end && request.version == Version::Http11;
         let ends_with_close = has_no_end && !frames.is_chunked;
         let is_last = turn.draining || ends_with_close || !frames.body.is_over();
-        let date = &turn.desk.core.clock.date;
-        frames.closes = write_relayed_head(&mut frames.unsent, date, (request, is_last), answer);
+        let core = &*turn.desk.core;
+        let strict = strict(core, self.conn.scheme(), site_of(core, request.host));
+        let form = HeadForm::strict(core, strict);
+        frames.closes = write_relayed_head(&mut frames.unsent, form, (request, is_last), answer);
     }
 
     fn frame(&mut self, data: &[u8]) {

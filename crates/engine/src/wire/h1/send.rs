@@ -12,11 +12,13 @@ use crate::desk::Ended;
 use crate::exchange::{Blamed, Turn};
 use crate::exchange::{Exchange, Halt, Record, Sending, State};
 use crate::handler::{
-    About, Extent, FileRequest, FileRequestBuf, HeadForm, Response, persistence, write_head,
+    About, Extent, FileRequest, FileRequestBuf, HeadForm, Response, copy_strict, hsts, persistence, site_of,
+    strict, write_head,
 };
 use crate::jobs::Waiter;
 use crate::limits::{SEND_BYTES_PER_TURN_MAX, TRIES_MAX};
 use crate::machine::{FileSent, Machine};
+use crate::rules::SiteId;
 use crate::slab::ExchangeKey;
 use crate::transport::Gone;
 use crate::wire::conn::{Conn, Verdict};
@@ -25,6 +27,8 @@ use crate::wire::conn::{Conn, Verdict};
 pub(super) struct Answering<'r> {
     pub(super) persistence: Persistence,
     pub(super) asked: RequestSource<'r>,
+    /// The site of the request, if it can have `Strict-Transport-Security`.
+    pub(super) site: Option<SiteId>,
     pub(super) started_ms: u64,
 }
 
@@ -71,6 +75,7 @@ impl<'r> Answering<'r> {
         Self {
             persistence: persistence(request, ends),
             asked: RequestSource::Fresh(request),
+            site: site_of(turn.desk.core, request.host),
             started_ms: turn.desk.core.clock.ms(),
         }
     }
@@ -78,12 +83,12 @@ impl<'r> Answering<'r> {
     /// For input that is not a valid request.
     pub(super) fn of_line<M: Machine>(line: &'r [u8], turn: &Turn<'_, M>) -> Self {
         let started_ms = turn.desk.core.clock.ms();
-        Self { persistence: Persistence::Closes, asked: RequestSource::Line(line), started_ms }
+        Self { persistence: Persistence::Closes, asked: RequestSource::Line(line), site: None, started_ms }
     }
 
     /// For a request in the receive buffer that a file answers.
     pub(super) fn of_file<M: Machine>(file: &'r FileRequest<'r>, turn: &Turn<'_, M>) -> Self {
-        Self { asked: RequestSource::File(file), ..Self::fresh(file.request, turn) }
+        Self { asked: RequestSource::File(file), site: Some(file.site), ..Self::fresh(file.request, turn) }
     }
 
     /// For a request that an exchange has kept.
@@ -95,7 +100,8 @@ impl<'r> Answering<'r> {
     ) -> Self {
         let Record { log, started_ms } = record;
         let persistence = persistence(request, turn.draining);
-        Self { persistence, asked: RequestSource::Exchange(key, log, None), started_ms }
+        let site = site_of(turn.desk.core, request.host);
+        Self { persistence, asked: RequestSource::Exchange(key, log, None), site, started_ms }
     }
 
     /// For a request that an exchange has kept and a file answers.
@@ -107,7 +113,8 @@ impl<'r> Answering<'r> {
     ) -> Self {
         let Record { log, started_ms } = record;
         let persistence = persistence(&file.request(), turn.draining);
-        Self { persistence, asked: RequestSource::Exchange(key, log, Some(Box::new(file))), started_ms }
+        let site = Some(file.site);
+        Self { persistence, asked: RequestSource::Exchange(key, log, Some(Box::new(file))), site, started_ms }
     }
 
     /// Marks the answer as the last one of its connection.
@@ -151,10 +158,11 @@ impl H1 {
         response: Response<M::File>,
     ) -> Flow {
         conn.follow_schedule(&mut turn.desk, response.body.len());
+        let fields = (answering.persistence, strict(turn.desk.core, conn.scheme(), answering.site));
         let first = if turn.desk.core.egress.is_off() {
-            first_send(conn, turn, answering.persistence, &response)
+            first_send(conn, turn, fields, &response)
         } else {
-            hold_head(turn, answering.persistence, &response)
+            hold_head(turn, fields, &response)
         };
         self.sent_first(conn, turn, answering, (first, response))
     }
@@ -345,7 +353,7 @@ fn is_simple<F>(body: &Body<F>) -> bool {
 fn first_send<M: Machine>(
     conn: &mut Conn<M::Socket>,
     turn: &mut Turn<'_, M>,
-    persistence: Persistence,
+    (persistence, strict): (Persistence, Option<SiteId>),
     response: &Response<M::File>,
 ) -> FirstSend {
     let Response { status, about, length, body, .. } = response;
@@ -354,15 +362,24 @@ fn first_send<M: Machine>(
         && persistence == Persistence::Persists
         && content.head_bytes() > 0
     {
+        let (kept, machine) = (&mut *turn.head, &mut *turn.desk.machine);
+        if let Some(value) = hsts(core, strict) {
+            let (offered, sent) = content.with_head(core.clock.wall_s, &core.clock.date, |head, body| {
+                copy_strict(kept, head, value);
+                (kept.len() + body.len(), conn.transport.send(machine, kept, at_once(body)))
+            });
+            let rest = kept[sent.unwrap_or(0).min(kept.len())..].to_vec();
+            return FirstSend { head_bytes: kept.len(), offered, sent, rest };
+        }
         let (offered, sent) = content.with_head(core.clock.wall_s, &core.clock.date, |head, body| {
-            (head.len() + body.len(), conn.transport.send(turn.desk.machine, head, at_once(body)))
+            (head.len() + body.len(), conn.transport.send(machine, head, at_once(body)))
         });
         let rest = if sent == Ok(offered) { Vec::new() } else { content.head_from(sent.unwrap_or(0)) };
         return FirstSend { head_bytes: content.head_bytes(), offered, sent, rest };
     }
     core.counters.heads_made += 1;
     turn.head.clear();
-    write_head(turn.head, HeadForm::of(core), (*status, *length), about, persistence);
+    write_head(turn.head, HeadForm::strict(core, strict), (*status, *length), about, persistence);
     let head = &turn.head[..];
     let machine = &mut *turn.desk.machine;
     let (offered, sent) = match body {
@@ -381,14 +398,14 @@ fn first_send<M: Machine>(
 /// Makes the head and sends nothing yet: the answer has to wait for its turn at the uplink.
 fn hold_head<M: Machine>(
     turn: &mut Turn<'_, M>,
-    persistence: Persistence,
+    (persistence, strict): (Persistence, Option<SiteId>),
     response: &Response<M::File>,
 ) -> FirstSend {
     let Response { status, about, length, .. } = response;
     let core = &mut *turn.desk.core;
     core.counters.heads_made += 1;
     let mut rest = Vec::new();
-    write_head(&mut rest, HeadForm::of(core), (*status, *length), about, persistence);
+    write_head(&mut rest, HeadForm::strict(core, strict), (*status, *length), about, persistence);
     FirstSend { head_bytes: rest.len(), offered: rest.len(), sent: Ok(0), rest }
 }
 

@@ -13,15 +13,16 @@ use super::{H2, Workspace};
 use crate::access_log::{AnswerEnd, LogFields, LogSource, LogText};
 use crate::body::Source;
 use crate::caches::{HeadHash, KnownReply, Persistence, ReplyForm};
-use crate::desk::Ended;
+use crate::desk::{Core, Ended};
 use crate::exchange::relay::open;
 use crate::exchange::{AfterBody, Blamed, Exchange, Opening, Parked, Record, Sending, State, Turn, Wake};
 use crate::handler::{
     About, Admitted, FileRequest, FileRequestBuf, Found, Refusal, Response, Step, admit, answer, error_page,
-    malformed, readmit,
+    hsts, malformed, readmit, site_of, strict,
 };
 use crate::limits::H2_STREAM_WINDOW_BYTES;
 use crate::machine::Machine;
+use crate::rules::SiteId;
 use crate::slab::ExchangeKey;
 use crate::wire::conn::Conn;
 use crate::wire::h1::HEAD_LIMITS;
@@ -32,6 +33,8 @@ pub(super) struct Fresh {
     id: u32,
     priority: Priority,
     receiving: Receiving,
+    /// The site whose `Strict-Transport-Security` the answer has.
+    strict: Option<SiteId>,
     started_ms: u64,
 }
 
@@ -69,7 +72,7 @@ impl H2 {
         let Workspace { list, scratch, .. } = workspace;
         let started_ms = turn.desk.core.clock.ms();
         let receiving = if ends_stream { Receiving::Ended } else { Receiving::Open { left_bytes: None } };
-        let fresh = Fresh { id, priority: Priority::default(), receiving, started_ms };
+        let fresh = Fresh { id, priority: Priority::default(), receiving, strict: None, started_ms };
         // A known list has no `priority` but the usual one.
         let hash = if ends_stream && self.early_priorities.is_empty() {
             match self.answer_known(conn, turn, (fresh, list)) {
@@ -97,16 +100,18 @@ impl H2 {
             Body::None | Body::Chunked => Receiving::Open { left_bytes: None },
         };
         let priority = self.priority_of(id, head.priority);
-        let fresh = Fresh { priority, receiving, ..fresh };
+        let scheme = conn.scheme();
+        let strict = strict(turn.desk.core, scheme, site_of(turn.desk.core, request.host));
+        let fresh = Fresh { priority, receiving, strict, ..fresh };
         turn.desk.core.counters.requests += 1;
         *turn.blamed = Blamed::Line(request.line.to_vec());
         let hash = if priority == Priority::default() { hash } else { HeadHash::NONE };
         let has_body = !request.body.is_empty();
-        match admit(turn.desk.core, request, || head.inbound(conn.scheme())) {
+        match admit(turn.desk.core, (request, scheme), || head.inbound(scheme.name())) {
             Admitted::Route(routed) => {
                 let (opener, peer) = (conn.opener, conn.peer);
                 let key = open(turn, &routed, opener, peer, |machine| conn.local_address(machine));
-                self.push(fresh, key, StreamPart::Relaying(Box::default()));
+                self.push(turn.desk.core, fresh, key, StreamPart::Relaying(Box::default()));
             }
             Admitted::Answer(response) if has_body => {
                 let after = AfterBody::Answer(RequestBuf::new(request), response);
@@ -144,7 +149,7 @@ impl H2 {
             Step::Wait(wait) => {
                 let record = Record::new(turn.desk.core, file.request);
                 match turn.exchanges.open_waiting(&mut turn.desk, (conn.opener, record), file, *wait) {
-                    Opening::Waits(key) => return self.push(fresh, key, StreamPart::Pending),
+                    Opening::Waits(key) => return self.push(turn.desk.core, fresh, key, StreamPart::Pending),
                     Opening::Answer(response) => response,
                 }
             }
@@ -163,7 +168,7 @@ impl H2 {
         let core = &mut *turn.desk.core;
         let (hash, known) = core.caches.known.get(list.as_bytes());
         let usable = known.filter(|known| {
-            readmit(known.reply.pass)
+            readmit(known.reply.pass, conn.scheme())
                 && known.reply.entry.is_fresh(core.clock.ms(), core.rules.freshness_ms)
                 && !list.is_too_large()
         });
@@ -172,6 +177,7 @@ impl H2 {
             return Some(hash);
         };
         let KnownReply { version, form, .. } = &known.reply;
+        let fresh = Fresh { strict: strict(core, conn.scheme(), Some(version.site)), ..fresh };
         let content = match form {
             ReplyForm::Whole => match core.caches.contents.get(version.id) {
                 Some(content) => Some(Arc::clone(content)),
@@ -221,11 +227,11 @@ impl H2 {
         (fresh, asked): (Fresh, Asked<'_>),
         response: Response<M::File>,
     ) {
-        let Fresh { id, receiving, priority, started_ms } = fresh;
+        let Fresh { id, receiving, priority, strict, started_ms } = fresh;
         if let Some(body) = self.whole_now(priority, &response.body) {
             let Response { status, about, length, .. } = &response;
             let head = Head { status: *status, about, length: *length };
-            self.push_head(turn.desk.core, (id, body.is_empty()), head);
+            self.push_head(turn.desk.core, (id, body.is_empty()), strict, head);
             if !body.is_empty() {
                 self.push_data((id, body), true);
             }
@@ -260,15 +266,16 @@ impl H2 {
             state,
         });
         let outgoing = StreamAnswer { status, head: Some((about, length)), body_bytes: 0 };
-        self.push(fresh, key, StreamPart::Sending(Box::new(outgoing)));
+        self.push(turn.desk.core, fresh, key, StreamPart::Sending(Box::new(outgoing)));
     }
 
     /// Adds a stream.
-    fn push(&mut self, fresh: Fresh, key: ExchangeKey, part: StreamPart) {
-        let Fresh { id, priority, receiving, .. } = fresh;
+    fn push<F>(&mut self, core: &Core<F>, fresh: Fresh, key: ExchangeKey, part: StreamPart) {
+        let Fresh { id, priority, receiving, strict, .. } = fresh;
         let stream = Stream {
             receiving,
             window: Window::new(self.first_window),
+            hsts: hsts(core, strict).cloned(),
             ..Stream::new(id, key, priority, part)
         };
         self.streams.push(stream);
@@ -289,7 +296,7 @@ impl H2 {
         let state = State::Reading(after);
         let key = turn.exchanges.insert(Exchange { opener: conn.opener, record, state });
         let due_ms = fresh.started_ms + turn.desk.core.rules.timeouts.head_ms;
-        self.push(fresh, key, StreamPart::Discarding { read_bytes: 0, due_ms });
+        self.push(turn.desk.core, fresh, key, StreamPart::Discarding { read_bytes: 0, due_ms });
     }
 
     /// Refuses a request whose body is being discarded.

@@ -14,7 +14,7 @@ use super::stream::{Stream, StreamAnswer, StreamPart, StreamRelay};
 use crate::access_log::AnswerEnd;
 use crate::exchange::relay::{Advance, Awaits, BodyPart, RelayClient, advance, expire, leave};
 use crate::exchange::{CLIENT_LEFT, Exchange, Parked, Record, Relay, Sending, State, Turn, Wake};
-use crate::handler::{Response, error_page};
+use crate::handler::{Response, STRICT, adds_hsts, error_page};
 use crate::limits::H2_OUT_BYTES;
 use crate::machine::Machine;
 use crate::slab::ClientNumber;
@@ -107,11 +107,14 @@ impl<M: Machine> RelayClient<M> for H2Client<'_> {
     fn begin(&mut self, turn: &mut Turn<'_, M>, _: &Request<'_>, answer: &ResponseHead) {
         let is_empty = matches!(answer.body, ResponseBody::None | ResponseBody::Length(0));
         let date = turn.desk.core.clock.date;
-        let encoder = &mut self.h2.encoder;
+        let (encoder, hsts) = (&mut self.h2.encoder, self.stream.hsts.as_deref());
         push_headers(&mut self.h2.out, self.stream.id, is_empty, |out| {
             encoder.begin(out, answer.status.0);
             encoder.field(out, b"server", b"flash", Indexing::Shared);
             encoder.field(out, b"date", &date, Indexing::Shared);
+            if let Some(value) = hsts.filter(|_| adds_hsts(answer)) {
+                push_field(encoder, out, STRICT.as_bytes(), value.as_bytes());
+            }
             if let Some(bytes) = answer.length_bytes {
                 let mut digits = Vec::with_capacity(20);
                 push_number(&mut digits, bytes);

@@ -13,9 +13,10 @@ use crate::body::{Body, Pulled};
 use crate::caches::Version;
 use crate::desk::Core;
 use crate::exchange::{CLIENT_LEFT, Exchange, Halt, Progress, Sending, State, Turn, proceed};
-use crate::handler::{About, Extent, Response, each_own_field, each_shared_field};
+use crate::handler::{About, Extent, Response, STRICT, each_own_field, each_shared_field, hsts};
 use crate::jobs::Waiter;
 use crate::machine::{Machine, Resident};
+use crate::rules::SiteId;
 use crate::wire::conn::Conn;
 
 /// The head of an answer.
@@ -264,7 +265,8 @@ impl H2 {
         let StreamPart::Sending(outgoing) = &mut stream.part else { return 0 };
         if let Some((about, length)) = outgoing.head.take() {
             let head = Head { status: outgoing.status, about: &about, length };
-            self.push_head_dated(date, (stream.id, left_bytes == 0), head);
+            let fixed = (date, stream.hsts.as_deref());
+            self.push_head_dated(fixed, (stream.id, left_bytes == 0), head);
             if left_bytes == 0 {
                 return 0;
             }
@@ -291,18 +293,32 @@ impl H2 {
     }
 
     /// Frames the head of an answer.
-    pub(super) fn push_head<F>(&mut self, core: &mut Core<F>, stream: (u32, bool), head: Head<'_>) {
+    pub(super) fn push_head<F>(
+        &mut self,
+        core: &mut Core<F>,
+        stream: (u32, bool),
+        strict: Option<SiteId>,
+        head: Head<'_>,
+    ) {
         core.counters.heads_made += 1;
-        let date = core.clock.date;
-        self.push_head_dated(&date, stream, head);
+        let fixed = (&core.clock.date, hsts(core, strict).map(|value| &**value));
+        self.push_head_dated(fixed, stream, head);
     }
 
-    fn push_head_dated(&mut self, date: &[u8; 29], (id, ends_stream): (u32, bool), head: Head<'_>) {
+    fn push_head_dated(
+        &mut self,
+        (date, hsts): (&[u8; 29], Option<&str>),
+        (id, ends_stream): (u32, bool),
+        head: Head<'_>,
+    ) {
         let encoder = &mut self.encoder;
         push_headers(&mut self.out, id, ends_stream, |out| {
             encoder.begin(out, head.status.0);
             encoder.field(out, b"server", b"flash", Indexing::Shared);
             encoder.field(out, b"date", date, Indexing::Shared);
+            if let Some(value) = hsts {
+                push_field(encoder, out, STRICT.as_bytes(), value.as_bytes());
+            }
             if let About::File(version, Extent::Whole) = head.about
                 && !version.is_listing
                 && head.length == Some(version.stat.size_bytes)

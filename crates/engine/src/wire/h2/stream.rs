@@ -1,6 +1,7 @@
 //! A stream of HTTP/2 and its exchange. Called by [`h2`](super).
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use flash_http::h2::{Priority, Receiving, Window};
 use flash_http::response::Status;
@@ -23,6 +24,8 @@ pub(super) struct Stream {
     pub(super) receive_window: Window,
     pub(super) credit_bytes: usize,
     pub(super) part: StreamPart,
+    /// The value of `Strict-Transport-Security` in its answer.
+    pub(super) hsts: Option<Arc<str>>,
     /// Whether nothing can be done for it before something happens.
     pub(super) is_blocked: bool,
     /// Whether the next bytes of the answer wait for a window.
@@ -81,6 +84,7 @@ impl Stream {
             receive_window: Window::new(H2_STREAM_WINDOW_BYTES),
             credit_bytes: 0,
             part,
+            hsts: None,
             is_blocked: false,
             is_stalled: false,
             served: 0,

@@ -1,0 +1,80 @@
+//! HTTPS, as far as a site asks for it: `Strict-Transport-Security` in its answers (RFC 6797), and redirects from plain HTTP.
+//! Called by the [gate](super::gate) and the wires.
+
+use std::sync::Arc;
+
+use flash_http::request::Request;
+use flash_http::response::Status;
+
+use super::Response;
+use super::error_page::{error_page, page_with};
+use crate::desk::Core;
+use crate::rules::{HttpsRedirect, SiteId};
+
+/// The files that prove to an issuer of certificates that a domain is the operator's (RFC 8555, section 8.3). Issuers ask for
+/// them over plain HTTP.
+const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
+/// The port that an `https` address does not name.
+const HTTPS_PORT: u16 = 443;
+
+/// The scheme of a connection's requests (RFC 9110, section 4.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    Http,
+    Https,
+}
+
+impl Scheme {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Scheme::Http => "http",
+            Scheme::Https => "https",
+        }
+    }
+}
+
+/// The site of this host, for [`strict`]. No look-up is made if no site has the field.
+#[inline]
+pub(crate) fn site_of<F>(core: &Core<F>, host: &[u8]) -> Option<SiteId> {
+    if core.has_hsts { core.router.route(host) } else { None }
+}
+
+/// The site, if an answer of it over this scheme has `Strict-Transport-Security`. Over plain HTTP none has it (RFC 6797,
+/// section 7.2).
+#[inline]
+pub(crate) fn strict<F>(core: &Core<F>, scheme: Scheme, site: Option<SiteId>) -> Option<SiteId> {
+    if scheme == Scheme::Http {
+        return None;
+    }
+    site.filter(|site| core.rules.site(*site).hsts.is_some())
+}
+
+/// The value of `Strict-Transport-Security` in an answer of this site.
+pub(crate) fn hsts<F>(core: &Core<F>, strict: Option<SiteId>) -> Option<&Arc<str>> {
+    strict.and_then(|site| core.rules.site(site).hsts.as_ref())
+}
+
+/// Whether a decoded path leads to a challenge of an issuer of certificates.
+pub(super) fn is_challenge(path: &[u8]) -> bool {
+    path.starts_with(CHALLENGES)
+}
+
+/// Sends a client to the same address over HTTPS.
+pub(super) fn to_https<F>(request: &Request<'_>, rules: HttpsRedirect) -> Response<F> {
+    // HTTP/1.0 allows a request without a host, and so without an address to send the client to.
+    if request.host.is_empty() {
+        return error_page(request, (Status::FORBIDDEN, "This site is served over HTTPS only."));
+    }
+    let mut location = b"https://".to_vec();
+    location.extend_from_slice(request.host);
+    if rules.port != HTTPS_PORT {
+        location.extend_from_slice(format!(":{}", rules.port).as_bytes());
+    }
+    location.extend_from_slice(request.path);
+    if let Some(query) = request.query {
+        location.push(b'?');
+        location.extend_from_slice(query);
+    }
+    let location = String::from_utf8_lossy(&location).into_owned();
+    page_with(request, (rules.status, "This site is served over HTTPS."), ("Location", location))
+}
