@@ -50,6 +50,8 @@ mod tests {
             browse,
             precompressed: true,
             encoded_slash: EncodedSlash::Decode,
+            hsts: None,
+            https_redirect: None,
             routes: vec![],
         };
         let change = Change { directory: b"/d/", name: name.as_bytes(), is_directory, how };
