@@ -363,7 +363,7 @@ fn with_too_few_descriptors_nothing_hangs() {
         return;
     }
     let folder = Folder::with_hello();
-    for descriptors in [96, 64, 32, 25] {
+    for descriptors in [96, 64, 32, 29] {
         let launch = with_descriptors(&folder, descriptors);
         let server = launch.start();
         let mut answers = 0;

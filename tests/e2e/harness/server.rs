@@ -212,6 +212,11 @@ impl Heard {
     }
 }
 
+/// Whether a message names a part of a root that cannot be watched, which depends on its file system and rights.
+fn is_about_watching(line: &str) -> bool {
+    line.starts_with("flash: the watcher: ") && line.contains("checked instead")
+}
+
 fn is_in_force(line: &str) -> bool {
     line.starts_with("flash: configuration ") && line.contains(" is in force")
 }
@@ -234,10 +239,10 @@ impl Server {
         self.out.text()
     }
 
-    /// Its messages so far, except those about configurations in force.
+    /// Its messages so far, except those about configurations in force and about parts that are not watched.
     pub(crate) fn stderr(&self) -> String {
         let text = self.err.text();
-        text.split_inclusive('\n').filter(|line| !is_in_force(line)).collect()
+        text.split_inclusive('\n').filter(|line| !is_in_force(line) && !is_about_watching(line)).collect()
     }
 
     /// The messages about configurations in force, after reloads.
