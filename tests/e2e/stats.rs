@@ -349,10 +349,10 @@ fn silent_or_invalid_control_clients_do_no_harm() {
         flash_stats(&[], &["--control", path.to_str().unwrap()]).code == Some(0)
     });
     let mut wrong = UnixStream::connect(&path).unwrap();
-    wrong.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    wrong.write_all(b"Get me\n").unwrap();
     let mut text = String::new();
     wrong.read_to_string(&mut text).unwrap();
-    assert!(text.starts_with("{\"version\":2,\"error\":\"unknown request `GET / HTTP/1.1"), "{text}");
+    assert!(text.starts_with("{\"version\":2,\"error\":\"unknown request `Get me`"), "{text}");
     assert_eq!(stats_at(&path)["pid"], server.pid());
 }
 
@@ -385,4 +385,46 @@ fn watch_repeats_until_its_reader_is_gone() {
         child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
         assert_eq!((status.code(), err.as_str()), (Some(0), ""));
     }
+}
+
+#[test]
+fn metrics_and_health_are_answered_over_http() {
+    let folder = Folder::with_hello();
+    let path = folder.path("control.sock");
+    let launch = Launch::with_workers(&folder, 2).arg("--control").arg(&path);
+    let mut server = launch.args(["--admin", "127.0.0.1:0"]).start();
+    server.wait_for_stderr("admin on http://127.0.0.1:");
+    let text = server.stderr();
+    let address = text.split("admin on http://").nth(1).unwrap().split('/').next().unwrap().to_owned();
+    let get = |path: &str, more: &str| {
+        let mut client = TcpStream::connect(&address).unwrap();
+        client.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n{more}\r\n").as_bytes()).unwrap();
+        let mut text = String::new();
+        client.read_to_string(&mut text).unwrap();
+        text
+    };
+    for _ in 0..3 {
+        assert_eq!(server.get("/hello.txt").status, 200);
+    }
+    assert!(get("/ready", "").starts_with("HTTP/1.1 200 "));
+    assert!(get("/health", "").ends_with("\r\n\r\nalive\n"));
+    assert!(get("/", "").contains("<title>Flash</title>"));
+    wait_until("the requests are counted", || {
+        let text = get("/metrics", "");
+        assert!(text.contains("Content-Type: text/plain; version=0.0.4"), "{text}");
+        text.contains("\nflash_requests_total 3\n") && text.contains("\nflash_workers{state=\"serving\"} 2\n")
+    });
+    let open = get("/metrics", "Accept: application/openmetrics-text;version=1.0.0\r\n");
+    assert!(open.contains("\n# TYPE flash_requests counter\n") && open.ends_with("\n# EOF\n"), "{open}");
+    let mut own = UnixStream::connect(&path).unwrap();
+    own.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let mut text = String::new();
+    own.read_to_string(&mut text).unwrap();
+    assert!(text.contains("\nflash_requests_total 3\n"), "{text}");
+    // A client that never reads costs only its place, for a while.
+    let mut idle = TcpStream::connect(&address).unwrap();
+    idle.write_all(b"GET /stats.json HTTP/1.1\r\n\r\n").unwrap();
+    assert!(get("/health", "").starts_with("HTTP/1.1 200 "));
+    server.signal("TERM");
+    assert!(server.wait().success());
 }

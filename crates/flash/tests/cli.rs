@@ -234,7 +234,7 @@ fn every_flag_changes_the_settings() {
         "config" => "flash.toml",
         "index" => "home.html",
         "listen" => "[::1]:0",
-        "listen_tls" => "[::1]:1",
+        "listen_tls" | "admin" => "[::1]:1",
         "hsts" => "max-age=7",
         "https_redirect" => "308",
         "log_format" => "json",
@@ -458,6 +458,7 @@ fn the_example_config_file_shows_every_default() {
                     "spool",
                     "srpt",
                     "listen_tls",
+                    "admin",
                     "certificate",
                 ]
                 .iter()

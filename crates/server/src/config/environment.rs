@@ -74,7 +74,7 @@ mod tests {
     fn every_option_has_a_variable() {
         let values = |spec: &Spec| match spec.key {
             "listen" => "127.0.0.1:80, [::1]:80",
-            "listen_tls" => "127.0.0.1:443",
+            "listen_tls" | "admin" => "127.0.0.1:443",
             "index" => "a.html,b.html",
             "hsts" => "max-age=7",
             "https_redirect" => "301",

@@ -304,6 +304,8 @@ rows! {
         "Write the access log to this file, or to standard output for -";
     control: PathOrWord, at(Group::Logs, "PATH"), Kind::PathOr("none"), Depends("PID.sock in /run/flash for root, else in $XDG_RUNTIME_DIR/flash or /tmp/flash-UID"), [server.control as ControlSocket],
         "Create the control socket for `flash stats` here; none disables";
+    admin: Vec<SocketAddr>, at(Group::Logs, "ADDR:PORT"), Kind::Addresses, Depends("none"), [by admin],
+        "Answer /metrics, /health and /ready here, to everybody who can connect; repeat for several";
     }
     server: {
         /// All settings, resolved. [`Settings::default`] is only the start from which `config::resolve` fills them.
@@ -321,6 +323,8 @@ rows! {
             pub log_file: Option<FilePath>,
             /// Addresses to listen on for TLS.
             pub tls_listen: Vec<SocketAddr>,
+            /// Addresses of the pages for operators and their programs.
+            pub admin: Vec<SocketAddr>,
             /// Content types by file extension, in lower case and without a dot, in addition to the built-in table.
             pub types: BTreeMap<String, String>,
             /// The work of the server.
@@ -361,11 +365,16 @@ fn log_file(settings: &Settings, kind: Kind) -> Shown {
 }
 
 fn tls_listen(settings: &Settings, kind: Kind) -> Shown {
-    if settings.tls_listen.is_empty() {
-        Ok(None)
-    } else {
-        show::<Vec<SocketAddr>>(&settings.tls_listen, kind)
-    }
+    addresses(&settings.tls_listen, kind)
+}
+
+fn admin(settings: &Settings, kind: Kind) -> Shown {
+    addresses(&settings.admin, kind)
+}
+
+/// None are shown as a setting that is not given.
+fn addresses(addresses: &Vec<SocketAddr>, kind: Kind) -> Shown {
+    if addresses.is_empty() { Ok(None) } else { show::<Vec<SocketAddr>>(addresses, kind) }
 }
 
 fn cap_fowner(settings: &Settings, _: Kind) -> Shown {

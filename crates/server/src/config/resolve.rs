@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -55,7 +56,11 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
     }
     let mut settings = Settings { types, sites, ..Settings::default() };
     given.put(&mut settings);
-    settings.tls_listen = given.listen_tls.as_ref().map_or_else(Vec::new, |given| given.value.clone());
+    let addresses = |given: &Option<Given<Vec<SocketAddr>>>| {
+        given.as_ref().map_or_else(Vec::new, |given| given.value.clone())
+    };
+    settings.tls_listen = addresses(&given.listen_tls);
+    settings.admin = addresses(&given.admin);
     (settings.log_format, settings.log_file) = log;
     (settings.run_as, settings.cap_fowner) = (run_as, cap_fowner);
     if given.client_connections.is_none() {

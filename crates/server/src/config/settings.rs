@@ -64,6 +64,7 @@ mod tests {
         Settings {
             listen: vec!["127.0.0.1:8080".parse().unwrap(), "[::1]:0".parse().unwrap()],
             tls_listen: vec!["127.0.0.1:8443".parse().unwrap()],
+            admin: vec!["127.0.0.1:9180".parse().unwrap()],
             architecture: Architecture::Mt,
             workers: 2,
             processes: 32,

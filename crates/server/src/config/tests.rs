@@ -79,6 +79,7 @@ fn nothing_said_means_the_defaults() {
         service: Service::Files,
         listen: vec!["127.0.0.1:8080".parse().unwrap()],
         tls_listen: Vec::new(),
+        admin: Vec::new(),
         architecture: Architecture::Amped,
         workers: std::thread::available_parallelism().unwrap().get().min(256),
         processes: 32,

@@ -7,6 +7,7 @@
 mod amounts;
 mod answer;
 mod client;
+mod metrics;
 mod network;
 mod place;
 mod stalls;
@@ -18,6 +19,7 @@ mod tests;
 pub use answer::{Answer, CertificateStats, ServerStats, StoreStats, VERSION, WorkerStats};
 pub use client::{ANSWER_BYTES_MAX, AskError, ask, ask_stalls, find_running};
 pub use flash_worker::stats::{Caches, CallTimes, Calls, Counters, STALL_NS, STALLS_MAX, Stall, Stalls};
+pub use metrics::{TextFormat, metrics};
 pub(crate) use network::network;
 pub use network::{ListenerStats, NamespaceCounts, NetworkStats, Queue};
 pub(crate) use place::own_socket;

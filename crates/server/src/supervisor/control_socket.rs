@@ -1,15 +1,24 @@
 //! The control socket: a client sends a request on one line and receives one document, and then the connection is closed
-//! (`docs/stats.md`).
+//! (`docs/stats.md`). It also speaks HTTP ([`http`]), as the addresses of `admin` do.
 //!
 //! The supervisor's loop calls it. No client can block that loop: no call here waits for a client or a worker, and the number of
 //! clients, their input, their time and the questions to workers are bounded.
 
-use std::io::{self, Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+mod client;
+mod http;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
 use flash_prompt::epoll::Watch;
+use flash_prompt::{AsFd, BorrowedFd};
 use flash_waiting::local;
+
+use client::{Client, Stream, Wanted as Asked};
+use http::Content;
 
 use super::generation::Generation;
 use super::life::{Duty, State as Phase};
@@ -23,10 +32,8 @@ use crate::stats::{
 };
 use flash_worker::control::Order;
 
-/// Maximum clients at once.
+/// Maximum clients at once of the socket of this user, and of the addresses of `admin`.
 const CLIENTS_MAX: usize = 8;
-/// Maximum size of a request, including its end.
-const REQUEST_BYTES_MAX: usize = 256;
 /// Maximum time of a client to ask and to receive its answer.
 const CLIENT_MS: u64 = 5_000;
 /// Maximum time of the workers to report.
@@ -36,44 +43,50 @@ const PAUSE_MS: u64 = 10;
 /// Time without accepting clients when the system has no free descriptor.
 const SHORTAGE_MS: u64 = 1_000;
 
-/// The socket and its clients.
+/// The sockets and their clients.
 #[derive(Debug, Default)]
 pub(super) struct ControlSocket {
-    listening: Option<Listening>,
+    listening: Vec<Listening>,
     clients: Vec<Client>,
     gathering: Option<Gathering>,
     /// The time from which workers may be asked again.
     next_gathering_ms: u64,
     /// The number of the last question to the workers.
     questions: u64,
+    /// The last counters of each worker that is there, by its token: for scrapers a worker that is late has those.
+    last_counters: BTreeMap<u64, Counters>,
 }
 
 #[derive(Debug)]
 struct Listening {
-    listener: Watched<UnixListener>,
-    path: PathBuf,
-    /// Device and inode: another server may later create a socket at the same path.
-    file: (u64, u64),
+    listener: Watched<Listener>,
     /// The listener is not watched until then.
     shortage_until_ms: Option<u64>,
 }
 
 #[derive(Debug)]
-struct Client {
-    token: u64,
-    stream: UnixStream,
-    deadline_ms: u64,
-    state: State,
+enum Listener {
+    /// At this path. Device and inode: another server may later create a socket at the same path.
+    Own(UnixListener, PathBuf, (u64, u64)),
+    Admin(TcpListener),
 }
 
-#[derive(Debug)]
-enum State {
-    /// Sends its request.
-    Asks(Vec<u8>),
-    /// Waits for the workers' reports.
-    Waits(Request),
-    /// Receives its answer, of which this many bytes were sent.
-    Takes(Vec<u8>, usize),
+impl Listener {
+    fn accept(&self) -> io::Result<Stream> {
+        match self {
+            Listener::Own(listener, ..) => listener.accept().map(|(stream, _)| Stream::Own(stream)),
+            Listener::Admin(listener) => listener.accept().map(|(stream, _)| Stream::Admin(stream)),
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Listener::Own(listener, ..) => listener.as_fd(),
+            Listener::Admin(listener) => listener.as_fd(),
+        }
+    }
 }
 
 /// A question to all workers, and their reports so far.
@@ -99,32 +112,43 @@ pub(super) struct Subject<'a> {
 }
 
 impl ControlSocket {
-    /// Listens at the path of the settings. If the default path cannot be created, the server runs without it, with a
-    /// warning.
+    /// Listens at the path and the addresses of the settings. If the default path cannot be created, the server runs without
+    /// it, with a warning.
     ///
-    /// Errors: the path of the settings cannot be created.
-    pub(super) fn open(wanted: &Wanted, poller: &mut Poller) -> io::Result<(Self, Option<String>)> {
-        let listening = match wanted {
-            Wanted::Off => return Ok((Self::default(), None)),
-            Wanted::At(path) => listen(path.to_path_buf(), poller)?,
-            Wanted::Default => {
-                let made = stats::own_socket().and_then(|path| listen(path, poller));
-                match made {
-                    Ok(listening) => listening,
-                    Err(e) => {
-                        let warning = format!("`flash stats` will not work: {e}; see --control");
-                        return Ok((Self::default(), Some(warning)));
-                    }
-                }
-            }
-        };
-        Ok((Self { listening: Some(listening), ..Self::default() }, None))
+    /// Errors: the path or an address of the settings cannot be had.
+    pub(super) fn open(
+        wanted: &Wanted,
+        admin: &[SocketAddr],
+        poller: &mut Poller,
+    ) -> io::Result<(Self, Option<String>)> {
+        let mut listening = Vec::new();
+        let mut warning = None;
+        match wanted {
+            Wanted::Off => {}
+            Wanted::At(path) => listening.push(listen(path.to_path_buf(), poller)?),
+            Wanted::Default => match stats::own_socket().and_then(|path| listen(path, poller)) {
+                Ok(own) => listening.push(own),
+                Err(e) => warning = Some(format!("`flash stats` will not work: {e}; see --control")),
+            },
+        }
+        for address in admin {
+            listening.push(listen_at(*address, poller)?);
+        }
+        Ok((Self { listening, ..Self::default() }, warning))
+    }
+
+    /// The addresses of `admin`, with the ports that they got.
+    pub(super) fn admin_addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+        self.listening.iter().filter_map(|listening| match &listening.listener.item {
+            Listener::Admin(listener) => listener.local_addr().ok(),
+            Listener::Own(..) => None,
+        })
     }
 
     /// Handles the event of `token`; false if it does not belong to the control socket.
     pub(super) fn handle(&mut self, token: u64, now_ms: u64, poller: &mut Poller) -> bool {
-        if self.listening.as_ref().is_some_and(|listening| listening.listener.token == token) {
-            self.accept(now_ms, poller);
+        if let Some(at) = self.listening.iter().position(|listening| listening.listener.token == token) {
+            self.accept(at, now_ms, poller);
             return true;
         }
         let Some(at) = self.clients.iter().position(|client| client.token == token) else { return false };
@@ -134,12 +158,12 @@ impl ControlSocket {
         true
     }
 
-    fn accept(&mut self, now_ms: u64, poller: &mut Poller) {
-        let Some(listening) = &mut self.listening else { return };
+    fn accept(&mut self, at: usize, now_ms: u64, poller: &mut Poller) {
         // As many as there are places, and one more that is refused.
         for _ in 0..=CLIENTS_MAX {
+            let listening = &mut self.listening[at];
             let stream = match listening.listener.item.accept() {
-                Ok((stream, _)) => stream,
+                Ok(stream) => stream,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(_) => {
@@ -150,14 +174,14 @@ impl ControlSocket {
                     return;
                 }
             };
-            if stream.set_nonblocking(true).is_err() {
+            if stream.set_nonblocking().is_err() {
                 continue;
             }
-            let state = State::Asks(Vec::new());
-            let mut client =
-                Client { token: poller.new_token(), stream, deadline_ms: now_ms + CLIENT_MS, state };
-            if self.clients.len() >= CLIENTS_MAX {
-                client.answer(&Answer::refusal("too many clients; try again"));
+            let of_its_kind =
+                self.clients.iter().filter(|client| client.stream.is_own() == stream.is_own()).count();
+            let mut client = Client::new(poller.new_token(), stream, now_ms + CLIENT_MS);
+            if of_its_kind >= CLIENTS_MAX {
+                client.refuse("too many clients; try again");
                 continue;
             }
             // Edge-triggered: a client that keeps sending while it waits does not wake the loop all the time.
@@ -181,12 +205,14 @@ impl ControlSocket {
     /// too long.
     pub(super) fn settle(&mut self, now_ms: u64, poller: &Poller, subject: &Subject<'_>) {
         self.clients.retain(|client| client.deadline_ms > now_ms);
-        if let Some(listening) = &mut self.listening
-            && listening.shortage_until_ms.is_some_and(|ms| ms <= now_ms)
-            && poller.watch_again(&listening.listener).is_ok()
-        {
-            listening.shortage_until_ms = None;
+        for listening in &mut self.listening {
+            if listening.shortage_until_ms.is_some_and(|ms| ms <= now_ms)
+                && poller.watch_again(&listening.listener).is_ok()
+            {
+                listening.shortage_until_ms = None;
+            }
         }
+        self.answer_ready(subject);
         let wanted = self.waiting().next();
         if let Some(request) = wanted.filter(|_| self.gathering.is_none() && self.next_gathering_ms <= now_ms)
         {
@@ -199,12 +225,61 @@ impl ControlSocket {
             return;
         }
         if let Some(gathering) = self.gathering.take() {
-            let request = gathering.request;
-            let answer = gathering.answer(now_ms, subject);
-            for client in self.clients.iter_mut().filter(|client| client.waits_for() == Some(request)) {
-                client.answer(&answer);
+            self.answer_waiting(gathering, now_ms, subject);
+        }
+    }
+
+    /// Answers whether new requests are served, which needs no worker.
+    fn answer_ready(&mut self, subject: &Subject<'_>) {
+        let (status, text) = match subject.serving() {
+            Some(_) => ("200 OK", "serving\n"),
+            None => ("503 Service Unavailable", "starting or draining\n"),
+        };
+        for client in &mut self.clients {
+            if let Some(Asked::Http(request)) = client.waits_for()
+                && request.content == Content::Ready
+            {
+                let text = text.as_bytes();
+                client.answer(http::answer(status, "text/plain; charset=utf-8", text, request.is_head));
             }
-            self.clients.retain_mut(|client| !client.is_done());
+        }
+        self.clients.retain(|client| !client.is_done());
+    }
+
+    fn answer_waiting(&mut self, gathering: Gathering, now_ms: u64, subject: &Subject<'_>) {
+        let request = gathering.request;
+        let mut answer = gathering.answer(now_ms, subject);
+        let line = answer.to_line();
+        if let Some(stats) = &mut answer.stats {
+            self.complete(stats, subject);
+        }
+        for client in &mut self.clients {
+            let Some(asked) = client.waits_for().filter(|asked| asked.request() == Some(request)) else {
+                continue;
+            };
+            let bytes = match (asked, &answer.stats) {
+                (Asked::Http(asked), Some(stats)) if let Content::Metrics(format) = asked.content => {
+                    let text = stats::metrics(stats, format);
+                    http::answer("200 OK", format.content_type(), text.as_bytes(), asked.is_head)
+                }
+                (Asked::Http(asked), _) => http::answer("200 OK", "application/json", &line, asked.is_head),
+                (Asked::Line(_), _) => line.clone(),
+            };
+            client.answer(bytes);
+        }
+        self.clients.retain(|client| !client.is_done());
+    }
+
+    /// Adds to the sum the last counters of workers that did not answer in time: to a scraper, a count never falls.
+    fn complete(&mut self, stats: &mut ServerStats, subject: &Subject<'_>) {
+        let tokens: Vec<u64> = subject.workers().map(|(_, _, worker)| worker.token()).collect();
+        self.last_counters.retain(|token, _| tokens.contains(token));
+        for (_, _, worker) in subject.workers() {
+            let Some(told) = stats.workers.iter().find(|told| told.pid == worker.pid()) else { continue };
+            match &told.counters {
+                Some(counters) => drop(self.last_counters.insert(worker.token(), counters.clone())),
+                None => self.last_counters.get(&worker.token()).iter().for_each(|last| stats.sum.merge(last)),
+            }
         }
     }
 
@@ -242,7 +317,7 @@ impl ControlSocket {
 
     /// The next deadline, in milliseconds of the monotonic clock.
     pub(super) fn next_ms(&self) -> Option<u64> {
-        let shortage = self.listening.as_ref().and_then(|listening| listening.shortage_until_ms);
+        let shortage = self.listening.iter().filter_map(|listening| listening.shortage_until_ms);
         let gathering = match &self.gathering {
             Some(gathering) => Some(gathering.deadline_ms),
             None => self.waiting().next().map(|_| self.next_gathering_ms),
@@ -250,15 +325,17 @@ impl ControlSocket {
         self.clients.iter().map(|client| client.deadline_ms).chain(shortage).chain(gathering).min()
     }
 
-    /// The requests of waiting clients.
+    /// The requests to workers of waiting clients.
     fn waiting(&self) -> impl Iterator<Item = Request> + '_ {
-        self.clients.iter().filter_map(Client::waits_for)
+        self.clients.iter().filter_map(|client| client.waits_for()?.request())
     }
 }
 
-impl Drop for Listening {
+impl Drop for Listener {
     fn drop(&mut self) {
-        local::remove(&self.path, self.file);
+        if let Listener::Own(_, path, file) = self {
+            local::remove(path, *file);
+        }
     }
 }
 
@@ -266,7 +343,24 @@ fn listen(path: PathBuf, poller: &mut Poller) -> io::Result<Listening> {
     let failed = |e: io::Error| explain(&path, &e);
     let listener = local::listen(&path).map_err(failed)?;
     let file = local::give_to(&path, None).map_err(failed)?;
-    Ok(Listening { listener: poller.watch(listener)?, path, file, shortage_until_ms: None })
+    Ok(Listening { listener: poller.watch(Listener::Own(listener, path, file))?, shortage_until_ms: None })
+}
+
+fn listen_at(address: SocketAddr, poller: &mut Poller) -> io::Result<Listening> {
+    let listener = TcpListener::bind(address).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    let listener = listener.map_err(|e| {
+        let why = match e.kind() {
+            io::ErrorKind::AddrInUse => {
+                "another program or `listen` uses it; choose another address".to_owned()
+            }
+            _ => e.to_string(),
+        };
+        io::Error::new(e.kind(), format!("cannot listen on {address} for admin: {why}"))
+    })?;
+    Ok(Listening { listener: poller.watch(Listener::Admin(listener))?, shortage_until_ms: None })
 }
 
 fn explain(path: &std::path::Path, error: &io::Error) -> io::Error {
@@ -277,94 +371,6 @@ fn explain(path: &std::path::Path, error: &io::Error) -> io::Error {
         _ => error.to_string(),
     };
     io::Error::new(error.kind(), format!("cannot create the control socket `{}`: {why}", path.display()))
-}
-
-impl Client {
-    /// Receives or sends as much as possible now. False if the client is finished.
-    fn go_on(&mut self) -> bool {
-        if let State::Asks(request) = &mut self.state {
-            let mut buffer = [0; REQUEST_BYTES_MAX];
-            loop {
-                match self.stream.read(&mut buffer) {
-                    Ok(0) => return false,
-                    Ok(bytes) => request.extend_from_slice(&buffer[..bytes]),
-                    Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                    Err(_) => return false,
-                }
-                if request.len() >= REQUEST_BYTES_MAX || request.contains(&b'\n') {
-                    break;
-                }
-            }
-            match asked(request) {
-                Asked::Nothing => return true,
-                Asked::Wanted(request) => self.state = State::Waits(request),
-                Asked::Wrong(why) => self.answer(&Answer::refusal(why)),
-            }
-        }
-        self.send();
-        !self.is_done()
-    }
-
-    fn answer(&mut self, answer: &Answer) {
-        self.state = State::Takes(answer.to_line(), 0);
-        self.send();
-    }
-
-    /// Sends as much as the client takes now.
-    fn send(&mut self) {
-        let State::Takes(answer, sent) = &mut self.state else { return };
-        while *sent < answer.len() {
-            match self.stream.write(&answer[*sent..]) {
-                Ok(bytes) => *sent += bytes,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
-                // The client has gone.
-                Err(_) => *sent = answer.len(),
-            }
-        }
-        // If the socket closed with unread bytes, the client could see an error instead of the end.
-        let _ = self.stream.read(&mut [0; 4 * REQUEST_BYTES_MAX]);
-    }
-
-    fn waits_for(&self) -> Option<Request> {
-        match self.state {
-            State::Waits(request) => Some(request),
-            State::Asks(_) | State::Takes(..) => None,
-        }
-    }
-
-    fn is_done(&self) -> bool {
-        matches!(&self.state, State::Takes(answer, sent) if *sent == answer.len())
-    }
-}
-
-/// The parsed request.
-#[derive(Debug, PartialEq, Eq)]
-enum Asked {
-    /// It is incomplete.
-    Nothing,
-    /// A known request.
-    Wanted(Request),
-    /// An unknown request, with the error.
-    Wrong(String),
-}
-
-fn asked(request: &[u8]) -> Asked {
-    match request.split(|byte| *byte == b'\n').next() {
-        Some(line) if line.len() < request.len() => {
-            let word = line.strip_suffix(b"\r").unwrap_or(line);
-            if let Some(request) = Request::ALL.into_iter().find(|request| request.word().as_bytes() == word)
-            {
-                return Asked::Wanted(request);
-            }
-            let line = String::from_utf8_lossy(line).escape_debug().to_string();
-            let all = Request::ALL.map(|request| format!("`{}`", request.word())).join(" or ");
-            Asked::Wrong(format!("unknown request `{line}`; expected {all}"))
-        }
-        _ if request.len() < REQUEST_BYTES_MAX => Asked::Nothing,
-        _ => Asked::Wrong(format!("a request must be a line of less than {REQUEST_BYTES_MAX} bytes")),
-    }
 }
 
 impl Gathering {

@@ -1,10 +1,13 @@
 //! Tests with clients of all kinds at a control socket without workers; `tests/e2e/stats.rs` has the others.
 
 use std::fs;
-use std::net::Shutdown;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::net::UnixStream;
 
 use tempfile::TempDir;
 
+use super::client::REQUEST_BYTES_MAX;
 use super::*;
 
 const NOW_MS: u64 = 1_000_000;
@@ -23,7 +26,8 @@ impl Bench {
         let path = folder.path().join("socket");
         let mut poller = Poller::new().expect("a poller");
         let wanted = Wanted::At(path.clone().into());
-        let (control, warning) = ControlSocket::open(&wanted, &mut poller).expect("a socket");
+        let (control, warning) =
+            ControlSocket::open(&wanted, &["127.0.0.1:0".parse().unwrap()], &mut poller).expect("a socket");
         assert_eq!(warning, None);
         Self { control, poller, path, _folder: folder }
     }
@@ -174,7 +178,7 @@ fn one_that_takes_its_answer_slowly_gets_all_of_it_in_time_or_is_let_go() {
     let (client, never) = (bench.connect(), bench.connect());
     bench.run(NOW_MS);
     let long = Answer::refusal("x".repeat(4 << 20));
-    bench.control.clients.iter_mut().for_each(|client| client.answer(&long));
+    bench.control.clients.iter_mut().for_each(|client| client.answer(long.to_line()));
     assert!(bench.control.clients.iter().all(|client| !client.is_done()), "too long for the socket");
     let reader = std::thread::spawn(|| answer(client));
     while !reader.is_finished() {
@@ -205,13 +209,76 @@ fn the_socket_goes_with_its_server_unless_it_is_anothers_by_then() {
 fn a_place_that_cannot_be_had_is_an_error_that_says_why() {
     let mut poller = Poller::new().expect("a poller");
     let mut why = |path: PathBuf| {
-        ControlSocket::open(&Wanted::At(path.into()), &mut poller).expect_err("no socket").to_string()
+        ControlSocket::open(&Wanted::At(path.into()), &[], &mut poller).expect_err("no socket").to_string()
     };
     let bench = Bench::new();
     assert!(why(bench.path.clone()).ends_with("another server uses it; choose another path"));
     assert!(why("/proc/self/none/x.sock".into()).contains("its folder does not exist"));
     assert!(why(std::env::temp_dir()).ends_with("it exists and is not a socket; choose another path"));
     assert!(why(std::env::temp_dir().join("x".repeat(200))).starts_with("cannot create the control socket"));
-    let (none, warning) = ControlSocket::open(&Wanted::Off, &mut poller).expect("none");
-    assert!(none.listening.is_none() && warning.is_none());
+    let (none, warning) = ControlSocket::open(&Wanted::Off, &[], &mut poller).expect("none");
+    assert!(none.listening.is_empty() && warning.is_none());
+}
+
+impl Bench {
+    fn admin(&self) -> TcpStream {
+        let address = self.control.admin_addresses().next();
+        TcpStream::connect(address.expect("an address")).expect("connected")
+    }
+}
+
+/// The status and body of an answer in HTTP.
+fn http_answer(mut client: impl Read) -> (String, String) {
+    let mut text = String::new();
+    client.read_to_string(&mut text).expect("an answer and its end");
+    let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+    (head.split(' ').nth(1).expect("a status").to_owned(), body.to_owned())
+}
+
+#[test]
+fn both_sockets_speak_http() {
+    let mut bench = Bench::new();
+    let cases = [
+        ("/health", "200", "alive\n"),
+        ("/ready", "503", "starting or draining\n"),
+        ("/x", "404", "There are /"),
+    ];
+    for (path, status, begin) in cases {
+        let (mut own, mut admin) = (bench.connect(), bench.admin());
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+        own.write_all(request.as_bytes()).expect("sent");
+        admin.write_all(request.as_bytes()).expect("sent");
+        bench.run(NOW_MS);
+        for (found, text) in [http_answer(own), http_answer(admin)] {
+            assert!(found == status && text.starts_with(begin), "{path}: {found} {text}");
+        }
+    }
+    for (path, begin) in
+        [("/metrics", "# HELP flash_build_info"), ("/stats.json", "{\"version\":2,\"stats\"")]
+    {
+        let mut admin = bench.admin();
+        admin.write_all(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes()).expect("sent");
+        bench.run(NOW_MS);
+        let (status, text) = http_answer(admin);
+        assert!(status == "200" && text.starts_with(begin), "{path}: {status} {text}");
+        bench.control.next_gathering_ms = 0;
+    }
+}
+
+#[test]
+fn clients_of_an_address_get_no_lines_and_take_no_place_of_the_user() {
+    let mut bench = Bench::new();
+    let mut line = bench.admin();
+    line.write_all(b"stats\n\n").expect("sent");
+    bench.run(NOW_MS);
+    assert_eq!(http_answer(line).0, "400");
+    let silent: Vec<TcpStream> = (0..CLIENTS_MAX).map(|_| bench.admin()).collect();
+    bench.run(NOW_MS);
+    let (one_more, mut own) = (bench.admin(), bench.connect());
+    bench.run(NOW_MS);
+    assert_eq!(http_answer(one_more).0, "503");
+    own.write_all(b"stats\n").expect("sent");
+    bench.run(NOW_MS);
+    assert!(answer(own).stats.is_some());
+    drop(silent);
 }

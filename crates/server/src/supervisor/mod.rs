@@ -28,6 +28,7 @@ mod tls;
 mod uplink;
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use flash_engine::LogFormat;
@@ -152,8 +153,8 @@ struct Supervisor<'m> {
     /// Whether a stop was requested, and whether by an interrupt.
     stopping: Option<bool>,
     control: ControlSocket,
-    /// The control socket wanted at startup.
-    control_wanted: config::ControlSocket,
+    /// The control socket and the addresses of `admin` wanted at startup.
+    control_wanted: (config::ControlSocket, Vec<SocketAddr>),
     started_ms: u64,
     /// The counts of workers that have ended.
     ended: Counters,
@@ -175,8 +176,9 @@ impl<'m> Supervisor<'m> {
         let mut poller = Poller::new()?;
         let signals = poller.watch(signals)?;
         let sockets = Sockets::of(&settings, &local)?;
-        let (control, warning) = ControlSocket::open(&settings.control, &mut poller)?;
+        let (control, warning) = ControlSocket::open(&settings.control, &settings.admin, &mut poller)?;
         warning.iter().for_each(|text| messages.report(text));
+        control.admin_addresses().for_each(|address| messages.report(&format!("admin on http://{address}/")));
         let prepared = prepare(settings, false)?;
         let mut resources = Resources {
             poller,
@@ -194,7 +196,7 @@ impl<'m> Supervisor<'m> {
             resources,
             reload: Reload::default(),
             control,
-            control_wanted: generation.settings.control.clone(),
+            control_wanted: (generation.settings.control.clone(), generation.settings.admin.clone()),
             configurations: generation.number,
             started_ms: clock::monotonic_ms(),
             ended: Counters::default(),

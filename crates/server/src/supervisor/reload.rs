@@ -71,8 +71,10 @@ impl Supervisor<'_> {
     /// Starts the processes of the next configuration; the old ones continue until the new ones are ready, and for good
     /// if they never are.
     fn start_next(&mut self, prepared: Prepared) {
-        if prepared.settings.control != self.control_wanted {
-            self.messages.report("the control socket stays where it is: a reload cannot change --control");
+        if prepared.settings.control != self.control_wanted.0
+            || prepared.settings.admin != self.control_wanted.1
+        {
+            self.messages.report("the control socket and the addresses of admin stay: a reload cannot change --control or --admin");
         }
         let serving = self.generations.iter().find(|generation| generation.state == State::Serving);
         let none = Sockets::default();
