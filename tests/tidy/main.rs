@@ -71,7 +71,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("flash-prompt", &[]),
     (
         "flash-checks",
-        &["flash-engine", "flash-http", "flash-prompt", "flash-server", "flash-worker"],
+        &["flash-engine", "flash-http", "flash-prompt", "flash-server", "flash-tls", "flash-worker"],
     ),
 ];
 

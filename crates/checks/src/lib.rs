@@ -28,6 +28,7 @@ mod request;
 mod request_reference;
 mod store;
 mod text;
+mod tls;
 mod warm;
 
 /// A check of one input.
@@ -62,5 +63,6 @@ checks!(
     range,
     request,
     store,
+    tls,
     warm
 );
