@@ -70,7 +70,15 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("flash-prompt", &[]),
     (
         "flash-checks",
-        &["flash-engine", "flash-http", "flash-prompt", "flash-server", "flash-waiting", "flash-worker"],
+        &[
+            "flash-engine",
+            "flash-http",
+            "flash-prompt",
+            "flash-server",
+            "flash-tls",
+            "flash-waiting",
+            "flash-worker",
+        ],
     ),
 ];
 

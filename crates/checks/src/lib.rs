@@ -29,6 +29,7 @@ mod request;
 mod request_reference;
 mod store;
 mod text;
+mod tls;
 mod warm;
 
 /// A check of one input.
@@ -64,5 +65,6 @@ checks!(
     range,
     request,
     store,
+    tls,
     warm
 );
