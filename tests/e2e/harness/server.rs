@@ -309,7 +309,7 @@ impl Server {
     #[track_caller]
     pub(crate) fn wait_for_stderr(&self, text: &str) {
         let said = format!("{text:?} on standard error");
-        wait_until(&said, || self.stderr().contains(text));
+        wait_until(&said, || self.err.text().contains(text));
     }
 
     /// The processes of a role, by pid.
