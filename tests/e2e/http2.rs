@@ -88,3 +88,33 @@ fn http2_can_be_switched_off() {
     client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     assert_eq!(client.page().status, 505);
 }
+
+#[test]
+fn a_browser_loads_a_page_over_http2() {
+    if run("chromium", &["--version"]).is_none() {
+        return;
+    }
+    let folder = Folder::with_hello();
+    folder.write("www/index.html", "<!doctype html><html><script src=script.js></script><p>text</html>");
+    folder.write("www/script.js", "document.documentElement.dataset.script = 'ran'");
+    let path = |name: &str| folder.path(name).to_str().expect("a path in UTF-8").to_owned();
+    run(env!("CARGO_BIN_EXE_flash"), &["tls", "self-signed", &path("")]).expect("a certificate");
+    let words = ["--certificate", &path("flash.pem"), "--certificate-key", &path("flash.key")];
+    let server = Launch::new(&folder).args(["--listen-tls", "127.0.0.1:0"]).args(words).start();
+    let url = format!("https://{}/", server.addresses[1]);
+    let (profile, log) = (path("profile"), path("net.json"));
+    let words =
+        ["120", "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--ignore-certificate-errors"];
+    let own = [&format!("--user-data-dir={profile}"), &format!("--log-net-log={log}"), "--dump-dom", &*url];
+    let page = run("timeout", &[&words[..], &own].concat()).expect("the page as the browser has it");
+    assert!(page.contains("data-script=\"ran\"") && page.contains("<p>text"), "{page}");
+    // The page and its script came on one connection of HTTP/2, as the browser's trace shows.
+    let trace: serde_json::Value = serde_json::from_slice(&fs::read(log).expect("the trace")).expect("JSON");
+    let count = |name: &str| {
+        let kind = &trace["constants"]["logEventTypes"][name];
+        let events = trace["events"].as_array().expect("events");
+        events.iter().filter(|event| kind.is_number() && event["type"] == *kind).count()
+    };
+    assert_eq!(count("HTTP2_SESSION_INITIALIZED"), 1);
+    assert!(count("HTTP2_SESSION_RECV_HEADERS") >= 2);
+}

@@ -154,6 +154,25 @@ fn the_certificate_is_that_of_the_name_and_of_the_clients_kind() {
 }
 
 #[test]
+fn the_server_chooses_the_cipher_that_costs_least() {
+    let (_folder, server) = site();
+    for (words, cipher) in [
+        (
+            "-ciphersuites TLS_CHACHA20_POLY1305_SHA256:TLS_AES_256_GCM_SHA384:TLS_AES_128_GCM_SHA256",
+            "TLS_AES_128_GCM_SHA256",
+        ),
+        ("-ciphersuites TLS_CHACHA20_POLY1305_SHA256", "TLS_CHACHA20_POLY1305_SHA256"),
+        (
+            "-tls1_2 -cipher ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-ECDSA-AES128-GCM-SHA256",
+            "ECDHE-ECDSA-AES128-GCM-SHA256",
+        ),
+    ] {
+        let seen = text(&openssl(tls(&server), words));
+        assert!(seen.contains(&format!("Cipher is {cipher}")), "{words}: {seen}");
+    }
+}
+
+#[test]
 fn the_protocol_is_agreed_on() {
     let (_folder, server) = site();
     let seen = text(&openssl(tls(&server), "-alpn http/1.1"));
@@ -263,6 +282,18 @@ fn certificates_that_cannot_be_used_are_refused_with_file_and_reason() {
     }
     let server = Launch::configured(&folder, &config("\"soon.pem\"", "\"soon.key\"")).start();
     server.wait_for_stderr("soon.pem` expires on ");
+}
+
+#[test]
+fn threads_without_handshakes_and_routes_over_tls_are_refused_with_a_reason() {
+    let folder = files();
+    let mt =
+        Launch::configured(&folder, CONFIG).architecture("mt").arg("--config").arg(folder.path("flash.toml"));
+    let (code, _, err) = mt.fail();
+    assert!(code == Some(1) && err.contains("`mt`: its threads have no handshakes"), "{err}");
+    let route = "root = \"www\"\n[[route]]\nprefix = \"/a/\"\nproxy = \"https://127.0.0.1:9\"\n";
+    let (code, _, err) = Launch::configured(&folder, route).fail();
+    assert!(code == Some(1) && err.contains("must be an address and a port"), "{err}");
 }
 
 #[test]
