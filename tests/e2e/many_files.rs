@@ -80,13 +80,16 @@ fn jobs(folder: &Folder) -> u64 {
         .sum()
 }
 
-/// Asks for files, and compares their contents.
+/// Asks for files, some at a time, and compares their contents.
 fn get_each(server: &Server, numbers: impl Iterator<Item = u64>) {
     let mut client = server.client();
-    for number in numbers {
-        client.ask(&format!("/{}", name(number)));
-        let page = client.page();
-        assert_eq!((page.status, page.body), (200, content(number)), "{}", name(number));
+    let numbers: Vec<u64> = numbers.collect();
+    for some in numbers.chunks(100) {
+        some.iter().for_each(|number| client.ask(&format!("/{}", name(*number))));
+        for number in some {
+            let page = client.page();
+            assert_eq!((page.status, page.body), (200, content(*number)), "{}", name(*number));
+        }
     }
 }
 

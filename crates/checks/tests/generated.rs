@@ -466,7 +466,9 @@ fn message() -> Bytes {
         .prop_map(|(id, kind, plain, coded, path, number)| {
             let coded: [_; 3] = coded.try_into().unwrap();
             let outcome: Outcome<OwnedFd> = match (kind, plain) {
-                (0, Opened { file: Some(file), stat }) => Outcome::Listed(file, stat),
+                (0, Opened { file: Some(file), stat }) => {
+                    Outcome::Listed(file, stat, number.unsigned_abs().into())
+                }
                 (0 | 1, plain) => Outcome::Found(Finding::File { plain, coded, path }),
                 (2, _) if number < 0 => Outcome::Found(Finding::Script),
                 (2, _) => Outcome::Found(Finding::Redirect),

@@ -133,6 +133,8 @@ pub const UNWATCHED_MS: u64 = 250;
 pub const TOLD_AGAIN_MS: u64 = 1_000;
 /// The longest such pause.
 pub const TOLD_AGAIN_MS_MAX: u64 = 3_600_000;
+/// A listing whose changes are told is still made again this often while it is in use.
+pub const LISTING_MS: u64 = 60_000;
 /// A name whose changes are told is still looked up this often while it is in use, if the kernel answers at once.
 pub const WATCHED_PROOF_MS: u64 = 60_000;
 /// Maximum number of names that a worker has looked up itself and whose older findings by others it does not take over.

@@ -19,6 +19,10 @@ use crate::space::{Space, UNIT_BYTES};
 const ROOM_WAIT_MS: u64 = 200;
 /// A worker that has not released a block after this time is assumed to be sending from it.
 const PINNED_MS: u64 = 100;
+/// Memory of a slot in the table, in the keeper and in its policy, estimated from above.
+pub const SLOT_BYTES: u64 = 384;
+/// One slot for each of these bytes of the store is not counted.
+const FREE_SLOT_BYTES: u64 = 2048;
 /// Maximum number of blocks evicted in one turn, so that helpers and workers are heard in between.
 const EVICTED_PER_TURN_MAX: usize = 512;
 
@@ -295,8 +299,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Keeper<K, S> {
         let is_over = |keeper: &Self| {
             let (held, used) = (keeper.space.held_bytes(), keeper.used_bytes);
             let coming = keeper.coming_bytes;
-            used - coming + keeper.reserve_bytes() > keeper.bytes_max
-                || held > keeper.bytes_max.saturating_add(coming)
+            let bytes_max = keeper.bytes_max.saturating_sub(keeper.slots_bytes(0));
+            used - coming + keeper.reserve_bytes() > bytes_max || held > bytes_max.saturating_add(coming)
         };
         while evictable > 0 && is_over(self) && self.evict(now_ms) {
             evictable -= 1;
@@ -374,7 +378,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Keeper<K, S> {
             return false;
         };
         let place = Place { offset, length_bytes };
-        if self.space.held_bytes() > self.bytes_max {
+        if self.space.held_bytes() + self.slots_bytes(1) > self.bytes_max {
             // These pages were never used, so they need not be returned to the system.
             let _ = self.space.free(offset, length_bytes.into());
             return false;
@@ -391,6 +395,13 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Keeper<K, S> {
         self.actions.push_back(Action::Note(slot, Entry::Loading(place)));
         self.actions.push_back(Action::Answer(helper, Answer::Fill(place)));
         true
+    }
+
+    /// Memory of the slots in use and of this many more, as far as it is not negligible: beyond one for each 2 KiB of the
+    /// store. Slots that will soon be free do not count.
+    fn slots_bytes(&self, more: u64) -> u64 {
+        let used = self.slots.len() - self.empty.len() - self.leaving.len();
+        (used as u64 + more).saturating_sub(self.bytes_max / FREE_SLOT_BYTES) * SLOT_BYTES
     }
 
     /// Evicts the block with the lowest value. Returns false if there is none, or if transfers pin half of

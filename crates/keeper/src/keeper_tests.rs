@@ -330,3 +330,21 @@ fn a_block_that_can_never_fit_evicts_nothing() {
     keeper.settle(0);
     assert_eq!((keeper.totals().blocks, keeper.totals().evictions, keeper.totals().refused), (1, 0, 1));
 }
+
+#[test]
+fn tiny_blocks_fill_the_store_and_their_slots_count_as_memory() {
+    const BYTES_MAX: u64 = 4 << 20;
+    let mut keeper: Keeper<u64> = Keeper::new(1 << 30, u32::MAX, BYTES_MAX);
+    for key in 0..40_000 {
+        let helper = HelperId(key as u32);
+        keeper.handle_want(helper, key, 200, 1);
+        keeper.settle(1);
+        keeper.handle_filled(helper, true);
+        keeper.settle(1);
+        while keeper.poll().is_some() {}
+    }
+    let totals = keeper.totals();
+    let counted = totals.blocks.saturating_sub(BYTES_MAX / 2048);
+    assert!(totals.blocks > 6_000, "{totals:?}");
+    assert!(totals.held_bytes + counted * SLOT_BYTES <= BYTES_MAX, "{totals:?}");
+}

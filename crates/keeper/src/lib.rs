@@ -17,6 +17,6 @@ pub mod space;
 mod watching;
 
 pub use action::{Action, Answer, Entry, HelperId, Place, Totals, WorkerId};
-pub use keeper::Keeper;
+pub use keeper::{Keeper, SLOT_BYTES};
 pub use names::{NameClass, NameSlot, NameSlots};
 pub use watching::{Finding, WatchAction, WatcherId, Watching};

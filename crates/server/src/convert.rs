@@ -10,6 +10,7 @@ use flash_engine::{
 };
 use flash_http::response::Status;
 use flash_http::types::TypeTable;
+use flash_keeper::SLOT_BYTES;
 use flash_prompt::names::ENTRY_BYTES;
 use flash_prompt::net::{self, InFlightCap};
 use flash_waiting::memory::usable_bytes;
@@ -125,11 +126,10 @@ pub(crate) fn cap(settings: &Settings) -> Option<InFlightCap> {
 
 /// Maximum blocks in a store of this size.
 pub(crate) fn store_slots_max(bytes_max: u64) -> u32 {
-    /// Blocks are smaller than this on average only if files are few or tiny.
-    const BLOCK_BYTES: u64 = 2048;
     /// Enough for tiny files in a small store, and a bound of the table.
     const SLOTS: std::ops::RangeInclusive<u64> = 1 << 16..=1 << 24;
-    (bytes_max / BLOCK_BYTES).clamp(*SLOTS.start(), *SLOTS.end()) as u32
+    // More would not fit, because the keeper counts their memory.
+    (bytes_max / SLOT_BYTES).clamp(*SLOTS.start(), *SLOTS.end()) as u32
 }
 
 /// Maximum names in a store of this size: their table takes at most an eighth of it.

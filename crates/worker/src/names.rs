@@ -176,6 +176,12 @@ pub fn entries(hash: NameHash, facts: &NameFacts, confirmed_ms: u64) -> Option<V
     }
 }
 
+/// Whether an entry is that of a directory to be listed.
+#[must_use]
+pub fn is_listing(entry: &NameEntry) -> bool {
+    entry.kind == LISTING
+}
+
 /// Whether an entry says that there is nothing.
 #[must_use]
 pub fn is_absent(entry: &NameEntry) -> bool {

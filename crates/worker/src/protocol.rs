@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_lost_descriptor_is_not_a_file() {
-        let bytes = outcome_bytes(&Outcome::Listed(file(), stat(1)));
+        let bytes = outcome_bytes(&Outcome::Listed(file(), stat(1), u64::MAX));
         assert!(decode_outcome::<OwnedFd>(&bytes, vec![file()]).is_some());
         assert!(decode_outcome::<OwnedFd>(&bytes, Vec::new()).is_none());
     }
@@ -151,7 +151,7 @@ mod tests {
             path: b"/".to_vec(),
         };
         for outcome in
-            [Outcome::Failed(5), Outcome::Loaded, Outcome::Listed(file(), stat(1)), Outcome::Found(found)]
+            [Outcome::Failed(5), Outcome::Loaded, Outcome::Listed(file(), stat(1), 9), Outcome::Found(found)]
         {
             let mut bytes = outcome_bytes(&outcome);
             for length in 0..bytes.len() {

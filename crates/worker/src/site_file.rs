@@ -86,7 +86,7 @@ pub(super) fn adopt(site: SiteId, outcome: &mut Outcome<SiteFile>, owner: &Retur
                 }
             }
         }
-        Outcome::Listed(file, _) => file.owner = Some(owner.clone()),
+        Outcome::Listed(file, ..) => file.owner = Some(owner.clone()),
         _ => {}
     }
 }

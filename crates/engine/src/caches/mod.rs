@@ -29,6 +29,7 @@ pub(crate) use names::{ListingForms, NameEntry, Names, Resolved, Resource};
 pub(crate) use open_files::OpenFiles;
 pub(crate) use version::{Version, VersionOrigin, Versions};
 
+use crate::limits::LISTING_MS;
 use crate::machine::{FileStat, Finding, Moment, Opened};
 use crate::rules::{Rules, SiteId};
 use crate::slab::VersionId;
@@ -107,7 +108,20 @@ impl<F> Caches<F> {
     ) -> Option<Arc<NameEntry>> {
         let Told { finding, found_ms, confirmed_ms, is_watched } = told;
         let is_doubted = self.doubts.is_doubted(site, path, found_ms);
-        if let Some(own) = self.names.get(site, path) {
+        let own = self.names.get(site, path).map(Arc::clone);
+        if let (Some(own), Finding::Listing, true) = (&own, &finding, is_watched)
+            && let Resolved::Listing(forms) = &own.resolved
+        {
+            // The directory is as it was found, so listings that were read since are true. But the sizes and times of
+            // files behind links can have changed untold.
+            for listing in forms.drop_before(found_ms.max(now.monotonic_ms.saturating_sub(LISTING_MS))) {
+                self.forget_version(listing.id);
+            }
+            own.confirm(confirmed_ms.max(own.confirmed_ms.get()), is_watched);
+            own.compare(now.monotonic_ms);
+            return Some(Arc::clone(own));
+        }
+        if let Some(own) = &own {
             let own_ms = own.confirmed_ms.get();
             if own_ms > confirmed_ms || (own_ms == confirmed_ms && !is_watched) {
                 own.set_watched(is_watched && own.confirmed_by(&finding));
@@ -255,13 +269,13 @@ impl<F> Caches<F> {
         listing: MadeListing<'_, F>,
         now_ms: u64,
     ) -> (Arc<Version>, Arc<F>) {
-        let MadeListing { site, path, json, file, stat } = listing;
+        let MadeListing { site, path, json, file, stat, read_ms } = listing;
         let version = Version::of_listing(self.next_version(), site, stat, json);
         let version = Arc::new(version.keeping_fields(self.keeps_heads));
         let file = Arc::new(file);
         self.listings.push(site, path, &version);
         if let Some(Resolved::Listing(forms)) = self.names.get(site, path).map(|entry| &entry.resolved) {
-            forms.of(json).set(Arc::clone(&version));
+            forms.of(json).set(Arc::clone(&version), read_ms);
             self.files.insert(version.id, Arc::clone(&file), now_ms);
         }
         (version, file)
@@ -327,4 +341,6 @@ pub(crate) struct MadeListing<'p, F> {
     pub(crate) json: bool,
     pub(crate) file: F,
     pub(crate) stat: FileStat,
+    /// When the directory was read at the earliest, in milliseconds of the monotonic clock.
+    pub(crate) read_ms: u64,
 }

@@ -3,7 +3,7 @@
 
 use std::hash::{Hash, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quick_cache::unsync::{Cache, DefaultLifecycle};
 use quick_cache::{Equivalent, Weighter};
@@ -60,19 +60,29 @@ impl ListingForms {
     pub(crate) fn of(&self, json: bool) -> &RenderedListing {
         if json { &self.json } else { &self.html }
     }
+
+    /// Drops the listings that were read before this time, and returns them.
+    pub(crate) fn drop_before(&self, ms: u64) -> Vec<Arc<Version>> {
+        let old = |made: &RenderedListing| Some(made.lock().take_if(|(_, read_ms)| *read_ms < ms)?.0);
+        [&self.html, &self.json].into_iter().filter_map(old).collect()
+    }
 }
 
-/// A listing in one form, once it is made.
+/// A listing in one form, once it is made, and when its directory was read.
 #[derive(Debug, Default)]
-pub(crate) struct RenderedListing(Mutex<Option<Arc<Version>>>);
+pub(crate) struct RenderedListing(Mutex<Option<(Arc<Version>, u64)>>);
 
 impl RenderedListing {
     pub(crate) fn get(&self) -> Option<Arc<Version>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        Some(Arc::clone(&self.lock().as_ref()?.0))
     }
 
-    pub(crate) fn set(&self, listing: Arc<Version>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(listing);
+    pub(crate) fn set(&self, listing: Arc<Version>, read_ms: u64) {
+        *self.lock() = Some((listing, read_ms));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<(Arc<Version>, u64)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -149,7 +159,9 @@ impl NameEntry {
     /// Whether it is used without checks and was not checked for long: a change through a second name of its file, which
     /// came later, is not told. This call counts as the check.
     pub(crate) fn needs_proof(&self, now_ms: u64) -> bool {
-        let needs = self.is_watched() && now_ms.saturating_sub(self.proved_ms.get()) >= WATCHED_PROOF_MS;
+        let needs = self.is_watched()
+            && !matches!(self.resolved, Resolved::Listing(_))
+            && now_ms.saturating_sub(self.proved_ms.get()) >= WATCHED_PROOF_MS;
         if needs {
             self.proved_ms.set(now_ms);
         }

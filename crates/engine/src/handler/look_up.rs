@@ -91,10 +91,6 @@ fn known<M: Machine>(desk: &mut Desk<'_, M>, asked: &FileRequest<'_>) -> Option<
         return own;
     }
     own.iter().for_each(|own| own.compare(now_ms));
-    // A listing is made again once it is not fresh, whatever its name leads to.
-    if own.as_deref().is_some_and(|own| matches!(own.resolved, Resolved::Listing(_))) {
-        return own;
-    }
     let mut name = desk.machine.known_name(asked.site, &asked.path);
     if name.is_none() && own.as_deref().is_some_and(NameEntry::is_watched) {
         // A name can be missed while its neighbours change. Twice means that it has changed itself.
@@ -105,9 +101,13 @@ fn known<M: Machine>(desk: &mut Desk<'_, M>, asked: &FileRequest<'_>) -> Option<
         let KnownName { facts, found_ms, confirmed_ms, is_watched } = name;
         Some(Told { finding: facts.finding(&asked.path, site)?, found_ms, confirmed_ms, is_watched })
     });
+    // A listing whose changes are not told is made again once it is not fresh, whatever its name leads to.
+    let is_listed = own.as_deref().is_some_and(|own| matches!(own.resolved, Resolved::Listing(_)));
     let shared = match told {
-        Some(told) => desk.core.caches.take_told(asked.site, &asked.path, told, now),
-        None => {
+        Some(told) if told.is_watched || !is_listed => {
+            desk.core.caches.take_told(asked.site, &asked.path, told, now)
+        }
+        _ => {
             own.iter().for_each(|own| own.miss());
             None
         }

@@ -254,8 +254,9 @@ impl<F> Clone for Task<F> {
 pub enum Outcome<F> {
     /// The result of [`Task::Find`].
     Found(Finding<F>),
-    /// The result of [`Task::List`]: the listing as a file.
-    Listed(#[serde(skip)] F, FileStat),
+    /// The result of [`Task::List`]: the listing as a file, and when its directory was read at the earliest, in
+    /// milliseconds of the monotonic clock.
+    Listed(#[serde(skip)] F, FileStat, u64),
     /// The result of [`Task::Fill`], [`Task::Warm`], [`Task::Load`], [`Task::Touch`] and [`Task::WarmFile`].
     Loaded,
     /// The result of [`Task::Read`]: the bytes (fewer than requested if the file ended) and the file's state
@@ -307,7 +308,7 @@ impl<F> Outcome<F> {
     pub fn files(&self) -> impl Iterator<Item = &F> {
         let (first, coded) = match self {
             Outcome::Found(Finding::File { plain, coded, .. }) => (plain.file.as_ref(), coded.as_slice()),
-            Outcome::Listed(file, _) => (Some(file), [].as_slice()),
+            Outcome::Listed(file, ..) => (Some(file), [].as_slice()),
             _ => (None, [].as_slice()),
         };
         first.into_iter().chain(coded.iter().flatten().filter_map(|opened| opened.file.as_ref()))
@@ -318,7 +319,7 @@ impl<F> Outcome<F> {
     pub fn with_files<G>(self, mut file: impl FnMut(F) -> Option<G>) -> Option<Outcome<G>> {
         Some(match self {
             Outcome::Found(finding) => Outcome::Found(finding.with_files(&mut file)?),
-            Outcome::Listed(own, stat) => Outcome::Listed(file(own)?, stat),
+            Outcome::Listed(own, stat, read_ms) => Outcome::Listed(file(own)?, stat, read_ms),
             Outcome::Loaded => Outcome::Loaded,
             Outcome::Bytes(bytes, stat) => Outcome::Bytes(bytes, stat),
             Outcome::Written => Outcome::Written,

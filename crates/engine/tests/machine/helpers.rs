@@ -114,7 +114,7 @@ impl Helpers {
                 let text = listing(&path, *json, self.listing_bytes, self.listing_ms);
                 let file = files.anonymous(Content::Bytes(text));
                 let stat = file.stat();
-                Outcome::Listed(file, stat)
+                Outcome::Listed(file, stat, self.listing_ms)
             }
             Task::Fill { .. } | Task::Warm { .. } => panic!("the caller must fill the store"),
             Task::Load { file, offset, length_bytes } => {

@@ -434,6 +434,7 @@ impl World {
 
     /// Does a running job's task, but withholds the result from the engine.
     pub(crate) fn perform(&mut self, id: JobId) -> Outcome<FileHandle> {
+        self.machine.helpers.listing_ms = self.machine.now.monotonic_ms;
         let task = self.machine.helpers.finish(id);
         if let (Task::Fill { file, block, .. }, None) = (&task, self.machine.helpers.failure) {
             self.fill(file, *block);

@@ -714,7 +714,7 @@ impl Run {
     pub(crate) fn perform(&mut self, task: &Task<FileHandle>) -> Outcome<FileHandle> {
         self.machine.helpers.listing_ms = self.now_ms();
         let outcome = self.machine.helpers.perform(task, &mut self.machine.files, &self.sites, &self.types);
-        if let Outcome::Listed(file, _) = &outcome
+        if let Outcome::Listed(file, ..) = &outcome
             && self.rng.chance(70)
         {
             // The listing is a memory file, whose residency is unknown.

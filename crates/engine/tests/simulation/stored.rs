@@ -39,6 +39,8 @@ impl Keeping {
         let watcher = Watcher::new(seed).filter(|_| host.is_some());
         if let (Some(host), Some(_)) = (&host, &watcher) {
             host.borrow_mut().names.has_watcher = true;
+            // The directories of the simulation change untold.
+            host.borrow_mut().names.tells_listings = false;
         }
         let rng = Rng::new(!seed ^ STORE_DICE);
         Self { host, rng, due_ms: u64::MAX, hung: BTreeMap::new(), size, watcher }

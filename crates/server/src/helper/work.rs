@@ -263,6 +263,7 @@ impl DiskWork {
         let Some((_, root)) = self.rooted(site)? else {
             return Ok(Outcome::Lost);
         };
+        let read_ms = clock::monotonic_ms();
         let listing = match listing::read(root, path, self.listing_entries_max) {
             Ok(listing) => listing,
             Err(e) => return Ok(unlisted(&e)),
@@ -270,7 +271,8 @@ impl DiskWork {
         let text = if json { listing.to_json() } else { listing.to_html() };
         let file = file::memory_file(text.as_bytes())?;
         let stat = state(&file)?;
-        Ok(Outcome::Listed(file.into(), stat))
+        self.tell_all(site, path, &Finding::<G>::Listing, read_ms);
+        Ok(Outcome::Listed(file.into(), stat, read_ms))
     }
 
     /// The rules and the root of a site; None if the root did not answer at startup.

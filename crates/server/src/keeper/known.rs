@@ -126,7 +126,12 @@ impl KnownNames {
         found_ms: u64,
         is_stored: impl Fn(&FileState) -> bool,
     ) {
-        if self.table.find(name, 0).is_some_and(|(_, entry)| entry.confirmed_ms > found_ms) {
+        let is_known = |entry: &NameEntry| {
+            // Listings that were read since then stay true, so that time is kept.
+            let is_told = names::is_listing(entry) && *facts == NameFacts::Listing;
+            entry.confirmed_ms > found_ms || is_told && self.table.is_watched(entry.watch)
+        };
+        if self.table.find(name, 0).is_some_and(|(_, entry)| is_known(&entry)) {
             return;
         }
         let Some(entries) = names::entries(name, facts, found_ms) else { return self.forget(name) };

@@ -30,9 +30,13 @@ pub(super) fn each_name(change: &Change<'_>, rules: &SiteRules, mut each: impl F
     if let Some(plain) = plain {
         each(&[directory, plain].concat());
     }
-    let is_listed = rules.browse && how != How::Changed;
-    if is_listed || is_index(name) || plain.is_some_and(is_index) {
+    // A listing shows the sizes and times of files, and the times of directories.
+    if rules.browse || is_index(name) || plain.is_some_and(is_index) {
         each(directory);
+    }
+    if rules.browse && how != How::Changed {
+        let above = directory.strip_suffix(b"/").and_then(|path| path.iter().rposition(|byte| *byte == b'/'));
+        above.into_iter().for_each(|end| each(&directory[..=end]));
     }
 }
 
@@ -62,9 +66,9 @@ mod tests {
 
     #[test]
     fn a_change_concerns_the_names_that_depend_on_it() {
-        assert_eq!(names("f", false, How::Changed, true), ["/d/f"]);
+        assert_eq!(names("f", false, How::Changed, true), ["/d/f", "/d/"]);
         assert_eq!(names("f", false, How::Appeared, false), ["/d/f", "/d/f/"]);
-        assert_eq!(names("f", false, How::Deleted, true), ["/d/f", "/d/f/", "/d/"]);
+        assert_eq!(names("f", false, How::Deleted, true), ["/d/f", "/d/f/", "/d/", "/"]);
         assert_eq!(names("s", true, How::MovedAway, false), ["/d/s", "/d/s/"]);
         assert_eq!(names("f.css.gz", false, How::Changed, false), ["/d/f.css.gz", "/d/f.css"]);
         assert_eq!(names("default.htm", false, How::Changed, false), ["/d/default.htm", "/d/"]);

@@ -20,15 +20,14 @@ use flash_waiting::sandbox::paths::Rights;
 use flash_waiting::watched::{self, Mounts};
 use flash_worker::codec::encode;
 use flash_worker::control::{Order, receive_order};
-use flash_worker::names::{SharedNames, Subtrees};
+use flash_worker::names::Subtrees;
 use flash_worker::store_protocol::{FromWatcher, WRONG_MAX};
 
 use crate::config::Settings;
 use crate::control::Control;
-use crate::convert;
 use crate::sandbox::{self, Role};
 use depend::{Change, each_name};
-use roots::{Appearing, Progress, Root, Site, Which};
+use roots::{Appearing, Progress, Root, Which, find_roots};
 use tree::Tree;
 
 /// The longest pause after which the keeper hears until when all changes are known. Findings of helpers wait for that.
@@ -50,6 +49,8 @@ struct Watcher {
     names: NamesReader,
     subtrees: Subtrees,
     roots: Vec<Root>,
+    /// Sites whose file systems do not report every change.
+    sites_unwatched: u64,
     tree: Tree,
     /// None if the keeper is gone; another one will come.
     keeper: Option<OwnedFd>,
@@ -66,11 +67,10 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
         Ok(both) => both,
         Err(why) => return do_without(control, settings, &why),
     };
-    let (watcher, unwatched) = Watcher::begin(control, settings, (inotify, mounts))?;
+    let watcher = Watcher::begin(control, settings, (inotify, mounts))?;
     let folders: Vec<_> = watcher.roots.iter().map(|root| (&root.folder, Rights::ReadAndList)).collect();
     let in_force = sandbox::close(Role::Watcher, settings, &folders, CallList::Watcher)?;
     watcher.control.ready(in_force)?;
-    unwatched.into_iter().for_each(|text| watcher.control.report(text));
     watcher.run()
 }
 
@@ -93,43 +93,12 @@ fn do_without(control: OwnedFd, settings: &Settings, why: &io::Error) -> io::Res
     }
 }
 
-/// The roots that can be watched, and a message for each other one.
-fn find_roots(
-    settings: &Settings,
-    folders: Vec<Option<OwnedFd>>,
-    names: &NamesReader,
-    subtrees: Subtrees,
-) -> (Vec<Root>, Vec<String>) {
-    let types = convert::types(settings);
-    let (mut roots, mut unwatched): (Vec<Root>, Vec<String>) = (Vec::new(), Vec::new());
-    for (rules, folder) in convert::sites(settings).into_iter().zip(folders) {
-        let name = rules.root.display().to_string();
-        let Some(folder) = folder.filter(|folder| watched::tells_changes(folder)) else {
-            let text = format!(
-                "the file system of {name} does not report every change; its names are checked instead, each every freshness"
-            );
-            if !unwatched.contains(&text) {
-                unwatched.push(text);
-            }
-            continue;
-        };
-        let Some(hash) = SharedNames::site_hash(names, &rules, &folder, &types) else { continue };
-        let site = Site { rules, hash };
-        match roots.iter_mut().find(|root| root.name == name) {
-            Some(root) => root.sites.push(site),
-            None => roots.push(Root::new(folder, site, subtrees)),
-        }
-    }
-    (roots, unwatched)
-}
-
 impl Watcher {
-    /// Also returns a message for each root that it cannot watch.
     fn begin(
         control: OwnedFd,
         settings: &Settings,
         (inotify, mounts): (Inotify, Mounts),
-    ) -> io::Result<(Self, Vec<String>)> {
+    ) -> io::Result<Self> {
         let (mut names, mut keeper) = (None, None);
         let mut folders: Vec<Option<OwnedFd>> = settings.sites.iter().map(|_| None).collect();
         loop {
@@ -155,11 +124,11 @@ impl Watcher {
         epoll.add(&inotify, EVENTS, Watch::Input)?;
         let control = Control::watch(control, &epoll)?;
         let subtrees = Subtrees::of(settings.sites.len());
-        let (mut roots, unwatched) = find_roots(settings, folders, &names, subtrees);
+        let (mut roots, sites_unwatched) = find_roots(settings, folders, &names, subtrees);
         for root in &mut roots {
             root.mounts = mounts.beneath(&root.folder)?;
         }
-        let watcher = Self {
+        Ok(Self {
             control,
             epoll,
             inotify,
@@ -167,14 +136,14 @@ impl Watcher {
             names,
             subtrees,
             roots,
+            sites_unwatched,
             tree: Tree::default(),
             keeper,
             changed: Vec::new(),
             until_every_ms: (settings.freshness_ms / 4).clamp(10, UNTIL_MS),
             next_until_ms: 0,
             told: None,
-        };
-        Ok((watcher, unwatched))
+        })
     }
 
     fn run(mut self) -> io::Result<()> {
@@ -407,7 +376,8 @@ impl Watcher {
         };
         let figures = FromWatcher::Figures {
             directories: self.tree.len() as u64,
-            subtrees_unwatched: self.roots.iter().map(is_unwatched).sum(),
+            subtrees_unwatched: self.roots.iter().map(is_unwatched).sum::<u64>()
+                + self.sites_unwatched * self.subtrees.numbers().count() as u64,
         };
         if self.told.as_ref() != Some(&figures) {
             self.send(&figures);
@@ -438,7 +408,9 @@ impl Watcher {
         let watched = self.tree.len();
         self.end(number, Which::One(subtree), Progress::Unwatched);
         let root = &mut self.roots[number];
-        if std::mem::replace(&mut root.is_reported, true) {
+        // A directory whose names can be looked up but not listed is a choice of its owner, so only the figures show it.
+        let is_closed = why.kind() == io::ErrorKind::PermissionDenied;
+        if is_closed || std::mem::replace(&mut root.is_reported, true) {
             return;
         }
         let advice = if why.kind() == io::ErrorKind::StorageFull {

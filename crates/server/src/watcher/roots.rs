@@ -3,7 +3,11 @@
 use flash_engine::SiteRules;
 use flash_prompt::OwnedFd;
 use flash_prompt::names::{NameHash, NamesReader};
-use flash_worker::names::Subtrees;
+use flash_waiting::watched;
+use flash_worker::names::{SharedNames, Subtrees};
+
+use crate::config::Settings;
+use crate::convert;
 
 /// A site, as far as its names matter.
 pub(super) struct Site {
@@ -144,4 +148,29 @@ impl Root {
     pub(super) fn is_working(&self, now_ms: u64) -> bool {
         self.subtrees.iter().any(|subtree| !subtree.waiting.is_empty()) || !self.due(now_ms).is_empty()
     }
+}
+
+/// The roots that can be watched, and the number of sites with other roots.
+pub(super) fn find_roots(
+    settings: &Settings,
+    folders: Vec<Option<OwnedFd>>,
+    names: &NamesReader,
+    subtrees: Subtrees,
+) -> (Vec<Root>, u64) {
+    let types = convert::types(settings);
+    let (mut roots, mut unwatched): (Vec<Root>, u64) = (Vec::new(), 0);
+    for (rules, folder) in convert::sites(settings).into_iter().zip(folders) {
+        let name = rules.root.display().to_string();
+        let Some(folder) = folder.filter(|folder| watched::tells_changes(folder)) else {
+            unwatched += 1;
+            continue;
+        };
+        let Some(hash) = SharedNames::site_hash(names, &rules, &folder, &types) else { continue };
+        let site = Site { rules, hash };
+        match roots.iter_mut().find(|root| root.name == name) {
+            Some(root) => root.sites.push(site),
+            None => roots.push(Root::new(folder, site, subtrees)),
+        }
+    }
+    (roots, unwatched)
 }

@@ -294,6 +294,13 @@ impl NamesWriter {
         }
     }
 
+    /// Whether a watch is in force.
+    #[must_use]
+    pub fn is_watched(&self, watch: u32) -> bool {
+        let is_its = |(number, _): (&AtomicU64, _)| number.load(Ordering::Relaxed) == in_force(watch);
+        watch != 0 && words_of(self.writer.table(), watch).is_some_and(is_its)
+    }
+
     /// Ends a watch: its entries need checks from now on.
     pub fn end_watch(&mut self, watch: u32) {
         let Some((number, _)) = words_of(self.writer.table(), watch) else { return };

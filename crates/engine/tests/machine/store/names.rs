@@ -45,6 +45,8 @@ pub(crate) struct KnownNames {
     watches: Watches,
     /// Whether a watcher tells the changes of files that it can watch.
     pub(crate) has_watcher: bool,
+    /// Whether it also tells when a listing changes.
+    pub(crate) tells_listings: bool,
     /// Whether the keeper receives its messages in its next turn; otherwise they are still under way.
     pub(crate) is_heard: bool,
 }
@@ -60,6 +62,7 @@ impl KnownNames {
             words: VecDeque::new(),
             watches: Watches::new(),
             has_watcher: false,
+            tells_listings: true,
             is_heard: true,
         }
     }
@@ -92,6 +95,11 @@ impl KnownNames {
             (Task::Find { site, path }, Outcome::Found(finding)) => {
                 let is_told = self.has_watcher && files.tells_changes(*site, path);
                 self.push((*site, path), finding, &sites[usize::from(site.0)], (now, is_told));
+            }
+            (Task::List { site, path, .. }, Outcome::Listed(..)) => {
+                let is_told = self.has_watcher && files.tells_changes(*site, path);
+                let finding = Finding::<FileHandle>::Listing;
+                self.push((*site, path), &finding, &sites[usize::from(site.0)], (now, is_told));
             }
             (Task::Fill { name: Some(NameOfFile { site, path }), .. }, _) => {
                 let rules = &sites[usize::from(site.0)];
@@ -145,10 +153,10 @@ impl KnownNames {
         for message in heard {
             match message {
                 Message::Learned(name, known, is_told) => {
-                    let (found_ms, is_absent) = (known.found_ms, known.facts == NameFacts::Missing);
+                    let (found_ms, known_facts) = (known.found_ms, known.facts);
                     self.learn(name.clone(), *known, &is_stored);
-                    if is_told {
-                        self.watches.find(&name, found_ms, is_absent);
+                    if is_told && (self.tells_listings || known_facts != NameFacts::Listing) {
+                        self.watches.find(&name, found_ms, known_facts == NameFacts::Missing);
                     }
                 }
                 Message::Wrong(name) => self.forget(&name),
@@ -182,6 +190,13 @@ impl KnownNames {
     }
 
     fn learn(&mut self, name: Name, known: KnownName, is_stored: impl Fn(&FileStat) -> bool) {
+        let is_as_true = |row: &Row| {
+            let is_in_force = row.watch.is_some_and(|watch| self.watches.until_ms(watch).is_some());
+            is_in_force && known.facts == NameFacts::Listing && row.known.facts == NameFacts::Listing
+        };
+        if self.index.get(&name).is_some_and(|slot| is_as_true(&self.table[slot])) {
+            return;
+        }
         let is_kept = |known: &KnownName| match &known.facts {
             NameFacts::File { plain, .. } => is_stored(plain),
             _ => false,

@@ -114,7 +114,14 @@ impl Generation {
         };
         // If one cannot start, the others are dropped and so killed.
         for duty in generation.duties() {
-            generation.start_process(duty, resources)?;
+            match generation.start_process(duty, resources) {
+                // The server does without it, for example if descriptors are few.
+                Err(e) if matches!(duty, Duty::Watcher) => {
+                    generation.processes.start_later(duty, clock::monotonic_ms());
+                    messages.push(not_started(duty, &e));
+                }
+                started => started?,
+            }
         }
         Ok((generation, messages))
     }
@@ -128,12 +135,12 @@ impl Generation {
         if self.settings.routes().next().is_some() {
             duties.push(Duty::Gateway);
         }
+        duties.extend(Programs::duties(&self.settings));
+        duties.extend((0..architecture::processes(&self.settings)).map(Duty::Worker));
         // Without a freshness every name is checked, whatever a watcher says.
         if self.has_store && self.settings.watch && self.settings.freshness_ms > 0 {
             duties.push(Duty::Watcher);
         }
-        duties.extend(Programs::duties(&self.settings));
-        duties.extend((0..architecture::processes(&self.settings)).map(Duty::Worker));
         duties
     }
 
