@@ -114,7 +114,7 @@ impl Server {
     }
 }
 
-/// The first byte of an input says which client speaks (see [`IS_OLD`] and [`IS_RAW`]) and, in its other bits, in how long pieces its
+/// The first byte of an input says which client speaks (see `IS_OLD` and `IS_RAW`) and, in its other bits, in how long pieces its
 /// bytes arrive. The rest are changes of these bytes, three bytes each: where, and what is added to that byte; for 0, the
 /// client's bytes end there.
 ///

@@ -64,8 +64,8 @@ impl Relays {
         for visitor in self.visitors.iter().filter(|visitor| visitor.has_sent_all() && !visitor.ended) {
             let sent = visitor.waits().map(|pending| pending.ask);
             let lacked = sent.filter(|ask| lacked.contains(ask) && self.ledger.asks[*ask].refusal.is_none());
-            // A helper may still have to read it.
-            let lacked = lacked.filter(|_| !self.disk.is_busy());
+            // A helper may still have to read it, by a job that has begun since the helpers were looked after.
+            let lacked = lacked.filter(|_| self.world.machine.helpers.running.is_empty());
             require(lacked.is_none(), "bodies", || {
                 format!("an application lacks a part of request {lacked:?}, all of which was sent")
             });

@@ -41,10 +41,6 @@ impl Disk {
     pub(super) fn with(troubles: u64) -> Self {
         Self { troubles, ..Self::default() }
     }
-
-    pub(super) fn is_busy(&self) -> bool {
-        !self.jobs.is_empty()
-    }
 }
 
 impl Relays {
