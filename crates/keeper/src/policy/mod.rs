@@ -40,7 +40,7 @@ const PERIOD_HALF_LIVES: f64 = 16.0;
 /// each block.
 ///
 /// - The caller reports: [`Policy::insert`], [`Policy::touch`], [`Policy::remove`].
-/// - The caller asks: [`Policy::victim`], [`Policy::value`], [`Policy::len`].
+/// - The caller asks: [`Policy::take_victim`], [`Policy::value`], [`Policy::len`].
 #[derive(Clone, Debug)]
 pub struct Policy {
     blocks: Vec<Block>,
