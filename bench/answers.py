@@ -163,6 +163,17 @@ def measure(started, arguments, result, folder):
             if most and " before" not in name:
                 line += f"   {most:.2f}: {'met' if middle <= most else 'MISSED'}"
         result.say(line)
+    for name, _, _, _, _ in cases:
+        if name + " before" in result.data["rounds"][0]["cpu_us_per_request"]:
+            say_change(name, result)
+
+
+def say_change(name, result):
+    """The line of a form beside the same form of the older build."""
+    rounds = [round_["cpu_us_per_request"] for round_ in result.data["rounds"]]
+    ratios = [figures[name] / figures[name + " before"] for figures in rounds]
+    low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+    result.say(f"{name:<24}{'':>11}{'before':>18}{middle:>9.3f}   ({low:.3f} to {high:.3f})")
 
 
 if __name__ == "__main__":

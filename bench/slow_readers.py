@@ -7,17 +7,18 @@ unsent bytes must not slow it down. See bench/README.md.
 """
 
 import argparse
+import multiprocessing
 import os
 import selectors
 import socket
 import tempfile
-import threading
 import time
 
 from common import hot, process, results, servers
 
 SERVER_CORE, LOAD_CORE = 0, 1
 RECEIVE_BYTES = 16 * 1024
+SEGMENT_BYTES = 1448
 # In how many turns of a second the readers read.
 TURNS = 100
 PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
@@ -46,47 +47,71 @@ def tcp_kib():
     return int(words[words.index("mem") + 1]) * PAGE_KIB, pressure * PAGE_KIB
 
 
-class Readers(threading.Thread):
+def connect(port, count):
     """Slow readers, from several addresses so that none has too many connections."""
+    connections = []
+    for number in range(count):
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
+        # With the loopback's segments of 64 KiB a client announces room only once its buffer is empty.
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT_BYTES)
+        connection.bind((f"127.0.0.{2 + number % 200}", 0))
+        connection.connect(("127.0.0.1", port))
+        connection.sendall(b"GET /large HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        connection.setblocking(False)
+        connections.append(connection)
+    return connections
+
+
+def count_open(connections):
+    """How many the server has not closed."""
+    ended = 0
+    with selectors.DefaultSelector() as selector:
+        for connection in connections:
+            selector.register(connection, selectors.EVENT_READ)
+        for key, _ in selector.select(0):
+            try:
+                ended += not key.fileobj.recv(1, socket.MSG_PEEK)
+            except BlockingIOError:
+                pass
+            except OSError:
+                ended += 1
+    return len(connections) - ended
+
+
+def read_slowly(port, count, rate, channel):
+    """A process of its own, so that it does not delay the hot requests: connects, reads until it is asked, then says how many
+    connections are open."""
+    connections = connect(port, count)
+    channel.send(len(connections))
+    # Not all at once: each has a turn of its own within every second.
+    turn, next_s = 0, time.monotonic()
+    while not channel.poll():
+        for connection in connections[turn::TURNS]:
+            try:
+                connection.recv(rate)
+            except OSError:
+                pass
+        turn, next_s = (turn + 1) % TURNS, next_s + 1 / TURNS
+        time.sleep(max(0.0, next_s - time.monotonic()))
+    channel.send(count_open(connections))
+
+
+class Readers:
+    """The process of the slow readers."""
 
     def __init__(self, port, count, rate):
-        super().__init__(daemon=True)
-        self.rate, self.over, self.connections = rate, False, []
-        for number in range(count):
-            connection = socket.socket()
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
-            connection.bind((f"127.0.0.{2 + number % 200}", 0))
-            connection.connect(("127.0.0.1", port))
-            connection.sendall(b"GET /large HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-            connection.setblocking(False)
-            self.connections.append(connection)
+        self.channel, theirs = multiprocessing.Pipe()
+        self.process = multiprocessing.Process(target=read_slowly, args=(port, count, rate, theirs), daemon=True)
+        self.process.start()
+        self.channel.recv()
 
-    def run(self):
-        # Not all at once: each has a turn of its own within every second.
-        turn, next_s = 0, time.monotonic()
-        while not self.over:
-            for connection in self.connections[turn::TURNS]:
-                try:
-                    connection.recv(self.rate)
-                except OSError:
-                    pass
-            turn, next_s = (turn + 1) % TURNS, next_s + 1 / TURNS
-            time.sleep(max(0.0, next_s - time.monotonic()))
-
-    def open(self):
-        """How many the server has not closed."""
-        with selectors.DefaultSelector() as selector:
-            for connection in self.connections:
-                selector.register(connection, selectors.EVENT_READ)
-            ended = 0
-            for key, _ in selector.select(0):
-                try:
-                    ended += not key.fileobj.recv(1, socket.MSG_PEEK)
-                except BlockingIOError:
-                    pass
-                except OSError:
-                    ended += 1
-        return len(self.connections) - ended
+    def end(self):
+        """Ends them; how many were open."""
+        self.channel.send(None)
+        found = self.channel.recv()
+        self.process.join(20)
+        return found
 
 
 def mib_per_s(port):
@@ -114,19 +139,15 @@ def measure(server, arguments, folder, ports, result):
         time.sleep(arguments.seconds)
         alone, before_kib = hot.summary(hits.take()), tcp_kib()[0]
         readers = Readers(running.port, arguments.readers, arguments.reader_rate)
-        readers.start()
         time.sleep(arguments.seconds)
         hits.take()
         time.sleep(arguments.seconds)
         beside, (after_kib, pressure_kib) = hot.summary(hits.take()), tcp_kib()
         found = {"server": server.name, "fast_mib_per_s": fast, "alone": alone, "beside": beside,
-                 "readers_open": readers.open(), "tcp_kib": after_kib - before_kib, "tcp_pressure_kib": pressure_kib}
-        readers.over = hits.over = True
-        readers.join(20)
+                 "tcp_kib": after_kib - before_kib, "tcp_pressure_kib": pressure_kib}
+        hits.over = True
         hits.join(20)
-        for connection in readers.connections:
-            connection.close()
-        return found
+        return {**found, "readers_open": readers.end()}
     finally:
         running.stop()
 
