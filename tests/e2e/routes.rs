@@ -174,6 +174,9 @@ fn the_upstream_notices_a_client_that_leaves() {
     assert_eq!(peer.exactly(4), b"part");
     drop(client);
     peer.assert_ended();
+    if not_http2("its carrier can take all of an answer before its client leaves") {
+        return;
+    }
     // Within the answer, which is longer than what sockets hold.
     let mut client = Peer::client(&server);
     client.ask("/app/3");

@@ -309,7 +309,7 @@ impl Server {
     #[track_caller]
     pub(crate) fn wait_for_stderr(&self, text: &str) {
         let said = format!("{text:?} on standard error");
-        wait_until(&said, || self.err.text().contains(text));
+        wait_until(&said, || self.err.text().lines().any(|line| !is_in_force(line) && line.contains(text)));
     }
 
     /// The processes of a role, by pid.
