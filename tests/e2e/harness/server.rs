@@ -309,7 +309,11 @@ impl Server {
     #[track_caller]
     pub(crate) fn wait_for_stderr(&self, text: &str) {
         let said = format!("{text:?} on standard error");
-        wait_until(&said, || self.err.text().lines().any(|line| !is_in_force(line) && line.contains(text)));
+        wait_until(&said, || {
+            let all = self.err.text();
+            let messages: String = all.split_inclusive('\n').filter(|line| !is_in_force(line)).collect();
+            messages.contains(text)
+        });
     }
 
     /// The processes of a role, by pid.
