@@ -59,6 +59,15 @@ fn of_worker(folder: &Folder, path: &str) -> u64 {
     stats["workers"][0]["counters"].pointer(path).and_then(Value::as_u64).unwrap_or(0)
 }
 
+/// A server of one watched file, which it knows.
+fn watched_file() -> (Folder, Server) {
+    let folder = Folder::new();
+    folder.www("f.bin", pattern(1_000, 1));
+    let server = watching(&folder);
+    learn(&folder, &server, &["/f.bin"]);
+    (folder, server)
+}
+
 fn is_amped() -> bool {
     !skips(&["sped", "mp", "mt"], "their workers look names up themselves")
 }
@@ -128,10 +137,7 @@ fn a_root_that_is_moved_is_still_watched() {
     if !is_amped() {
         return;
     }
-    let folder = Folder::new();
-    folder.www("f.bin", pattern(1_000, 1));
-    let server = watching(&folder);
-    learn(&folder, &server, &["/f.bin"]);
+    let (folder, server) = watched_file();
     fs::rename(folder.path("www"), folder.path("moved")).expect("moved");
     write_aside(&folder.path("moved/f.bin"), pattern(1_000, 2));
     wait_for_body(&server, "/f.bin", &pattern(1_000, 2));
@@ -142,10 +148,7 @@ fn the_watcher_and_the_keeper_can_die() {
     if !is_amped() {
         return;
     }
-    let folder = Folder::new();
-    folder.www("f.bin", pattern(1_000, 1));
-    let server = watching(&folder);
-    learn(&folder, &server, &["/f.bin"]);
+    let (folder, server) = watched_file();
     for role in ["watcher", "keeper"] {
         let old = server.sole(role);
         kill("KILL", old);
@@ -162,10 +165,7 @@ fn a_hot_name_is_noticed_by_the_worker_that_answers_it() {
     if !is_amped() {
         return;
     }
-    let folder = Folder::new();
-    folder.www("f.bin", pattern(1_000, 1));
-    let server = watching(&folder);
-    learn(&folder, &server, &["/f.bin"]);
+    let (folder, server) = watched_file();
     let mut client = server.client();
     for number in 2..8 {
         for _ in 0..200 {

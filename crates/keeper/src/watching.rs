@@ -275,7 +275,7 @@ mod tests {
         watching.handle_appearing(ONE, 'a');
         assert_eq!((watching.poll(), watching.poll()), (Some(WatchAction::End(9)), None));
         watching.handle_until(ONE, 145);
-        assert_eq!(entered(&mut watching), [], "its directory may not be watched");
+        assert_eq!(entered(&mut watching), [], "its directory appeared and is perhaps not watched");
         watching.handle_found(1, found(150));
         watching.handle_found(2, found(151));
         watching.handle_appeared(OTHER, 'a', 140);

@@ -27,8 +27,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// Takes `http://HOST[:PORT][/BASE]`, or the same with `https`, apart and looks HOST up. Of several addresses it takes the
-    /// first that accepts a connection, else the first: `localhost` is often `::1` as well.
+    /// Parses `http://HOST[:PORT][/BASE]`, or the same with `https`, and looks HOST up. If it has several addresses, the first
+    /// that accepts a connection is used, else the first: `localhost` is often `::1` as well.
     ///
     /// Errors: usage, for another scheme or a host that is not this machine unless
     /// `allow_remote`; run, for a name that can't be resolved.

@@ -9,6 +9,7 @@ use flash_prompt::names::{self, NamesWriter};
 use flash_prompt::table::{TableReader, file_bytes};
 use flash_worker::codec::encode;
 use flash_worker::control::{CHANNEL_BYTES, receive_notice, send_order};
+use flash_worker::store_protocol::ToWorker;
 
 use super::*;
 use crate::config::{Overrides, SandboxMode, Sources};

@@ -5,6 +5,7 @@
 //! The supervisor keeps the memory file and the table open, so both outlive the keeper, and a new keeper takes over the blocks.
 
 mod known;
+mod links;
 mod names;
 mod size;
 
@@ -25,7 +26,7 @@ use flash_waiting::store_file;
 use flash_worker::codec::{self, decode};
 use flash_worker::control::{Notice as ToSupervisor, Order, receive_order};
 use flash_worker::store_protocol::{
-    self as protocol, FromWorker, Named, Notice, Request, STORE_MESSAGE_BYTES_MAX, ToWorker,
+    self as protocol, FromWorker, Named, Notice, Request, STORE_MESSAGE_BYTES_MAX,
 };
 
 use crate::config::{CacheMemory, Settings};
@@ -34,6 +35,7 @@ use crate::hot_list::{self, Hot};
 use crate::sandbox::{self, Role};
 use crate::stats::StoreStats;
 use known::KnownNames;
+use links::Link;
 use names::Names;
 
 /// Messages taken from one link before the next has its turn.
@@ -48,57 +50,6 @@ const NO_DEVICE: u64 = u64::MAX;
 const LOADING: u64 = 1;
 /// Replaces the inode while a block leaves.
 const LEAVING: u64 = 2;
-
-/// The process at the other end of a link.
-enum Link {
-    Worker(WorkerLink),
-    /// A process that fills the store.
-    Filler(OwnedFd),
-    /// A process that tells which names change.
-    Watcher(OwnedFd),
-}
-
-/// The channel to a worker, and the messages that it has no room for yet.
-struct WorkerLink {
-    channel: OwnedFd,
-    /// Whether the worker was sent that this keeper knows it.
-    is_greeted: bool,
-    /// The slots that it must forget.
-    leaving: Vec<u32>,
-}
-
-impl Link {
-    fn to_worker(channel: OwnedFd) -> Self {
-        Link::Worker(WorkerLink { channel, is_greeted: false, leaving: Vec::new() })
-    }
-
-    fn channel(&self) -> &OwnedFd {
-        match self {
-            Link::Worker(WorkerLink { channel, .. }) | Link::Filler(channel) | Link::Watcher(channel) => {
-                channel
-            }
-        }
-    }
-}
-
-impl WorkerLink {
-    /// Sends the messages that wait.
-    ///
-    /// Errors: as of [`channel::send`].
-    fn send_waiting(&mut self) -> io::Result<()> {
-        if !self.is_greeted {
-            codec::send(&self.channel, &ToWorker::Known, &[])?;
-            self.is_greeted = true;
-        }
-        while !self.leaving.is_empty() {
-            let batch = self.leaving[..self.leaving.len().min(protocol::LEAVING_MAX)].to_vec();
-            let count = batch.len();
-            codec::send(&self.channel, &ToWorker::Leaving(batch), &[])?;
-            self.leaving.drain(..count);
-        }
-        Ok(())
-    }
-}
 
 struct Process {
     control: Control,
@@ -473,15 +424,13 @@ impl Process {
                     store_file::give_back(&self.memory, offset, length_bytes)?;
                 }
                 Action::Answer(HelperId(number), answer) => {
-                    self.answer(
-                        number,
-                        &match answer {
-                            Answer::There => protocol::Answer::There,
-                            Answer::Joined => protocol::Answer::Joined,
-                            Answer::Fill(at) => protocol::Answer::Fill(table_place(at)),
-                            Answer::Refused => protocol::Answer::Refused,
-                        },
-                    );
+                    let answer = match answer {
+                        Answer::There => protocol::Answer::There,
+                        Answer::Joined => protocol::Answer::Joined,
+                        Answer::Fill(at) => protocol::Answer::Fill(table_place(at)),
+                        Answer::Refused => protocol::Answer::Refused,
+                    };
+                    self.answer(number, &answer);
                 }
             }
         }

@@ -4,7 +4,7 @@
 use flash_http::body::Chunked;
 use flash_http::request::{Body, Request};
 
-use super::send::Answering;
+use super::answering::Answering;
 use super::{Flow, H1, Phase};
 use crate::exchange::{AfterBody, Exchange, Record, State, Turn};
 use crate::handler::{REQUEST_LATE, Refusal, TOO_LARGE, malformed};

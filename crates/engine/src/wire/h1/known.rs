@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use flash_http::response::Status;
 
-use super::send::{Answering, FirstSend, RequestSource, at_once};
+use super::answering::{Answering, RequestSource};
+use super::send::{FirstSend, at_once};
 use super::{Flow, H1, Phase};
 use crate::access_log::{AnswerEnd, LogFields, LogSource, LogText};
 use crate::body::Source;

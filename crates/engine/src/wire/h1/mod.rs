@@ -2,6 +2,7 @@
 //! [`body`](body) reads request bodies, [`known`](known) has the shortcut for repeated requests,
 //! and [`send`](send) turns responses into bytes.
 
+mod answering;
 mod body;
 mod known;
 mod reader;
@@ -25,10 +26,11 @@ use crate::machine::Machine;
 use crate::slab::ExchangeKey;
 use crate::transport::Received;
 use crate::wire::conn::{Conn, Verdict};
+use answering::Answering;
 use body::Discarded;
 use known::Shortcut;
 use relay::RelayFrames;
-use send::{Answering, Outgoing};
+use send::Outgoing;
 
 pub(super) const HEAD_LIMITS: HeadLimits =
     HeadLimits { head_bytes: HEAD_BYTES_MAX, fields: FIELDS_MAX, target_bytes: TARGET_BYTES_MAX };

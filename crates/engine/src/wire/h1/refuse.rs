@@ -2,7 +2,7 @@
 
 use flash_http::request::{BadHead, first_line};
 
-use super::send::Answering;
+use super::answering::Answering;
 use super::{Flow, H1, Phase};
 use crate::exchange::Turn;
 use crate::handler::{PLAIN_HTTP, Refusal, malformed};

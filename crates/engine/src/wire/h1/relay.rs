@@ -4,8 +4,8 @@
 use flash_http::request::{Request, Version};
 use flash_http::upstream_response::{ResponseBody, ResponseHead};
 
+use super::answering::Answering;
 use super::body::{BodyReader, keep, receive, send_continue};
-use super::send::Answering;
 use super::{Flow, H1, Phase};
 use crate::exchange::relay::{Advance, Awaits, BodyPart, RelayClient, advance, expire, leave, open};
 use crate::exchange::{Blamed, Exchange, Parked, Record, Relay, State, Turn, Wake};

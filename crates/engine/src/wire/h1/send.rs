@@ -1,19 +1,17 @@
 //! Turns responses into bytes: answers that fit in one send, and answers that an exchange sends piece by
 //! piece, a bounded amount per turn. Called by [`h1`](super).
 
-use flash_http::request::Request;
 use flash_http::response::Status;
 
+use super::answering::{Answering, RequestSource};
 use super::{Flow, H1, Phase};
-use crate::access_log::{AnswerEnd, LogFields, LogFormat, LogSource, LogText};
+use crate::access_log::{AnswerEnd, LogFields, LogText};
 use crate::body::{Body, Pulled};
 use crate::caches::Persistence;
 use crate::desk::Ended;
-use crate::exchange::{Blamed, Turn};
-use crate::exchange::{Exchange, Halt, Record, Sending, State};
+use crate::exchange::{Blamed, Exchange, Halt, Record, Sending, State, Turn};
 use crate::handler::{
-    About, Extent, FileRequest, FileRequestBuf, HeadForm, Response, copy_strict, hsts, persistence, site_of,
-    strict, write_head,
+    About, Extent, FileRequestBuf, HeadForm, Response, copy_strict, hsts, strict, write_head,
 };
 use crate::jobs::Waiter;
 use crate::limits::{SEND_BYTES_PER_TURN_MAX, TRIES_MAX};
@@ -22,29 +20,6 @@ use crate::rules::SiteId;
 use crate::slab::ExchangeKey;
 use crate::transport::Gone;
 use crate::wire::conn::{Conn, Verdict};
-
-/// A request that is being answered.
-pub(super) struct Answering<'r> {
-    pub(super) persistence: Persistence,
-    pub(super) asked: RequestSource<'r>,
-    /// The site of the request, if it can have `Strict-Transport-Security`.
-    pub(super) site: Option<SiteId>,
-    pub(super) started_ms: u64,
-}
-
-/// Where the request that is being answered is stored.
-pub(super) enum RequestSource<'r> {
-    /// In the receive buffer.
-    Fresh(&'r Request<'r>),
-    /// In the receive buffer, and a file answers it.
-    File(&'r FileRequest<'r>),
-    /// Nowhere: the input was not a valid request, and this is its first line.
-    Line(&'r [u8]),
-    /// Nowhere: it was known by its bytes.
-    Known(Option<LogText>),
-    /// In an exchange, which is lent; with the request if a file answers it.
-    Exchange(ExchangeKey, Option<LogText>, Option<Box<FileRequestBuf>>),
-}
 
 /// An answer under way: the rest of its head, and the bytes sent so far.
 #[derive(Debug)]
@@ -65,76 +40,6 @@ impl Outgoing {
 
     fn end(&self, is_whole: bool) -> AnswerEnd {
         AnswerEnd { status: self.status, body_bytes: self.body_bytes(), is_whole }
-    }
-}
-
-impl<'r> Answering<'r> {
-    /// For a request in the receive buffer. If its body was not read, it is the last request.
-    pub(super) fn fresh<M: Machine>(request: &'r Request<'r>, turn: &Turn<'_, M>) -> Self {
-        let ends = turn.draining || !request.body.is_empty();
-        Self {
-            persistence: persistence(request, ends),
-            asked: RequestSource::Fresh(request),
-            site: site_of(turn.desk.core, request.host),
-            started_ms: turn.desk.core.clock.ms(),
-        }
-    }
-
-    /// For input that is not a valid request.
-    pub(super) fn of_line<M: Machine>(line: &'r [u8], turn: &Turn<'_, M>) -> Self {
-        let started_ms = turn.desk.core.clock.ms();
-        Self { persistence: Persistence::Closes, asked: RequestSource::Line(line), site: None, started_ms }
-    }
-
-    /// For a request in the receive buffer that a file answers.
-    pub(super) fn of_file<M: Machine>(file: &'r FileRequest<'r>, turn: &Turn<'_, M>) -> Self {
-        Self { asked: RequestSource::File(file), site: Some(file.site), ..Self::fresh(file.request, turn) }
-    }
-
-    /// For a request that an exchange has kept.
-    pub(super) fn kept<M: Machine>(
-        key: ExchangeKey,
-        record: Record,
-        request: &Request<'_>,
-        turn: &Turn<'_, M>,
-    ) -> Self {
-        let Record { log, started_ms } = record;
-        let persistence = persistence(request, turn.draining);
-        let site = site_of(turn.desk.core, request.host);
-        Self { persistence, asked: RequestSource::Exchange(key, log, None), site, started_ms }
-    }
-
-    /// For a request that an exchange has kept and a file answers.
-    pub(super) fn kept_file<M: Machine>(
-        key: ExchangeKey,
-        record: Record,
-        file: FileRequestBuf,
-        turn: &Turn<'_, M>,
-    ) -> Self {
-        let Record { log, started_ms } = record;
-        let persistence = persistence(&file.request(), turn.draining);
-        let site = Some(file.site);
-        Self { persistence, asked: RequestSource::Exchange(key, log, Some(Box::new(file))), site, started_ms }
-    }
-
-    /// Marks the answer as the last one of its connection.
-    pub(super) fn closing(self) -> Self {
-        Self { persistence: Persistence::Closes, ..self }
-    }
-
-    fn log_source<M: Machine>(&self, turn: &Turn<'_, M>) -> Option<LogSource<'_>> {
-        if turn.desk.core.rules.log_format == LogFormat::Off {
-            return None;
-        }
-        match &self.asked {
-            RequestSource::Fresh(request) | RequestSource::File(FileRequest { request, .. }) => {
-                Some(LogSource::Fields(LogFields::of(request)))
-            }
-            RequestSource::Line(line) => Some(LogSource::Fields(LogFields::of_line(line))),
-            RequestSource::Known(log) | RequestSource::Exchange(_, log, _) => {
-                log.as_ref().map(LogSource::Text)
-            }
-        }
     }
 }
 
