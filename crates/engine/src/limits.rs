@@ -65,8 +65,8 @@ pub const SEND_BYTES_PER_TURN_MAX: usize = 128 * 1024;
 /// job is done.
 pub const CONTINUED_PER_TURN_MAX: usize = 256;
 /// Maximum number of connection deadlines handled in one turn, and of idle connections closed in one turn of
-/// a drain.
-pub const DEADLINES_PER_TURN_MAX: usize = 256;
+/// a drain. A client that seems too slow is sent more once again, so 16 of them take up to 1.5 ms.
+pub const DEADLINES_PER_TURN_MAX: usize = 16;
 
 /// Maximum number of jobs given up in one turn because their deadlines have passed.
 pub const OVERDUE_PER_TURN_MAX: usize = 64;

@@ -164,7 +164,9 @@ impl Run {
 
     /// Whether more deadlines can be due in this turn than a turn handles.
     fn is_behind_with_deadlines(&self) -> bool {
-        let many = self.plan.crowd + self.plan.hoard > DEADLINES_PER_TURN_MAX as u64;
+        let plan = &self.plan;
+        let clients = plan.clients + plan.hot_clients + plan.crowd + plan.hoard + plan.rush;
+        let many = clients > DEADLINES_PER_TURN_MAX as u64;
         many && self.engine.poll_next_ms() == Some(0)
     }
 

@@ -36,9 +36,15 @@ impl H1 {
         turn: &mut Turn<'_, M>,
         buffer: &mut [u8],
     ) -> Verdict {
-        // The kernel reports room only when there is much of it, but here any room counts.
-        conn.transport.suspect(Readiness { writable: true, ..Default::default() });
         let before = conn.acknowledged_before;
+        if before.is_some() && conn.check_reader_rate(&mut turn.desk) {
+            self.reader_checked(conn, turn);
+            return Verdict::Blocked;
+        }
+        // The kernel reports room only when there is much of it, but for a client that seems too slow any room counts. For
+        // the others it does not: to fill it takes up to 0.1 ms, and thousands may be checked at once.
+        conn.acknowledged_before = before;
+        conn.transport.suspect(Readiness { writable: true, ..Default::default() });
         let verdict = self.turn(conn, turn, buffer);
         if verdict != Verdict::Blocked || !matches!(self.phase, Phase::Sending(..) | Phase::Relaying(..)) {
             return verdict;

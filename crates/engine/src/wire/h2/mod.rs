@@ -282,17 +282,20 @@ impl H2 {
         }
         self.expire(conn, turn);
         let is_judged = self.reader_due_ms <= now_ms;
-        if is_judged {
+        let judges = turn.desk.core.rules.least_rate_bytes_per_s > 0;
+        let before = conn.acknowledged_before;
+        let seems_slow = is_judged && judges && before.is_some() && !conn.check_reader_rate(&mut turn.desk);
+        if seems_slow {
             // The kernel reports room only when there is much of it, but here any room counts.
+            conn.acknowledged_before = before;
             conn.transport.suspect(Readiness { writable: true, ..Readiness::default() });
         }
         let verdict = self.turn(conn, turn, (buffer, workspace));
         if verdict != Verdict::Blocked || !is_judged || conn.acknowledged_before.is_none() {
             return verdict;
         }
-        let judges = turn.desk.core.rules.least_rate_bytes_per_s > 0;
         let deadline_ms = conn.deadline_ms;
-        if judges && !conn.check_reader_rate(&mut turn.desk) {
+        if seems_slow && !conn.check_reader_rate(&mut turn.desk) {
             return Verdict::Reset;
         }
         self.reader_due_ms = if judges { now_ms + RATE_WINDOW_MS } else { u64::MAX };
