@@ -226,7 +226,9 @@ impl H2 {
     /// Decides until when a blocked connection waits.
     fn settle<M: Machine>(&mut self, conn: &mut Conn<M::Socket>, turn: &mut Turn<'_, M>) -> Verdict {
         let now_ms = turn.desk.core.clock.ms();
-        if conn.transport.has_ended() && self.streams.is_empty() && self.out.is_empty() {
+        // A client that sends no more opens no window again.
+        let is_over = self.streams.iter().all(|stream| stream.is_stalled);
+        if conn.transport.has_ended() && self.out.is_empty() && is_over {
             return Verdict::Close;
         }
         if self.is_idle() {
