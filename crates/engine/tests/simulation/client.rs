@@ -187,6 +187,8 @@ impl Peer {
         if self.h2.is_none() || self.asks.iter().any(|ask| ask.whole_turn.is_none()) {
             self.active_ms = now_ms;
         }
+        // Some records arrive in two pieces, one a turn, so many small ones arrive long after they were sent.
+        let arrives_at_once = self.client.wire().sealed().is_none();
         let mut begun = true;
         for ask in &mut self.asks {
             if begun && ask.first_ms == u64::MAX {
@@ -195,7 +197,7 @@ impl Peer {
             begun = ask.end_at < self.sent_bytes;
             if ask.end_at <= self.sent_bytes && ask.whole_turn.is_none() {
                 ask.whole_turn = Some(turn);
-                ask.whole_ms = now_ms;
+                ask.whole_ms = if arrives_at_once { now_ms } else { u64::MAX };
             }
         }
     }
