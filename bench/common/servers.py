@@ -172,8 +172,8 @@ def ready_made(name):
                   "log": os.path.join(folder, "server.log")}
 
         def filled(text):
-            lines = [line.replace("{as root}", "" if os.geteuid() == 0 else "#") for line in text.splitlines()
-                     if not line.startswith("{with application}")]
+            lines = [re.sub(r"^(\{without [a-z0-9]+\})+", "", line).replace("{as root}", "" if os.geteuid() == 0 else "#")
+                     for line in text.splitlines() if "{with " not in line]
             return re.sub(r"\{([a-z_]+)\}", lambda found: values.get(found[1], found[0]), "\n".join(lines) + "\n")
 
         for file in form.get("file", []):
