@@ -12,6 +12,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from common import process, results, servers
 
@@ -26,7 +27,10 @@ def parse_arguments():
     parser.add_argument("--what", default=",".join(WHAT), help="which, by commas" + default)
     parser.add_argument("--files", default=os.environ.get("FLASH_BENCH_FILES", FILES), help="a set of `flash fileset`")
     parser.add_argument("--small-files", type=int, default=1_000_000, help="how many" + default)
-    parser.add_argument("--named-files", type=int, default=300_000, help="how many files for names" + default)
+    parser.add_argument("--named-files", type=int, default=1_000_000, help="how many files for names" + default)
+    parser.add_argument("--directories", type=int, default=1000, help="of the files for names" + default)
+    parser.add_argument("--fill-seconds", type=int, default=240, help="after which no pass begins that fills the store with "
+                        "the files for names" + default)
     parser.add_argument("--seconds", type=int, default=30, help="of each load for names" + default)
     parser.add_argument("--rate", type=int, default=2000, help="requests/s of the restart" + default)
     parser.add_argument("--no-build", action="store_true", help="do not run cargo build --release first")
@@ -59,6 +63,17 @@ def stats(folder):
     done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True)
     found = json.loads(done.stdout)
     return found.get("stats", found)
+
+
+def store_of(folder, is_ready=lambda store: True):
+    """The figures of the store, once they are there and ready."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        store = stats(folder).get("store")
+        if store and is_ready(store):
+            return store
+        time.sleep(0.2)
+    raise servers.Unavailable(f"the store is not ready after 120 s: {store}")
 
 
 def memory_bytes(running):
@@ -122,64 +137,101 @@ def ask_once(port, paths, connections=8, pipelined=64):
     return found
 
 
+def read_files(paths):
+    """Reads each file, eight at a time, so that the kernel has them all."""
+    def read(part):
+        for path in part:
+            with open(path, "rb") as file:
+                file.read()
+    with ThreadPoolExecutor(8) as pool:
+        # A directory is read by one thread, in the order of its files.
+        list(pool.map(read, [paths[first:first + 1000] for first in range(0, len(paths), 1000)]))
+
+
+def fill_store(running, place, paths, seconds):
+    """Requests every file until all are in the store, a pass adds less than one in a hundred, or the time is over. Gives the
+    number of passes."""
+    passes, had, deadline = 0, None, time.monotonic() + seconds
+    while True:
+        store = store_of(place)
+        known = min(store["names"], store["blocks"])
+        adds_nothing = had is not None and known - had < 0.01 * len(paths)
+        if known >= 0.9999 * len(paths) or adds_nothing or time.monotonic() > deadline:
+            return passes
+        passes, had = passes + 1, known
+        if ask_once(running.port, paths) < len(paths):
+            raise servers.Unavailable("a file was not answered")
+        # The keeper takes the last contents, and the watcher confirms the last names.
+        time.sleep(2)
+
+
+def jobs_started(found):
+    """The number of jobs that the workers have given to helpers."""
+    return sum(kind["started"] for kind in found["sum"]["jobs"].values() if "started" in kind)
+
+
 def names(arguments, folder, ports, result):
     """Random requests for files in the store after the kernel has forgotten all names, on a disk with 150 reads/s: with the
     files watched, and with checks."""
     root = os.path.join(folder, "named")
     count, size_bytes = arguments.named_files, 2048
-    paths = [f"/{number // 1000:04}/{number % 1000:03}" for number in range(count)]
+    each = max(1, count // arguments.directories)
+    paths = [f"/{number // each:06}/{number % each:06}" for number in range(count)]
+    listed = os.path.join(folder, "paths")
+    with open(listed, "w") as file:
+        file.writelines(f"{path} {size_bytes}\n" for path in paths)
+    began = time.monotonic()
     for number, path in enumerate(paths):
-        if number % 1000 == 0:
+        if number % each == 0:
             os.makedirs(os.path.dirname(root + path))
         with open(root + path, "wb") as file:
             file.write(b"%09d" % number + b"x" * (size_bytes - 9))
-    # A file that has just changed is not stored.
     os.sync()
+    result.say(f"{count} files of {size_bytes} B in {-(-count // each)} directories, written in {time.monotonic() - began:.0f} s")
+    # A file that has just changed is not stored.
     time.sleep(3)
-    found = {}
-    for how, watch in (("watched", "true"), ("checked", "false")):
-        place = tempfile.mkdtemp(dir=folder)
-        os.chmod(place, 0o755)
-        listed = os.path.join(place, "paths")
-        with open(listed, "w") as file:
-            file.writelines(f"{path} {size_bytes}\n" for path in paths)
-        # The first pass finds the files in the page cache, so that the slow disk does not delay it.
-        for path in paths:
-            with open(root + path, "rb") as file:
-                file.read()
-        testbed = [servers.flash_binary(), "testbed", "names", "--reads", "150", "--files", root, "--core",
-                   str(SERVER_CORE), "--"]
-        running = start(root, place, ports, "--workers", "1", "--watch", watch, testbed=testbed)
-        try:
-            deadline = time.monotonic() + 60
-            while how == "watched" and stats(place)["store"]["subtrees_watched"] == 0 and time.monotonic() < deadline:
-                time.sleep(0.2)
-            passes = 0
-            while passes < 3 and stats(place)["store"]["names"] < 0.9999 * count:
-                passes += 1
-                if ask_once(running.port, paths) < count:
-                    raise servers.Unavailable("a file was not answered")
-                time.sleep(2)
-            time.sleep(2)
-            process.drop_page_cache()
-            before = stats(place)
-            level = load(running.url, arguments.seconds, f"{place}/load", "--workload", "uniform", "--paths", listed,
-                         "--rate", "1000", "--seed", "5")
-            after = stats(place)
-        finally:
-            running.stop()
-        started = lambda found: sum(kind["started"] for kind in found["sum"]["jobs"].values() if "started" in kind)
-        requests = after["sum"]["requests"] - before["sum"]["requests"]
-        helped = started(after) - started(before)
-        store = after["store"]
-        found[how] = {"passes": passes, "names": store["names"], "blocks": store["blocks"], "requests": requests,
-                      "jobs": helped, "directories_watched": store["directories_watched"], "latency": level["latency"],
-                      "counts": level["counts"], "answered_per_s": level["answered_per_s"]}
-        result.say(f"{how}: {store['names']} names and {store['blocks']} blocks after {passes} pass(es); at 1,000 requests/s "
-                   f"{level['answered_per_s']:.0f} answered/s, p50 {level['latency']['p50_ms']:.3f} ms, "
-                   f"p99 {level['latency']['p99_ms']:.2f} ms; jobs of helpers for {100 * helped / max(1, requests):.2f} % of "
-                   f"{requests} requests")
-    result.data["names"] = found
+    result.data["names"] = {how: names_by(how, (root, paths, listed), arguments, folder, ports, result)
+                            for how in ("watched", "checked")}
+
+
+def names_by(how, files, arguments, folder, ports, result):
+    """One of the two: the store filled from the page cache, the kernel's caches dropped, and the load."""
+    root, paths, listed = files
+    place = tempfile.mkdtemp(dir=folder)
+    os.chmod(place, 0o755)
+    began = time.monotonic()
+    # The store is filled from the page cache, so that the slow disk does not delay it.
+    read_files([root + path for path in paths])
+    read_s = time.monotonic() - began
+    testbed = [servers.flash_binary(), "testbed", "names", "--reads", "150", "--files", root, "--core",
+               str(SERVER_CORE), "--"]
+    watch = "--watch" if how == "watched" else "--no-watch"
+    running = start(root, place, ports, "--workers", "1", watch, testbed=testbed)
+    try:
+        store_of(place, lambda store: how == "checked" or store["subtrees_watched"] > 0)
+        began = time.monotonic()
+        passes = fill_store(running, place, paths, arguments.fill_seconds)
+        fill_s = time.monotonic() - began
+        memory = memory_bytes(running)
+        process.drop_page_cache()
+        before = stats(place)
+        level = load(running.url, arguments.seconds, f"{place}/load", "--workload", "uniform", "--paths", listed,
+                     "--rate", "1000", "--seed", "5")
+        after, store = stats(place), store_of(place)
+    finally:
+        running.stop()
+    latency = level["latency"]
+    requests = after["sum"]["requests"] - before["sum"]["requests"]
+    helped = jobs_started(after) - jobs_started(before)
+    result.say(f"{how}: {store['names']} names and {store['blocks']} blocks of {len(paths)} files after {passes} pass(es); "
+               f"{memory / 2**20:.0f} MiB in all processes; {store['directories_watched']} directories watched")
+    result.say(f"  at 1,000 requests/s {level['answered_per_s']:.0f} answered/s, p50 {latency['p50_ms']:.3f} ms, "
+               f"p99 {latency['p99_ms']:.2f} ms; {helped} jobs of helpers for {requests} requests "
+               f"({100 * helped / max(1, requests):.2f} %)")
+    result.say(f"  read into the page cache in {read_s:.0f} s, filled in {fill_s:.0f} s")
+    return {"passes": passes, "names": store["names"], "blocks": store["blocks"], "requests": requests, "jobs": helped,
+            "pss_bytes": memory, "directories_watched": store["directories_watched"], "latency": latency,
+            "counts": level["counts"], "answered_per_s": level["answered_per_s"], "read_s": read_s, "fill_s": fill_s}
 
 
 def million(arguments, folder, ports, result):

@@ -48,6 +48,7 @@ mod signals;
 mod stalls;
 mod stats;
 mod store;
+mod storms;
 mod tls;
 mod vhosts;
 mod watching;

@@ -1,8 +1,10 @@
 //! The watched roots: with a freshness of an hour, only what the watcher tells can have a change noticed.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -41,6 +43,14 @@ fn watching(folder: &Folder) -> Server {
     let server = launch(folder).start();
     wait_for_watch(folder);
     server
+}
+
+/// A command before that of the server: it sets a limit of its user namespace. None if this kernel allows no such namespaces.
+fn limited(limit: &str) -> Option<[String; 7]> {
+    let script = format!("echo {limit} && exec \"$@\"");
+    let through = ["unshare", "--user", "--map-root-user", "sh", "-ec", &script, "sh"].map(str::to_owned);
+    let tried = Command::new(&through[0]).args(&through[1..]).arg("true").status();
+    tried.is_ok_and(|status| status.success()).then_some(through)
 }
 
 /// Asks for each name until the worker answers it without a check, because its changes are told.
@@ -256,15 +266,10 @@ fn a_part_with_more_directories_than_can_be_watched_is_checked_and_the_others_ar
     if !is_amped() {
         return;
     }
-    let limit = "echo 20 > /proc/sys/user/max_inotify_watches && exec \"$@\"";
-    let through = ["unshare", "--user", "--map-root-user", "sh", "-ec", limit, "sh"];
-    if !Command::new("unshare")
-        .args(["--user", "--map-root-user", "sh", "-ec", limit, "sh", "true"])
-        .status()
-        .is_ok_and(|status| status.success())
-    {
+    let Some(through) = limited("20 > /proc/sys/user/max_inotify_watches") else {
         return skip("this kernel allows no user namespaces");
-    }
+    };
+    let through: Vec<&str> = through.iter().map(String::as_str).collect();
     let folder = Folder::new();
     for number in 0..30 {
         folder.www(&format!("large/{number}/f.bin"), pattern(1_000, 1));
@@ -277,7 +282,7 @@ fn a_part_with_more_directories_than_can_be_watched_is_checked_and_the_others_ar
         (store(&folder, "subtrees_watched"), store(&folder, "subtrees_unwatched"))
             == (Some(SUBTREES - 1), Some(1))
     });
-    server.wait_for_stderr("fs.inotify.max_user_watches");
+    server.wait_for_stderr("other directories are watched, and fs.inotify.max_user_watches allows");
     for name in ["small/f.bin", "large/29/f.bin"] {
         wait_for_body(&server, &format!("/{name}"), &pattern(1_000, 1));
         write_aside(&folder.path(format!("www/{name}")), pattern(1_000, 2));
@@ -323,6 +328,8 @@ fn without_a_watcher_names_are_checked() {
     let server = launch.arg("--control").arg(control(&folder)).start();
     assert_eq!(server.get("/f.bin").body, pattern(1_000, 1));
     assert!(server.role("watcher").is_empty());
+    let line = server.stdout();
+    assert!(line.contains("; names: checked after freshness (watch = false)"), "{line}");
     write_aside(&folder.path("www/f.bin"), pattern(1_000, 2));
     wait_for_body(&server, "/f.bin", &pattern(1_000, 2));
     assert_eq!(wait_for("figures", || store(&folder, "subtrees_watched")), 0);
@@ -353,4 +360,164 @@ fn a_listing_is_answered_from_memory_until_its_directory_changes() {
     let remove = || fs::remove_file(folder.path("www/d/second.bin")).expect("removed");
     change("the deletion", &remove, &|| !shows("second.bin"));
     change("the new folder", &|| drop(folder.www("d/new/f.bin", "x")), &|| shows("new/"));
+}
+
+#[test]
+fn without_any_watch_or_queue_names_are_checked() {
+    if !is_amped() {
+        return;
+    }
+    for (limit, message) in [
+        ("1 > /proc/sys/user/max_inotify_watches", "cannot watch "),
+        ("0 > /proc/sys/user/max_inotify_instances", "cannot watch the roots for changes ("),
+    ] {
+        let Some(through) = limited(limit) else { return skip("this kernel allows no user namespaces") };
+        let through: Vec<&str> = through.iter().map(String::as_str).collect();
+        let folder = Folder::new();
+        folder.www("d/f.bin", pattern(1_000, 1));
+        unlike_before();
+        let launch =
+            Launch::with_workers(&folder, 1).args(["--cache-memory", "64MiB", "--freshness", "100ms"]);
+        let server = launch.arg("--control").arg(control(&folder)).through_all(&through).start();
+        server.wait_for_stderr(message);
+        wait_for_body(&server, "/d/f.bin", &pattern(1_000, 1));
+        write_aside(&folder.path("www/d/f.bin"), pattern(1_000, 2));
+        wait_for_body(&server, "/d/f.bin", &pattern(1_000, 2));
+    }
+}
+
+#[test]
+fn names_that_are_no_text_are_watched() {
+    if !is_amped() {
+        return;
+    }
+    let folder = Folder::new();
+    let directory = folder.served(OsStr::from_bytes(b"d\xff\xfe"));
+    fs::create_dir(&directory).expect("made");
+    let path = |name: &[u8]| directory.join(OsStr::from_bytes(name));
+    fs::write(path(b"\xc3\x28"), pattern(1_000, 1)).expect("written");
+    let server = watching(&folder);
+    learn(&folder, &server, &["/d%ff%fe/%c3%28", "/d%ff%fe/%80"]);
+    write_aside(&path(b"\xc3\x28"), pattern(1_000, 2));
+    wait_for_body(&server, "/d%ff%fe/%c3%28", &pattern(1_000, 2));
+    fs::write(path(b"\x80"), pattern(1_000, 3)).expect("written");
+    wait_for_body(&server, "/d%ff%fe/%80", &pattern(1_000, 3));
+}
+
+/// Makes a directory with others in it, each in the one before, whose path beneath the root has this many bytes. Returns the path.
+fn nested(folder: &Folder, first: &str, bytes: usize) -> String {
+    let mut path = String::new();
+    let (inner, outer) = (folder.path("inner"), folder.path("outer"));
+    fs::create_dir(&inner).expect("made");
+    // From the last one up, so that no call has a long path.
+    while path.len() + 202 + first.len() < bytes {
+        let name = "x".repeat((bytes - path.len() - first.len() - 2).min(200));
+        fs::create_dir(&outer).expect("made");
+        fs::rename(&inner, outer.join(&name)).expect("renamed");
+        fs::rename(&outer, &inner).expect("renamed");
+        path = format!("/{name}{path}");
+    }
+    fs::rename(&inner, folder.path("www").join(first)).expect("renamed");
+    format!("/{first}{path}")
+}
+
+#[test]
+fn paths_that_are_as_long_as_a_call_can_have_are_watched_and_longer_ones_are_reported() {
+    if !is_amped() {
+        return;
+    }
+    let folder = Folder::new();
+    let long = nested(&folder, "long", 3_900);
+    let deep = nested(&folder, "deep", 6_000);
+    folder.www("short/f.bin", pattern(1_000, 1));
+    let path = |beneath: &str| PathBuf::from(format!("{}{beneath}", folder.path("www").display()));
+    fs::write(path(&format!("{long}/f.bin")), pattern(1_000, 1)).expect("written");
+    let server = launch(&folder).start();
+    wait_until("all but one part to be watched", || {
+        (store(&folder, "subtrees_watched"), store(&folder, "subtrees_unwatched"))
+            == (Some(SUBTREES - 1), Some(1))
+    });
+    server.wait_for_stderr("cannot watch ");
+    let long_name = format!("{long}/f.bin");
+    learn(&folder, &server, &[&long_name, "/short/f.bin"]);
+    for target in [&long_name[..], "/short/f.bin"] {
+        write_aside(&path(target), pattern(1_000, 2));
+        wait_for_body(&server, target, &pattern(1_000, 2));
+    }
+    assert_eq!(server.get(&format!("{deep}/none")).status, 404);
+    assert_eq!(server.get("/short/f.bin").body, pattern(1_000, 2));
+}
+
+#[test]
+fn a_directory_with_a_hundred_thousand_new_files_is_watched() {
+    if !is_amped() {
+        return;
+    }
+    let folder = Folder::new();
+    folder.www("large/f.bin", pattern(1_000, 1));
+    folder.www("other/f.bin", pattern(1_000, 1));
+    unlike_before();
+    let launch = Launch::with_workers(&folder, 1).args(["--cache-memory", "64MiB", "--freshness", "1s"]);
+    let server = launch.arg("--browse").arg("--control").arg(control(&folder)).start();
+    wait_for_watch(&folder);
+    // More events than the kernel keeps for a watcher that is late.
+    for number in 0..100_000 {
+        fs::File::create(folder.path(format!("www/large/{number}"))).expect("made");
+        if number % 10_000 == 0 {
+            assert_eq!(server.get("/other/f.bin").body, pattern(1_000, 1));
+        }
+    }
+    wait_for_watch(&folder);
+    for target in ["/large/f.bin", "/other/f.bin"] {
+        unlike_before();
+        learn(&folder, &server, &[target]);
+        write_aside(&folder.path(format!("www{target}")), pattern(1_000, 2));
+        wait_for_body(&server, target, &pattern(1_000, 2));
+    }
+    let listed = server.get("/large/");
+    assert_eq!(listed.status, 200);
+}
+
+#[test]
+fn a_root_that_is_unmounted_or_deleted_is_served_on() {
+    if !is_amped() {
+        return;
+    }
+    if !is_root() {
+        return skip("needs root and unshare, to mount a file system");
+    }
+    let folder = Folder::new();
+    folder.write("content/d/f.bin", pattern(1_000, 1));
+    let (www, content) = (folder.path("www"), folder.path("content"));
+    let script = format!(
+        "mount -t tmpfs none {www} && cp -r {content}/. {www} && sleep 0.1 && exec \"$@\"",
+        www = www.display(),
+        content = content.display()
+    );
+    let launch = launch(&folder).through_all(&["unshare", "--mount", "sh", "-ec", &script, "sh"]);
+    let server = launch.start();
+    wait_for_watch(&folder);
+    learn(&folder, &server, &["/d/f.bin", "/d/none"]);
+    let watcher = server.sole("watcher");
+    let unmount = |path: &Path| {
+        let words = ["--target", &watcher.to_string(), "--mount", "umount", "--lazy"];
+        Command::new("nsenter").args(words).arg(path).status().is_ok_and(|status| status.success())
+    };
+    assert!(unmount(&www));
+    for _ in 0..20 {
+        assert_eq!(server.get("/d/f.bin").body, pattern(1_000, 1));
+        assert_eq!(server.get("/d/none").status, 404);
+    }
+    server.wait_for_stderr("Flash serves the old folder until HUP");
+    assert_eq!(server.sole("watcher"), watcher);
+    // The folder beneath is served from now on, and can be deleted.
+    folder.www("d/f.bin", pattern(1_000, 2));
+    unlike_before();
+    server.signal("HUP");
+    wait_for_body(&server, "/d/f.bin", &pattern(1_000, 2));
+    wait_for_watch(&folder);
+    learn(&folder, &server, &["/d/f.bin"]);
+    fs::remove_dir_all(&www).expect("removed");
+    wait_until("the deletion", || server.get("/d/f.bin").status == 404);
+    server.wait_for_stderr("Flash still serves the old folder");
 }

@@ -85,4 +85,10 @@ pub struct Totals {
     pub subtrees_unwatched: u64,
     /// Directories that are watched for changes.
     pub directories_watched: u64,
+    /// Maximum number of directories that can be watched.
+    pub directories_max: u64,
+    /// Sites of which directories are watched.
+    pub sites_watched: u64,
+    /// Sites whose file systems do not report every change.
+    pub sites_untold: u64,
 }

@@ -101,6 +101,12 @@ pub enum FromWatcher {
     Figures {
         /// Directories that are watched.
         directories: u64,
+        /// Maximum number of directories that this user can watch.
+        directories_max: u64,
+        /// Sites whose files are watched, in whole or in part.
+        sites: u64,
+        /// Sites whose file systems do not report every change.
+        sites_untold: u64,
         /// Subtrees that cannot be watched.
         subtrees_unwatched: u64,
     },

@@ -42,6 +42,16 @@ pub(crate) struct Named {
     pub(crate) written: bool,
 }
 
+impl Named {
+    /// The states of the file in a millisecond, which has two or more if it changed then.
+    pub(crate) fn was(&self, at_ms: u64) -> impl Iterator<Item = Option<FileStat>> {
+        let since_ms = std::iter::once(0).chain(self.states.iter().map(|state| state.until_ms));
+        let there = since_ms.zip(&self.states);
+        let there = there.filter(move |(since_ms, state)| (*since_ms..=state.until_ms).contains(&at_ms));
+        there.map(|(_, state)| state.file.as_ref().map(|(stat, _)| *stat))
+    }
+}
+
 /// The result of looking up an address.
 #[derive(Clone, Debug)]
 pub(crate) enum Lead {
@@ -370,6 +380,11 @@ impl Disk {
             Lead::File { plain, coded } => [Some(*plain)].iter().chain(coded).flatten().copied().collect(),
             _ => Vec::new(),
         }
+    }
+
+    /// The target of a path.
+    pub(crate) fn target_of(&self, site: SiteId, path: &[u8]) -> Option<usize> {
+        self.targets.iter().position(|target| target.site == site.0 && target.path.as_bytes() == path)
     }
 
     /// Whether anything since `since_ms` can excuse an error for this target.

@@ -33,7 +33,8 @@
 //!   rate ([`uplink`]).
 //! - **admission**, **overload**: of worlds with more connections than there is room for ([`newcomers`]).
 //! - **watched**: the watcher of the files ([`watcher`]) is late, loses events, tells them in another order and tells some
-//!   that did not happen; all properties above hold for names that are used without checks.
+//!   that did not happen; all properties above hold for names that are used without checks, and each leads to what was there at
+//!   the time until which the keeper knows all changes.
 //! - **relay …**: of worlds with routes to applications ([`relays`]).
 //! - **determinism**: a second run has the same events and calls. Only two hashes of the engine differ: that of
 //!   names, which orders nothing, and that of request heads, which decides only whether a hit is parsed again.

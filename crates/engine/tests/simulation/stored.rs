@@ -84,6 +84,7 @@ impl Run {
         host.borrow_mut().names.is_heard = self.over || self.store.rng.chance(80);
         host.borrow_mut().heard_at_once = self.store.rng.pick(&[usize::MAX, usize::MAX, 1, 0]);
         host.borrow_mut().turn(now_ms, actions_max);
+        self.check_watched();
         let is_dead = !host.borrow().has_keeper();
         if is_dead && dies {
             let in_ms = self.store.rng.pick(&[0, 5, 300]);
@@ -173,6 +174,12 @@ impl Run {
             let Machine { files, now, .. } = &mut self.machine;
             let (sites, types, now) = (&self.sites, &self.types, *now);
             host.borrow_mut().names.tell(Done { task, outcome, files, sites, types, now });
+        }
+        if let Task::Find { site, path } = task
+            && !self.over
+            && self.store.watcher.as_mut().is_some_and(Watcher::overtakes)
+        {
+            self.overtake_finding(*site, path);
         }
         self.wake_keeper();
     }

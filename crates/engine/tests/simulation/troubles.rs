@@ -3,7 +3,7 @@
 use flash_engine::SiteId;
 
 use crate::client::Peer;
-use crate::disk::{Disk, Lead, Target};
+use crate::disk::{Disk, Lead};
 use crate::machine::files::Residency;
 use crate::plan::Health;
 use crate::run::{Event, Run};
@@ -64,8 +64,7 @@ impl Run {
     /// While a helper that has looked up a file is slow to report, the file is replaced, and other clients
     /// request it before and after the report.
     pub(crate) fn overtake(&mut self, (site, path): (SiteId, &[u8]), in_ms: u64) {
-        let is_it = |target: &Target| target.site == site.0 && target.path.as_bytes() == path;
-        let Some(target) = self.disk.targets.iter().position(is_it) else { return };
+        let Some(target) = self.disk.target_of(site, path) else { return };
         let Lead::File { plain, .. } = self.disk.targets[target].lead else { return };
         if self.disk.named[plain].hot || self.disk.now(plain).file.is_none() {
             return;

@@ -1,10 +1,10 @@
 //! The watcher of the files: it tells the keeper which names have changed, but late, in another order, and with changes that
 //! did not happen; and it loses some, which it says. It never says that it knows all changes up to a time when it does not.
 
-use flash_engine::SiteId;
+use flash_engine::{NameFacts, SiteId};
 
 use crate::disk::{Disk, Lead};
-use crate::machine::store::Word;
+use crate::machine::store::{ALL_ACTIONS, Word};
 use crate::rng::Rng;
 use crate::run::{Event, Run};
 
@@ -36,6 +36,11 @@ impl Watcher {
     pub(crate) fn begin_anew(&mut self) {
         self.watched.fill(false);
         self.appearing.clear();
+    }
+
+    /// Whether a file changes while a finding of its name is under way to the keeper.
+    pub(crate) fn overtakes(&mut self) -> bool {
+        self.rng.chance(10)
     }
 
     /// Reads the events of the disk.
@@ -123,5 +128,44 @@ impl Run {
         words.into_iter().for_each(|word| host.borrow_mut().names.say(word));
         self.after(in_ms, Event::Watcher);
         self.wake_keeper();
+    }
+
+    /// The file of a name changes after it was looked up, and the keeper hears of the change before it hears of the finding.
+    pub(crate) fn overtake_finding(&mut self, site: SiteId, path: &[u8]) {
+        let now_ms = self.now_ms();
+        let (Some(watcher), Some(host)) = (&mut self.store.watcher, &self.store.host) else { return };
+        let Some(target) = self.disk.target_of(site, path) else { return };
+        let Lead::File { plain, .. } = self.disk.targets[target].lead else { return };
+        if self.disk.named[plain].hot || path.ends_with(b"/") {
+            return;
+        }
+        let size_bytes = Disk::size(&mut watcher.rng);
+        self.disk.replace(&mut self.machine, &mut watcher.rng, plain, size_bytes);
+        let words = watcher.turn(&mut self.disk, self.sites.len(), now_ms);
+        let mut host = host.borrow_mut();
+        words.into_iter().for_each(|word| host.names.say(word));
+        host.names.is_heard = false;
+        host.turn(now_ms, ALL_ACTIONS);
+        drop(host);
+        self.wake_keeper();
+    }
+
+    /// Requires that every name that is used without a check leads to what was there at the time until which all changes are
+    /// known.
+    pub(crate) fn check_watched(&self) {
+        let Some(host) = &self.store.host else { return };
+        for (name, facts, until_ms) in host.borrow().names.watched() {
+            let Some(target) = self.disk.target_of(name.0, &name.1) else { continue };
+            let Lead::File { plain, .. } = self.disk.targets[target].lead else { continue };
+            let found = match facts {
+                NameFacts::File { plain, .. } => Some(plain),
+                NameFacts::Missing => None,
+                _ => continue,
+            };
+            let is_true = self.disk.named[plain].was(until_ms).any(|state| state == found);
+            self.require(is_true, "watched", || {
+                format!("{} is not {found:?} at {until_ms}", String::from_utf8_lossy(&name.1))
+            });
+        }
     }
 }

@@ -22,10 +22,13 @@ pub(super) struct KnownNames {
     evictions: u64,
 }
 
-/// The figures that a watcher has told.
+/// The figures that a watcher has told: see [`FromWatcher::Figures`].
 #[derive(Clone, Copy, Debug)]
 struct WatcherFigures {
     directories: u64,
+    directories_max: u64,
+    sites: u64,
+    sites_untold: u64,
     subtrees_unwatched: u64,
 }
 
@@ -52,12 +55,16 @@ impl KnownNames {
 
     /// Adds the figures about names to those of the store.
     pub(super) fn count(&self, totals: Totals) -> Totals {
+        let sum = |of: fn(&WatcherFigures) -> u64| self.figures.values().map(of).sum();
         Totals {
             names: self.slots.len(),
             names_evicted: self.evictions,
             subtrees_watched: self.watching.watched() as u64,
-            subtrees_unwatched: self.figures.values().map(|figures| figures.subtrees_unwatched).sum(),
-            directories_watched: self.figures.values().map(|figures| figures.directories).sum(),
+            subtrees_unwatched: sum(|figures| figures.subtrees_unwatched),
+            directories_watched: sum(|figures| figures.directories),
+            directories_max: self.figures.values().map(|figures| figures.directories_max).max().unwrap_or(0),
+            sites_watched: sum(|figures| figures.sites),
+            sites_untold: sum(|figures| figures.sites_untold),
             ..totals
         }
     }
@@ -80,8 +87,16 @@ impl KnownNames {
             }
             FromWatcher::Lost { subtree } => self.watching.handle_lost(watcher, subtree),
             FromWatcher::Until(until_ms) => self.watching.handle_until(watcher, until_ms),
-            FromWatcher::Figures { directories, subtrees_unwatched } => {
-                self.figures.insert(watcher, WatcherFigures { directories, subtrees_unwatched });
+            FromWatcher::Figures {
+                directories,
+                directories_max,
+                sites,
+                sites_untold,
+                subtrees_unwatched,
+            } => {
+                let told =
+                    WatcherFigures { directories, directories_max, sites, sites_untold, subtrees_unwatched };
+                self.figures.insert(watcher, told);
             }
         }
         self.act();

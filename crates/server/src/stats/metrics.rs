@@ -105,6 +105,9 @@ const STORE_AMOUNTS: &[Row<StoreStats>] = &[
     ("store_pinned_bytes", "Memory of evicted blocks that transfers still send", |s| s.pinned_bytes.0),
     ("store_blocks", "Blocks in the store", |s| s.blocks.0),
     ("store_names", "Names that all workers share", |s| s.names.0),
+    ("store_directories_watched", "Directories watched for changes", |s| s.directories_watched.0),
+    ("store_subtrees_watched", "Parts of sites whose names need no checks", |s| s.subtrees_watched.0),
+    ("store_subtrees_unwatched", "Parts of sites whose names are checked", |s| s.subtrees_unwatched.0),
 ];
 
 /// All metrics of a server.

@@ -6,7 +6,9 @@ use std::fmt::Write as _;
 
 use super::amounts::{Amounts, grouped, optional, share, size, span};
 use super::stalls::time;
-use super::{CertificateStats, Counters, NetworkStats, Queue, ServerStats, StateCounts, WorkerStats};
+use super::{
+    CertificateStats, Counters, NetworkStats, Queue, ServerStats, StateCounts, StoreStats, WorkerStats,
+};
 use flash_engine::{JobCounters, JobKind};
 use flash_worker::stats::{Backend, Connections, Histogram, RefusedBy, Tls, Upstreams};
 
@@ -287,6 +289,29 @@ fn store(out: &mut String, stats: &ServerStats, amounts: Amounts) {
     let [loaded, there, evicted, refused] = counts.map(|count| amounts.of(count));
     let _ = write!(out, "  blocks     {loaded:>12} loaded   {there} already there");
     let _ = writeln!(out, "   {evicted} evicted   {refused} refused");
+    names(out, stats, store);
+}
+
+/// The shared names, and how their changes are noticed.
+fn names(out: &mut String, stats: &ServerStats, store: &StoreStats) {
+    let [sites, unwatched] = [store.sites_watched.0, store.subtrees_unwatched.0];
+    let how = if stats.settings.get("watch") == Some(&false.into()) {
+        "all checked (watch = false)".to_owned()
+    } else if sites > 0 {
+        let plural = if sites == 1 { "" } else { "s" };
+        let directories = grouped(store.directories_watched.0);
+        format!("{directories} directories of {} site{plural} watched by inotify", grouped(sites))
+    } else if store.sites_untold.0 > 0 {
+        "all checked (their file systems do not report every change)".to_owned()
+    } else {
+        "all checked (nothing is watched yet)".to_owned()
+    };
+    let _ = writeln!(out, "  names      {:>12} shared   {how}", grouped(store.names.0));
+    if sites > 0 && unwatched > 0 {
+        let [parts, most] = [store.subtrees_watched.0 + unwatched, store.directories_max.0].map(grouped);
+        let _ = write!(out, "  checked    {:>12} of {parts} parts of sites", grouped(unwatched));
+        let _ = writeln!(out, "   at most {most} directories can be watched");
+    }
 }
 
 /// The bands of an SRPT schedule. Nothing if the schedule is fair.

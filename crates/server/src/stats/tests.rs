@@ -260,6 +260,39 @@ fn the_documents_show_parts_of_the_table() {
 }
 
 #[test]
+fn the_table_tells_how_changes_of_names_are_noticed() {
+    let rows = |store: &StoreStats, watch: bool| {
+        let mut stats = server(60_000, vec![worker(8, 60_000, Some(counted(1, 0, &[])))]);
+        stats.settings.insert("watch".to_owned(), watch.into());
+        stats.store = Some(StoreStats { names: Gauge(20_000), ..store.clone() });
+        let text = table(&stats, None);
+        let from = text.lines().skip_while(|line| !line.starts_with("  names "));
+        from.take_while(|line| line.starts_with("  ")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let none = StoreStats::default();
+    let untold = StoreStats { sites_untold: Gauge(1), subtrees_unwatched: Gauge(64), ..none.clone() };
+    for (store, watch, how) in [
+        (&none, false, "all checked (watch = false)"),
+        (&none, true, "all checked (nothing is watched yet)"),
+        (&untold, true, "all checked (their file systems do not report every change)"),
+    ] {
+        assert_eq!(rows(store, watch), [format!("  names            20,000 shared   {how}")]);
+    }
+    let watched = StoreStats {
+        directories_watched: Gauge(1_204),
+        directories_max: Gauge(65_536),
+        sites_watched: Gauge(2),
+        subtrees_watched: Gauge(125),
+        ..none
+    };
+    let line = "  names            20,000 shared   1,204 directories of 2 sites watched by inotify";
+    assert_eq!(rows(&watched, true), [line]);
+    let in_part = StoreStats { subtrees_unwatched: Gauge(3), ..watched };
+    let rest = "  checked               3 of 128 parts of sites   at most 65,536 directories can be watched";
+    assert_eq!(rows(&in_part, true), [line, rest]);
+}
+
+#[test]
 fn the_documents_show_stalls() {
     let began_unix_ms = 1_795_270_416_723;
     let rows = [

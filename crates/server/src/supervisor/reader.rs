@@ -67,7 +67,7 @@ struct SentList {
 /// A [`FoundRoot`] without its descriptor.
 #[derive(Debug, Serialize, Deserialize)]
 enum SentRoot {
-    Open { is_local: bool, identity: (u64, u64) },
+    Open { is_local: bool, tells_changes: bool, identity: (u64, u64) },
     Hangs,
     Failed(String),
 }
@@ -157,8 +157,8 @@ fn read_document(document: OwnedFd, descriptors: Vec<OwnedFd>) -> io::Result<Res
     let mut roots = Vec::with_capacity(sent.len());
     for root in sent {
         roots.push(match root {
-            SentRoot::Open { is_local, identity } => {
-                FoundRoot::Open(Root { folder: next()?, is_local, identity })
+            SentRoot::Open { is_local, tells_changes, identity } => {
+                FoundRoot::Open(Root { folder: next()?, is_local, tells_changes, identity })
             }
             SentRoot::Hangs => FoundRoot::Hangs,
             SentRoot::Failed(why) => FoundRoot::Failed(why),
@@ -222,9 +222,9 @@ fn send_prepared(channel: &OwnedFd, prepared: Prepared) -> io::Result<()> {
     let mut sent = Vec::with_capacity(roots.len());
     for root in roots {
         sent.push(match root {
-            FoundRoot::Open(Root { folder, is_local, identity }) => {
+            FoundRoot::Open(Root { folder, is_local, tells_changes, identity }) => {
                 send_descriptor(channel, DESCRIPTOR, &folder)?;
-                SentRoot::Open { is_local, identity }
+                SentRoot::Open { is_local, tells_changes, identity }
             }
             FoundRoot::Hangs => SentRoot::Hangs,
             FoundRoot::Failed(why) => SentRoot::Failed(why),

@@ -65,13 +65,15 @@ enum Changed {
 struct KnownRoot {
     folder: Shared,
     is_local: bool,
+    tells_changes: bool,
     /// See [`Root::identity`].
     identity: (u64, u64),
 }
 
 impl From<Root> for KnownRoot {
     fn from(root: Root) -> Self {
-        Self { folder: Arc::new(root.folder), is_local: root.is_local, identity: root.identity }
+        let Root { folder, is_local, tells_changes, identity } = root;
+        Self { folder: Arc::new(folder), is_local, tells_changes, identity }
     }
 }
 
@@ -180,6 +182,12 @@ impl Roots {
     pub(super) fn others_len(&self) -> usize {
         let is_local = |slot: &&Slot| slot.root.as_ref().is_some_and(|root| root.is_local);
         self.slots.len() - self.slots.iter().filter(is_local).count()
+    }
+
+    /// The number of roots, and of those whose file systems report every change.
+    pub(super) fn telling_len(&self) -> (usize, usize) {
+        let tells = |slot: &&Slot| slot.root.as_ref().is_some_and(|root| root.tells_changes);
+        (self.slots.len(), self.slots.iter().filter(tells).count())
     }
 }
 

@@ -25,14 +25,36 @@ pub(super) fn text(generation: &Generation) -> String {
         0 => String::new(),
         others => format!("; {others} of the roots on file systems that may hang"),
     };
+    let names = names(generation);
     let user = user(settings);
     let fowner = fowner(settings);
     let sandbox = sandbox(settings, in_force);
     format!(
-        "flash {} serves {what} at {}; {crew}{user}{fowner}; sandbox: {sandbox}; reads: {reads}{others}",
+        "flash {} serves {what} at {}; {crew}{user}{fowner}; sandbox: {sandbox}; reads: {reads}{names}{others}",
         env!("CARGO_PKG_VERSION"),
         urls.join(" ")
     )
+}
+
+/// How changes of files are noticed: by events, or by a check after each freshness. The directories are found later, so their
+/// number is in `flash stats`.
+fn names(generation: &Generation) -> String {
+    let settings = &generation.settings;
+    let why = match generation.found().0.telling_len() {
+        _ if settings.freshness_ms == 0 => {
+            return "; names: checked for each request (freshness = 0)".to_owned();
+        }
+        _ if !settings.watch => "watch = false",
+        _ if !generation.has_watcher() => "they are watched only with a store",
+        (_, 0) => "their file systems do not report every change",
+        (all, telling) if all > telling => {
+            return format!(
+                "; names: {telling} of {all} roots watched by inotify, others checked after freshness"
+            );
+        }
+        _ => return "; names: watched by inotify".to_owned(),
+    };
+    format!("; names: checked after freshness ({why})")
 }
 
 /// The line of a backend.

@@ -14,7 +14,7 @@ use std::io::{self, IoSlice};
 use flash_prompt::epoll::{Epoll, Watch};
 use flash_prompt::names::{NameHash, NamesReader};
 use flash_prompt::{OwnedFd, channel, clock};
-use flash_waiting::inotify::{Happening, How, Inotify, WatchId};
+use flash_waiting::inotify::{self, Happening, How, Inotify, WatchId};
 use flash_waiting::sandbox::calls::CallList;
 use flash_waiting::sandbox::paths::Rights;
 use flash_waiting::watched::{self, Mounts};
@@ -28,7 +28,7 @@ use crate::control::Control;
 use crate::sandbox::{self, Role};
 use depend::{Change, each_name};
 use roots::{Appearing, Progress, Root, Which, find_roots};
-use tree::Tree;
+use tree::{DIRECTORIES_MAX, Tree};
 
 /// The longest pause after which the keeper hears until when all changes are known. Findings of helpers wait for that.
 const UNTIL_MS: u64 = 200;
@@ -50,7 +50,9 @@ struct Watcher {
     subtrees: Subtrees,
     roots: Vec<Root>,
     /// Sites whose file systems do not report every change.
-    sites_unwatched: u64,
+    sites_untold: u64,
+    /// Maximum number of directories that this user can watch.
+    directories_max: u64,
     tree: Tree,
     /// None if the keeper is gone; another one will come.
     keeper: Option<OwnedFd>,
@@ -124,7 +126,7 @@ impl Watcher {
         epoll.add(&inotify, EVENTS, Watch::Input)?;
         let control = Control::watch(control, &epoll)?;
         let subtrees = Subtrees::of(settings.sites.len());
-        let (mut roots, sites_unwatched) = find_roots(settings, folders, &names, subtrees);
+        let (mut roots, sites_untold) = find_roots(settings, folders, &names, subtrees);
         for root in &mut roots {
             root.mounts = mounts.beneath(&root.folder)?;
         }
@@ -136,7 +138,8 @@ impl Watcher {
             names,
             subtrees,
             roots,
-            sites_unwatched,
+            sites_untold,
+            directories_max: inotify::watches_max().unwrap_or(u64::MAX).min(DIRECTORIES_MAX as u64),
             tree: Tree::default(),
             keeper,
             changed: Vec::new(),
@@ -376,8 +379,11 @@ impl Watcher {
         };
         let figures = FromWatcher::Figures {
             directories: self.tree.len() as u64,
+            directories_max: self.directories_max,
+            sites: self.roots.iter().map(|root| root.sites.len() as u64).sum(),
+            sites_untold: self.sites_untold,
             subtrees_unwatched: self.roots.iter().map(is_unwatched).sum::<u64>()
-                + self.sites_unwatched * self.subtrees.numbers().count() as u64,
+                + self.sites_untold * self.subtrees.numbers().count() as u64,
         };
         if self.told.as_ref() != Some(&figures) {
             self.send(&figures);
@@ -413,9 +419,12 @@ impl Watcher {
         if is_closed || std::mem::replace(&mut root.is_reported, true) {
             return;
         }
-        let advice = if why.kind() == io::ErrorKind::StorageFull {
+        // The bound of this program is an error without a number.
+        let advice = if why.kind() == io::ErrorKind::StorageFull && why.raw_os_error().is_some() {
             format!(
-                "; {watched} other directories are watched, and fs.inotify.max_user_watches may allow more"
+                "; {watched} other directories are watched, and fs.inotify.max_user_watches allows all programs of this user \
+                 {} together: raise it with sysctl",
+                self.directories_max
             )
         } else {
             String::new()

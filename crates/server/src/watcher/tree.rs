@@ -8,7 +8,7 @@ use flash_waiting::inotify::{Inotify, WatchId};
 use flash_waiting::watched::{self, Rights};
 
 /// Maximum number of directories watched at once: the kernel keeps each in memory, with about 1 KiB.
-const DIRECTORIES_MAX: usize = 200_000;
+pub(super) const DIRECTORIES_MAX: usize = 200_000;
 
 /// A watched directory, as it is found beneath a root. Roots can be beneath each other, so one directory can have
 /// several.

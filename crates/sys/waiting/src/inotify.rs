@@ -111,6 +111,12 @@ fn happening(watch: WatchId, mask: u32, name: &[u8]) -> Option<Happening<'_>> {
     Some(Happening::Name { directory: watch, name, is_directory: has(libc::IN_ISDIR), how })
 }
 
+/// Maximum number of watches of a user, in all processes together (`fs.inotify.max_user_watches`). None if the kernel does not
+/// tell it.
+pub fn watches_max() -> Option<u64> {
+    std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches").ok()?.trim().parse().ok()
+}
+
 /// A queue of events.
 #[derive(Debug)]
 pub struct Inotify {

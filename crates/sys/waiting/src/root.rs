@@ -15,6 +15,7 @@ use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::errand::{Errand, Note};
+use crate::watched::tells_changes;
 
 /// Magic numbers (linux/magic.h, and the sources of the last three) of file systems on block devices or in
 /// memory, where calls for cached data never wait for another process or host. File systems that are not
@@ -55,6 +56,8 @@ pub struct Root {
     pub folder: OwnedFd,
     /// See [`is_local`].
     pub is_local: bool,
+    /// Whether it is local and [`crate::watched::tells_changes`].
+    pub tells_changes: bool,
     /// Its device and inode, if it is local: another root with the same ones is the same directory.
     pub identity: (u64, u64),
 }
@@ -109,8 +112,14 @@ impl Opening {
     ///
     /// Errors: `WouldBlock` while there is none; any of openat(2).
     pub fn take(&self) -> io::Result<Root> {
-        let (folder, [is_local, device, inode]) = self.0.take()?;
-        Ok(Root { folder, is_local: is_local != 0, identity: (device, inode) })
+        let (folder, [kind, device, inode]) = self.0.take()?;
+        let identity = (device, inode);
+        Ok(Root {
+            folder,
+            is_local: kind & LOCAL_KIND != 0,
+            tells_changes: kind & TELLING_KIND != 0,
+            identity,
+        })
     }
 }
 
@@ -119,6 +128,10 @@ impl AsFd for Opening {
         self.0.as_fd()
     }
 }
+
+/// Bits of the first number of an opening's note.
+const LOCAL_KIND: u64 = 1;
+const TELLING_KIND: u64 = 2;
 
 /// The child's work. It must not allocate.
 fn open(path: &CString) -> Result<(OwnedFd, Note), Errno> {
@@ -129,7 +142,12 @@ fn open(path: &CString) -> Result<(OwnedFd, Note), Errno> {
         Ok(found) if is_local => (found.st_dev, found.st_ino),
         _ => (0, 0),
     };
-    Ok((folder, [u64::from(is_local), device, inode]))
+    let kind = match is_local {
+        true if tells_changes(&folder) => LOCAL_KIND | TELLING_KIND,
+        true => LOCAL_KIND,
+        false => 0,
+    };
+    Ok((folder, [kind, device, inode]))
 }
 
 #[cfg(test)]

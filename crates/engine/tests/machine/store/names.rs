@@ -75,6 +75,14 @@ impl KnownNames {
         Some(KnownName { confirmed_ms, is_watched: until_ms.is_some(), ..row.known })
     }
 
+    /// The names that are used without a check, what they lead to, and the time until which all changes are known.
+    pub(crate) fn watched(&self) -> impl Iterator<Item = (&Name, NameFacts, u64)> {
+        self.table.values().filter_map(|row| {
+            let until_ms = self.watches.until_ms(row.watch?)?;
+            Some((&row.name, row.known.facts, until_ms))
+        })
+    }
+
     pub(crate) fn are_changes_told(&self) -> bool {
         self.watches.are_any_in_force()
     }

@@ -137,11 +137,15 @@ impl Generation {
         }
         duties.extend(Programs::duties(&self.settings));
         duties.extend((0..architecture::processes(&self.settings)).map(Duty::Worker));
-        // Without a freshness every name is checked, whatever a watcher says.
-        if self.has_store && self.settings.watch && self.settings.freshness_ms > 0 {
+        if self.has_watcher() {
             duties.push(Duty::Watcher);
         }
         duties
+    }
+
+    /// Whether a watcher belongs to it. Without a freshness every name is checked, whatever a watcher says.
+    pub(super) fn has_watcher(&self) -> bool {
+        self.has_store && self.settings.watch && self.settings.freshness_ms > 0
     }
 
     fn start_process(&mut self, duty: Duty, resources: &mut Resources) -> io::Result<()> {
