@@ -49,5 +49,6 @@ mod stalls;
 mod stats;
 mod store;
 mod tls;
+mod tls_upstreams;
 mod vhosts;
 mod watching;
