@@ -128,6 +128,7 @@ def measure(server, arguments, folder, ports, result):
     os.chmod(place, 0o755)
     result.hide(place, "$CONF")
     result.hide(root, "$ROOT")
+    result.hide(servers.flash_binary(), "flash")
     running = server.start(root, ports.take(), place, core=SERVER_CORE)
     try:
         result.data["servers"][server.name] = {

@@ -16,34 +16,39 @@ const OF_DIRECTORY: u64 = 500;
 /// The parts in which a single site is watched.
 const SUBTREES: u64 = 64;
 
-/// A control group whose processes read the disk slowly.
-struct SlowDisk(PathBuf);
+/// A control group for which the disk can be made slow.
+struct SlowDisk {
+    group: PathBuf,
+    disk: String,
+}
 
 impl SlowDisk {
     /// None if this machine cannot have one for this folder.
     fn new(folder: &Path) -> Option<Self> {
-        let group = Path::new("/sys/fs/cgroup/blkio").join(format!("flash-test-{}", std::process::id()));
-        fs::create_dir(&group).ok()?;
-        let made = Self(group);
         let device = fs::metadata(folder).ok()?.dev();
         let block = |name: &str| format!("/sys/dev/block/{}:{}/{name}", major(device), minor(device));
         // Only a whole disk has a limit.
         let disk = if Path::new(&block("partition")).exists() { block("../dev") } else { block("dev") };
-        let disk = fs::read_to_string(disk).ok()?;
-        let limit = format!("{} 150", disk.trim());
-        fs::write(made.0.join("blkio.throttle.read_iops_device"), limit).ok()?;
-        Some(made)
+        let disk = fs::read_to_string(disk).ok()?.trim().to_owned();
+        let group = Path::new("/sys/fs/cgroup/blkio").join(format!("flash-test-{}", std::process::id()));
+        fs::create_dir(&group).ok()?;
+        Some(Self { group, disk })
+    }
+
+    fn slow_down(&self) {
+        let limit = format!("{} 150", self.disk);
+        fs::write(self.group.join("blkio.throttle.read_iops_device"), limit).expect("a slow disk");
     }
 
     /// A script that joins the group and then executes the server.
     fn script(&self) -> String {
-        format!("echo $$ > {}/cgroup.procs && exec \"$@\"", self.0.display())
+        format!("echo $$ > {}/cgroup.procs && exec \"$@\"", self.group.display())
     }
 }
 
 impl Drop for SlowDisk {
     fn drop(&mut self) {
-        wait_until("the group to be empty", || fs::remove_dir(&self.0).is_ok());
+        wait_until("the group to be empty", || fs::remove_dir(&self.group).is_ok());
     }
 }
 
@@ -120,6 +125,7 @@ fn files_whose_names_the_kernel_has_forgotten_are_answered_without_a_helper() {
     });
     // The names of the last pass are watched shortly after it.
     get_each(&server, 0..FILES);
+    disk.slow_down();
     // A watcher that is late on a busy machine costs a check.
     let mut step = 7;
     wait_until("a pass without a helper", || {

@@ -47,10 +47,21 @@ impl Drop for Activated {
     }
 }
 
-/// The first bytes of the answer to a question about a file. A socket is there as soon as systemd listens.
+/// Waits until systemd listens on a socket. Its file is there a moment before.
+#[track_caller]
+fn wait_for_listener(socket: &Path) {
+    const ACCEPTS: &str = " 00010000 ";
+    let path = text(socket);
+    wait_until("the socket", || {
+        let sockets = fs::read_to_string("/proc/net/unix").unwrap();
+        sockets.lines().any(|line| line.ends_with(&path) && line.contains(ACCEPTS))
+    });
+}
+
+/// The first bytes of the answer to a question about a file.
 #[track_caller]
 fn ask(socket: &Path, file: &Path) -> String {
-    wait_until("the socket", || socket.exists());
+    wait_for_listener(socket);
     let mut stream = UnixStream::connect(socket).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     write!(stream, "GET {} HTTP/1.1\r\nHost: x\r\n\r\n", file.display()).unwrap();
@@ -72,7 +83,7 @@ fn the_socket_for_packets_can_come_from_systemd() {
     else {
         return;
     };
-    wait_until("the socket", || socket.exists());
+    wait_for_listener(&socket);
     let client = Packets::to(&socket);
     client.name(1, folder.served("hello.txt"));
     assert_eq!(client.reply(), Reply::Ready { id: 1 });
@@ -123,7 +134,7 @@ fn a_socket_that_no_option_names_is_refused() {
     let socket = folder.path("warm");
     let own = [format!("--socket={}", text(folder.path("own")))];
     let Some(mut backend) = Activated::start(&folder, &["-l", &text(&socket)], &own) else { return };
-    wait_until("the socket", || socket.exists());
+    wait_for_listener(&socket);
     let _client = UnixStream::connect(&socket).unwrap();
     assert_eq!(backend.code(), Some(1));
     let stderr = fs::read_to_string(folder.path("stderr")).unwrap();

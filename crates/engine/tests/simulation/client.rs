@@ -187,7 +187,7 @@ impl Peer {
         if self.h2.is_none() || self.asks.iter().any(|ask| ask.whole_turn.is_none()) {
             self.active_ms = now_ms;
         }
-        // Some records arrive in two pieces, one a turn, so many small ones arrive long after they were sent.
+        // Some records arrive in two pieces, one a turn. A request in small records then arrives long after it was sent.
         let arrives_at_once = self.client.wire().sealed().is_none();
         let mut begun = true;
         for ask in &mut self.asks {

@@ -48,7 +48,7 @@ pub(super) struct Requests {
     pub(super) dropped: u64,
     /// How far exhausted pools had got when the segment passed.
     pub(super) exhausted: Exhausted,
-    /// Requests that waited while a pool was exhausted, for as many ends of its waits as it has threads, or more.
+    /// Requests that waited while a pool was exhausted, for half as many ends of its waits as it has threads, or more.
     behind_pools: u64,
     /// Those who serve, with how often they turned from one connection to another.
     turns: HashMap<Owner, (u64, (SocketAddr, SocketAddr))>,
@@ -226,14 +226,14 @@ impl Requests {
         self.awaited -= 1;
         let sender = only(self.sending.iter()).map(|tid| threads.server(tid));
         // A queue of the network may have kept it until after the call.
-        let sole = || if self.sending.is_empty() { sole_server(&self.answerers, threads) } else { None };
-        connection.tid = sender.or(connection.tid).or_else(sole);
+        let sole = if self.sending.is_empty() { sole_server(&self.answerers, threads) } else { None };
+        connection.tid = sender.or(connection.tid).or(sole);
         let tid = connection.tid;
         connection.fd = only(self.sending.iter()).and_then(|tid| threads.sends_to(tid)).or(connection.fd);
         let key = (segment.server, segment.client);
         let served = Served { key, tid, fd: connection.fd, end_ns: now_ns, is_answered: true };
         self.answerers.extend(sender);
-        if let Some(tid) = sender {
+        if let Some(tid) = sender.or(sole) {
             self.turned(served.key, threads.owner(tid));
         }
         self.done(served, awaited, threads);
@@ -287,7 +287,7 @@ impl Requests {
         let waited_ns = end_ns.saturating_sub(awaited.start_ns);
         let held_up_ns = held_up_ns.min(waited_ns);
         let (before, now) = (awaited.exhausted, self.exhausted);
-        let has_queued = now.ns - before.ns > STALL_NS && now.ends - before.ends >= now.threads;
+        let has_queued = now.ns - before.ns > STALL_NS && now.ends - before.ends >= now.threads / 2;
         self.behind_pools += u64::from(has_queued);
         let sums = self.sums.entry(of_loop.map_or(0, |(_, thread)| thread.data.pid)).or_default();
         let is_held_up = held_up_ns > STALL_NS && held_up_ns >= waited_ns / HELD_UP_PART;

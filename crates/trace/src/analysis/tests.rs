@@ -699,6 +699,17 @@ fn who_answers_on_a_connection_and_another_and_the_first_again_serves_several() 
 }
 
 #[test]
+fn the_only_one_who_answers_serves_several_although_the_network_keeps_its_answers() {
+    let mut story = Story::new();
+    story.wait(0, 10, 1).wait(20, 100, 1).at(900, asks(9, 9, 9, "GET /a")).answers(950, 9, 9);
+    for (number, port) in (1..).zip([1, 2, 1]) {
+        let us = 1000 * u64::from(number);
+        story.at(us, asks(port, number, number, "GET /a")).at(us + 100, answers(port, number));
+    }
+    assert!(story.end(100_000).threads[0].serves_several);
+}
+
+#[test]
 fn without_requests_descriptors_show_whether_a_thread_serves_several() {
     let served = |sockets: &[i32]| {
         let mut story = Story::new();

@@ -10,7 +10,7 @@ pub(crate) struct Requests {
     /// Requests whose clients went on although the start of the answer was not seen: they are in no total.
     pub(crate) answers_missed: u64,
     pub(crate) unattributed: u64,
-    /// Those that waited while a pool of threads was exhausted for over 1 ms, and until its threads had ended as many
+    /// Those that waited while a pool of threads was exhausted for over 1 ms, and until its threads had ended half as many
     /// waits for the disk as there are threads, or more: requests that need no thread of it are answered before.
     pub(crate) behind_pools: u64,
     /// By process; requests that no known event loop answered have process 0.

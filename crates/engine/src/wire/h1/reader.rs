@@ -41,8 +41,8 @@ impl H1 {
             self.reader_checked(conn, turn);
             return Verdict::Blocked;
         }
-        // The kernel reports room only when there is much of it, but for a client that seems too slow any room counts. For
-        // the others it does not: to fill it takes up to 0.1 ms, and thousands may be checked at once.
+        // The kernel reports room only when there is much of it. If a client seems too slow, any room counts. Otherwise it is
+        // left alone: to fill it takes up to 0.1 ms, and thousands of clients may be checked at once.
         conn.acknowledged_before = before;
         conn.transport.suspect(Readiness { writable: true, ..Default::default() });
         let verdict = self.turn(conn, turn, buffer);

@@ -22,6 +22,8 @@ pub(super) struct Judge {
     /// The longest time that helpers need for all jobs of a request, and for one.
     pub(super) disk_ms: u64,
     pub(super) job_ms: u64,
+    /// Whether every job without trouble is done long before its deadline.
+    pub(super) is_disk_fast: bool,
     /// Before the latest turn: requests without an answer, and connections in the making, by upstream.
     pub(super) busy: Vec<usize>,
     /// Connections among them that a client can have left to its next request: they count for it until they are idle.
@@ -114,7 +116,9 @@ impl Judge {
                 let is_silent = ledger.latest(ask).is_some_and(|latest| self.is_silent(ledger, latest));
                 // The time in the queue is a part of that for a connection.
                 let is_unlinked = asked.attempts.is_empty() && self.now_ms >= begun_ms + rules.connect_ms;
-                is_silent || is_unlinked || troubles.late_ms >= begun_ms
+                // So does one that waits for a helper to look its script up.
+                let is_unfound = asked.attempts.is_empty() && asked.may_lack_helper && self.now_ms > begun_ms;
+                is_silent || is_unlinked || is_unfound || troubles.late_ms >= begun_ms
             }
             408 => {
                 // A head has this time from its first byte on, a body from its latest, besides the limits of its pace.

@@ -136,6 +136,7 @@ impl Relays {
             upstreams: rules.upstreams.clone(),
             disk_ms: plan.jobs_max() * (rules.timeouts.job_ms + 200),
             job_ms: rules.timeouts.job_ms + 200,
+            is_disk_fast: plan.is_disk_fast(),
             busy: Vec::new(),
             left: Vec::new(),
             blind_ms: plan.pace_ms.max(300),

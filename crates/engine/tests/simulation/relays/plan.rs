@@ -335,7 +335,7 @@ impl Plan {
     }
 
     /// Whether every job is done long before its deadline.
-    fn is_disk_fast(&self) -> bool {
+    pub(super) fn is_disk_fast(&self) -> bool {
         self.spool_slots == 1_000 && self.helpers == 2 && self.job_ms == 3_000
     }
 

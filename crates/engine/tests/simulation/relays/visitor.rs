@@ -282,8 +282,10 @@ impl Visitor {
             self.is_over = true;
             return;
         }
-        // A helper can fail to read what was gathered.
-        let has_lost = |ask: usize| ledger.troubles[ledger.asks[ask].upstream].disk_ms >= self.front_ms;
+        // A helper can fail to read what was gathered, or be too late.
+        let has_lost = |ask: usize| {
+            !judge.is_disk_fast || ledger.troubles[ledger.asks[ask].upstream].disk_ms >= self.front_ms
+        };
         let is_cut_short = self.latest.is_some_and(|number| {
             let made = &ledger.attempts[number];
             judge.may_break(ledger, made) || made.length > GATHERED_BYTES / 2 && has_lost(made.ask)
