@@ -50,5 +50,6 @@ mod stats;
 mod store;
 mod storms;
 mod tls;
+mod tls_upstreams;
 mod vhosts;
 mod watching;

@@ -10,13 +10,19 @@ use std::time::Duration;
 use crate::harness::{Client, Folder, Launch, Server, kill, pattern, stats_at, wait_for, wait_until};
 
 /// The options of openssl for a kind of key.
-const ECDSA: &str = "ec -pkeyopt ec_paramgen_curve:P-256";
-const RSA: &str = "rsa:2048";
+pub(crate) const ECDSA: &str = "ec -pkeyopt ec_paramgen_curve:P-256";
+pub(crate) const RSA: &str = "rsa:2048";
 
 /// Makes a self-signed certificate `NAME.pem` of this host, and its key `NAME.key`.
 fn certificate(folder: &Folder, name: &str, host: &str, kind: &str, days: i64) {
+    certificate_of(folder, name, &format!("DNS:{host}"), kind, days);
+}
+
+/// The same, for a name such as `DNS:localhost` or `IP:127.0.0.1`.
+pub(crate) fn certificate_of(folder: &Folder, name: &str, of: &str, kind: &str, days: i64) {
+    let (_, host) = of.split_once(':').unwrap();
     let words = format!(
-        "req -x509 -newkey {kind} -nodes -subj /CN={host} -addext subjectAltName=DNS:{host} -days {days} -keyout {name}.key -out {name}.pem"
+        "req -x509 -newkey {kind} -nodes -subj /CN={host} -addext subjectAltName={of} -days {days} -keyout {name}.key -out {name}.pem"
     );
     let made = Command::new("openssl").args(words.split(' ')).current_dir(folder.path("")).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
@@ -285,15 +291,15 @@ fn certificates_that_cannot_be_used_are_refused_with_file_and_reason() {
 }
 
 #[test]
-fn threads_without_handshakes_and_routes_over_tls_are_refused_with_a_reason() {
+fn threads_without_handshakes_and_fastcgi_over_tls_are_refused_with_a_reason() {
     let folder = files();
     let mt =
         Launch::configured(&folder, CONFIG).architecture("mt").arg("--config").arg(folder.path("flash.toml"));
     let (code, _, err) = mt.fail();
     assert!(code == Some(1) && err.contains("`mt`: its threads have no handshakes"), "{err}");
-    let route = "root = \"www\"\n[[route]]\nprefix = \"/a/\"\nproxy = \"https://127.0.0.1:9\"\n";
+    let route = "root = \"www\"\n[[route]]\nprefix = \"/a/\"\nfastcgi = \"https://127.0.0.1:9\"\n";
     let (code, _, err) = Launch::configured(&folder, route).fail();
-    assert!(code == Some(1) && err.contains("must be an address and a port"), "{err}");
+    assert!(code == Some(1) && err.contains("FastCGI has no form over TLS"), "{err}");
 }
 
 #[test]

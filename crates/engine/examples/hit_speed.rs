@@ -12,9 +12,9 @@ use std::time::Instant;
 use flash_engine::{
     AdmissionRules, Band, Bands, Block, BlockBytes, Blocks, BodyRules, Engine, FileKind, FilePart, FileSent,
     FileStat, Files, Gateway, Helpers, JobId, Key, KnownName, Log, LogFormat, LookUpError, Machine, Moment,
-    Net, Opened, Optimizations, Policy, Readiness, Resident, Route, RoutePaths, Rules, ServerId, ServerRules,
-    SharedNames, SiteId, SiteRules, Task, Timeouts, UplinkShare, UpstreamId, UpstreamProtocol, UpstreamRules,
-    Want,
+    Net, Opened, Optimizations, Policy, Readiness, RecordLayer, Resident, Route, RoutePaths, Rules, ServerId,
+    ServerRules, SharedNames, SiteId, SiteRules, Task, Timeouts, UplinkShare, UpstreamId, UpstreamProtocol,
+    UpstreamRules, Want,
 };
 use flash_http::EncodedSlash;
 use flash_http::types::TypeTable;
@@ -121,6 +121,10 @@ impl Gateway for OneFile {
     fn connect(&mut self, link: Key, _: ServerId) {
         self.asked = Some(link);
     }
+
+    fn seal(&mut self, _: ServerId) -> Option<Box<dyn RecordLayer>> {
+        None
+    }
 }
 
 impl Files for OneFile {
@@ -209,7 +213,7 @@ fn rules(log_format: LogFormat, has_route: bool) -> Rules {
     };
     let upstream = UpstreamRules {
         protocol: UpstreamProtocol::Http,
-        servers: vec![ServerRules { name: "server".into(), weight: 1, is_unix: true }],
+        servers: vec![ServerRules { name: "server".into(), weight: 1, is_unix: true, is_sealed: false }],
         connections_max: 8,
         idle_max: 8,
         queue_max: 8,

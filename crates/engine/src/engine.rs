@@ -291,6 +291,7 @@ impl<M: Machine> Engine<M> {
         wires.time_out(&mut turn);
         self.links.resume(machine, now_ms);
         self.links.close_idle(now_ms);
+        self.links.end_handshakes(machine, now_ms);
         self.wires.wake(&mut self.links, &self.exchanges);
         self.core.spool.give_back(&mut self.core.jobs, now_ms);
         self.start_jobs(machine);

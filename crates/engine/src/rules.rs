@@ -72,6 +72,8 @@ pub struct ServerRules {
     pub weight: u32,
     /// Whether its connections are Unix sockets, which have no port that is kept after their end.
     pub is_unix: bool,
+    /// Whether its connections are encrypted, by the record layers of [`Gateway::seal`](crate::Gateway::seal).
+    pub is_sealed: bool,
 }
 
 /// A route: the requests of a site that an upstream answers.

@@ -140,7 +140,7 @@ fn pairs(site: &Site, expiries: &mut Vec<Expiry>) -> Result<Vec<Pair>, String> {
 }
 
 /// The content of a file. A key must not be readable by everybody.
-fn content(path: &Path, is_key: bool) -> Result<Vec<u8>, String> {
+pub(crate) fn content(path: &Path, is_key: bool) -> Result<Vec<u8>, String> {
     let failed = |e: std::io::Error| format!("cannot read `{}`: {}", path.display(), e.kind());
     let mut file = File::open(path).map_err(failed)?;
     let found = file.metadata().map_err(failed)?;

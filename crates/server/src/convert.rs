@@ -216,7 +216,8 @@ fn servers(route: &config::Route) -> Vec<ServerRules> {
         .map(|(server, weight)| ServerRules {
             name: name(server),
             weight,
-            is_unix: !matches!(server, config::ServerAddress::Tcp(_)),
+            is_unix: matches!(server, config::ServerAddress::Unix(_) | config::ServerAddress::Program),
+            is_sealed: matches!(server, config::ServerAddress::Tls(_)),
         })
         .collect()
 }
@@ -267,6 +268,7 @@ mod tests {
                 .iter()
                 .map(|port| config::ServerAddress::Tcp(([127, 0, 0, 1], *port).into()))
                 .collect(),
+            tls: None,
             body_bytes_max: 1,
             stream_bodies: false,
             stream_answers: true,
@@ -301,7 +303,12 @@ mod tests {
         let UpstreamRules { connections_max, idle_max, queue_max, connect_ms, answer_ms, .. } =
             rules.upstreams[1];
         assert_eq!((connect_ms, answer_ms, connections_max, idle_max, queue_max), (2, 3, 4, 5, 6));
-        let server = |port, weight| ServerRules { name: format!("127.0.0.1:{port}"), weight, is_unix: false };
+        let server = |port, weight| ServerRules {
+            name: format!("127.0.0.1:{port}"),
+            weight,
+            is_unix: false,
+            is_sealed: false,
+        };
         assert_eq!(rules.upstreams[1].servers, [server(2, 7), server(3, 1)]);
         // Each of the two more sites has its root open twice.
         let roots = 2 * 2;

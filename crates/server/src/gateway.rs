@@ -4,6 +4,7 @@
 //!
 //! A worker that does not read its answers is not read either, so each link has a bound, and none holds up the others.
 
+mod line;
 mod probes;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -12,16 +13,18 @@ use std::io;
 use flash_engine::{ServerId, UpstreamId};
 use flash_prompt::epoll::{Epoll, Ready, Watch};
 use flash_prompt::{AsFd, OwnedFd, channel, clock, net};
+use flash_tls::Connector;
 use flash_waiting::local;
 use flash_waiting::process;
 use flash_waiting::sandbox::calls::CallList;
 use flash_worker::codec::{decode, send};
-use flash_worker::control::Order;
+use flash_worker::control::{Order, receive_order};
 use flash_worker::gateway_protocol::{Connect, GATEWAY_MESSAGE_BYTES_MAX, GatewayReply};
 
 use crate::config::{ServerAddress, Settings};
 use crate::control::Control;
 use crate::sandbox::{self, Role};
+use crate::{start, trust};
 use probes::{Change, PROBES, Probes};
 
 /// The first epoll token of attempts; those of links are below, those of probes above.
@@ -86,11 +89,24 @@ struct Gateway {
 pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
     // Workers then send it the wishes of a whole turn before it takes their core. If this fails, it only costs more.
     let _ = process::never_preempt_others();
-    let gateway = Gateway::new(control, settings)?;
     let probes = settings.routes().any(|route| route.probe.is_some());
-    let in_force = sandbox::close(Role::Gateway, settings, &[], CallList::Gateway { probes })?;
+    let connector = connector(&control, settings)?;
+    let gateway = Gateway::new(control, settings, &connector)?;
+    let calls = CallList::Gateway { probes, wakes: probes && trust::is_needed(settings) };
+    let in_force = sandbox::close(Role::Gateway, settings, &[], calls)?;
     gateway.control.ready(in_force)?;
     gateway.run()
+}
+
+/// Makes the record layers of encrypted probes.
+fn connector(control: &OwnedFd, settings: &Settings) -> io::Result<Connector> {
+    if !trust::is_needed(settings) {
+        return Ok(Connector::default());
+    }
+    match receive_order(control)? {
+        Order::Trust(file) => start::connector(file),
+        other => Err(io::Error::new(io::ErrorKind::InvalidData, format!("unexpected {other:?}"))),
+    }
 }
 
 impl Link {
@@ -101,7 +117,7 @@ impl Link {
 }
 
 impl Gateway {
-    fn new(control: OwnedFd, settings: &Settings) -> io::Result<Self> {
+    fn new(control: OwnedFd, settings: &Settings, connector: &Connector) -> io::Result<Self> {
         let upstreams = settings.routes().map(|route| Upstream {
             servers: route.servers.clone(),
             place: None,
@@ -116,7 +132,7 @@ impl Gateway {
             links_made: 0,
             attempts: BTreeMap::new(),
             attempts_made: ATTEMPTS,
-            probes: Probes::new(settings),
+            probes: Probes::new(settings, connector),
             draining: false,
         })
     }
@@ -239,7 +255,7 @@ impl Gateway {
         let upstream = &self.upstreams[usize::from(attempt.wanted.server.upstream.0)];
         let server = usize::from(attempt.wanted.server.server);
         let connected = match &upstream.servers[server] {
-            ServerAddress::Tcp(address) => {
+            ServerAddress::Tcp(address) | ServerAddress::Tls(address) => {
                 let begun = net::connect(*address).and_then(|socket| {
                     self.epoll.add(&socket, self.attempts_made, Watch::Output).map(|()| socket)
                 });

@@ -56,6 +56,7 @@ impl Running {
         let route = |server: &&ServerAddress| Route {
             protocol: UpstreamProtocol::Http,
             servers: vec![(*server).clone()],
+            tls: None,
             body_bytes_max: 0,
             stream_bodies: false,
             stream_answers: false,
@@ -73,7 +74,7 @@ impl Running {
         let mut settings = sources.load().expect("the defaults");
         settings.sites[0].routes = servers.iter().map(route).collect();
         let (control, theirs) = channel::pair(CHANNEL_BYTES).expect("a pair");
-        let gateway = Gateway::new(theirs, &settings).expect("a gateway");
+        let gateway = Gateway::new(theirs, &settings, &Connector::default()).expect("a gateway");
         Self { control, thread: thread::spawn(|| gateway.run()) }
     }
 

@@ -47,6 +47,7 @@ mod start;
 pub mod stats;
 mod supervisor;
 mod threads;
+mod trust;
 mod watcher;
 
 /// Runs a server until a signal stops it. It reports all errors on standard error.
@@ -69,11 +70,13 @@ pub fn read_configuration(program: impl FnOnce(PathBuf) -> Result<Program, ExitC
     supervisor::reader::run(program)
 }
 
-/// Reads the certificates of these settings as a server does at its start. Returns warnings about them.
+/// Reads the certificates of these settings, and those of the issuers that they trust, as a server does at its start. Returns
+/// warnings about them.
 ///
 /// # Errors
 /// Why a server would not start with them.
 pub fn check_certificates(settings: &config::Settings) -> Result<Vec<String>, String> {
+    trust::read(settings)?;
     let read = certificates::read(settings)?;
     let expiries = read.iter().flat_map(|read| &read.expiries);
     Ok(expiries.filter_map(certificates::Expiry::warning).collect())

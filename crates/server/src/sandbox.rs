@@ -226,7 +226,7 @@ pub(crate) fn close(
 fn tcp_ports(settings: &Settings) -> Vec<u16> {
     let servers = settings.routes().flat_map(|route| &route.servers);
     let port = |server: &ServerAddress| match server {
-        ServerAddress::Tcp(address) => Some(address.port()),
+        ServerAddress::Tcp(address) | ServerAddress::Tls(address) => Some(address.port()),
         ServerAddress::Unix(_) | ServerAddress::Program => None,
     };
     servers.filter_map(port).collect()

@@ -11,7 +11,7 @@ use flash_prompt::names::NamesReader;
 use flash_prompt::sharers::Sharers;
 use flash_prompt::store_memory::StoreMemory;
 use flash_prompt::table::TableReader;
-use flash_tls::{Acceptor, Bundle, Tickets, protocol};
+use flash_tls::{Acceptor, Bundle, Connector, Tickets, Trust, protocol};
 use flash_waiting::process;
 use flash_waiting::sandbox::calls::{CallList, More};
 use flash_waiting::sandbox::paths::Rights;
@@ -29,6 +29,7 @@ use crate::convert;
 use crate::helper::{self, DiskWork, Fill};
 use crate::hot_list::{self, Hot, LIST_BYTES_MAX};
 use crate::sandbox::{self, Role};
+use crate::trust;
 
 /// The resources that a worker received before it began.
 pub(crate) struct Begun {
@@ -54,6 +55,7 @@ struct BegunTls {
     listeners: Vec<OwnedFd>,
     certificates: Option<OwnedFd>,
     tickets: Option<OwnedFd>,
+    trust: Option<OwnedFd>,
 }
 
 /// The parts of the store that a worker received.
@@ -98,6 +100,7 @@ pub(crate) fn begin(control: OwnedFd, settings: &Settings) -> io::Result<Begun> 
             Order::TlsListener(listener) => begun.tls.listeners.push(listener),
             Order::Certificates(file) => begun.tls.certificates = Some(file),
             Order::Tickets(file) => begun.tls.tickets = Some(file),
+            Order::Trust(file) => begun.tls.trust = Some(file),
             Order::Log(channel) => begun.log = Some(channel),
             Order::Gateway(channel) => begun.gateway = Some(channel),
             Order::Spool(slots, file) => begun.spool = Some((slots, file)),
@@ -162,7 +165,7 @@ impl Begun {
             HelperKind::Processes => Vec::new(),
             HelperKind::Threads => helper::start_threads(settings, self.disk_work(settings)?)?,
         };
-        let Begun { control, roots, listeners, tls, log, uplink, store, gateway, place, spool } = self;
+        let Begun { control, roots, listeners, mut tls, log, uplink, store, gateway, place, spool } = self;
         let store = store.map(settings, &roots).or_else(|e| {
             let text = format!("serves without the store: cannot map it: {e}");
             send_notice(&control, &Notice::Report(text)).map(|()| None)
@@ -172,9 +175,21 @@ impl Begun {
         let place_of = |place: u64| usize::try_from(place).unwrap_or(usize::MAX);
         rules.worker = place_of(place);
         let sharers = uplink.map(|(place, file)| Sharers::map(file, place_of(place))).transpose()?;
+        let connector = tls.trust.take().map(connector).transpose()?.unwrap_or_default();
         let (tls_listeners, tls) = tls.acceptor(settings.http2)?;
-        let given =
-            Given { control, roots, listeners, tls_listeners, tls, log, store, gateway, sharers, helpers };
+        let given = Given {
+            control,
+            roots,
+            listeners,
+            tls_listeners,
+            tls,
+            connector,
+            log,
+            store,
+            gateway,
+            sharers,
+            helpers,
+        };
         let plan = Plan {
             rules,
             mechanism: settings.event_mechanism,
@@ -219,6 +234,14 @@ impl BegunTls {
         drop(acceptor.layer());
         Ok((self.listeners, Some(acceptor)))
     }
+}
+
+/// Makes the record layers of connections to the servers in this memory file.
+pub(crate) fn connector(trust: OwnedFd) -> io::Result<Connector> {
+    let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
+    let trust =
+        Trust::from_bytes(&secret(trust)?).ok_or_else(|| invalid("no servers over TLS".to_owned()))?;
+    Connector::new(&trust).map_err(|e| invalid(format!("TLS to servers of routes: {e}")))
 }
 
 /// The content of a memory file, which is overwritten when it is dropped.
@@ -292,7 +315,7 @@ fn more(settings: &Settings) -> More {
         pread: !settings.residency_check,
         mechanism: settings.event_mechanism,
         has_threads: settings.helpers == HelperKind::Threads,
-        wakes: !settings.tls_listen.is_empty(),
+        wakes: !settings.tls_listen.is_empty() || trust::is_needed(settings),
         has_local_clients: false,
         priorities: settings.schedule == SchedulePolicy::Srpt,
         code_points: settings.srpt_dscp,

@@ -10,7 +10,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{ServerConfig, ServerConnection, SignatureScheme, SupportedCipherSuite};
+use rustls::{Error, ServerConfig, ServerConnection, SignatureScheme, SupportedCipherSuite};
 
 use crate::bundle::Bundle;
 use crate::records::TlsRecords;
@@ -60,13 +60,13 @@ impl Acceptor {
     #[must_use]
     pub fn layer(&self) -> Option<Box<dyn RecordLayer>> {
         let tls = ServerConnection::new(Arc::clone(&self.0)).ok()?;
-        Some(Box::new(TlsRecords::new(tls)))
+        Some(Box::new(TlsRecords::new(tls, Error::to_string)))
     }
 }
 
 /// The cryptography, with AES-128-GCM before the other ciphers: it costs least where there are instructions for it, and all of
 /// them are strong.
-fn provider() -> CryptoProvider {
+pub(crate) fn provider() -> CryptoProvider {
     use rustls::CipherSuite::{
         TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
         TLS13_AES_128_GCM_SHA256,
@@ -87,7 +87,6 @@ fn provider() -> CryptoProvider {
 /// Uses everything of the cryptography that a handshake uses. Its first use asks the kernel for more than a worker may, such as
 /// for the state of devices of random bytes.
 fn warm_up(chosen: &Chosen) -> Result<(), String> {
-    aws_lc_rs::rand::fill(&mut [0; 32]).map_err(|_| "no random bytes")?;
     let all = [
         SignatureScheme::ECDSA_NISTP256_SHA256,
         SignatureScheme::ECDSA_NISTP384_SHA384,
@@ -101,6 +100,12 @@ fn warm_up(chosen: &Chosen) -> Result<(), String> {
             signer.sign(b"").map_err(|e| e.to_string())?;
         }
     }
+    warm_up_provider()
+}
+
+/// The same for what both sides of a connection use.
+pub(crate) fn warm_up_provider() -> Result<(), String> {
+    aws_lc_rs::rand::fill(&mut [0; 32]).map_err(|_| "no random bytes")?;
     for group in default_provider().kx_groups {
         group.start().map_err(|e| e.to_string())?;
     }

@@ -1,25 +1,30 @@
-//! The record layer of a connection: `rustls`, seen as [`RecordLayer`]. Made by [`Acceptor`](crate::Acceptor).
+//! The record layer of a connection: `rustls`, seen as [`RecordLayer`]. Made by [`Acceptor`](crate::Acceptor) and
+//! [`Connector`](crate::Connector).
 
+use std::fmt::Debug;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::ops::DerefMut;
 
 use flash_engine::{Handshake, ReceiveCall, RecordLayer, SendCall};
-use rustls::{HandshakeKind, ServerConnection};
+use rustls::{ConnectionCommon, Error, HandshakeKind, SideData};
 
 use crate::acceptor::protocol;
 
-/// The server's side of a TLS connection.
+/// One side of a TLS connection.
 #[derive(Debug)]
-pub(crate) struct TlsRecords {
-    tls: ServerConnection,
+pub(crate) struct TlsRecords<C> {
+    tls: C,
     has_plaintext: bool,
     has_ended: bool,
+    /// Makes a message of a failure.
+    explain: fn(&Error) -> String,
 }
 
-impl TlsRecords {
-    pub(crate) fn new(mut tls: ServerConnection) -> Self {
+impl<C: DerefMut<Target = ConnectionCommon<D>>, D: SideData> TlsRecords<C> {
+    pub(crate) fn new(mut tls: C, explain: fn(&Error) -> String) -> Self {
         // The engine bounds what waits: it encrypts only as much as it sends next.
         tls.set_buffer_limit(None);
-        Self { tls, has_plaintext: false, has_ended: false }
+        Self { tls, has_plaintext: false, has_ended: false, explain }
     }
 }
 
@@ -49,7 +54,10 @@ impl Write for Sink<'_, '_> {
     }
 }
 
-impl RecordLayer for TlsRecords {
+impl<C, D: SideData> RecordLayer for TlsRecords<C>
+where
+    C: DerefMut<Target = ConnectionCommon<D>> + Debug + Send,
+{
     fn is_handshaking(&self) -> bool {
         self.tls.is_handshaking()
     }
@@ -66,7 +74,8 @@ impl RecordLayer for TlsRecords {
 
     fn pull(&mut self, receive: &mut ReceiveCall<'_>) -> io::Result<usize> {
         let received = self.tls.read_tls(&mut Source(receive))?;
-        let state = self.tls.process_new_packets().map_err(|e| io::Error::new(ErrorKind::InvalidData, e))?;
+        let failed = |e: Error| io::Error::new(ErrorKind::InvalidData, (self.explain)(&e));
+        let state = self.tls.process_new_packets().map_err(failed)?;
         self.has_plaintext = state.plaintext_bytes_to_read() > 0;
         self.has_ended |= state.peer_has_closed();
         Ok(received)

@@ -42,6 +42,8 @@ pub enum Order<Fd = OwnedFd> {
     Certificates(Fd),
     /// For a worker: the secret of session tickets, in a memory file.
     Tickets(Fd),
+    /// For a worker or the gateway: the servers of routes that are reached over TLS, in a memory file.
+    Trust(Fd),
     /// For a worker: where to write access-log lines. For a log writer: where to read them.
     Log(Fd),
     /// The root of a site.
@@ -152,6 +154,7 @@ impl<Fd> Order<Fd> {
             Order::TlsListener(own) => Order::TlsListener(fd(own)?),
             Order::Certificates(own) => Order::Certificates(fd(own)?),
             Order::Tickets(own) => Order::Tickets(fd(own)?),
+            Order::Trust(own) => Order::Trust(fd(own)?),
             Order::Log(own) => Order::Log(fd(own)?),
             &Order::Root { site, is_local, ref folder } => {
                 Order::Root { site, is_local, folder: fd(folder)? }

@@ -11,7 +11,7 @@ use flash_prompt::net::InFlightCap;
 use flash_prompt::sharers::Sharers;
 use flash_prompt::store_memory::StoreMemory;
 use flash_prompt::table::TableReader;
-use flash_tls::Acceptor;
+use flash_tls::{Acceptor, Connector};
 use serde::{Deserialize, Serialize};
 
 use super::names::SharedNames;
@@ -30,6 +30,8 @@ pub struct Given {
     pub tls_listeners: Vec<OwnedFd>,
     /// Makes their record layers; None without such listeners.
     pub tls: Option<Acceptor>,
+    /// Makes the record layers of connections to servers of routes.
+    pub connector: Connector,
     /// The channel to the log writer, if there is one.
     pub log: Option<OwnedFd>,
     /// The store, if there is one.

@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use flash_engine::{
     Band, Bands, FilePart, FileSent, FileStat, Files, Gateway, JobId, Key, KnownName, Log, LookUpError,
-    Machine, Net, Opened, ReportLimit, Resident, ServerId, SiteId, Task, UplinkShare, Want,
+    Machine, Net, Opened, RecordLayer, ReportLimit, Resident, ServerId, SiteId, Task, UplinkShare, Want,
 };
 use flash_prompt::OwnedFd;
 use flash_prompt::mechanism::Mechanism;
 use flash_prompt::net::InFlightCap;
 use flash_prompt::sharers::Sharers;
 use flash_prompt::{clock, file, net};
+use flash_tls::Connector;
 
 use super::calls::{Call, lap, timed};
 use super::gateway::GatewayChannel;
@@ -56,6 +57,7 @@ pub struct LinuxSystem {
     /// None if the store is disabled.
     pub(super) store: Option<Store>,
     pub(super) gateway: GatewayChannel,
+    connector: Connector,
     pub(super) closing: Closing,
     pub(super) supervisor: Supervisor,
     said_unknown: bool,
@@ -76,7 +78,17 @@ impl LinuxSystem {
         (reach, own): (Reach, Option<OwnJobs>),
         mechanism: &mut Mechanism,
     ) -> io::Result<Self> {
-        let Given { control, roots, log: log_writer, store, gateway, sharers, helpers: threads, .. } = given;
+        let Given {
+            control,
+            roots,
+            log: log_writer,
+            store,
+            gateway,
+            connector,
+            sharers,
+            helpers: threads,
+            ..
+        } = given;
         let mut helpers = Helpers::new(plan.helpers, control.try_clone()?);
         for (number, channel) in (0..).zip(threads) {
             if !helpers.add(mechanism, token(kind::HELPER, number), number, channel) {
@@ -99,6 +111,7 @@ impl LinuxSystem {
             log,
             store: store.map(|given| connected_store(given, mechanism)),
             gateway: GatewayChannel::to(gateway, mechanism, |number| token(kind::GATEWAY, number)),
+            connector,
             supervisor: Supervisor::new(control)?,
             closing: Closing::default(),
             said_unknown: false,
@@ -400,6 +413,10 @@ impl flash_engine::Helpers for LinuxSystem {
 impl Gateway for LinuxSystem {
     fn connect(&mut self, link: Key, server: ServerId) {
         self.gateway.ask(link, server);
+    }
+
+    fn seal(&mut self, server: ServerId) -> Option<Box<dyn RecordLayer>> {
+        self.connector.layer(server)
     }
 }
 

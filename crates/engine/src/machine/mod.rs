@@ -138,6 +138,10 @@ pub trait Gateway {
     /// [`Engine::handle_not_connected`](crate::Engine::handle_not_connected) is called with the same `link`, never
     /// within this call.
     fn connect(&mut self, link: Key, server: ServerId);
+
+    /// The record layer of a new connection to `server`, on which it is the client. None if memory or random bytes are
+    /// short. Called only for servers whose connections are [encrypted](crate::ServerRules::is_sealed).
+    fn seal(&mut self, server: ServerId) -> Option<Box<dyn RecordLayer>>;
 }
 
 /// The logs.

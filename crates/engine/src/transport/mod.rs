@@ -99,6 +99,16 @@ impl<S> Transport<S> {
         self.sealed = Some(Box::new(Sealed::new(layer)));
     }
 
+    /// Why the handshake failed, if the record layer or the socket has a reason.
+    pub(crate) fn why_failed(&mut self) -> Option<io::Error> {
+        self.sealed.as_mut()?.failure.take()
+    }
+
+    /// Whether the end of input is what the peer wanted. Without that of the record layer, anyone on the way can have cut it.
+    pub(crate) fn is_end_announced(&self) -> bool {
+        self.sealed.as_ref().is_none_or(|sealed| sealed.layer.has_ended())
+    }
+
     /// Whether the connection is encrypted.
     pub(crate) fn is_sealed(&self) -> bool {
         self.sealed.is_some()
@@ -210,8 +220,13 @@ impl<S> Transport<S> {
                     self.sealed = None;
                     return Shaken::Plain;
                 }
-                Err(e) if e.kind() == ErrorKind::InvalidData => return Shaken::Failed,
-                Err(_) => return Shaken::Left,
+                Err(e) => {
+                    let is_of_layer = e.kind() == ErrorKind::InvalidData;
+                    if let Some(sealed) = &mut self.sealed {
+                        sealed.failure = Some(e);
+                    }
+                    return if is_of_layer { Shaken::Failed } else { Shaken::Left };
+                }
             }
         }
         Shaken::Yields
@@ -330,6 +345,15 @@ impl<S> Transport<S> {
         self.hung_up |= ready.hung_up;
     }
 
+    /// Records that the socket is ready, and sends ciphertext that waits: its owner may have nothing more to send.
+    pub(crate) fn note_and_flush<M: Machine<Socket = S>>(&mut self, machine: &mut M, ready: Readiness) {
+        self.note(ready);
+        if self.flush(machine).is_err() {
+            // A receive finds out how it has ended.
+            self.readable = true;
+        }
+    }
+
     /// Assumes input that no event has reported, or room too small for the kernel to report.
     pub(crate) fn suspect(&mut self, ready: Readiness) {
         self.note(ready);
@@ -358,9 +382,9 @@ impl<S> Transport<S> {
         self.ended
     }
 
-    /// Whether anything was ever sent.
+    /// Whether anything was ever sent, except for the handshake of an encrypted connection.
     pub(crate) fn has_sent(&self) -> bool {
-        self.sent_bytes > 0
+        self.sealed.as_ref().map_or(self.sent_bytes > 0, |sealed| sealed.has_encrypted)
     }
 
     /// Stops receiving.

@@ -3,6 +3,8 @@
 //! Plaintext that is accepted is encrypted at once, so it waits here as ciphertext if the client is slow: at most
 //! [`ENCRYPTED_BYTES_MAX`] of it.
 
+use std::io;
+
 use crate::limits::{EARLY_BYTES, ENCRYPTED_BYTES_MAX, RECORD_BYTES_EARLY, RECORD_BYTES_MAX};
 use crate::machine::RecordLayer;
 
@@ -14,7 +16,11 @@ pub(super) struct Sealed {
     since_pause_bytes: usize,
     /// Whether anything was received.
     pub(super) has_received: bool,
+    /// Whether any plaintext was encrypted.
+    pub(super) has_encrypted: bool,
     pub(super) ending: SendingEnd,
+    /// Why the handshake failed.
+    pub(super) failure: Option<io::Error>,
 }
 
 /// How far the end of sending has come.
@@ -32,7 +38,14 @@ pub(super) enum SendingEnd {
 
 impl Sealed {
     pub(super) fn new(layer: Box<dyn RecordLayer>) -> Self {
-        Self { layer, since_pause_bytes: 0, has_received: false, ending: SendingEnd::Open }
+        Self {
+            layer,
+            since_pause_bytes: 0,
+            has_received: false,
+            has_encrypted: false,
+            ending: SendingEnd::Open,
+            failure: None,
+        }
     }
 
     /// Records that the client has everything and that nothing was sent for a while, or will be.
@@ -52,6 +65,7 @@ impl Sealed {
             let of_second = &second[at.saturating_sub(first.len())..end.saturating_sub(first.len())];
             self.layer.write(of_first, of_second);
             self.since_pause_bytes += end - at;
+            self.has_encrypted = true;
             at = end;
         }
         at

@@ -52,12 +52,13 @@ impl<S> Links<S> {
         }
     }
 
-    /// When [`Links::resume`] or [`Links::close_idle`] has something to do: when a pause ends while requests wait, or when
-    /// a link has been idle for long.
+    /// When [`Links::resume`], [`Links::close_idle`] or [`Links::end_handshakes`] has something to do: when a pause ends
+    /// while requests wait, when a link has been idle for long, or when a handshake takes too long.
     pub(crate) fn next_ms(&self) -> Option<u64> {
         let waits = |pool: &Pool| !pool.queue.is_empty();
         let resumes_ms = self.resumes_ms.filter(|_| self.pools.iter().any(waits));
-        resumes_ms.into_iter().chain(self.idle_ends_ms).min()
+        let handshake_ms = self.handshakes.first().map(|(due_ms, _)| *due_ms);
+        resumes_ms.into_iter().chain(self.idle_ends_ms).chain(handshake_ms).min()
     }
 
     fn health(&mut self, server: ServerId) -> &mut ServerHealth {

@@ -6,7 +6,7 @@
 //! waits in the upstream's queue. New requests do not pass those in the queue, except those of a client that has its
 //! [share](crate::shares) of the connections.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 
 use crate::counters::LinkCounters;
@@ -27,6 +27,8 @@ pub(super) struct Link<S> {
     pub(super) was_used: bool,
     /// Whether its end was reported. It needs no further events.
     is_broken: bool,
+    /// When its handshake must be over, if it is encrypted.
+    pub(super) due_ms: u64,
     pub(super) state: LinkState<S>,
 }
 
@@ -34,7 +36,9 @@ pub(super) struct Link<S> {
 pub(super) enum LinkState<S> {
     /// The gateway makes it, for this exchange; None if that no longer needs it.
     Asked(Option<ExchangeKey>),
-    /// The gateway could not make it, for this reason; this exchange does not know yet.
+    /// The gateway has made it, and its handshake is under way, for this exchange.
+    Shaking(ExchangeKey, Transport<S>),
+    /// The gateway could not make it, or its handshake failed, for this reason; this exchange does not know yet.
     Failed(ExchangeKey, NoLink),
     /// It was idle and is now for this exchange, which has not sent anything yet.
     Granted(ExchangeKey, Transport<S>),
@@ -84,6 +88,8 @@ pub(crate) enum Sought {
         was_used: bool,
     },
     Waits,
+    /// The handshake of its link continues with its next turn.
+    Yields,
     /// The server accepts no connection.
     Failed(ServerId, NoLink),
     /// The queue is full.
@@ -99,13 +105,15 @@ pub(crate) struct Links<S> {
     pub(super) resumes_ms: Option<u64>,
     /// No link has been idle for long enough earlier; None if none is idle.
     pub(super) idle_ends_ms: Option<u64>,
+    /// The handshakes under way: when each must be over, and the number of its link.
+    pub(super) handshakes: BTreeSet<(u64, u64)>,
     /// Reports of shortages of this machine.
     pub(super) shortage_reports: ReportLimit,
     next_ticket: u64,
     /// Links for requests that waited in a queue, by their tickets.
     granted: HashMap<u64, Key>,
     /// Exchanges that can continue.
-    woken: Vec<ExchangeKey>,
+    pub(super) woken: Vec<ExchangeKey>,
     pub(super) counters: LinkCounters,
 }
 
@@ -117,6 +125,7 @@ impl<S> Links<S> {
             pools: rules.iter().map(|rules| Pool::new(rules, first)).collect(),
             resumes_ms: None,
             idle_ends_ms: None,
+            handshakes: BTreeSet::new(),
             shortage_reports: ReportLimit::default(),
             next_ticket: 0,
             granted: HashMap::new(),
@@ -147,9 +156,10 @@ impl<S> Links<S> {
         let LinkPlace::Has(mut key) = *place else { return Sought::Waits };
         while let Some(server) = self.look(machine, key) {
             self.remove(key);
-            key = self.link_to(machine, server, seeker);
+            key = self.link_to(machine, server, seeker, now_ms);
             *place = LinkPlace::Has(key);
         }
+        let yields = self.shake_hands(machine, key, now_ms);
         match self.links.get(key) {
             Some(Link { state: LinkState::Held(..), was_used, .. }) => {
                 Sought::Linked { link: key, was_used: *was_used }
@@ -161,6 +171,7 @@ impl<S> Links<S> {
                 self.serve_queue(machine, server.upstream, now_ms);
                 Sought::Failed(server, why)
             }
+            _ if yields => Sought::Yields,
             _ => Sought::Waits,
         }
     }
@@ -177,7 +188,7 @@ impl<S> Links<S> {
         let pool = &mut self.pools[usize::from(seeker.upstream.0)];
         // Those in the queue cannot have it: their clients have their shares.
         if let Some(server) = pool.choose(seeker, now_ms) {
-            return Some(LinkPlace::Has(self.link_to(machine, server, seeker)));
+            return Some(LinkPlace::Has(self.link_to(machine, server, seeker, now_ms)));
         }
         if !pool.may_queue(seeker.sharer) {
             return None;
@@ -190,7 +201,13 @@ impl<S> Links<S> {
     }
 
     /// An idle link to the server, or a new one.
-    fn link_to<M: Machine<Socket = S>>(&mut self, machine: &mut M, server: u16, seeker: Seeker) -> Key {
+    fn link_to<M: Machine<Socket = S>>(
+        &mut self,
+        machine: &mut M,
+        server: u16,
+        seeker: Seeker,
+        now_ms: u64,
+    ) -> Key {
         let server = ServerId { upstream: seeker.upstream, server };
         let client = seeker.sharer.client;
         self.pools[usize::from(server.upstream.0)].links_of_clients.take(client, 1);
@@ -200,7 +217,9 @@ impl<S> Links<S> {
         self.pools[usize::from(server.upstream.0)].servers[usize::from(server.server)].links += 1;
         let state = LinkState::Asked(Some(seeker.holder));
         let client = Some(client);
-        let key = self.links.insert(Link { server, client, was_used: false, is_broken: false, state });
+        let due_ms = now_ms.saturating_add(self.rules(server.upstream).connect_ms);
+        let link = Link { server, client, was_used: false, is_broken: false, due_ms, state };
+        let key = self.links.insert(link);
         self.counters.asked += 1;
         machine.connect(key, server);
         key
@@ -223,7 +242,7 @@ impl<S> Links<S> {
         &self.rules_of(server).name
     }
 
-    fn rules_of(&self, server: ServerId) -> &ServerRules {
+    pub(super) fn rules_of(&self, server: ServerId) -> &ServerRules {
         &self.rules(server.upstream).servers[usize::from(server.server)]
     }
 
@@ -295,9 +314,10 @@ impl<S> Links<S> {
     fn is_held_by(&self, key: Key, holder: ExchangeKey) -> bool {
         self.links.get(key).is_some_and(|link| match &link.state {
             LinkState::Asked(other) => *other == Some(holder),
-            LinkState::Failed(other, _) | LinkState::Granted(other, _) | LinkState::Held(other, _) => {
-                *other == holder
-            }
+            LinkState::Failed(other, _)
+            | LinkState::Shaking(other, _)
+            | LinkState::Granted(other, _)
+            | LinkState::Held(other, _) => *other == holder,
             LinkState::Idle(_) => false,
         })
     }
@@ -330,6 +350,7 @@ impl<S> Links<S> {
     pub(super) fn remove(&mut self, key: Key) {
         self.end_share(key);
         let Some(link) = self.links.remove(key) else { return };
+        self.handshakes.remove(&(link.due_ms, key.to_u64()));
         self.pools[usize::from(link.server.upstream.0)].servers[usize::from(link.server.server)].links -= 1;
     }
 
@@ -341,7 +362,7 @@ impl<S> Links<S> {
         now_ms: u64,
     ) {
         while let Some((ticket, seeker, server)) = self.pools[usize::from(upstream.0)].next_served(now_ms) {
-            let key = self.link_to(machine, server, seeker);
+            let key = self.link_to(machine, server, seeker, now_ms);
             self.granted.insert(ticket, key);
             self.woken.push(seeker.holder);
         }
@@ -358,6 +379,10 @@ impl<S> Links<S> {
         let Some(link) = self.links.get_mut(key) else { return };
         let LinkState::Asked(holder) = link.state else { return };
         let server = link.server;
+        if self.rules_of(server).is_sealed {
+            return self.begin_handshake(machine, key, socket, now_ms);
+        }
+        let Some(link) = self.links.get_mut(key) else { return };
         match holder {
             Some(holder) => {
                 link.state = LinkState::Held(holder, Transport::new(socket));
@@ -416,12 +441,14 @@ impl<S> Links<S> {
         // A receive finds out how a broken one has ended; until then its last bytes are not lost.
         let ready = Readiness { readable: ready.readable | ready.broken, ..ready };
         match &mut link.state {
-            LinkState::Held(holder, transport) | LinkState::Granted(holder, transport) => {
-                transport.note(ready);
+            LinkState::Held(holder, transport)
+            | LinkState::Granted(holder, transport)
+            | LinkState::Shaking(holder, transport) => {
+                transport.note_and_flush(machine, ready);
                 self.woken.push(*holder);
             }
             LinkState::Idle(transport) => {
-                transport.note(ready);
+                transport.note_and_flush(machine, ready);
                 // The event can be that of bytes that were received already.
                 if transport.receive(machine, &mut [0]) != Received::Nothing {
                     self.remove_idle(key, server);
@@ -444,9 +471,10 @@ impl<S> Links<S> {
         match &link.state {
             // poll reports the end again and again.
             _ if link.is_broken => None,
-            LinkState::Held(_, transport) | LinkState::Granted(_, transport) | LinkState::Idle(transport) => {
-                Some(transport.awaited())
-            }
+            LinkState::Held(_, transport)
+            | LinkState::Granted(_, transport)
+            | LinkState::Shaking(_, transport)
+            | LinkState::Idle(transport) => Some(transport.awaited()),
             LinkState::Asked(_) | LinkState::Failed(..) => None,
         }
     }

@@ -6,6 +6,7 @@ mod health;
 mod idle;
 mod links;
 mod pool;
+mod sealed;
 mod talk;
 mod upload;
 

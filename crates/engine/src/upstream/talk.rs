@@ -351,18 +351,22 @@ impl Talk {
         }
     }
 
-    /// Handles that the server sends nothing more.
+    /// Handles that the server sends nothing more. An end that is not announced ([`Transport::is_end_announced`]) completes no
+    /// answer.
     ///
     /// # Errors
     /// The answer is not complete.
-    pub(crate) fn receive_end(&mut self) -> Result<(), TalkFailure> {
+    ///
+    /// [`Transport::is_end_announced`]: crate::transport::Transport::is_end_announced
+    pub(crate) fn receive_end(&mut self, is_announced: bool) -> Result<(), TalkFailure> {
         self.is_reusable = false;
         match (&self.stage, self.protocol) {
             (Stage::Over, _) => Ok(()),
-            (Stage::UntilEnd, UpstreamProtocol::Http) => {
+            (Stage::UntilEnd, UpstreamProtocol::Http) if is_announced => {
                 self.stage = Stage::Over;
                 Ok(())
             }
+            (Stage::UntilEnd, UpstreamProtocol::Http) => Err(UNANNOUNCED),
             (Stage::Head(head), _) if head.is_empty() => {
                 Err(TalkFailure("The server closed the connection without an answer"))
             }
@@ -374,4 +378,6 @@ impl Talk {
     }
 }
 
+const UNANNOUNCED: TalkFailure =
+    TalkFailure("The connection ended without the end of TLS (close_notify), so the answer may be cut");
 const CUT: TalkFailure = TalkFailure("The answer ended early");

@@ -21,7 +21,7 @@ pub(crate) const ANSWER_MS: u64 = 60_000;
 const BODY_BYTES_MAX: u64 = 1 << 20;
 
 fn server(number: usize, weight: u32) -> ServerRules {
-    ServerRules { name: format!("server {number}"), weight, is_unix: false }
+    ServerRules { name: format!("server {number}"), weight, is_unix: false, is_sealed: false }
 }
 
 fn upstream(protocol: UpstreamProtocol, servers: usize) -> UpstreamRules {

@@ -185,6 +185,11 @@ impl Wire {
         self.come([hello, rest]);
     }
 
+    /// Encrypts the connection to an application, whose handshake the engine begins.
+    pub(crate) fn seal_application(&mut self) {
+        self.seal = Some(Seal::of_application());
+    }
+
     /// Puts ciphertext on its way that no record layer has made.
     pub(crate) fn come_raw(&mut self, bytes: Vec<u8>) {
         self.come([bytes]);
@@ -344,6 +349,11 @@ impl Client {
             }
         }
         wire.end();
+    }
+
+    /// Closes the sending side of an encrypted connection, without announcing it.
+    pub(crate) fn cut(&self) {
+        self.wire().end();
     }
 
     /// Resets the connection.

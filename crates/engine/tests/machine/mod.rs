@@ -17,7 +17,7 @@ pub(crate) mod trace;
 pub(crate) mod world;
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -26,13 +26,14 @@ use std::sync::Arc;
 use flash_engine::limits::{LOAD_BYTES, READ_BYTES_MAX};
 use flash_engine::{
     Band, Block, FilePart, FileSent, FileStat, Gateway, JobId, Key, KnownName, Log, LookUpError, Moment, Net,
-    Opened, Resident, ServerId, SiteId, Task, Want,
+    Opened, RecordLayer, Resident, ServerId, SiteId, Task, Want,
 };
 
 pub(crate) use client::Client;
 use client::Socket;
 pub(crate) use files::{Content, FileHandle, Files, KIB, MIB};
 use helpers::Helpers;
+use records::ToyRecords;
 pub(crate) use store::StoreSize;
 use store::WorkerStore;
 use trace::{Trace, digest};
@@ -116,6 +117,8 @@ pub(crate) struct Machine {
     pub(crate) others_at_uplink: u32,
     /// The connections to servers that the engine has asked for, oldest first.
     pub(crate) asked: Vec<(Key, ServerId)>,
+    /// The servers to which connections are encrypted.
+    pub(crate) sealed: BTreeSet<ServerId>,
     /// The inode number and size of the file that each version stands for.
     versions: BTreeMap<u64, (u64, u64)>,
 }
@@ -135,6 +138,7 @@ impl Machine {
             store: None,
             others_at_uplink: 0,
             asked: Vec::new(),
+            sealed: BTreeSet::new(),
             versions: BTreeMap::new(),
         }
     }
@@ -334,6 +338,11 @@ impl Gateway for Machine {
     fn connect(&mut self, link: Key, server: ServerId) {
         self.trace.note("connect", &[link.to_u64(), u64::from(server.server)]);
         self.asked.push((link, server));
+    }
+
+    fn seal(&mut self, server: ServerId) -> Option<Box<dyn RecordLayer>> {
+        assert!(self.sealed.contains(&server), "{server:?} is not reached over TLS");
+        Some(Box::new(ToyRecords::of_client()))
     }
 }
 

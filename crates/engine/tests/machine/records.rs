@@ -1,5 +1,5 @@
 //! A toy record layer in the place of TLS: records have a checksum and an easy cipher, the handshake takes a round trip, and
-//! the end is announced. [`ToyRecords`] is the server's side, [`Seal`] the client's.
+//! the end is announced. [`ToyRecords`] is the engine's side, [`Seal`] that of a client or of an application.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};
@@ -50,9 +50,11 @@ fn decode(bytes: &mut Vec<u8>) -> Result<Option<(u8, Vec<u8>)>, &'static str> {
     Ok(Some(record))
 }
 
-/// The server's side.
+/// The engine's side.
 #[derive(Debug, Default)]
 pub(crate) struct ToyRecords {
+    /// Whether the engine is the client.
+    is_client: bool,
     ciphertext: Vec<u8>,
     plaintext: VecDeque<u8>,
     unsent: VecDeque<Vec<u8>>,
@@ -70,10 +72,24 @@ impl ToyRecords {
         Self { is_http2: true, ..Self::default() }
     }
 
+    /// One with which the engine is the client. Its first message waits to be sent.
+    pub(crate) fn of_client() -> Self {
+        let unsent = VecDeque::from([encode(HANDSHAKE, &[HELLO])]);
+        Self { is_client: true, unsent, ..Self::default() }
+    }
+
     fn process(&mut self, kind: u8, payload: Vec<u8>) -> Result<(), ()> {
         match (kind, self.messages) {
-            (HANDSHAKE, 0) if payload == HELLO => self.unsent.push_back(encode(HANDSHAKE, &[REPLY])),
-            (HANDSHAKE, 1) if payload == FINISHED => self.unsent.push_back(encode(HANDSHAKE, &[TICKET])),
+            (HANDSHAKE, 0) if !self.is_client && payload == HELLO => {
+                self.unsent.push_back(encode(HANDSHAKE, &[REPLY]));
+            }
+            (HANDSHAKE, 1) if !self.is_client && payload == FINISHED => {
+                self.unsent.push_back(encode(HANDSHAKE, &[TICKET]));
+            }
+            (HANDSHAKE, 0) if self.is_client && payload == REPLY => {
+                self.unsent.push_back(encode(HANDSHAKE, &[FINISHED]));
+            }
+            (HANDSHAKE, 1) if self.is_client && payload == TICKET => {}
             (DATA, 2) => self.plaintext.extend(payload),
             (END, 2) => self.has_ended = true,
             _ => return Err(()),
@@ -85,7 +101,8 @@ impl ToyRecords {
 
 impl RecordLayer for ToyRecords {
     fn is_handshaking(&self) -> bool {
-        self.messages < 2
+        // A client has nothing to wait for after its last message.
+        self.messages < if self.is_client { 1 } else { 2 }
     }
 
     fn handshake(&self) -> Option<Handshake> {
@@ -164,26 +181,32 @@ impl RecordLayer for ToyRecords {
     }
 }
 
-/// The client's side.
+/// The side of a client or of an application.
 #[derive(Debug, Default)]
 pub(crate) struct Seal {
-    /// Ciphertext of the server that is not a complete record yet.
+    is_application: bool,
+    /// Ciphertext of the engine that is not a complete record yet.
     ciphertext: Vec<u8>,
-    /// Pieces that wait for the server's part of the handshake.
+    /// Pieces that wait for the engine's part of the handshake.
     waiting: Vec<Vec<u8>>,
     ends: bool,
     messages: usize,
-    /// Whether the server has announced the end.
+    /// Whether the engine has announced the end.
     pub(crate) has_ended: bool,
 }
 
 impl Seal {
+    /// That of an application.
+    pub(crate) fn of_application() -> Self {
+        Self { is_application: true, ..Self::default() }
+    }
+
     /// The first bytes of the connection.
     pub(crate) fn hello() -> Vec<u8> {
         encode(HANDSHAKE, &[HELLO])
     }
 
-    /// Whether the server has completed the handshake.
+    /// Whether the handshake is complete.
     pub(crate) fn is_established(&self) -> bool {
         self.messages == 2
     }
@@ -205,43 +228,59 @@ impl Seal {
 
     /// Announces the end. Returns the pieces to be sent now.
     pub(crate) fn end(&mut self) -> Vec<Vec<u8>> {
-        self.ends = self.messages == 0;
+        self.ends = !self.may_send();
         self.or_wait(vec![encode(END, &[])])
     }
 
+    fn may_send(&self) -> bool {
+        self.messages >= if self.is_application { 2 } else { 1 }
+    }
+
     fn or_wait(&mut self, mut pieces: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
-        if self.messages == 0 {
+        if !self.may_send() {
             self.waiting.append(&mut pieces);
         }
         pieces
     }
 
-    /// Takes bytes of the server. Returns plaintext, the pieces to be sent now, and whether the end follows them.
+    /// Takes bytes of the engine. Returns plaintext, the pieces to be sent now, and whether the end follows them.
     pub(crate) fn receive(&mut self, bytes: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>, bool) {
         assert!(!self.has_ended, "bytes after the end was announced");
         self.ciphertext.extend_from_slice(bytes);
         let (mut plaintext, mut pieces, mut ends) = (Vec::new(), Vec::new(), false);
-        while let Some((kind, payload)) = decode(&mut self.ciphertext).expect("valid records of the server") {
+        while let Some((kind, payload)) = decode(&mut self.ciphertext).expect("valid records of the engine") {
             match (kind, self.messages) {
-                (HANDSHAKE, 0) if payload == REPLY => {
-                    // The first data comes along with the end of the handshake.
-                    let finished = encode(HANDSHAKE, &[FINISHED]);
-                    let first = if self.waiting.is_empty() { vec![] } else { self.waiting.remove(0) };
-                    pieces.push([finished, first].concat());
-                    pieces.append(&mut self.waiting);
+                (HANDSHAKE, 0) if !self.is_application && payload == REPLY => {
+                    pieces.append(&mut self.last_message(FINISHED));
                     ends = std::mem::take(&mut self.ends);
                 }
-                (HANDSHAKE, 1) if payload == TICKET => {}
+                (HANDSHAKE, 1) if !self.is_application && payload == TICKET => {}
+                (HANDSHAKE, 0) if self.is_application && payload == HELLO => {
+                    pieces.push(encode(HANDSHAKE, &[REPLY]));
+                }
+                (HANDSHAKE, 1) if self.is_application && payload == FINISHED => {
+                    pieces.append(&mut self.last_message(TICKET));
+                    ends = std::mem::take(&mut self.ends);
+                }
                 (DATA, 2) => plaintext.extend(payload),
                 (END, _) => self.has_ended = true,
-                other => panic!("the server's record {other:?}"),
+                other => panic!("the engine's record {other:?}"),
             }
             self.messages += usize::from(kind == HANDSHAKE);
         }
         (plaintext, pieces, ends)
     }
 
-    /// Whether a record of the server is incomplete.
+    /// The last message of the handshake, along with the first data, and everything else that waits.
+    fn last_message(&mut self, message: &[u8]) -> Vec<Vec<u8>> {
+        let message = encode(HANDSHAKE, &[message]);
+        let first = if self.waiting.is_empty() { vec![] } else { self.waiting.remove(0) };
+        let mut pieces = vec![[message, first].concat()];
+        pieces.append(&mut self.waiting);
+        pieces
+    }
+
+    /// Whether a record of the engine is incomplete.
     pub(crate) fn is_cut(&self) -> bool {
         !self.ciphertext.is_empty()
     }

@@ -251,9 +251,18 @@ impl World {
 
     /// The gateway makes the connection at this place of those that were asked for.
     pub(crate) fn link_at(&mut self, place: usize) -> Client {
+        let is_sealed = self.machine.sealed.contains(&self.machine.asked[place].1);
+        self.link_through(place, is_sealed)
+    }
+
+    /// The same, with an application that speaks TLS or not, whatever the engine expects.
+    pub(crate) fn link_through(&mut self, place: usize, is_sealed: bool) -> Client {
         let (key, _) = self.machine.asked.remove(place);
         let (mut socket, wire) = pair(self.number(), self.machine.sockets_open.up());
         socket.is_link = true;
+        if is_sealed {
+            wire.borrow_mut().seal_application();
+        }
         self.engine.handle_connected(&mut self.machine, key, socket);
         self.links.push((key, Rc::clone(&wire)));
         Client::new(key, wire)

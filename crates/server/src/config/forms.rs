@@ -20,6 +20,7 @@ impl Form {
             Form::Prefix => prefix(text),
             Form::Extension => extension(text),
             Form::Target => target(text),
+            Form::ServerName => server_name(text),
             Form::Charset => charset(text),
             Form::Hsts => hsts(text),
         }
@@ -144,6 +145,14 @@ fn target(text: &str) -> Result<String, Refusal> {
         return Err(Refusal::new(why).helped("encode other bytes, such as %20 for a space".to_owned()));
     }
     Ok(text.to_owned())
+}
+
+/// The name of a server in its certificate.
+fn server_name(text: &str) -> Result<String, Refusal> {
+    if flash_tls::is_server_name(text) {
+        return Ok(text.to_owned());
+    }
+    Err(Refusal::new("must be one name or IP address, such as backend.example, without a port"))
 }
 
 /// A prefix of paths, in decoded form.

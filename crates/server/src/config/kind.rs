@@ -60,6 +60,8 @@ pub enum Form {
     Extension,
     /// The target of a request.
     Target,
+    /// The name or the address in the certificate of a server.
+    ServerName,
     /// The name of a character set, or `off`.
     Charset,
     /// The value of `Strict-Transport-Security`, or `off`.

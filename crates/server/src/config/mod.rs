@@ -56,7 +56,7 @@ pub use options::{Overrides, Settings, Site};
 pub(crate) use programs::DIRECTORIES;
 pub use programs::Runs;
 pub use route_options::{Probe, Program, Route};
-pub use routes::{RoutePaths, ServerAddress};
+pub use routes::{RoutePaths, RouteTls, ServerAddress};
 pub use run_as::RunAs;
 pub use schedule::Cutoffs;
 pub use service::{BackendSettings, ControlSocket, Service};

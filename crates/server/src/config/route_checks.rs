@@ -19,7 +19,7 @@ use super::file::RouteDraft;
 use super::options::Overrides;
 use super::programs::{DIRECTORIES, Runs};
 use super::route_options::{self, Probe, Program, ROUTE_OPTIONS, Route, RouteOverrides};
-use super::routes::{ROUTES_MAX, RoutePaths, ServerAddress};
+use super::routes::{ROUTES_MAX, RoutePaths, RouteTls, ServerAddress};
 use super::run_as::RunAs;
 use super::table::{self, Origin};
 
@@ -96,6 +96,7 @@ impl RouteDraft {
         (route.connections_max, route.idle_max) = (CONNECTIONS_MAX, IDLE_MAX);
         if let Some(servers) = &given.proxy {
             route.servers.clone_from(&servers.value);
+            route.tls = tls(&given, &servers.value);
             let probe = given.probe.as_ref();
             route.probe = probe.map(|target| Probe { target: target.value.clone(), interval_ms: 0 });
         } else {
@@ -124,6 +125,15 @@ impl RouteDraft {
         }
         route
     }
+}
+
+/// How the servers of a route are verified, if any is reached over TLS.
+fn tls(given: &RouteOverrides, servers: &[ServerAddress]) -> Option<RouteTls> {
+    servers.iter().any(|server| matches!(server, ServerAddress::Tls(_))).then(|| RouteTls {
+        verify: given.verify.as_ref().is_none_or(|verify| verify.value),
+        server_name: given.server_name.as_ref().map(|name| name.value.clone()),
+        roots: given.roots.as_ref().map(|path| path.value.clone()),
+    })
 }
 
 /// The program of a route, and where it was given.

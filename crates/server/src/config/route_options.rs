@@ -9,7 +9,7 @@ use flash_engine::UpstreamProtocol;
 
 use super::kind::{Form, HOUR_MS, Kind, Unit, bounds, count, memory, millis};
 use super::programs::Runs;
-use super::routes::{RoutePaths, ServerAddress, WEIGHT_MAX};
+use super::routes::{RoutePaths, RouteTls, ServerAddress, WEIGHT_MAX};
 use super::run_as::RunAs;
 use super::table::{DefaultValue, Field, Spec, fields, put, rows, show};
 use super::values::{Command, UserName, Value};
@@ -115,6 +115,12 @@ rows! {
         "Path of a request, such as /health, that shows whether a server is in order";
     probe_interval: u64, PROXY, millis(100, HOUR_MS), Text("5s"), [probe?.interval_ms],
         "Time between two probes of a server";
+    verify: bool, PROXY, Kind::Switch, Text("true"), [from |route| Some(route.tls.as_ref()?.verify)],
+        "Verify the certificates of servers that are reached over TLS";
+    server_name: String, PROXY, Kind::Text(Form::ServerName), Depends("the address of each server"), [from |route| route.tls.as_ref()?.server_name.clone()],
+        "Name that the servers have in their certificates, and that they are asked for (SNI)";
+    roots: PathBuf, PROXY, Kind::Path, Depends("the issuers that the system trusts"), [from |route| route.tls.as_ref()?.roots.clone()],
+        "File of the certificates, in PEM, of the issuers that are trusted, or of the servers themselves";
     }
     route: {
         /// The requests of a site that an upstream answers, and the upstream.
@@ -126,6 +132,8 @@ rows! {
             pub servers: Vec<ServerAddress>,
             /// The paths of the requests.
             pub paths: RoutePaths,
+            /// How its servers over TLS are verified, if there are any.
+            pub tls: Option<RouteTls>,
             /// How its servers are probed, if they are.
             pub probe: Option<Probe>,
             /// The program that Flash starts, if there is one; it is the only server.
@@ -183,6 +191,9 @@ impl Program {
         if self.processes > 1 { format!("process {number} of {name}") } else { name }
     }
 }
+
+/// The keys that are of use to servers over TLS only.
+pub(super) const OF_TLS: &[&str] = &["verify", "server_name", "roots"];
 
 /// The key that gives the servers of a route.
 pub(super) fn by(route: &Route) -> &'static str {

@@ -4,7 +4,8 @@
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +20,9 @@ pub(super) const ROUTES_MAX: usize = 256;
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Begins the address of a Unix socket.
 const UNIX: &str = "unix:";
+/// Begins the address of a server that is reached over TLS, and the port without any other (RFC 9110, section 4.2.2).
+const HTTPS: &str = "https://";
+const HTTPS_PORT: u16 = 443;
 
 /// The paths of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +50,8 @@ pub(super) const WEIGHT_MAX: u64 = 1_000;
 pub enum ServerAddress {
     /// An address and a port.
     Tcp(SocketAddr),
+    /// The same, over TLS.
+    Tls(SocketAddr),
     /// The absolute path of a Unix socket.
     Unix(FilePath),
     /// The socket that all processes of the route's program share.
@@ -56,6 +62,7 @@ impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ServerAddress::Tcp(address) => address.fmt(f),
+            ServerAddress::Tls(address) => write!(f, "{HTTPS}{address}"),
             ServerAddress::Unix(path) => write!(f, "{UNIX}{}", path.display()),
             ServerAddress::Program => f.write_str("program"),
         }
@@ -78,13 +85,40 @@ impl ServerAddress {
                 _ => Ok(ServerAddress::Unix(path.into())),
             };
         }
+        if let Some(rest) = text.strip_prefix(HTTPS) {
+            return tls_address(rest).map(ServerAddress::Tls);
+        }
         match text.parse::<SocketAddr>() {
             Ok(address) if address.port() == 0 => Err(Refusal::new("the port must not be 0")),
             Ok(address) => Ok(ServerAddress::Tcp(address)),
             Err(_) => {
-                let why = "must be an address and a port, such as 127.0.0.1:3000 or [::1]:3000, or unix:/run/app.sock";
+                let why = "must be an address and a port, such as 127.0.0.1:3000, [::1]:3000 or https://10.0.0.1:443, or unix:/run/app.sock";
                 Err(Refusal::new(why).helped(address_help(text)))
             }
+        }
+    }
+}
+
+/// The address after `https://`, with or without a port.
+fn tls_address(text: &str) -> Result<SocketAddr, Refusal> {
+    let (place, path) = text.split_once('/').unwrap_or((text, ""));
+    if !path.is_empty() {
+        let why =
+            "must end with the address and the port: the servers of a route get the paths of its requests";
+        return Err(Refusal::new(why).helped(format!("write `{HTTPS}{place}`")));
+    }
+    let bare = place.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(place);
+    let address = place
+        .parse::<SocketAddr>()
+        .or_else(|_| bare.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, HTTPS_PORT)));
+    match address {
+        Ok(address) if address.port() == 0 => Err(Refusal::new("the port must not be 0")),
+        Ok(address) => Ok(address),
+        Err(_) => {
+            let (host, port) = place.rsplit_once(':').unwrap_or((place, "443"));
+            let why = "must have an address, such as https://10.0.0.1 or https://[::1]:8443: Flash does not resolve names";
+            let help = format!("write `{HTTPS}ADDRESS:{port}`, and `server_name = {host:?}` in the route");
+            Err(Refusal::new(why).helped(help))
         }
     }
 }
@@ -101,6 +135,24 @@ fn address_help(text: &str) -> String {
         format!("did you mean `{guess}`?")
     } else {
         "write an address instead of a host name: Flash does not resolve names".to_owned()
+    }
+}
+
+/// How the servers of a route that are reached over TLS are verified.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouteTls {
+    /// Whether they are verified at all.
+    pub verify: bool,
+    /// The name in their certificates; `None` for the address of each.
+    pub server_name: Option<String>,
+    /// The file of the certificates of their issuers; `None` for that of the system.
+    pub roots: Option<PathBuf>,
+}
+
+impl RouteTls {
+    /// The name of a server in its certificate.
+    pub(crate) fn name_of(&self, address: &SocketAddr) -> String {
+        self.server_name.clone().unwrap_or_else(|| address.ip().to_string())
     }
 }
 

@@ -856,6 +856,7 @@ fn routes_belong_to_their_site_in_their_order() {
         idle_max: 65_536,
         queue_max: 512,
         paths: RoutePaths::Prefix("/".to_owned()),
+        tls: None,
         probe: None,
         program: None,
     };
@@ -889,6 +890,25 @@ fn routes_belong_to_their_site_in_their_order() {
     assert_eq!(Settings::from_toml(&settings.to_toml()).unwrap(), settings);
     let error = folder.error(ROUTES);
     assert!(error.contains("2:1") && error.contains("there is no default site"), "{error}");
+}
+
+#[test]
+fn servers_over_tls() {
+    let folder = Folder::new();
+    let settings = folder.load(
+        "[[route]]\nprefix = \"/a/\"\nproxy = [\"https://10.0.0.1\", \"https://[::1]\", \"https://[::1]:8443/\", \"10.0.0.1:80\"]\nserver_name = \"a.example\"\nroots = \"www/ca.pem\"\n\
+                [[route]]\nprefix = \"/b/\"\nproxy = \"https://10.0.0.1:1\"\nverify = false\n",
+    );
+    folder.check_printed(&settings);
+    let [a, b] = &settings.sites[0].routes[..] else { panic!() };
+    let names: Vec<String> = a.servers.iter().map(ToString::to_string).collect();
+    assert_eq!(names, ["https://10.0.0.1:443", "https://[::1]:443", "https://[::1]:8443", "10.0.0.1:80"]);
+    let (server_name, roots) = (Some("a.example".to_owned()), Some(folder.path().join("www/ca.pem")));
+    assert_eq!(a.tls, Some(RouteTls { verify: true, server_name, roots }));
+    assert_eq!(b.tls, Some(RouteTls { verify: false, server_name: None, roots: None }));
+    let [warning] = &settings.warnings()[..] else { panic!("{:?}", settings.warnings()) };
+    assert!(warning.starts_with("verify = false: anyone on the way to https://10.0.0.1:1"), "{warning}");
+    assert_eq!(Settings::from_toml(&settings.to_toml()).unwrap(), settings);
 }
 
 #[test]
@@ -1125,6 +1145,35 @@ const WRONG_ROUTES: &[(&str, &[&str])] = &[
         &["wrong value for `probe_interval`", "100ms"],
     ),
     ("prefix = \"/\"\ncgi = \"www\"\nweights = [1]", &["applies to a route with `proxy` or `fastcgi`"]),
+    (
+        "prefix = \"/\"\nproxy = \"https://backend.example:8443\"",
+        &[
+            "Flash does not resolve names",
+            "write `https://ADDRESS:8443`, and `server_name = \"backend.example\"` in the route",
+        ],
+    ),
+    (
+        "prefix = \"/\"\nproxy = \"https://10.0.0.1/api\"",
+        &["the servers of a route get the paths of its requests", "write `https://10.0.0.1`"],
+    ),
+    ("prefix = \"/\"\nproxy = \"https://10.0.0.1:0\"", &["the port must not be 0"]),
+    (
+        "prefix = \"/\"\nfastcgi = \"https://10.0.0.1:9000\"",
+        &["wrong value for `fastcgi`", "FastCGI has no form over TLS", "or use `proxy`"],
+    ),
+    ("prefix = \"/\"\napp = \"true\"\nverify = false", &["applies to a route with `proxy`"]),
+    (
+        "prefix = \"/\"\nproxy = \"10.0.0.1:443\"\nserver_name = \"a\"",
+        &["`server_name` without a server over TLS", "begins with `https://`"],
+    ),
+    (
+        "prefix = \"/\"\nproxy = \"https://10.0.0.1\"\nserver_name = \"a:443\"",
+        &["wrong value for `server_name`", "without a port"],
+    ),
+    (
+        "prefix = \"/\"\nproxy = \"https://10.0.0.1\"\nverify = false\nroots = \"ca.pem\"",
+        &["`roots` with `verify = false`", "remove one of the two lines"],
+    ),
     ("prefix = \"/\"\ncgi = \"gone\"", &["cannot start `", "/gone`", "no such file or directory"]),
     ("prefix = \"/\"\ncgi = 1", &["wrong value for `cgi`"]),
     ("prefix = \"/\"\ncgi = \"\"", &["wrong value for `cgi`", "must not be empty"]),

@@ -4,7 +4,7 @@ use flash_engine::limits::SPOOL_SHARE_ONE_IN;
 
 use super::options::{Settings, Site};
 use super::route_options::Route;
-use super::routes::RoutePaths;
+use super::routes::{RoutePaths, ServerAddress};
 use super::run_as::RunAs;
 use flash_units::size_text;
 
@@ -17,6 +17,7 @@ impl Settings {
         let memory = self.lowered.iter().cloned().chain(self.cache_memory.warning());
         let of_sites = exposed_programs(&self.sites).into_iter().chain(idle_index_names(&self.sites));
         let of_routes = self.too_long_bodies().into_iter().chain(self.programs_of_workers());
+        let of_routes = of_routes.chain(self.unverified_servers());
         memory.chain(self.waits_in_loop()).chain(of_sites).chain(of_routes).collect()
     }
 
@@ -45,6 +46,17 @@ impl Settings {
         Some(format!(
             "{} has the user of the workers, and so can slow them down or end them; {remedy}",
             program.name()
+        ))
+    }
+
+    /// A warning for the first server whose certificate is not verified.
+    fn unverified_servers(&self) -> Option<String> {
+        let is_unverified = |route: &&Route| route.tls.as_ref().is_some_and(|tls| !tls.verify);
+        let over_tls = |server: &&ServerAddress| matches!(server, ServerAddress::Tls(_));
+        let server = self.routes().find(is_unverified)?.servers.iter().find(over_tls)?;
+        Some(format!(
+            "verify = false: anyone on the way to {server} can read and change its requests and answers; set `roots` to its \
+             certificate instead"
         ))
     }
 

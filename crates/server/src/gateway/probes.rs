@@ -6,11 +6,13 @@ use std::io;
 
 use flash_engine::{ServerId, UpstreamId};
 use flash_prompt::epoll::{Epoll, Ready, Watch};
-use flash_prompt::{OwnedFd, net};
+use flash_prompt::net;
+use flash_tls::Connector;
 use flash_waiting::local;
 
 use super::RETRY_MS;
-use crate::config::{Probe, Route, ServerAddress, Settings};
+use super::line::Line;
+use crate::config::{Probe, Route, RouteTls, ServerAddress, Settings};
 
 /// The first epoll token of probes.
 pub(super) const PROBES: u64 = 1 << 62;
@@ -34,6 +36,8 @@ pub(super) struct Change {
 /// A server and its probe.
 struct Probed {
     address: ServerAddress,
+    /// Makes the record layers of its connections, if they are encrypted.
+    connector: Connector,
     request: Vec<u8>,
     interval_ms: u64,
     timeout_ms: u64,
@@ -57,9 +61,11 @@ enum Step {
     /// The backlog of its Unix socket is full.
     Waits { due_ms: u64, deadline_ms: u64 },
     /// The connection is made, and the request is sent, of which this many bytes are gone.
-    Asks { socket: OwnedFd, sent: usize, deadline_ms: u64 },
+    Asks { line: Line, sent: usize, deadline_ms: u64 },
+    /// The handshake of an encrypted connection is under way.
+    Shakes { line: Line, deadline_ms: u64 },
     /// The answer is received. This is its start.
-    Receives { socket: OwnedFd, answer: Vec<u8>, deadline_ms: u64 },
+    Receives { line: Line, answer: Vec<u8>, deadline_ms: u64 },
 }
 
 /// A step of a probe: it goes on, it succeeded, or it failed.
@@ -82,15 +88,16 @@ impl From<io::Error> for Failure {
 pub(super) struct Probes(BTreeMap<ServerId, Probed>);
 
 impl Probes {
-    pub(super) fn new(settings: &Settings) -> Self {
-        let routes = (0..).map(UpstreamId).zip(settings.routes());
-        let of_route = |(upstream, route): (UpstreamId, &Route)| {
-            let (timeout_ms, probe) = (route.connect_timeout_ms, route.probe.clone()?);
-            let places = (0..).map(move |server| ServerId { upstream, server });
-            let probed = move |address| Probed::new(address, &probe, timeout_ms);
-            Some(places.zip(route.servers.clone().into_iter().map(probed)))
-        };
-        Self(routes.filter_map(of_route).flatten().collect())
+    /// `connector` makes the record layers of encrypted connections.
+    pub(super) fn new(settings: &Settings, connector: &Connector) -> Self {
+        let mut all = BTreeMap::new();
+        for (upstream, route) in (0..).map(UpstreamId).zip(settings.routes()) {
+            let Some(probe) = &route.probe else { continue };
+            for (server, address) in (0..).zip(&route.servers) {
+                all.insert(ServerId { upstream, server }, Probed::new(address, route, probe, connector));
+            }
+        }
+        Self(all)
     }
 
     /// Whether a server is up; None if that is not known.
@@ -132,12 +139,13 @@ impl Probes {
                 }
                 Step::Waits { deadline_ms, .. }
                 | Step::Asks { deadline_ms, .. }
+                | Step::Shakes { deadline_ms, .. }
                 | Step::Receives { deadline_ms, .. } => deadline_ms,
             };
             let stepped = if deadline_ms <= now_ms {
                 Err(Failure::OfServer(format!("no answer in {} ms", probed.timeout_ms)))
             } else {
-                probed.begin(epoll, token_of(*server), (now_ms, deadline_ms))
+                probed.begin(epoll, *server, (now_ms, deadline_ms))
             };
             changes.extend(probed.take(*server, stepped, now_ms));
         }
@@ -149,10 +157,11 @@ impl Probes {
         let server = server_of(ready.token);
         let probed = self.0.get_mut(&server)?;
         let stepped = match std::mem::replace(&mut probed.step, Step::Rests { due_ms: now_ms }) {
-            Step::Asks { socket, sent, deadline_ms } if ready.writable || ready.broken => {
-                probed.ask(epoll, ready.token, (socket, sent, deadline_ms))
+            Step::Asks { line, sent, deadline_ms } if ready.writable || ready.broken => {
+                probed.ask(epoll, ready.token, (line, sent, deadline_ms))
             }
-            Step::Receives { socket, answer, deadline_ms } => receive_answer(socket, answer, deadline_ms),
+            Step::Shakes { line, deadline_ms } => probed.ask(epoll, ready.token, (line, 0, deadline_ms)),
+            Step::Receives { line, answer, deadline_ms } => receive_answer(line, answer, deadline_ms),
             other => Ok(Some(other)),
         };
         probed.take(server, stepped, now_ms)
@@ -160,20 +169,24 @@ impl Probes {
 }
 
 impl Probed {
-    fn new(address: ServerAddress, probe: &Probe, timeout_ms: u64) -> Self {
-        let host = match &address {
-            ServerAddress::Tcp(address) => address.to_string(),
-            ServerAddress::Unix(_) | ServerAddress::Program => "localhost".to_owned(),
+    fn new(address: &ServerAddress, route: &Route, probe: &Probe, connector: &Connector) -> Self {
+        let host = match (address, &route.tls) {
+            (ServerAddress::Tls(address), Some(RouteTls { server_name: Some(name), .. })) => {
+                format!("{name}:{}", address.port())
+            }
+            (ServerAddress::Tcp(address) | ServerAddress::Tls(address), _) => address.to_string(),
+            (ServerAddress::Unix(_) | ServerAddress::Program, _) => "localhost".to_owned(),
         };
         let request = format!(
             "GET {} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: flash-probe\r\nAccept: */*\r\nConnection: close\r\n\r\n",
             probe.target
         );
         Self {
-            address,
+            address: address.clone(),
+            connector: connector.clone(),
             request: request.into_bytes(),
             interval_ms: probe.interval_ms,
-            timeout_ms,
+            timeout_ms: route.connect_timeout_ms,
             step: Step::Rests { due_ms: 0 },
             health: Health::Unknown,
             failures: 0,
@@ -188,14 +201,16 @@ impl Probed {
     fn due_ms(&self) -> u64 {
         match &self.step {
             Step::Rests { due_ms } | Step::Waits { due_ms, .. } => *due_ms,
-            Step::Asks { deadline_ms, .. } | Step::Receives { deadline_ms, .. } => *deadline_ms,
+            Step::Asks { deadline_ms, .. }
+            | Step::Shakes { deadline_ms, .. }
+            | Step::Receives { deadline_ms, .. } => *deadline_ms,
         }
     }
 
     /// Begins to connect, or tries again.
-    fn begin(&self, epoll: &Epoll, token: u64, (now_ms, deadline_ms): (u64, u64)) -> Stepped {
+    fn begin(&self, epoll: &Epoll, server: ServerId, (now_ms, deadline_ms): (u64, u64)) -> Stepped {
         let connected = match &self.address {
-            ServerAddress::Tcp(address) => net::connect(*address),
+            ServerAddress::Tcp(address) | ServerAddress::Tls(address) => net::connect(*address),
             ServerAddress::Unix(path) => match local::connect_prompt(path) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     return Ok(Some(Step::Waits { due_ms: deadline_ms.min(now_ms + RETRY_MS), deadline_ms }));
@@ -206,28 +221,36 @@ impl Probed {
             ServerAddress::Program => return Err(Failure::Own),
         };
         let socket = connected?;
-        epoll.add(&socket, token, Watch::Output)?;
-        Ok(Some(Step::Asks { socket, sent: 0, deadline_ms }))
+        epoll.add(&socket, token_of(server), Watch::Output)?;
+        let records = match self.address {
+            ServerAddress::Tls(_) => Some(self.connector.layer(server).ok_or(Failure::Own)?),
+            _ => None,
+        };
+        Ok(Some(Step::Asks { line: Line::new(socket, records), sent: 0, deadline_ms }))
     }
 
-    /// Sends the request once the connection is made.
+    /// Sends the request once the connection is made and, if it is encrypted, its handshake is over.
     fn ask(
         &self,
         epoll: &Epoll,
         token: u64,
-        (socket, mut sent, deadline_ms): (OwnedFd, usize, u64),
+        (mut line, mut sent, deadline_ms): (Line, usize, u64),
     ) -> Stepped {
-        net::take_error(&socket)?;
-        match net::send(&socket, &self.request[sent..]) {
+        net::take_error(&line.socket)?;
+        if !line.shake_hands()? {
+            epoll.change(&line.socket, token, Watch::Input)?;
+            return Ok(Some(Step::Shakes { line, deadline_ms }));
+        }
+        match line.send(&self.request[sent..]) {
             Ok(more) => sent += more,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
             Err(e) => return Err(e.into()),
         }
         if sent < self.request.len() {
-            return Ok(Some(Step::Asks { socket, sent, deadline_ms }));
+            return Ok(Some(Step::Asks { line, sent, deadline_ms }));
         }
-        epoll.change(&socket, token, Watch::Input)?;
-        Ok(Some(Step::Receives { socket, answer: Vec::new(), deadline_ms }))
+        epoll.change(&line.socket, token, Watch::Input)?;
+        Ok(Some(Step::Receives { line, answer: Vec::new(), deadline_ms }))
     }
 
     /// Takes the result of a step, with which the probe may be over.
@@ -263,16 +286,16 @@ impl Probed {
 }
 
 /// Receives the start of the answer.
-fn receive_answer(socket: OwnedFd, mut answer: Vec<u8>, deadline_ms: u64) -> Stepped {
+fn receive_answer(mut line: Line, mut answer: Vec<u8>, deadline_ms: u64) -> Stepped {
     let mut bytes = [0; RECEIVE_BYTES];
-    match net::recv(&socket, &mut bytes) {
+    match line.receive(&mut bytes) {
         Ok(0) => return Err(Failure::OfServer("the connection ended before the answer".to_owned())),
         Ok(received) => answer.extend_from_slice(&bytes[..received]),
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
         Err(e) => return Err(e.into()),
     }
     if answer.len() < STATUS_BYTES {
-        return Ok(Some(Step::Receives { socket, answer, deadline_ms }));
+        return Ok(Some(Step::Receives { line, answer, deadline_ms }));
     }
     match status(&answer) {
         None => Err(Failure::OfServer("the answer is not HTTP/1.1".to_owned())),

@@ -15,6 +15,7 @@ use flash_waiting::sandbox::privileges::{self, Keep};
 use super::store::HotList;
 use crate::certificates::{self, Expiry};
 use crate::config::{FilePath, ROOT_PATIENCE, RunAs, Service, Settings};
+use crate::trust;
 
 /// Maximum names searched for a file to try.
 const NAMES_TRIED_MAX: usize = 256;
@@ -29,6 +30,8 @@ pub(super) struct Prepared {
     pub(super) residency: Result<(), String>,
     /// The certificates of the sites; None without addresses for TLS.
     pub(super) certificates: Option<Certificates>,
+    /// The servers over TLS and the certificates that they are verified by; None without such servers.
+    pub(super) trust: Option<OwnedFd>,
     /// Empty if the store has its list already.
     pub(super) hot_list: HotList,
 }
@@ -61,7 +64,7 @@ pub(super) fn root_paths(settings: &Settings) -> Vec<FilePath> {
 
 /// Opens all that these settings name. `has_store` is whether an earlier configuration has made the store.
 ///
-/// Errors: the list of hot files, or a certificate, cannot be used.
+/// Errors: the list of hot files, or a file of certificates, cannot be used.
 pub(super) fn prepare(settings: Settings, has_store: bool) -> io::Result<Prepared> {
     let paths = root_paths(&settings);
     let paths: Vec<&Path> = paths.iter().map(|path| &**path).collect();
@@ -79,7 +82,9 @@ pub(super) fn prepare(settings: Settings, has_store: bool) -> io::Result<Prepare
         Some(read) => Some(Certificates { file: file::secret_file(&read.bytes)?, expiries: read.expiries }),
         None => None,
     };
-    Ok(Prepared { settings, roots, residency, certificates, hot_list })
+    let trust = trust::read(&settings).map_err(io::Error::other)?;
+    let trust = trust.map(|trust| file::secret_file(&trust.to_bytes())).transpose()?;
+    Ok(Prepared { settings, roots, residency, certificates, trust, hot_list })
 }
 
 /// Whether the kernel reports to workers which parts of the sites' files are in memory.

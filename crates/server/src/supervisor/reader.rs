@@ -28,6 +28,7 @@ use super::prepare::{Certificates, FoundRoot, Prepared, prepare};
 use super::store::HotList;
 use crate::certificates::Expiry;
 use crate::config::Settings;
+use crate::trust;
 
 /// The name of the process, as `flash role` knows it.
 pub const ROLE: &str = "config";
@@ -168,6 +169,7 @@ fn read_document(document: OwnedFd, descriptors: Vec<OwnedFd>) -> io::Result<Res
         Some(expiries) => Some(Certificates { file: next()?, expiries }),
         None => None,
     };
+    let trust = if trust::is_needed(&settings) { Some(next()?) } else { None };
     let hot_list = match (list, &settings.cache_list) {
         (Some(SentList { owner }), Some(path)) => {
             let (load, save) = (Arc::new(next()?), Arc::new(next()?));
@@ -175,7 +177,7 @@ fn read_document(document: OwnedFd, descriptors: Vec<OwnedFd>) -> io::Result<Res
         }
         _ => HotList::default(),
     };
-    Ok(Ok(Prepared { settings, roots, residency, certificates, hot_list }))
+    Ok(Ok(Prepared { settings, roots, residency, certificates, trust, hot_list }))
 }
 
 /// The contents of a memory file.
@@ -218,7 +220,7 @@ fn answer(program: impl FnOnce(PathBuf) -> Result<Program, ExitCode>) -> io::Res
 }
 
 fn send_prepared(channel: &OwnedFd, prepared: Prepared) -> io::Result<()> {
-    let Prepared { settings, roots, residency, certificates, hot_list } = prepared;
+    let Prepared { settings, roots, residency, certificates, trust, hot_list } = prepared;
     let mut sent = Vec::with_capacity(roots.len());
     for root in roots {
         sent.push(match root {
@@ -232,6 +234,9 @@ fn send_prepared(channel: &OwnedFd, prepared: Prepared) -> io::Result<()> {
     }
     if let Some(certificates) = &certificates {
         send_descriptor(channel, DESCRIPTOR, &certificates.file)?;
+    }
+    if let Some(trust) = &trust {
+        send_descriptor(channel, DESCRIPTOR, trust)?;
     }
     let list = match hot_list.into_parts() {
         Some((load, save, place)) => {

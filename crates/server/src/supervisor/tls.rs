@@ -17,6 +17,7 @@ use super::life::State;
 use super::outbox::{Outbox, Shared};
 use super::poller::{Poller, Watched};
 use crate::certificates::{self, Expiry};
+use crate::trust;
 
 /// The interval between two looks at the files of certificates.
 const LOOK_MS: u64 = 10_000;
@@ -96,7 +97,7 @@ impl Supervisor<'_> {
         {
             self.certificates = CertificateWatch {
                 configuration: serving.number,
-                files: certificates::files(&serving.settings),
+                files: [certificates::files(&serving.settings), trust::files(&serving.settings)].concat(),
                 ..CertificateWatch::default()
             };
         }

@@ -92,6 +92,7 @@ fn find_link<M: Machine>(
         let seeker = relay.seeker();
         match turn.links.seek(turn.desk.machine, seeker, &mut relay.place, now_ms) {
             Sought::Linked { link, was_used } => return Ok((link, was_used)),
+            Sought::Yields => return Err(Advance::Yield),
             Sought::Full => return Err(Advance::Refused(UPSTREAM_BUSY)),
             Sought::Failed(server, why) => {
                 let servers = turn.links.rules(relay.upstream).servers.len();
@@ -184,7 +185,7 @@ fn receive_answer<M: Machine>(
         Received::Bytes(bytes) => bytes,
         Received::Nothing => return Ok(false),
         Received::End => {
-            relay.talk.receive_end()?;
+            relay.talk.receive_end(transport.is_end_announced())?;
             relay.reply.iter_mut().for_each(|reply| reply.end(client));
             return Ok(true);
         }

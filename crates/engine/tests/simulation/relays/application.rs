@@ -7,6 +7,7 @@ use super::framing::{Dechunker, PARAMS, STDIN, byte_of, param, take_record};
 use super::ledger::{Attempt, Ledger, require};
 use super::script::{self, Manners, Script, Step};
 use crate::machine::Client;
+use crate::machine::records::Seal;
 use crate::rng::Rng;
 
 /// The framing of a request body.
@@ -43,6 +44,8 @@ pub(super) struct Application {
     /// Reads this many bytes at each look; None reads everything as it comes.
     reads_bytes: Option<usize>,
     next_ms: u64,
+    /// It says nothing, and so completes no handshake.
+    is_mute: bool,
     /// It has closed its side.
     pub(super) is_over: bool,
     /// Requests that were answered completely on this connection.
@@ -77,10 +80,25 @@ impl Application {
             incoming: None,
             reads_bytes,
             next_ms: 0,
+            is_mute: false,
             is_over: false,
             answered: Vec::new(),
             recent: None,
         }
+    }
+
+    /// One that says nothing, on a connection that the engine encrypts.
+    pub(super) fn mute(self) -> Self {
+        Self { is_mute: true, ..self }
+    }
+
+    pub(super) fn is_mute(&self) -> bool {
+        self.is_mute
+    }
+
+    /// Whether requests can come: the connection is in clear text, or its handshake is complete.
+    fn is_ready(&self) -> bool {
+        !self.is_mute && self.end.wire().sealed().is_none_or(Seal::is_established)
     }
 
     /// The request under way, or that was answered since the last look.
@@ -104,7 +122,8 @@ impl Application {
 
     /// Whether no request is under way, as far as it knows.
     pub(super) fn is_idle(&self) -> bool {
-        self.incoming.is_none() && self.inbox.is_empty() && self.params.is_empty()
+        let lacks_request = self.incoming.is_none() && self.inbox.is_empty() && self.params.is_empty();
+        lacks_request && self.is_ready()
     }
 
     /// It reads everything from now on.
@@ -121,7 +140,7 @@ impl Application {
         if let (Some(room), false) = (self.reads_bytes, self.end.is_closed()) {
             self.end.add_room(room);
         }
-        if bytes.is_empty() {
+        if bytes.is_empty() || self.is_mute {
             return;
         }
         self.inbox.extend_from_slice(&bytes);
@@ -257,9 +276,15 @@ impl Application {
         let Some(incoming) = &mut self.incoming else { return };
         if incoming.script.is_none() && (incoming.is_complete || incoming.is_early) {
             let is_head = ledger.asks[incoming.ask].is_head;
+            let is_sealed = self.end.wire().sealed().is_some();
             let attempt = &mut ledger.attempts[incoming.attempt];
-            let script =
-                script::write(rng, self.protocol, self.manners, (incoming.attempt, is_head), attempt);
+            let script = script::write(
+                rng,
+                self.protocol,
+                self.manners,
+                (incoming.attempt, is_head, is_sealed),
+                attempt,
+            );
             self.next_ms = now_ms + script.front().map_or(0, |(pause_ms, _)| *pause_ms);
             incoming.script = Some(script);
         }
@@ -297,6 +322,11 @@ impl Application {
                 Step::Whole => attempt.is_whole = true,
                 Step::Mistake => attempt.is_faulty = true,
                 Step::End => self.close(false, ledger, now_ms),
+                Step::Cut => {
+                    self.is_over = true;
+                    ledger.troubles[usize::from(self.server.upstream.0)].broken_ms = now_ms;
+                    self.end.cut();
+                }
                 Step::Reset => self.close(true, ledger, now_ms),
             }
         }

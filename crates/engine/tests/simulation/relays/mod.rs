@@ -74,6 +74,10 @@ pub(crate) const ONE_IN: u64 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Connects,
+    /// The same, and the application says nothing, if the connection is to be encrypted.
+    Silent,
+    /// The same, and the application speaks clear text.
+    Plain,
     Fails(i32),
     /// The gateway itself ends.
     Lost,
@@ -141,6 +145,7 @@ impl Relays {
         let troubles = vec![Troubles::default(); rules.upstreams.len()];
         let ledger = Ledger { troubles, ..Ledger::default() };
         let mut world = World::with(rules);
+        world.machine.sealed = plan.sealed_servers().collect();
         world.told = plan.told;
         world.machine.files.add("hot", plan::HOT);
         plan.add_scripts(&mut world.machine.files);
@@ -246,6 +251,9 @@ impl Relays {
             }
         }
         for application in &mut self.applications {
+            if application.is_mute() {
+                self.ledger.troubles[usize::from(application.server.upstream.0)].late_ms = now_ms;
+            }
             application.act(&mut self.rng, &mut self.ledger, now_ms);
         }
         if self.rng.chance(self.plan.probes) {
@@ -366,7 +374,16 @@ impl Relays {
             let troubles = &mut self.ledger.troubles[upstream];
             match asking.fate {
                 Fate::Never => continue,
-                Fate::Connects => {
+                Fate::Silent | Fate::Plain if self.world.machine.sealed.contains(&server) => {
+                    let end = self.world.link_through(place, false);
+                    if asking.fate == Fate::Plain {
+                        troubles.broken_ms = now_ms;
+                        end.send("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+                    }
+                    let application = self.plan.application(&mut self.rng, end, server);
+                    self.applications.push(application.mute());
+                }
+                Fate::Connects | Fate::Silent | Fate::Plain => {
                     let end = self.world.link_at(place);
                     let application = self.plan.application(&mut self.rng, end, server);
                     self.applications.push(application);
@@ -427,7 +444,11 @@ impl Relays {
         }
         for asking in self.asking.values_mut() {
             asking.due_ms = now_ms;
-            asking.fate = if asking.fate == Fate::Never { Fate::Fails(plan::TIMED_OUT) } else { asking.fate };
+            asking.fate = match asking.fate {
+                Fate::Never => Fate::Fails(plan::TIMED_OUT),
+                Fate::Silent | Fate::Plain => Fate::Connects,
+                fate => fate,
+            };
         }
         for application in &mut self.applications {
             application.mend();

@@ -178,6 +178,14 @@ impl Plan {
         rules
     }
 
+    /// The servers that are reached over TLS.
+    pub(super) fn sealed_servers(&self) -> impl Iterator<Item = ServerId> {
+        (0..).map(UpstreamId).zip(&self.upstreams).flat_map(|(upstream, rules)| {
+            let servers = (0..).map(move |server| ServerId { upstream, server });
+            servers.zip(&rules.servers).filter(|(_, rules)| rules.is_sealed).map(|(server, _)| server)
+        })
+    }
+
     /// The result of a request for a connection.
     pub(super) fn connect(&self, rng: &mut Rng, upstream: usize, now_ms: u64, is_over: bool) -> Asking {
         let connect_ms = self.upstreams[upstream].connect_ms;
@@ -195,6 +203,7 @@ impl Plan {
             }
             n if n < refused + late + never => Asking { fate: Fate::Never, ..made },
             n if n < refused + late + never + lost => Asking { fate: Fate::Lost, ..made },
+            n if n + late > 99 => Asking { fate: rng.pick(&[Fate::Silent, Fate::Plain]), ..made },
             _ => made,
         }
     }
@@ -424,6 +433,7 @@ fn body_rules(rng: &mut Rng) -> BodyRules {
 
 fn upstream(rng: &mut Rng) -> UpstreamRules {
     let protocol = rng.pick(&[UpstreamProtocol::Http, UpstreamProtocol::Http, UpstreamProtocol::FastCgi]);
+    let is_sealed = rng.chance(50);
     UpstreamRules {
         protocol,
         servers: (0..rng.between(1, 3))
@@ -431,6 +441,7 @@ fn upstream(rng: &mut Rng) -> UpstreamRules {
                 name: format!("server {number}"),
                 weight: 1 + number as u32 % 2,
                 is_unix: number == 2,
+                is_sealed: protocol == UpstreamProtocol::Http && is_sealed,
             })
             .collect(),
         connections_max: rng.between(1, 4) as usize,

@@ -55,6 +55,8 @@ pub(super) enum Step {
     /// A mistake begins.
     Mistake,
     End,
+    /// The end, without its announcement.
+    Cut,
     Reset,
 }
 
@@ -76,6 +78,8 @@ struct Draft {
     framing: Framing,
     /// The application closes the connection after it.
     closes: bool,
+    /// The connection is encrypted.
+    is_sealed: bool,
 }
 
 /// Writes the answer of an attempt with this number. Sets its length and status.
@@ -83,13 +87,14 @@ pub(super) fn write(
     rng: &mut Rng,
     protocol: UpstreamProtocol,
     manners: Manners,
-    (number, is_head): (usize, bool),
+    (number, is_head, is_sealed): (usize, bool, bool),
     attempt: &mut Attempt,
 ) -> Script {
-    let draft = match protocol {
+    let mut draft = match protocol {
         UpstreamProtocol::Http => http(rng, number, is_head, attempt),
         UpstreamProtocol::FastCgi => fastcgi(rng, number, is_head, attempt),
     };
+    draft.is_sealed = is_sealed;
     if rng.chance(manners.mistakes) {
         return spoil(rng, protocol, manners, draft, attempt);
     }
@@ -157,7 +162,8 @@ fn http(rng: &mut Rng, number: usize, is_head: bool, attempt: &mut Attempt) -> D
             bytes.extend_from_slice(rng.pick(&[&b"0\r\n\r\n"[..], b"0\r\nT: 1\r\n\r\n"]));
         }
     }
-    Draft { bytes, head_bytes, framing, closes: is_old || says_close || framing == Framing::UntilEnd }
+    let closes = is_old || says_close || framing == Framing::UntilEnd;
+    Draft { bytes, head_bytes, framing, closes, is_sealed: false }
 }
 
 fn fastcgi(rng: &mut Rng, number: usize, is_head: bool, attempt: &mut Attempt) -> Draft {
@@ -188,7 +194,7 @@ fn fastcgi(rng: &mut Rng, number: usize, is_head: bool, attempt: &mut Attempt) -
         bytes.extend(record(STDOUT, b"", 0));
     }
     bytes.extend(record(END_REQUEST, &[0; 8], rng.pick(&[0, 0, 8])));
-    Draft { bytes, head_bytes, framing, closes: rng.chance(10) }
+    Draft { bytes, head_bytes, framing, closes: rng.chance(10), is_sealed: false }
 }
 
 /// An answer that no request has asked for. No attempt has this number.
@@ -255,6 +261,12 @@ fn spoil(
         }
     };
     cut(rng, manners, &draft.bytes[..until], &mut script);
+    if is_raw && draft.is_sealed && rng.chance(50) {
+        // The end is not announced, which tells a cut answer from a whole one.
+        script.push_back((0, Step::Mistake));
+        script.push_back((0, Step::Cut));
+        return script;
+    }
     if is_raw && until >= draft.head_bytes && rng.chance(50) {
         // Nobody can tell that there should have been more.
         attempt.length = until - draft.head_bytes;

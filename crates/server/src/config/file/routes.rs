@@ -5,8 +5,8 @@ use std::ops::Range;
 use toml::de::DeTable;
 
 use super::super::error::{ConfigErrorKind, Problem};
-use super::super::route_options::{PATHS, RouteOverrides, SERVERS};
-use super::super::routes::{ROUTES_MAX, WEIGHT_MAX};
+use super::super::route_options::{OF_TLS, PATHS, RouteOverrides, SERVERS};
+use super::super::routes::{ROUTES_MAX, ServerAddress, WEIGHT_MAX};
 use super::super::table::{self, Given, Origin};
 use super::{Reader, RouteDraft, Value, unknown, wrong};
 
@@ -29,6 +29,7 @@ impl Reader {
         }
         self.check_weights(&given);
         self.check_probe(table, by);
+        self.check_tls(&given, table);
         let is_read = |key| table::find(key).is_some_and(|spec| (spec.origin)(&given).is_some());
         (is_read(paths?) && is_read(by?)).then_some(RouteDraft { given, span })
     }
@@ -72,6 +73,40 @@ impl Reader {
         {
             let why = format!("must be a list with a number from 1 to {WEIGHT_MAX} for each server");
             self.problems.push(wrong("weights", span.clone(), why));
+        }
+    }
+
+    /// Only servers over TLS have certificates, and only HTTP servers are reached over TLS.
+    fn check_tls(&mut self, given: &RouteOverrides, table: &DeTable<'_>) {
+        let over_tls = |servers: &Given<Vec<ServerAddress>>| {
+            servers.value.iter().find(|server| matches!(server, ServerAddress::Tls(_))).cloned()
+        };
+        if let Some(servers) = &given.fastcgi
+            && let Some(server) = over_tls(servers)
+            && let Origin::File(span) = &servers.origin
+        {
+            let why = format!("`{server}`: FastCGI has no form over TLS");
+            let help = "write the address without `https://`, or use `proxy` if the server speaks HTTP";
+            self.problems.push(wrong("fastcgi", span.clone(), why).helped(help));
+        }
+        let of_tls = |name: &&'static str| table.keys().find(|key| key.get_ref() == *name);
+        if let Some(proxy) = &given.proxy
+            && over_tls(proxy).is_none()
+            && let Some(key) = OF_TLS.iter().find_map(of_tls)
+        {
+            let name = key.get_ref();
+            let title = format!("`{name}` without a server over TLS");
+            let problem = Problem::at(key.span(), title, "no address in `proxy` begins with `https://`");
+            let problem =
+                problem.helped("write an address such as `https://10.0.0.1:443`, or remove the line");
+            self.problems.push(problem.of(ConfigErrorKind::Key));
+        }
+        if given.verify.as_ref().is_some_and(|verify| !verify.value)
+            && let Some(Given { origin: Origin::File(span), .. }) = &given.roots
+        {
+            let problem =
+                Problem::at(span.clone(), "`roots` with `verify = false`", "nothing is verified by it");
+            self.problems.push(problem.helped("remove one of the two lines").of(ConfigErrorKind::Key));
         }
     }
 

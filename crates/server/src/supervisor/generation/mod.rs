@@ -48,6 +48,8 @@ pub(super) struct Generation {
     /// None without addresses for TLS.
     certificates: Option<Shared>,
     pub(super) expiries: Vec<Expiry>,
+    /// None without servers over TLS.
+    trust: Option<Shared>,
     /// Whether its workers use the store.
     has_store: bool,
     /// None if the uplink has no known rate.
@@ -70,7 +72,7 @@ impl Generation {
         sockets: Sockets,
         resources: &mut Resources,
     ) -> io::Result<(Generation, Vec<String>)> {
-        let Prepared { mut settings, roots, residency, certificates, hot_list } = prepared;
+        let Prepared { mut settings, roots, residency, certificates, trust, hot_list } = prepared;
         let (roots, mut messages) = Roots::of(&settings, roots, &mut resources.poller)?;
         let mut settings_file = Arc::new(file::memory_file(settings.to_toml().as_bytes())?);
         if settings.cache_memory.bytes_max() > 0 && resources.store.is_none() {
@@ -101,6 +103,7 @@ impl Generation {
             residency,
             certificates,
             expiries,
+            trust: trust.map(Arc::new),
             has_store: settings.cache_memory.bytes_max() > 0,
             uplink,
             spool: Spool::of(&settings),
@@ -172,6 +175,9 @@ impl Generation {
             let listeners = self.sockets.of_worker_for_tls(place, architecture::sockets(&self.settings))?;
             resources.tickets.give(&mut worker.orders, certificates, listeners)?;
         }
+        if let Some(trust) = &self.trust {
+            worker.orders.give_at_start(Order::Trust(Arc::clone(trust)))?;
+        }
         if let Some(log) = self.processes.of_mut(Duty::Log) {
             log.link_log(&mut worker)?;
         }
@@ -192,6 +198,9 @@ impl Generation {
     /// Starts the gateway, and connects it with the workers and the programs.
     fn start_gateway(&mut self, resources: &mut Resources) -> io::Result<()> {
         let mut gateway = Process::start(Duty::Gateway, &self.settings_file, &mut resources.poller)?;
+        if let Some(trust) = &self.trust {
+            gateway.orders.give_at_start(Order::Trust(Arc::clone(trust)))?;
+        }
         for worker in self.processes.workers_mut() {
             link_gateway(&mut gateway, worker)?;
         }

@@ -36,6 +36,8 @@ pub enum CallList {
     Gateway {
         /// Whether it probes servers.
         probes: bool,
+        /// As [`More::wakes`].
+        wakes: bool,
     },
 }
 
@@ -234,8 +236,8 @@ impl More {
 type Argument = (u8, SeccompCmpOp, u64);
 
 /// The gateway's calls with conditions.
-fn gateway_calls(probes: bool) -> Vec<(i64, Vec<Argument>)> {
-    use SeccompCmpOp::Eq;
+fn gateway_calls(probes: bool, wakes: bool) -> Vec<(i64, Vec<Argument>)> {
+    use SeccompCmpOp::{Eq, MaskedEq};
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     let socket = |family| (libc::SYS_socket, vec![(0, Eq, family as u64), (1, Eq, kind as u64)]);
     let option = |call, level, name| (call, vec![(1, Eq, level as u64), (2, Eq, name as u64)]);
@@ -253,13 +255,16 @@ fn gateway_calls(probes: bool) -> Vec<(i64, Vec<Argument>)> {
         calls.push((libc::SYS_sendto, vec![(3, Eq, flags as u64), (5, Eq, 0)]));
         calls.push((libc::SYS_recvfrom, vec![(3, Eq, libc::MSG_DONTWAIT as u64)]));
     }
+    if wakes {
+        calls.push((libc::SYS_futex, vec![(1, MaskedEq(0x7f), libc::FUTEX_WAKE as u64)]));
+    }
     calls
 }
 
 /// The calls with conditions of a role, except those of workers.
 fn calls_of_role(calls: CallList) -> Vec<(i64, Vec<Argument>)> {
     match calls {
-        CallList::Gateway { probes } => gateway_calls(probes),
+        CallList::Gateway { probes, wakes } => gateway_calls(probes, wakes),
         CallList::Helper | CallList::HelperThread | CallList::WaitingWorker(_) => {
             // Only holes: a helper needs no room.
             let hole = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE) as u64;
