@@ -129,9 +129,9 @@ fn an_answer_that_is_cut_breaks_off() {
         let (client, server) = ask(&mut world, true);
         server.send("HTTP/1.1 200 OK\r\n\r\nall of it");
         if is_cut {
-            server.cut()
+            server.cut();
         } else {
-            server.end()
+            server.end();
         }
         world.run();
         let bytes = client.take_bytes();
