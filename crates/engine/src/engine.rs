@@ -290,7 +290,7 @@ impl<M: Machine> Engine<M> {
         let (mut turn, wires) = self.turn(machine);
         wires.time_out(&mut turn);
         self.links.resume(machine, now_ms);
-        self.links.close_idle(now_ms);
+        self.links.close_idle(machine, now_ms);
         self.links.end_handshakes(machine, now_ms);
         self.wires.wake(&mut self.links, &self.exchanges);
         self.core.spool.give_back(&mut self.core.jobs, now_ms);

@@ -97,7 +97,7 @@ impl<S> Links<S> {
     }
 
     /// Closes links that have been idle for long, before their servers do.
-    pub(crate) fn close_idle(&mut self, now_ms: u64) {
+    pub(crate) fn close_idle<M: Machine<Socket = S>>(&mut self, machine: &mut M, now_ms: u64) {
         if self.idle_ends_ms.is_none_or(|ms| ms > now_ms) {
             return;
         }
@@ -112,6 +112,12 @@ impl<S> Links<S> {
         }
         // Several that end soon after each other are closed at once.
         self.idle_ends_ms = next_ms.map(|ms: u64| ms.max(now_ms + LINK_LOOK_MS));
-        over.into_iter().for_each(|key| self.remove(key));
+        for key in over {
+            if let Some(LinkState::Idle(transport)) = self.links.get_mut(key).map(|link| &mut link.state) {
+                // An encrypted one that ends without this looks cut to its server. Without room for it, it does.
+                transport.begin_close(machine);
+            }
+            self.remove(key);
+        }
     }
 }

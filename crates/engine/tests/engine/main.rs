@@ -26,6 +26,7 @@ mod requests;
 mod schedule;
 mod scripts;
 mod sealed;
+mod sealed_links;
 mod shares;
 mod timeouts;
 mod uploads;
