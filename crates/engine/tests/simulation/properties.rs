@@ -227,7 +227,8 @@ impl Run {
             self.require(peer.closed, "progress", || format!("client {number} waits forever for {ask:?}"));
         }
         let counters = self.engine.counters();
-        self.require(counters.connections == 0, "leaks", || format!("{} connections", counters.connections));
+        let left = (counters.connections, counters.exchanges);
+        self.require(left == (0, 0), "leaks", || format!("connections and exchanges: {left:?}"));
         let (counted, sent) = (counters.sends.sum(), self.machine.calls.sent_bytes);
         self.require(self.machine.calls.agree_with(counted), "counters", || {
             format!("{counted} bytes counted, {sent} sent")
