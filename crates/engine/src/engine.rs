@@ -90,6 +90,7 @@ impl<M: Machine> Engine<M> {
             counters.times.pass(passed_ms, numbers);
         }
         self.core.clock.set(now);
+        self.links.begin_turn();
     }
 
     /// Takes a new client and returns the key of its connection.

@@ -44,8 +44,8 @@ pub const RECORD_BYTES_EARLY: usize = 4 * 1024;
 pub const EARLY_BYTES: usize = 64 * 1024;
 /// Maximum number of bytes that are encrypted before they are sent, so also the most that wait for a slow client.
 pub const ENCRYPTED_BYTES_MAX: usize = 64 * 1024;
-/// Maximum number of connections whose handshake is continued in one turn, after all others had theirs. One step can take a
-/// millisecond, for a signature with RSA, and requests on other connections wait meanwhile.
+/// Maximum number of connections of clients whose handshake is continued in one turn, after all others had theirs, and of
+/// connections to servers. One step can take a millisecond, for a signature with RSA, and other requests wait meanwhile.
 pub const HANDSHAKES_PER_TURN_MAX: usize = 1;
 /// Maximum number of unfinished handshakes of one client address (an IPv6 /64).
 pub const HANDSHAKES_PER_CLIENT_MAX: usize = 128;
@@ -65,7 +65,7 @@ pub const SEND_BYTES_PER_TURN_MAX: usize = 128 * 1024;
 /// job is done.
 pub const CONTINUED_PER_TURN_MAX: usize = 256;
 /// Maximum number of connection deadlines handled in one turn, and of idle connections closed in one turn of
-/// a drain. A client that seems too slow is sent more once again, so 16 of them take up to 1.5 ms.
+/// a drain. A client that seems too slow is sent as much as the kernel takes, which delays all other requests.
 pub const DEADLINES_PER_TURN_MAX: usize = 16;
 
 /// Maximum number of jobs given up in one turn because their deadlines have passed.
@@ -263,7 +263,7 @@ pub const H2_CONTINUATIONS_MAX: usize = 32;
 pub const H2_SETTINGS_PARAMETERS_MAX: usize = 64;
 /// How long a client may take to acknowledge the settings.
 pub const H2_SETTINGS_ACK_MS: u64 = 10_000;
-/// How long a client may take to notice the first GOAWAY of a drain.
+/// How long a client may take to notice the first GOAWAY of a drain, and to send its first request before one.
 pub const H2_DRAIN_MS: u64 = 1_000;
 /// Streams whose end is remembered, because frames of their clients can still be on the way.
 pub const H2_CLOSED_STREAMS_MAX: usize = 2 * H2_STREAMS_MAX;

@@ -90,5 +90,5 @@ pub struct Totals {
     /// Sites of which directories are watched.
     pub sites_watched: u64,
     /// Sites whose file systems do not report every change.
-    pub sites_untold: u64,
+    pub sites_unreported: u64,
 }

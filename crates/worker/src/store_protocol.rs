@@ -106,7 +106,7 @@ pub enum FromWatcher {
         /// Sites whose files are watched, in whole or in part.
         sites: u64,
         /// Sites whose file systems do not report every change.
-        sites_untold: u64,
+        sites_unreported: u64,
         /// Subtrees that cannot be watched.
         subtrees_unwatched: u64,
     },

@@ -10,6 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 
 use crate::counters::LinkCounters;
+use crate::limits::HANDSHAKES_PER_TURN_MAX;
 use crate::machine::Machine;
 use crate::report_limit::ReportLimit;
 use crate::rules::{ServerId, ServerRules, UpstreamId, UpstreamRules};
@@ -88,8 +89,6 @@ pub(crate) enum Sought {
         was_used: bool,
     },
     Waits,
-    /// The handshake of its link continues with its next turn.
-    Yields,
     /// The server accepts no connection.
     Failed(ServerId, NoLink),
     /// The queue is full.
@@ -107,6 +106,8 @@ pub(crate) struct Links<S> {
     pub(super) idle_ends_ms: Option<u64>,
     /// The handshakes under way: when each must be over, and the number of its link.
     pub(super) handshakes: BTreeSet<(u64, u64)>,
+    /// How many steps of handshakes are left in this turn.
+    pub(super) steps_left: usize,
     /// Reports of shortages of this machine.
     pub(super) shortage_reports: ReportLimit,
     next_ticket: u64,
@@ -126,6 +127,7 @@ impl<S> Links<S> {
             resumes_ms: None,
             idle_ends_ms: None,
             handshakes: BTreeSet::new(),
+            steps_left: HANDSHAKES_PER_TURN_MAX,
             shortage_reports: ReportLimit::default(),
             next_ticket: 0,
             granted: HashMap::new(),
@@ -159,7 +161,7 @@ impl<S> Links<S> {
             key = self.link_to(machine, server, seeker, now_ms);
             *place = LinkPlace::Has(key);
         }
-        let yields = self.shake_hands(machine, key, now_ms);
+        self.shake_hands(machine, key, now_ms);
         match self.links.get(key) {
             Some(Link { state: LinkState::Held(..), was_used, .. }) => {
                 Sought::Linked { link: key, was_used: *was_used }
@@ -171,7 +173,6 @@ impl<S> Links<S> {
                 self.serve_queue(machine, server.upstream, now_ms);
                 Sought::Failed(server, why)
             }
-            _ if yields => Sought::Yields,
             _ => Sought::Waits,
         }
     }
@@ -376,17 +377,23 @@ impl<S> Links<S> {
         socket: S,
         now_ms: u64,
     ) {
+        let Some(Link { server, due_ms, state: LinkState::Asked(holder), .. }) = self.links.get(key) else {
+            return;
+        };
+        let (server, due_ms, holder) = (*server, *due_ms, *holder);
+        let is_sealed = self.rules_of(server).is_sealed;
         let Some(link) = self.links.get_mut(key) else { return };
-        let LinkState::Asked(holder) = link.state else { return };
-        let server = link.server;
-        if self.rules_of(server).is_sealed {
-            return self.begin_handshake(machine, key, socket, now_ms);
-        }
-        let Some(link) = self.links.get_mut(key) else { return };
+        self.woken.extend(holder);
         match holder {
-            Some(holder) => {
-                link.state = LinkState::Held(holder, Transport::new(socket));
-                self.woken.push(holder);
+            Some(holder) if is_sealed => {
+                link.state = LinkState::Shaking(holder, Transport::new(socket));
+                self.handshakes.insert((due_ms, key.to_u64()));
+            }
+            Some(holder) => link.state = LinkState::Held(holder, Transport::new(socket)),
+            // No request needs it any more, and a handshake is only made for one.
+            None if is_sealed => {
+                self.remove(key);
+                self.serve_queue(machine, server.upstream, now_ms);
             }
             None => {
                 link.state = LinkState::Idle(Transport::new(socket));

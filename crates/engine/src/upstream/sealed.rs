@@ -1,10 +1,13 @@
 //! The part of [`Links`] that makes encrypted connections: the handshake of each, which is a state of its link. It is begun only
 //! for a request, continues in the turns of that request, and ends with it.
 
-use super::links::{LinkState, Links, NoLink};
+use std::io;
+
+use super::links::{Link, LinkState, Links, NoLink};
+use crate::limits::HANDSHAKES_PER_TURN_MAX;
 use crate::machine::Machine;
 use crate::slab::{ExchangeKey, Key};
-use crate::transport::{Shaken, Transport};
+use crate::transport::Shaken;
 
 const NO_TLS: &str =
     "the server does not speak TLS on this port; write its address without `https://`, or correct the port";
@@ -13,57 +16,49 @@ const NO_ANSWER: &str = "the server did not complete the TLS handshake within `c
 const SHORTAGE: &str = "no memory or random bytes for a TLS connection";
 
 impl<S> Links<S> {
-    /// Begins the handshake on a connection that the gateway has made. One that no request needs any more is closed.
-    pub(super) fn begin_handshake<M: Machine<Socket = S>>(
-        &mut self,
-        machine: &mut M,
-        key: Key,
-        socket: S,
-        now_ms: u64,
-    ) {
-        let Some(link) = self.links.get_mut(key) else { return };
-        let (server, due_ms) = (link.server, link.due_ms);
-        let LinkState::Asked(Some(holder)) = link.state else {
-            self.remove(key);
-            return self.serve_queue(machine, server.upstream, now_ms);
-        };
-        self.woken.push(holder);
-        let Some(layer) = machine.seal(server) else {
-            link.state = LinkState::Failed(holder, NoLink::OwnFault);
-            self.counters.shortages += 1;
-            let report = self.shortage(&std::io::Error::other(SHORTAGE), now_ms);
-            return report.iter().for_each(|report| machine.report(report));
-        };
-        let mut transport = Transport::new(socket);
-        transport.seal(layer);
-        // If the connection has broken already, the first receive finds out.
-        let _ = transport.flush(machine);
-        link.state = LinkState::Shaking(holder, transport);
-        self.handshakes.insert((due_ms, key.to_u64()));
+    /// Begins a turn, in which a bounded number of steps can be made.
+    pub(crate) fn begin_turn(&mut self) {
+        self.steps_left = HANDSHAKES_PER_TURN_MAX;
     }
 
-    /// Continues the handshake of a link, if one is under way. Returns whether there may be more to receive.
+    /// Makes a step of the handshake of a link, if one is under way and the turn has a step left: a step computes for up to
+    /// a millisecond, and all others wait. If another step can be made at once, the request is woken for it in the next turn.
     pub(super) fn shake_hands<M: Machine<Socket = S>>(
         &mut self,
         machine: &mut M,
         key: Key,
         now_ms: u64,
-    ) -> bool {
-        let Some(link) = self.links.get_mut(key) else { return false };
-        let due_ms = link.due_ms;
-        let LinkState::Shaking(holder, transport) = &mut link.state else { return false };
-        let holder = *holder;
-        let shaken = transport.shake_hands(machine);
-        let why = match shaken {
-            Shaken::Waits => return false,
-            Shaken::Yields => return true,
+    ) {
+        let Some(Link { server, due_ms, state: LinkState::Shaking(holder, transport), .. }) =
+            self.links.get_mut(key)
+        else {
+            return;
+        };
+        let (server, due_ms, holder) = (*server, *due_ms, *holder);
+        if transport.is_sealed() && transport.awaited().readable {
+            return;
+        }
+        let Some(left) = self.steps_left.checked_sub(1) else { return self.woken.push(holder) };
+        self.steps_left = left;
+        if !transport.is_sealed() {
+            let Some(layer) = machine.seal(server) else {
+                return self.fail_handshake(machine, key, (holder, NoLink::OwnFault), (SHORTAGE, now_ms));
+            };
+            transport.seal(layer);
+            // If the connection has broken already, the first receive finds out.
+            let _ = transport.flush(machine);
+        }
+        let why = match transport.shake_hands(machine) {
+            Shaken::Waits => return,
+            Shaken::Yields => return self.woken.push(holder),
             Shaken::Done(_) => {
+                self.handshakes.remove(&(due_ms, key.to_u64()));
+                let Some(link) = self.links.get_mut(key) else { return };
                 let failed = LinkState::Failed(holder, NoLink::OwnFault);
                 if let LinkState::Shaking(_, transport) = std::mem::replace(&mut link.state, failed) {
                     link.state = LinkState::Held(holder, transport);
                 }
-                self.handshakes.remove(&(due_ms, key.to_u64()));
-                return false;
+                return;
             }
             Shaken::Plain => NO_TLS.to_owned(),
             Shaken::Failed | Shaken::Left => transport
@@ -71,7 +66,6 @@ impl<S> Links<S> {
                 .map_or(LEFT.to_owned(), |why| format!("the TLS handshake failed: {why}")),
         };
         self.fail_handshake(machine, key, (holder, NoLink::Refused), (&why, now_ms));
-        false
     }
 
     /// Ends the handshakes whose time is over.
@@ -89,7 +83,7 @@ impl<S> Links<S> {
         }
     }
 
-    /// Ends a handshake that has failed, which is a failure of the server, and reports it.
+    /// Ends a handshake that has failed, by the server or for lack of something here, and reports it.
     fn fail_handshake<M: Machine<Socket = S>>(
         &mut self,
         machine: &mut M,
@@ -101,10 +95,14 @@ impl<S> Links<S> {
         let server = link.server;
         self.handshakes.remove(&(link.due_ms, key.to_u64()));
         link.state = LinkState::Failed(holder, kind);
-        self.counters.refused += 1;
-        self.note_failure(server, now_ms);
-        if let Some(report) = self.failure_report(server, why, None, now_ms) {
-            machine.report(&report);
-        }
+        let report = if kind == NoLink::OwnFault {
+            self.counters.shortages += 1;
+            self.shortage(&io::Error::other(why), now_ms)
+        } else {
+            self.counters.refused += 1;
+            self.note_failure(server, now_ms);
+            self.failure_report(server, why, None, now_ms)
+        };
+        report.iter().for_each(|report| machine.report(report));
     }
 }

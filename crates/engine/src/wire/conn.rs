@@ -11,7 +11,7 @@ use crate::limits::RATE_WINDOW_MS;
 use crate::machine::Machine;
 use crate::schedule::{Egress, Ticket};
 use crate::slab::ClientNumber;
-use crate::transport::Transport;
+use crate::transport::{Readiness, Transport};
 
 /// The part of a connection that every protocol has.
 #[derive(Debug)]
@@ -168,6 +168,19 @@ impl<S> Conn<S> {
             self.deadline_ms = now_ms + RATE_WINDOW_MS;
         }
         Verdict::Blocked
+    }
+
+    /// Checks the client's rate. If it is too low, the transport tries again to send, because the kernel reports room only
+    /// when there is much of it; a second check then decides. A client that is fast enough is sent nothing: to fill its
+    /// socket takes long, and thousands of clients can be checked at once.
+    pub(crate) fn seems_slow<M: Machine<Socket = S>>(&mut self, desk: &mut Desk<'_, M>) -> bool {
+        let before = self.acknowledged_before;
+        let is_slow = !self.check_reader_rate(desk);
+        if is_slow {
+            self.acknowledged_before = before;
+            self.transport.suspect(Readiness { writable: true, ..Readiness::default() });
+        }
+        is_slow
     }
 
     /// Checks how much a client has acknowledged since the last check. Returns false if its rate is too low.

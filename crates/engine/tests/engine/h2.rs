@@ -345,6 +345,20 @@ fn a_client_that_does_not_read_is_reset() {
 }
 
 #[test]
+fn a_client_that_ends_before_its_windows_open_is_closed_at_once() {
+    let mut world = World::new();
+    world.machine.files.add("big", Content::Pattern(1, MIB));
+    let mut client = connect(&mut world);
+    client.codec.grows_windows = false;
+    client.get("/big");
+    exchange(&mut world, &mut client);
+    client.client.end();
+    world.run();
+    assert!(client.client.is_closed());
+    world.end();
+}
+
+#[test]
 fn a_drain_loses_no_request() {
     let mut world = World::new();
     world.machine.files.add("a", "a");
@@ -383,6 +397,31 @@ fn a_drain_loses_no_request() {
     assert!(answer.is_whole);
     assert_eq!(busy.take(refused).head, "");
     assert!(busy.heard.contains(&Heard::GoAway(big, 0)), "{:?}", busy.heard);
+    world.end();
+}
+
+#[test]
+fn a_drain_serves_the_first_request_of_a_new_connection() {
+    let mut world = World::new();
+    world.machine.files.add("a", "a");
+    let mut clients = [connect(&mut world), connect(&mut world)];
+    world.engine.handle_drain(&mut world.machine);
+    clients.iter_mut().for_each(|client| exchange(&mut world, client));
+    let [first, silent] = &mut clients;
+    // As long as a client needs for its certificate checks and its request.
+    world.advance(H2_DRAIN_MS / 2);
+    exchange(&mut world, first);
+    let stream = first.get("/a");
+    exchange(&mut world, first);
+    assert_eq!(first.take(stream).body, b"a");
+    assert!(first.heard.contains(&Heard::GoAway(stream, 0)), "{:?}", first.heard);
+    assert!(silent.heard.is_empty(), "{:?}", silent.heard);
+    world.advance(H2_DRAIN_MS);
+    exchange(&mut world, silent);
+    assert!(silent.heard.contains(&Heard::GoAway(0, 0)), "{:?}", silent.heard);
+    clients.iter().for_each(|client| client.client.end());
+    world.run();
+    assert!(world.engine.is_drained());
     world.end();
 }
 

@@ -1,6 +1,6 @@
 //! Links to servers over TLS: the handshake as a state of a link, and both of its ends.
 
-use flash_engine::limits::{LINK_IDLE_MS, SERVER_FAILURES_MAX, TICK_MS};
+use flash_engine::limits::{HANDSHAKES_PER_TURN_MAX, LINK_IDLE_MS, SERVER_FAILURES_MAX, TICK_MS};
 use flash_engine::{ServerId, UpstreamId};
 
 use crate::machine::{Client, World};
@@ -143,4 +143,28 @@ fn an_answer_that_is_cut_breaks_off() {
         }
         world.end();
     }
+}
+
+#[test]
+fn handshakes_of_many_links_are_spread_over_turns() {
+    let mut world = world();
+    let clients: Vec<_> = (0..4).map(|_| world.connect()).collect();
+    clients.iter().for_each(|client| client.send(get("/one/x")));
+    world.run();
+    let servers: Vec<_> = clients.iter().map(|_| world.link_through(0, true)).collect();
+    let shaken = || servers.iter().filter(|server| server.received_len() > 0).count();
+    let mut before = shaken();
+    assert_eq!(before, 0);
+    while before < servers.len() {
+        world.turn();
+        let now = shaken();
+        assert!((before..=before + HANDSHAKES_PER_TURN_MAX).contains(&now), "{before} and then {now}");
+        assert!(now > before || world.is_busy());
+        before = now;
+    }
+    world.run();
+    servers.iter().for_each(|server| server.send("HTTP/1.1 204 No Content\r\n\r\n"));
+    world.run();
+    assert!(clients.iter().all(|client| status(client) == 204));
+    world.end();
 }

@@ -267,6 +267,32 @@ fn a_client_is_judged_by_its_acknowledged_bytes() {
 }
 
 #[test]
+fn a_client_that_reads_fast_enough_is_sent_nothing_by_a_check() {
+    let mut world = World::new();
+    world.machine.files.add("f", Content::Pattern(1, 3 * MIB));
+    let client = world.connect();
+    client.set_room(MIB as usize);
+    client.wire().unacknowledged = u64::MAX;
+    client.get("/f");
+    world.run();
+    client.wire().unacknowledged = MIB;
+    // As in the kernel, a little room is no event.
+    client.wire().room_event_bytes = 800 * KIB as usize;
+    let sent = client.received_len();
+    for _ in 0..RATE_WINDOW_MS / 1_000 + 1 {
+        client.add_room(KIB as usize);
+        world.advance(1_000);
+        let left = client.wire().unacknowledged - 2 * LEAST_RATE;
+        client.wire().unacknowledged = left;
+    }
+    assert!(!client.is_closed());
+    assert_eq!(client.received_len(), sent);
+    client.reset();
+    world.run();
+    world.end();
+}
+
+#[test]
 fn an_idle_client_that_does_not_read_its_last_answer_is_reset() {
     let mut world = World::new();
     world.machine.files.add("f", Content::Pattern(1, MIB));

@@ -192,7 +192,7 @@ impl Run {
             let has_asked = peer.asks.iter().any(|ask| ask.first_ms != u64::MAX);
             if peer.client.is_closed() {
                 closed += 1;
-                // Of an encrypted request, only a part of its record may have been received in this turn.
+                // Perhaps this turn received only a part of the record of an encrypted request.
                 let in_pieces = u64::from(peer.client.wire().sealed().is_some());
                 let unheard = |turn| turn + in_pieces > self.turn;
                 let unheard = peer.asks.iter().all(|ask| ask.whole_turn.is_none_or(unheard));

@@ -28,7 +28,7 @@ struct WatcherFigures {
     directories: u64,
     directories_max: u64,
     sites: u64,
-    sites_untold: u64,
+    sites_unreported: u64,
     subtrees_unwatched: u64,
 }
 
@@ -64,7 +64,7 @@ impl KnownNames {
             directories_watched: sum(|figures| figures.directories),
             directories_max: self.figures.values().map(|figures| figures.directories_max).max().unwrap_or(0),
             sites_watched: sum(|figures| figures.sites),
-            sites_untold: sum(|figures| figures.sites_untold),
+            sites_unreported: sum(|figures| figures.sites_unreported),
             ..totals
         }
     }
@@ -91,11 +91,11 @@ impl KnownNames {
                 directories,
                 directories_max,
                 sites,
-                sites_untold,
+                sites_unreported,
                 subtrees_unwatched,
             } => {
                 let told =
-                    WatcherFigures { directories, directories_max, sites, sites_untold, subtrees_unwatched };
+                    WatcherFigures { directories, directories_max, sites, sites_unreported, subtrees_unwatched };
                 self.figures.insert(watcher, told);
             }
         }

@@ -85,7 +85,7 @@ figures! {
         /// Sites whose files are watched, in whole or in part.
         sites_watched: Gauge = Gauge(totals.sites_watched),
         /// Sites that cannot be watched, because their file systems do not report every change.
-        sites_untold: Gauge = Gauge(totals.sites_untold),
+        sites_unreported: Gauge = Gauge(totals.sites_unreported),
         /// Parts of sites whose names need no checks, because their changes are told: up to 64 a site, each with some of the
         /// directories in its root and everything beneath them.
         subtrees_watched: Gauge = Gauge(totals.subtrees_watched),

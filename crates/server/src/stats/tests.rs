@@ -260,7 +260,7 @@ fn the_documents_show_parts_of_the_table() {
 }
 
 #[test]
-fn the_table_tells_how_changes_of_names_are_noticed() {
+fn the_table_shows_how_changes_of_names_are_noticed() {
     let rows = |store: &StoreStats, watch: bool| {
         let mut stats = server(60_000, vec![worker(8, 60_000, Some(counted(1, 0, &[])))]);
         stats.settings.insert("watch".to_owned(), watch.into());
@@ -270,11 +270,11 @@ fn the_table_tells_how_changes_of_names_are_noticed() {
         from.take_while(|line| line.starts_with("  ")).map(str::to_owned).collect::<Vec<_>>()
     };
     let none = StoreStats::default();
-    let untold = StoreStats { sites_untold: Gauge(1), subtrees_unwatched: Gauge(64), ..none.clone() };
+    let unreported = StoreStats { sites_unreported: Gauge(1), subtrees_unwatched: Gauge(64), ..none.clone() };
     for (store, watch, how) in [
         (&none, false, "all checked (watch = false)"),
         (&none, true, "all checked (nothing is watched yet)"),
-        (&untold, true, "all checked (their file systems do not report every change)"),
+        (&unreported, true, "all checked (their file systems do not report every change)"),
     ] {
         assert_eq!(rows(store, watch), [format!("  names            20,000 shared   {how}")]);
     }

@@ -185,7 +185,7 @@ impl Roots {
     }
 
     /// The number of roots, and of those whose file systems report every change.
-    pub(super) fn telling_len(&self) -> (usize, usize) {
+    pub(super) fn reporting_len(&self) -> (usize, usize) {
         let tells = |slot: &&Slot| slot.root.as_ref().is_some_and(|root| root.tells_changes);
         (self.slots.len(), self.slots.iter().filter(tells).count())
     }

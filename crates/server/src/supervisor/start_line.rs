@@ -40,16 +40,16 @@ pub(super) fn text(generation: &Generation) -> String {
 /// number is in `flash stats`.
 fn names(generation: &Generation) -> String {
     let settings = &generation.settings;
-    let why = match generation.found().0.telling_len() {
+    let why = match generation.found().0.reporting_len() {
         _ if settings.freshness_ms == 0 => {
             return "; names: checked for each request (freshness = 0)".to_owned();
         }
         _ if !settings.watch => "watch = false",
         _ if !generation.has_watcher() => "they are watched only with a store",
         (_, 0) => "their file systems do not report every change",
-        (all, telling) if all > telling => {
+        (all, reporting) if all > reporting => {
             return format!(
-                "; names: {telling} of {all} roots watched by inotify, others checked after freshness"
+                "; names: {reporting} of {all} roots watched by inotify, others checked after freshness"
             );
         }
         _ => return "; names: watched by inotify".to_owned(),

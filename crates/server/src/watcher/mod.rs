@@ -50,7 +50,7 @@ struct Watcher {
     subtrees: Subtrees,
     roots: Vec<Root>,
     /// Sites whose file systems do not report every change.
-    sites_untold: u64,
+    sites_unreported: u64,
     /// Maximum number of directories that this user can watch.
     directories_max: u64,
     tree: Tree,
@@ -126,7 +126,7 @@ impl Watcher {
         epoll.add(&inotify, EVENTS, Watch::Input)?;
         let control = Control::watch(control, &epoll)?;
         let subtrees = Subtrees::of(settings.sites.len());
-        let (mut roots, sites_untold) = find_roots(settings, folders, &names, subtrees);
+        let (mut roots, sites_unreported) = find_roots(settings, folders, &names, subtrees);
         for root in &mut roots {
             root.mounts = mounts.beneath(&root.folder)?;
         }
@@ -138,7 +138,7 @@ impl Watcher {
             names,
             subtrees,
             roots,
-            sites_untold,
+            sites_unreported,
             directories_max: inotify::watches_max().unwrap_or(u64::MAX).min(DIRECTORIES_MAX as u64),
             tree: Tree::default(),
             keeper,
@@ -381,9 +381,9 @@ impl Watcher {
             directories: self.tree.len() as u64,
             directories_max: self.directories_max,
             sites: self.roots.iter().map(|root| root.sites.len() as u64).sum(),
-            sites_untold: self.sites_untold,
+            sites_unreported: self.sites_unreported,
             subtrees_unwatched: self.roots.iter().map(is_unwatched).sum::<u64>()
-                + self.sites_untold * self.subtrees.numbers().count() as u64,
+                + self.sites_unreported * self.subtrees.numbers().count() as u64,
         };
         if self.told.as_ref() != Some(&figures) {
             self.send(&figures);

@@ -92,7 +92,6 @@ fn find_link<M: Machine>(
         let seeker = relay.seeker();
         match turn.links.seek(turn.desk.machine, seeker, &mut relay.place, now_ms) {
             Sought::Linked { link, was_used } => return Ok((link, was_used)),
-            Sought::Yields => return Err(Advance::Yield),
             Sought::Full => return Err(Advance::Refused(UPSTREAM_BUSY)),
             Sought::Failed(server, why) => {
                 let servers = turn.links.rules(relay.upstream).servers.len();

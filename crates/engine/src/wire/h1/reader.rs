@@ -3,7 +3,6 @@
 use super::{H1, Phase};
 use crate::exchange::Turn;
 use crate::machine::Machine;
-use crate::transport::Readiness;
 use crate::wire::conn::{Conn, Uplink, Verdict};
 
 impl H1 {
@@ -36,15 +35,11 @@ impl H1 {
         turn: &mut Turn<'_, M>,
         buffer: &mut [u8],
     ) -> Verdict {
-        let before = conn.acknowledged_before;
-        if before.is_some() && conn.check_reader_rate(&mut turn.desk) {
+        if !conn.seems_slow(&mut turn.desk) {
             self.reader_checked(conn, turn);
             return Verdict::Blocked;
         }
-        // The kernel reports room only when there is much of it. If a client seems too slow, any room counts. Otherwise it is
-        // left alone: to fill it takes up to 0.1 ms, and thousands of clients may be checked at once.
-        conn.acknowledged_before = before;
-        conn.transport.suspect(Readiness { writable: true, ..Default::default() });
+        let before = conn.acknowledged_before;
         let verdict = self.turn(conn, turn, buffer);
         if verdict != Verdict::Blocked || !matches!(self.phase, Phase::Sending(..) | Phase::Relaying(..)) {
             return verdict;

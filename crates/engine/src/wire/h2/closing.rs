@@ -22,6 +22,10 @@ const LAST_STREAM: u32 = 0x7fff_ffff;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Drain {
     No,
+    /// No request has come yet. The client has this long for its first, which is served.
+    Unused {
+        due_ms: u64,
+    },
     /// The first GOAWAY is sent. Requests on their way are served until the client knows, or until this time.
     Announced {
         due_ms: u64,
@@ -35,7 +39,7 @@ pub(super) enum Drain {
 impl Drain {
     pub(super) fn due_ms(self) -> u64 {
         match self {
-            Drain::Announced { due_ms } => due_ms,
+            Drain::Unused { due_ms } | Drain::Announced { due_ms } => due_ms,
             Drain::No | Drain::Heard | Drain::Final => u64::MAX,
         }
     }
@@ -54,14 +58,24 @@ impl H2 {
         let now_ms = turn.desk.core.clock.ms();
         match self.drain {
             Drain::No if turn.draining && self.stage == ConnStage::Open => {
-                push_goaway(&mut self.out, LAST_STREAM, ErrorCode::NO_ERROR, "");
-                push_ping(&mut self.out, false, DRAIN_PING);
-                self.drain = Drain::Announced { due_ms: now_ms + H2_DRAIN_MS };
+                if self.last_stream > 0 {
+                    self.announce_end(now_ms);
+                } else {
+                    self.drain = Drain::Unused { due_ms: now_ms + H2_DRAIN_MS };
+                }
             }
+            Drain::Unused { due_ms } if self.last_stream > 0 || due_ms <= now_ms => self.announce_end(now_ms),
             Drain::Announced { due_ms } if due_ms <= now_ms => self.end_in_order(),
             Drain::Heard => self.end_in_order(),
             _ => {}
         }
+    }
+
+    /// Asks the client to begin no further streams on this connection.
+    fn announce_end(&mut self, now_ms: u64) {
+        push_goaway(&mut self.out, LAST_STREAM, ErrorCode::NO_ERROR, "");
+        push_ping(&mut self.out, false, DRAIN_PING);
+        self.drain = Drain::Announced { due_ms: now_ms + H2_DRAIN_MS };
     }
 
     /// Refuses further streams.

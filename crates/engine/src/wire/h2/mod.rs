@@ -24,7 +24,7 @@ use crate::exchange::{Budget, CLIENT_LEFT, Turn};
 use crate::limits::{H2_CONNECTION_WINDOW_BYTES, H2_OUT_BYTES, RATE_WINDOW_MS};
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
-use crate::transport::{Gone, Readiness};
+use crate::transport::Gone;
 use crate::wire::conn::{Conn, Uplink, Verdict};
 use calm::Calm;
 use closing::Drain;
@@ -285,13 +285,7 @@ impl H2 {
         self.expire(conn, turn);
         let is_judged = self.reader_due_ms <= now_ms;
         let judges = turn.desk.core.rules.least_rate_bytes_per_s > 0;
-        let before = conn.acknowledged_before;
-        let seems_slow = is_judged && judges && before.is_some() && !conn.check_reader_rate(&mut turn.desk);
-        if seems_slow {
-            // The kernel reports room only when there is much of it, but here any room counts.
-            conn.acknowledged_before = before;
-            conn.transport.suspect(Readiness { writable: true, ..Readiness::default() });
-        }
+        let seems_slow = is_judged && judges && conn.seems_slow(&mut turn.desk);
         let verdict = self.turn(conn, turn, (buffer, workspace));
         if verdict != Verdict::Blocked || !is_judged || conn.acknowledged_before.is_none() {
             return verdict;

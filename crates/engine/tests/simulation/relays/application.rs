@@ -120,10 +120,15 @@ impl Application {
         self.incoming.as_ref().filter(|incoming| reads && !incoming.is_complete).map(|incoming| incoming.ask)
     }
 
+    /// Whether it has a part of a record, and reads the rest later: it does not know of the request in it.
+    pub(super) fn lacks_record(&self) -> bool {
+        self.end.wire().sealed().is_some_and(Seal::is_cut)
+    }
+
     /// Whether no request is under way, as far as it knows.
     pub(super) fn is_idle(&self) -> bool {
         let lacks_request = self.incoming.is_none() && self.inbox.is_empty() && self.params.is_empty();
-        lacks_request && self.is_ready()
+        lacks_request && !self.lacks_record() && self.is_ready()
     }
 
     /// It reads everything from now on.

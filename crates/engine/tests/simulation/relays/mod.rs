@@ -251,7 +251,7 @@ impl Relays {
             }
         }
         for application in &mut self.applications {
-            if application.is_mute() {
+            if application.is_mute() || application.lacks_record() {
                 self.ledger.troubles[usize::from(application.server.upstream.0)].late_ms = now_ms;
             }
             application.act(&mut self.rng, &mut self.ledger, now_ms);
