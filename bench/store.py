@@ -18,6 +18,7 @@ from common import process, results, servers
 
 SERVER_CORE, LOAD_CORE = 0, 1
 FILES = os.path.join(servers.REPOSITORY, "bench", ".cache", "specweb99")
+READS_PER_S = 150
 WHAT = ["workers", "million", "restart", "names"]
 
 
@@ -200,24 +201,24 @@ def names_by(how, files, arguments, folder, ports, result):
     place = tempfile.mkdtemp(dir=folder)
     os.chmod(place, 0o755)
     began = time.monotonic()
-    # The store is filled from the page cache, so that the slow disk does not delay it.
+    # The store is filled from the page cache, before the disk is slow.
     read_files([root + path for path in paths])
     read_s = time.monotonic() - began
-    testbed = [servers.flash_binary(), "testbed", "names", "--reads", "150", "--files", root, "--core",
-               str(SERVER_CORE), "--"]
     watch = "--watch" if how == "watched" else "--no-watch"
-    running = start(root, place, ports, "--workers", "1", watch, testbed=testbed)
+    running = start(root, place, ports, "--workers", "1", watch, core=SERVER_CORE)
     try:
         store_of(place, lambda store: how == "checked" or store["subtrees_watched"] > 0)
         began = time.monotonic()
         passes = fill_store(running, place, paths, arguments.fill_seconds)
         fill_s = time.monotonic() - began
         memory = memory_bytes(running)
-        process.drop_page_cache()
-        before = stats(place)
-        level = load(running.url, arguments.seconds, f"{place}/load", "--workload", "uniform", "--paths", listed,
-                     "--rate", "1000", "--seed", "5")
-        after, store = stats(place), store_of(place)
+        with process.SlowDisk(root, READS_PER_S) as disk:
+            disk.join(running.process.pid)
+            process.drop_page_cache()
+            before = stats(place)
+            level = load(running.url, arguments.seconds, f"{place}/load", "--workload", "uniform", "--paths", listed,
+                         "--rate", "1000", "--seed", "5")
+            after, store = stats(place), store_of(place)
     finally:
         running.stop()
     latency = level["latency"]

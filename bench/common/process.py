@@ -168,3 +168,44 @@ def _signal(pids, number):
             os.kill(pid, number)
         except ProcessLookupError:
             pass
+
+
+class SlowDisk:
+    """A control group of blkio in which reads of the disk of a path are slow. Needs root and cgroup v1.
+
+    Unlike `flash testbed --reads`, it begins when it is entered, with processes that already run: what comes before is fast.
+    """
+
+    GROUPS = "/sys/fs/cgroup/blkio"
+
+    def __init__(self, path, reads_per_s):
+        self.folder = os.path.join(self.GROUPS, f"flash-bench-{os.getpid()}")
+        device = os.stat(path).st_dev
+        block = os.path.realpath(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}")
+        # Only whole disks have bounds.
+        disk = os.path.dirname(block) if os.path.exists(os.path.join(block, "partition")) else block
+        with open(os.path.join(disk, "dev")) as file:
+            self.bound = f"{file.read().strip()} {reads_per_s}"
+
+    def __enter__(self):
+        os.mkdir(self.folder)
+        self._write("blkio.throttle.read_iops_device", self.bound)
+        return self
+
+    def join(self, root):
+        """Takes a process and all that descends from it."""
+        for pid in tree(root):
+            self._write("cgroup.procs", str(pid))
+
+    def __exit__(self, *_):
+        # A group with processes cannot be removed.
+        with open(os.path.join(self.folder, "cgroup.procs")) as file:
+            left = file.read().split()
+        for pid in left:
+            with open(os.path.join(self.GROUPS, "cgroup.procs"), "w") as file:
+                file.write(pid)
+        os.rmdir(self.folder)
+
+    def _write(self, name, text):
+        with open(os.path.join(self.folder, name), "w") as file:
+            file.write(text)

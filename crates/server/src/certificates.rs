@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use flash_tls::{Bundle, Certificate, Pair, SiteCertificates, date};
+use flash_tls::{Bundle, Carried, Certificate, Pair, SiteCertificates, date};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 

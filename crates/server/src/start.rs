@@ -11,7 +11,7 @@ use flash_prompt::names::NamesReader;
 use flash_prompt::sharers::Sharers;
 use flash_prompt::store_memory::StoreMemory;
 use flash_prompt::table::TableReader;
-use flash_tls::{Acceptor, Bundle, Connector, Tickets, Trust, protocol};
+use flash_tls::{Acceptor, Bundle, Carried, Connector, Tickets, Trust, protocol};
 use flash_waiting::process;
 use flash_waiting::sandbox::calls::{CallList, More};
 use flash_waiting::sandbox::paths::Rights;

@@ -12,6 +12,7 @@ use rustls::{Error, InconsistentKeys};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroize;
 
+use crate::carried::Carried;
 use crate::certificate::{Certificate, date};
 
 /// The certificates of all sites that have any, in the order of the sites.
@@ -131,16 +132,4 @@ impl Pair {
     }
 }
 
-impl Bundle {
-    /// The bytes for another process, which contain the keys.
-    #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
-        postcard::to_extend(self, Vec::new()).unwrap_or_default()
-    }
-
-    /// Reads [`Bundle::to_bytes`].
-    #[must_use]
-    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        postcard::from_bytes(bytes).ok()
-    }
-}
+impl Carried for Bundle {}

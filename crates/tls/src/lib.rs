@@ -12,6 +12,7 @@
 
 mod acceptor;
 mod bundle;
+mod carried;
 mod certificate;
 mod connector;
 mod explain;
@@ -21,6 +22,7 @@ mod trust;
 
 pub use acceptor::{Acceptor, protocol};
 pub use bundle::{Bundle, Pair, SiteCertificates, WrongPair};
+pub use carried::Carried;
 pub use certificate::{Certificate, date};
 pub use connector::Connector;
 pub use tickets::Tickets;

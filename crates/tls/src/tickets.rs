@@ -12,6 +12,8 @@ use rustls::server::ProducesTickets;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroize;
 
+use crate::carried::Carried;
+
 /// How long a key encrypts new tickets. It decrypts them for one more period.
 const PERIOD_S: u64 = 12 * 3600;
 /// The number of the period is the first part of a ticket.
@@ -42,6 +44,8 @@ fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
+impl Carried for Tickets {}
+
 impl Tickets {
     /// A new secret. None if the kernel has no random bytes.
     #[must_use]
@@ -62,18 +66,6 @@ impl Tickets {
             self.secret = self.derive(b"next");
             self.period += 1;
         }
-    }
-
-    /// The bytes for another process.
-    #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
-        postcard::to_extend(self, Vec::new()).unwrap_or_default()
-    }
-
-    /// Reads [`Tickets::to_bytes`].
-    #[must_use]
-    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        postcard::from_bytes(bytes).ok()
     }
 
     fn derive(&self, purpose: &[u8]) -> [u8; 32] {

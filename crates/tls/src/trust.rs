@@ -9,6 +9,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use serde::{Deserialize, Serialize};
 
+use crate::carried::Carried;
+
 /// The servers, and the certificates of issuers that their routes trust.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trust {
@@ -27,19 +29,7 @@ pub struct TrustedServer {
     pub roots: Option<usize>,
 }
 
-impl Trust {
-    /// The bytes for another process.
-    #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
-        postcard::to_extend(self, Vec::new()).unwrap_or_default()
-    }
-
-    /// Reads [`Trust::to_bytes`].
-    #[must_use]
-    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        postcard::from_bytes(bytes).ok()
-    }
-}
+impl Carried for Trust {}
 
 /// Whether this is a name or an address that the certificate of a server can have.
 #[must_use]

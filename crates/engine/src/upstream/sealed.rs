@@ -23,12 +23,7 @@ impl<S> Links<S> {
 
     /// Makes a step of the handshake of a link, if one is under way and the turn has a step left: a step computes for up to
     /// a millisecond, and all others wait. If another step can be made at once, the request is woken for it in the next turn.
-    pub(super) fn shake_hands<M: Machine<Socket = S>>(
-        &mut self,
-        machine: &mut M,
-        key: Key,
-        now_ms: u64,
-    ) {
+    pub(super) fn shake_hands<M: Machine<Socket = S>>(&mut self, machine: &mut M, key: Key, now_ms: u64) {
         let Some(Link { server, due_ms, state: LinkState::Shaking(holder, transport), .. }) =
             self.links.get_mut(key)
         else {

@@ -94,8 +94,13 @@ impl KnownNames {
                 sites_unreported,
                 subtrees_unwatched,
             } => {
-                let told =
-                    WatcherFigures { directories, directories_max, sites, sites_unreported, subtrees_unwatched };
+                let told = WatcherFigures {
+                    directories,
+                    directories_max,
+                    sites,
+                    sites_unreported,
+                    subtrees_unwatched,
+                };
                 self.figures.insert(watcher, told);
             }
         }

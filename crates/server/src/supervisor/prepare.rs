@@ -8,6 +8,7 @@ use std::path::Path;
 
 use flash_prompt::OwnedFd;
 use flash_prompt::file::{Want, tells_residency};
+use flash_tls::Carried;
 use flash_waiting::file;
 use flash_waiting::root::{Root, Unopened, open_roots};
 use flash_waiting::sandbox::privileges::{self, Keep};

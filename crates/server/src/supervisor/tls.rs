@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use flash_prompt::OwnedFd;
-use flash_tls::Tickets;
+use flash_tls::{Carried, Tickets};
 use flash_waiting::changes::Look;
 use flash_waiting::file;
 use flash_worker::control::Order;

@@ -786,6 +786,40 @@ fn a_pool_is_full_while_all_its_threads_wait_for_the_disk() {
 }
 
 #[test]
+fn a_request_was_behind_a_pool_if_half_of_its_threads_ended_before_its_answer() {
+    let behind = |ended: usize| {
+        let mut story = Story::new();
+        let tids = [8, 9, 10, 11];
+        for tid in tids {
+            story.analysis.add_thread(7, tid, "pool", None);
+        }
+        story.wait(0, 10, 1).wait(20, 100, 1);
+        for port in 1..=5 {
+            story.at(100, asks(port, 1, 1, "GET /a"));
+        }
+        for tid in tids {
+            story.tid = tid;
+            let us = 1000 + u64::from(tid);
+            story.enter(us, "pread64", [5, 0, 4096]).off(us, DISK);
+        }
+        for (at, tid) in tids.into_iter().enumerate() {
+            story.tid = tid;
+            let us = if at < ended { 9000 } else { 11_000 } + 10 * at as u64;
+            if at == ended {
+                story.tid = 7;
+                for port in 1..=5 {
+                    story.answers(10_000 + u64::from(port), port, 1);
+                }
+                story.tid = tid;
+            }
+            story.on(us).exit(us + 1, "pread64", 4096);
+        }
+        story.end(20_000).requests.behind_pools
+    };
+    assert_eq!([1, 2, 3].map(behind), [0, 5, 5]);
+}
+
+#[test]
 fn calls_for_the_connection_that_had_the_descriptor_before_are_calls_for_others() {
     let mut story = Story::new();
     story.world.sockets = vec![9];
