@@ -260,6 +260,15 @@ def store_text():
     ratio = (four["pss_bytes"] / four["held_bytes"]) / (one["pss_bytes"] / one["held_bytes"])
     yield (f"**Memory of four workers** for the same {one['held_bytes'] / 2**20:,.0f} MiB of contents, as a multiple of one's: {ratio:.2f} "
            f"(`bench/store.py`, raw: [{os.path.basename(file)}](../{file})).")
+    data, file = newest("store", lambda data: "names" in data)
+    names, settings = data["names"], data["settings"]
+    shares = {how: 100 * found["jobs"] / found["requests"] for how, found in names.items()}
+    latency = {how: found["latency"]["p99_ms"] for how, found in names.items()}
+    yield ""
+    yield (f"**{settings['named_files']:,} files whose names the kernel has forgotten**, all in the store, 1,000 requests/s for random ones, a "
+           f"disk of 150 reads/s: p99 {ms(latency['watched'])} if the names are [watched](memory.md#watched-names), with a helper's work "
+           f"for {shares['watched']:.2f} % of the requests; if they are checked, {names['checked']['answered_per_s']:.0f} are answered in a "
+           f"second, p99 {ms(latency['checked'])} (`bench/store.py`, one run, raw: [{os.path.basename(file)}](../{file})).")
     data, file = newest("store", lambda data: "restart" in data)
     yield ""
     yield (f"**First minute after a restart**, {data['settings']['rate']:,} requests/s, a disk of 1,000 reads/s: p50 and p90 of each quarter "

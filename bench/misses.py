@@ -10,8 +10,7 @@ import argparse
 import os
 import tempfile
 
-import store
-from common import process, results, servers
+from common import flash, process, results, servers
 
 SERVER_CORE = 0
 FILES = os.path.join(servers.REPOSITORY, "bench", ".cache", "specweb99")
@@ -65,7 +64,7 @@ def measure(server, arguments, folder, port, result):
         member = max(process.tree(running.process.pid))
         for number in range(1, arguments.windows + 1):
             reads, read_bytes = reads_of(member)
-            level = store.load(running.url, arguments.seconds, os.path.join(place, str(number)), "--workload", "specweb99",
+            level = flash.load(running.url, arguments.seconds, os.path.join(place, str(number)), "--workload", "specweb99",
                                "--files", arguments.files, "--rate", str(arguments.rate), "--seed", str(number))
             answers = round(level["answered_per_s"] * arguments.seconds)
             now_reads, now_bytes = reads_of(member)

@@ -15,8 +15,7 @@ import tempfile
 import threading
 import time
 
-import store
-from common import process, results, servers
+from common import flash, process, results, servers
 
 FILES = os.path.join(servers.REPOSITORY, "bench", ".cache", "small-groups")
 SIZES_KIB = (16, 64, 256, 1024)
@@ -112,12 +111,12 @@ def run(arguments, result, folder, ports, what, mib, workers):
     running = neighbour = None
     levels = {}
     try:
-        running = store.start(arguments.files, place, ports, "--workers", str(workers), testbed=group.enter())
-        store.load(running.url, 3, f"{place}/warm", "--workload", "uniform", "--paths", lists["hot"], "--rate", "300")
+        running = flash.start(arguments.files, place, ports, "--workers", str(workers), testbed=group.enter())
+        flash.load(running.url, 3, f"{place}/warm", "--workload", "uniform", "--paths", lists["hot"], "--rate", "300")
 
         def drive(name, seconds, rate):
             try:
-                levels[name] = store.load(running.url, seconds, f"{place}/{name}", "--workload", "uniform", "--paths",
+                levels[name] = flash.load(running.url, seconds, f"{place}/{name}", "--workload", "uniform", "--paths",
                                           lists[name], "--rate", str(rate))
             except servers.Unavailable as why:
                 levels[name] = {"latency": {"p50_ms": float("nan"), "p99_ms": float("nan")}, "counts": str(why)}

@@ -6,17 +6,14 @@ See bench/README.md.
 """
 
 import argparse
-import json
 import os
-import socket
-import subprocess
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 from common import process, results, servers
+from common.flash import (SERVER_CORE, fill_store, jobs_started, list_paths, load, memory_bytes, read_files, start, stats,
+                          store_of, write_files)
 
-SERVER_CORE, LOAD_CORE = 0, 1
 FILES = os.path.join(servers.REPOSITORY, "bench", ".cache", "specweb99")
 READS_PER_S = 150
 WHAT = ["workers", "million", "restart", "names"]
@@ -31,62 +28,12 @@ def parse_arguments():
     parser.add_argument("--named-files", type=int, default=1_000_000, help="how many files for names" + default)
     parser.add_argument("--directories", type=int, default=1000, help="of the files for names" + default)
     parser.add_argument("--fill-seconds", type=int, default=240, help="after which no pass begins that fills the store with "
-                        "the files for names" + default)
-    parser.add_argument("--seconds", type=int, default=30, help="of each load for names" + default)
+                        "small files" + default)
+    parser.add_argument("--seconds", type=int, default=30, help="of each load of small files" + default)
     parser.add_argument("--rate", type=int, default=2000, help="requests/s of the restart" + default)
     parser.add_argument("--no-build", action="store_true", help="do not run cargo build --release first")
     parser.add_argument("--no-keep", action="store_true", help="do not keep the result under bench/results")
     return parser.parse_args()
-
-
-def load(url, seconds, out, *more):
-    """One run of the generator; its level."""
-    argv = ["taskset", "-c", str(LOAD_CORE), servers.flash_binary(), "load", url, "--duration", f"{seconds}s",
-            "--warm-up", "0s", "--out", out, *more]
-    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if not os.path.exists(os.path.join(out, "run.json")):
-        raise servers.Unavailable(f"the load generator failed: {done.stdout.strip()[-300:]}")
-    with open(os.path.join(out, "run.json")) as file:
-        return json.load(file)["subjects"][0]["levels"][0]
-
-
-def start(root, folder, ports, *more, testbed=(), **place):
-    """Flash with these options, in a testbed if one is given."""
-    command = lambda root, port, folder: [*testbed, servers.flash_binary(), "serve", root, "--listen", f"127.0.0.1:{port}",
-                                          "--control", f"{folder}/control", *more]
-    server = servers.Server("flash", command, lambda: [servers.flash_binary(), "--version"])
-    return server.start(root, ports.take(), folder, **place)
-
-
-def stats(folder):
-    """What the server tells of itself."""
-    argv = [servers.flash_binary(), "stats", "--control", f"{folder}/control", "--json"]
-    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True)
-    found = json.loads(done.stdout)
-    return found.get("stats", found)
-
-
-def store_of(folder, is_ready=lambda store: True):
-    """The figures of the store, once they are there and ready."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        store = stats(folder).get("store")
-        if store and is_ready(store):
-            return store
-        time.sleep(0.2)
-    raise servers.Unavailable(f"the store is not ready after 120 s: {store}")
-
-
-def memory_bytes(running):
-    """Pss of all processes of a server, its store included."""
-    total = 0
-    for pid in process.tree(running.process.pid):
-        try:
-            with open(f"/proc/{pid}/smaps_rollup") as file:
-                total += next(int(line.split()[1]) for line in file if line.startswith("Pss:")) * 1024
-        except (OSError, StopIteration):
-            pass
-    return total
 
 
 def workers(arguments, folder, ports, result):
@@ -116,61 +63,6 @@ def workers(arguments, folder, ports, result):
     result.data["workers"] = found
 
 
-def ask_once(port, paths, connections=8, pipelined=64):
-    """Requests each path once, and counts the answers with status 200."""
-    found = 0
-    for first in range(0, len(paths), connections * pipelined):
-        part = paths[first:first + connections * pipelined]
-        lanes = [part[number::connections] for number in range(connections)]
-        sockets = []
-        for lane in lanes:
-            if lane:
-                connection = socket.create_connection(("127.0.0.1", port), 60)
-                requests = [f"GET {path} HTTP/1.1\r\nHost: a\r\n" for path in lane]
-                connection.sendall(("\r\n".join(requests) + "Connection: close\r\n\r\n").encode())
-                sockets.append(connection)
-        for connection in sockets:
-            answers = bytearray()
-            while received := connection.recv(1 << 20):
-                answers += received
-            connection.close()
-            found += answers.count(b"HTTP/1.1 200")
-    return found
-
-
-def read_files(paths):
-    """Reads each file, eight at a time, so that the kernel has them all."""
-    def read(part):
-        for path in part:
-            with open(path, "rb") as file:
-                file.read()
-    with ThreadPoolExecutor(8) as pool:
-        # A directory is read by one thread, in the order of its files.
-        list(pool.map(read, [paths[first:first + 1000] for first in range(0, len(paths), 1000)]))
-
-
-def fill_store(running, place, paths, seconds):
-    """Requests every file until all are in the store, a pass adds less than one in a hundred, or the time is over. Gives the
-    number of passes."""
-    passes, had, deadline = 0, None, time.monotonic() + seconds
-    while True:
-        store = store_of(place)
-        known = min(store["names"], store["blocks"])
-        adds_nothing = had is not None and known - had < 0.01 * len(paths)
-        if known >= 0.9999 * len(paths) or adds_nothing or time.monotonic() > deadline:
-            return passes
-        passes, had = passes + 1, known
-        if ask_once(running.port, paths) < len(paths):
-            raise servers.Unavailable("a file was not answered")
-        # The keeper takes the last contents, and the watcher confirms the last names.
-        time.sleep(2)
-
-
-def jobs_started(found):
-    """The number of jobs that the workers have given to helpers."""
-    return sum(kind["started"] for kind in found["sum"]["jobs"].values() if "started" in kind)
-
-
 def names(arguments, folder, ports, result):
     """Random requests for files in the store after the kernel has forgotten all names, on a disk with 150 reads/s: with the
     files watched, and with checks."""
@@ -179,18 +71,9 @@ def names(arguments, folder, ports, result):
     each = max(1, count // arguments.directories)
     paths = [f"/{number // each:06}/{number % each:06}" for number in range(count)]
     listed = os.path.join(folder, "paths")
-    with open(listed, "w") as file:
-        file.writelines(f"{path} {size_bytes}\n" for path in paths)
-    began = time.monotonic()
-    for number, path in enumerate(paths):
-        if number % each == 0:
-            os.makedirs(os.path.dirname(root + path))
-        with open(root + path, "wb") as file:
-            file.write(b"%09d" % number + b"x" * (size_bytes - 9))
-    os.sync()
-    result.say(f"{count} files of {size_bytes} B in {-(-count // each)} directories, written in {time.monotonic() - began:.0f} s")
-    # A file that has just changed is not stored.
-    time.sleep(3)
+    list_paths(listed, paths, [size_bytes] * count)
+    write_files(root, paths, [size_bytes] * count)
+    result.say(f"{count} files of {size_bytes} B in {-(-count // each)} directories")
     result.data["names"] = {how: names_by(how, (root, paths, listed), arguments, folder, ports, result)
                             for how in ("watched", "checked")}
 
@@ -236,49 +119,51 @@ def names_by(how, files, arguments, folder, ports, result):
 
 
 def million(arguments, folder, ports, result):
-    """Many small files: hits once they are loaded, memory beyond their contents, latency."""
-    root = os.path.join(folder, "small")
-    size_bytes = 1000
-    for directory in range(arguments.small_files // 1000):
-        at = os.path.join(root, f"{directory:04}")
-        os.makedirs(at)
-        for number in range(1000):
-            with open(f"{at}/{number:03}", "wb") as file:
-                file.write(b"%09d" % (directory * 1000 + number) + b"x" * (size_bytes - 9))
-    found = {}
-    for count in (1000, arguments.small_files):
-        place = tempfile.mkdtemp(dir=folder)
-        os.chmod(place, 0o755)
-        listed = os.path.join(place, "paths")
-        with open(listed, "w") as file:
-            file.writelines(f"/{n // 1000:04}/{n % 1000:03} {size_bytes}\n" for n in range(count))
-        running = start(root, place, ports, "--workers", "1", core=SERVER_CORE)
-        try:
-            idle_bytes = memory_bytes(running)
-            deadline = time.monotonic() + 420
-            while time.monotonic() < deadline:
-                load(running.url, 15, f"{place}/fill", "--workload", "uniform", "--paths", listed, "--clients", "64",
-                     "--seed", str(int(time.monotonic())))
-                if stats(place)["store"]["blocks"] >= 0.99 * count:
-                    break
+    """Many small files, in few directories and in many, beside a thousand: hits after the store is filled, latency, and memory
+    beyond their contents."""
+    many = arguments.small_files
+    for name, count, each in (("1,000 files", 1000, 1000), ("few directories", many, 1000), ("many directories", many, 10)):
+        root = os.path.join(folder, name.replace(" ", "-"))
+        sizes_bytes = [200 + number * 7919 % 3801 for number in range(count)]
+        paths = [f"/{number // each:06}/{number % each:04}" for number in range(count)]
+        write_files(root, paths, sizes_bytes)
+        figures = small_files(root, (paths, sizes_bytes), arguments, folder, ports)
+        result.data.setdefault("million", {})[name] = {"files": count, "directories": -(-count // each), **figures}
+        result.say(f"{count} files in {-(-count // each)} directories: {figures['blocks']} in the store after {figures['passes']} "
+                   f"pass(es), {figures['beyond_bytes']:.0f} B of memory a file beyond its content")
+        few = result.data["million"]["1,000 files"]["loads"]
+        for workload, found in figures["loads"].items():
+            ratios = [found["latency"][part] / few[workload]["latency"][part] for part in ("p50_ms", "p99_ms")]
+            result.say(f"  {workload}: {100 * found['helped_share']:.3f} % of requests needed a helper; p50 "
+                       f"{found['latency']['p50_ms']:.3f} ms, p99 {found['latency']['p99_ms']:.3f} ms at 4,000/s, "
+                       f"{ratios[0]:.2f} and {ratios[1]:.2f} times those of 1,000 files")
+
+
+def small_files(root, files, arguments, folder, ports):
+    """The figures of one set of small files."""
+    paths, sizes_bytes = files
+    place = tempfile.mkdtemp(dir=folder)
+    os.chmod(place, 0o755)
+    listed = os.path.join(place, "paths")
+    list_paths(listed, paths, sizes_bytes)
+    running = start(root, place, ports, "--workers", "1", core=SERVER_CORE)
+    try:
+        store_of(place, lambda store: store["subtrees_watched"] > 0)
+        idle_bytes = memory_bytes(running)
+        passes = fill_store(running, place, paths, arguments.fill_seconds)
+        blocks, loads = stats(place)["store"]["blocks"], {}
+        beyond_bytes = (memory_bytes(running) - idle_bytes - sum(sizes_bytes)) / len(paths)
+        for workload in ("uniform", "zipf:1"):
             before = stats(place)
-            level = load(running.url, 15, f"{place}/rate", "--workload", "uniform", "--paths", listed,
+            level = load(running.url, arguments.seconds, f"{place}/{workload}", "--workload", workload, "--paths", listed,
                          "--rate", "4000", "--seed", "7")
             after = stats(place)
             requests = after["sum"]["requests"] - before["sum"]["requests"]
-            hits = after["sum"]["caches"]["contents"]["hits"] - before["sum"]["caches"]["contents"]["hits"]
-            blocks = after["store"]["blocks"]
-            beyond = (memory_bytes(running) - idle_bytes) / max(1, blocks) - size_bytes
-            found[count] = {"blocks": blocks, "hit_share": hits / max(1, requests), "beyond_bytes": beyond,
-                            "latency": level["latency"]}
-        finally:
-            running.stop()
-        result.say(f"{count} files of {size_bytes} B: {blocks} in the store, {100 * hits / max(1, requests):.2f} % hits, "
-                   f"{beyond:.0f} B of memory a file beyond its content, "
-                   f"p50 {level['latency']['p50_ms']:.3f} ms, p99 {level['latency']['p99_ms']:.3f} ms at 4,000/s")
-    many, few = found[arguments.small_files]["latency"], found[1000]["latency"]
-    result.say(f"p99, {arguments.small_files} files to 1,000: {many['p99_ms'] / few['p99_ms']:.2f}")
-    result.data["million"] = found
+            loads[workload] = {"helped_share": (jobs_started(after) - jobs_started(before)) / max(1, requests),
+                               "latency": level["latency"], "counts": level["counts"]}
+    finally:
+        running.stop()
+    return {"passes": passes, "blocks": blocks, "beyond_bytes": beyond_bytes, "loads": loads}
 
 
 def restart(arguments, folder, ports, result):

@@ -93,7 +93,8 @@ class Result:
 def kept(kind, title, arguments, binary):
     """A run of `flash` on the files of the arguments: gives its result and a folder, and keeps it, unless they say otherwise."""
     result = Result(kind, {key: value for key, value in vars(arguments).items() if key != "files"})
-    result.hide(arguments.files, "$ROOT")
+    if "files" in arguments:
+        result.hide(arguments.files, "$ROOT")
     result.hide(binary, "flash")
     result.heading(title)
     with tempfile.TemporaryDirectory(prefix="flash-bench-") as folder:

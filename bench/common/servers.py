@@ -158,8 +158,10 @@ class Floor(Server):
         return [flash_binary(), "floor", "--listen", f"127.0.0.1:{port}", "--bytes", str(body_bytes)]
 
 
-def ready_made(name):
-    """A server that the lab can start, by its file in crates/lab/peers."""
+def ready_made(name, more=None):
+    """A server that the lab can start, by its file in crates/lab/peers. `more` are further values of its file: with a
+    `certificate` and a `certificate_key` it speaks TLS."""
+    parts = {"tls"} if more and "certificate" in more else set()
     with open(os.path.join(PEERS, f"{name}.toml"), "rb") as file:
         form = tomllib.load(file)["server"][0]
     if "like" in form:
@@ -168,17 +170,21 @@ def ready_made(name):
         form = {**like, **form, "set": {**like["set"], **form.get("set", {})}}
 
     def command(root, port, folder):
-        values = {**form.get("set", {}), "root": root, "port": str(port), "address": "127.0.0.1", "folder": folder,
+        values = {**form.get("set", {}), **(more or {}), "root": root, "port": str(port), "address": "127.0.0.1", "folder": folder,
                   "log": os.path.join(folder, "server.log")}
 
+        def is_meant(line):
+            conditions = re.findall(r"\{(with|without) ([a-z0-9]+)\}", line)
+            return all((part in parts) == (kind == "with") for kind, part in conditions)
+
         def filled(text):
-            lines = [re.sub(r"^(\{without [a-z0-9]+\})+", "", line).replace("{as root}", "" if os.geteuid() == 0 else "#")
-                     for line in text.splitlines() if "{with " not in line]
+            lines = [re.sub(r"\{with(out)? [a-z0-9]+\}", "", line).replace("{as root}", "" if os.geteuid() == 0 else "#")
+                     for line in text.splitlines() if is_meant(line)]
             return re.sub(r"\{([a-z_]+)\}", lambda found: values.get(found[1], found[0]), "\n".join(lines) + "\n")
 
         for file in form.get("file", []):
             write(folder, file["name"], filled(file["text"]))
-        program, *arguments = [filled(word).strip() for word in form["command"]]
+        program, *arguments = [filled(word).strip() for word in form["command"] if is_meant(word)]
         return [find(program), *arguments]
 
     program, *arguments = form["version"]
