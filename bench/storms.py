@@ -21,6 +21,7 @@ from common.flash import (LOAD_CORE, SERVER_CORE, fill_store, jobs_started, list
 WHAT = ["rename", "git", "rsync"]
 HOT = 1000
 SIZE_BYTES = 2048
+PROBES = [f"/probes/{number}" for number in range(25)]
 
 
 def parse_arguments():
@@ -37,25 +38,25 @@ def parse_arguments():
 
 
 class Prober(threading.Thread):
-    """Replaces one file again and again, and asks for it until its new content comes."""
+    """Replaces some files in turn, each at most twice a second, and asks for each until its new content comes."""
 
     def __init__(self, root, port):
         super().__init__(daemon=True)
-        self.file, self.port, self.delays_ms, self.is_over = os.path.join(root, "probe"), port, [], False
+        self.root, self.port, self.delays_ms, self.is_over = root, port, [], False
 
     def run(self):
         os.sched_setaffinity(0, {LOAD_CORE})
         connection, number = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60), 0
         while not self.is_over:
-            number += 1
-            content = b"%09d" % number
-            with open(self.file + ".new", "wb") as file:
+            path, number = PROBES[number % len(PROBES)], number + 1
+            content, fresh = b"%09d" % number, os.path.join(self.root, "fresh")
+            with open(fresh, "wb") as file:
                 file.write(content)
-            os.replace(self.file + ".new", self.file)
+            os.replace(fresh, self.root + path)
             changed = old_at = time.monotonic()
             while True:
                 asked = time.monotonic()
-                connection.request("GET", "/probe")
+                connection.request("GET", path)
                 if connection.getresponse().read() == content:
                     break
                 old_at = asked
@@ -126,7 +127,7 @@ def storm(name, arguments, folder, ports, result):
     root, listed = os.path.join(place, "root"), os.path.join(place, "paths")
     paths = [f"/{number // 100:06}/{number % 100:06}" for number in range(arguments.changes)]
     hot = [f"/hot/{number:04}" for number in range(HOT)]
-    write_files(root, paths + hot + ["/probe"], [SIZE_BYTES] * (len(paths) + HOT + 1))
+    write_files(root, paths + hot + PROBES, [SIZE_BYTES] * (len(paths) + HOT + len(PROBES)))
     list_paths(listed, hot, [SIZE_BYTES] * HOT)
     argv = STORMS[name](root, paths)
     time.sleep(3)
@@ -134,7 +135,7 @@ def storm(name, arguments, folder, ports, result):
     running = start(root, place, ports, "--workers", "1", "--watch" if watches else "--no-watch", core=SERVER_CORE)
     try:
         store_of(place, lambda store: not watches or store["subtrees_watched"] > 0)
-        fill_store(running, place, paths + hot, 240)
+        fill_store(running, place, paths + hot + PROBES, 240)
         ask = ["--workload", "uniform", "--paths", listed, "--rate", str(arguments.rate)]
         figures = {}
         for when in ("alone", "storm"):

@@ -122,7 +122,7 @@ def write_files(root, paths, sizes_bytes):
     made = set()
     for number, (path, size_bytes) in enumerate(zip(paths, sizes_bytes)):
         if (folder := os.path.dirname(root + path)) not in made:
-            os.makedirs(folder)
+            os.makedirs(folder, exist_ok=True)
             made.add(folder)
         with open(root + path, "wb") as file:
             file.write((b"%09d" % number).ljust(size_bytes, b"x"))
