@@ -30,7 +30,7 @@ def parse_arguments():
     parser.add_argument("--what", default=",".join(WHAT), help="which, by commas" + default)
     parser.add_argument("--changes", type=int, default=100_000, help="of a storm, each of another file" + default)
     parser.add_argument("--rate", type=int, default=1000, help="requests/s for files that do not change" + default)
-    parser.add_argument("--seconds", type=int, default=20, help="of the load without a storm" + default)
+    parser.add_argument("--seconds", type=int, default=20, help="of each load; the storm must last longer" + default)
     parser.add_argument("--watch", choices=("on", "off"), default="on", help="whether Flash watches the names" + default)
     parser.add_argument("--no-build", action="store_true", help="do not run cargo build --release first")
     parser.add_argument("--no-keep", action="store_true", help="do not keep the result under bench/results")
@@ -55,13 +55,12 @@ class Prober(threading.Thread):
             os.replace(fresh, self.root + path)
             changed = old_at = time.monotonic()
             while True:
-                asked = time.monotonic()
                 connection.request("GET", path)
                 if connection.getresponse().read() == content:
                     break
-                old_at = asked
+                # The last old byte.
+                old_at = time.monotonic()
                 time.sleep(0.001)
-            # The last request that got an old byte.
             self.delays_ms.append(1000 * (old_at - changed))
             time.sleep(0.02)
 
@@ -72,15 +71,14 @@ class Prober(threading.Thread):
 
 
 def rename_storm(root, paths):
-    """Each file is replaced by another."""
-    fresh = f"{root}-fresh"
-    write_files(fresh, paths, [SIZE_BYTES + 1] * len(paths))
-    code = ("import os, sys\nold, new = sys.argv[1:3]\n"
-            "for at, _, names in os.walk(new):\n"
-            "    for name in names:\n"
-            "        path = os.path.join(at, name)\n"
-            "        os.replace(path, old + path[len(new):])\n")
-    return ["python3", "-c", code, root, fresh]
+    """Each file is written anew beside it and renamed."""
+    code = ("import os, sys\nroot, count = sys.argv[1], int(sys.argv[2])\n"
+            "for number in range(count):\n"
+            "    path = f'{root}/{number // 100:06}/{number % 100:06}'\n"
+            "    with open(path + '.new', 'wb') as file:\n"
+            "        file.write(b'%09d' % number * 300)\n"
+            "    os.replace(path + '.new', path)\n")
+    return ["python3", "-c", code, root, str(len(paths))]
 
 
 def git_storm(root, paths):
@@ -147,6 +145,8 @@ def storm(name, arguments, folder, ports, result):
                 # The generator and the prober share the core, and come first.
                 changing = process.start(["nice", "-n", "19", *argv], core=LOAD_CORE)
             level = load(running.url, arguments.seconds, f"{place}/{when}", *ask)
+            if changing and changing.poll() is not None:
+                raise servers.Unavailable("the storm ended before the load: use more --changes or fewer --seconds")
             code = changing.wait(600) if changing else 0
             lasted_s = time.monotonic() - began
             if code:
