@@ -133,6 +133,9 @@ pub const UNWATCHED_MS: u64 = 250;
 pub const TOLD_AGAIN_MS: u64 = 1_000;
 /// The longest such pause.
 pub const TOLD_AGAIN_MS_MAX: u64 = 3_600_000;
+/// For this long after a name was found, its changes may not be told yet although they will be: meanwhile it is checked as often
+/// as a watched one is compared.
+pub const UNTOLD_MS: u64 = 2 * TOLD_AGAIN_MS;
 /// A listing whose changes are told is still made again this often while it is in use.
 pub const LISTING_MS: u64 = 60_000;
 /// A name whose changes are told is still looked up this often while it is in use, if the kernel answers at once.

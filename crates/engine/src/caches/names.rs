@@ -10,8 +10,8 @@ use quick_cache::{Equivalent, Weighter};
 
 use super::version::Version;
 use crate::limits::{
-    NAME_ENTRY_BYTES, NAMES_EXPECTED, TOLD_AGAIN_MS, TOLD_AGAIN_MS_MAX, UNWATCHED_MS, VERSION_BYTES,
-    WATCHED_MS, WATCHED_PROOF_MS,
+    NAME_ENTRY_BYTES, NAMES_EXPECTED, TOLD_AGAIN_MS, TOLD_AGAIN_MS_MAX, UNTOLD_MS, UNWATCHED_MS,
+    VERSION_BYTES, WATCHED_MS, WATCHED_PROOF_MS,
 };
 use crate::machine::Finding;
 use crate::rules::SiteId;
@@ -179,6 +179,18 @@ impl NameEntry {
         needs
     }
 
+    /// Whether its changes are not told yet although they may be soon.
+    fn is_untold(&self, now_ms: u64) -> bool {
+        !self.is_watched() && now_ms.saturating_sub(self.created_ms) < UNTOLD_MS
+    }
+
+    /// Has it checked by the next request if a change since it was found may not have been told.
+    pub(crate) fn doubt_untold(&self, now_ms: u64) {
+        if self.is_untold(now_ms) {
+            self.accepted_ms.set(0);
+        }
+    }
+
     /// Takes over whether its changes are told. If they no longer are, one may have been missed, so the entry is checked.
     pub(crate) fn set_watched(&self, is_watched: bool) {
         if self.watched.swap(is_watched, Ordering::Relaxed) && !is_watched {
@@ -203,8 +215,8 @@ impl NameEntry {
 
     /// It is compared with the names that all workers share now, and then after a while again.
     pub(crate) fn compare(&self, now_ms: u64) {
-        let is_watched = self.is_watched();
-        self.compared_to_ms.set(now_ms + if is_watched { WATCHED_MS } else { UNWATCHED_MS });
+        let is_soon = self.is_watched() || self.is_untold(now_ms);
+        self.compared_to_ms.set(now_ms + if is_soon { WATCHED_MS } else { UNWATCHED_MS });
     }
 
     /// Whether a new look-up found the same as this entry.

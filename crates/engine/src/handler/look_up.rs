@@ -113,15 +113,16 @@ fn known<M: Machine>(desk: &mut Desk<'_, M>, asked: &FileRequest<'_>) -> Option<
         }
     };
     desk.core.counters.names_shared += u64::from(own.is_none() && shared.is_some());
-    if let Some(own) = &own
-        && desk.machine.are_changes_told()
-        && own.needs_telling(now_ms)
-    {
-        let wanted = Wanted { urgency: Urgency::Ahead, ..wanted_find(asked.site, &asked.path) };
-        // Without room now, it is looked up later.
-        let _ = desk.core.jobs.submit(wanted, None, now_ms);
+    let known = shared.or(own)?;
+    if desk.machine.are_changes_told() {
+        known.doubt_untold(now_ms);
+        if known.needs_telling(now_ms) {
+            let wanted = Wanted { urgency: Urgency::Ahead, ..wanted_find(asked.site, &asked.path) };
+            // Without room now, it is looked up later.
+            let _ = desk.core.jobs.submit(wanted, None, now_ms);
+        }
     }
-    shared.or(own)
+    Some(known)
 }
 
 /// Reports that the known facts about a path are wrong.

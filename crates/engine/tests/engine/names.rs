@@ -191,6 +191,23 @@ fn a_file_that_is_known_to_be_gone_is_not_served_while_its_check_would_wait() {
 }
 
 #[test]
+fn a_change_of_a_name_that_is_not_told_yet_is_noticed_as_soon() {
+    let mut world = watched();
+    world.machine.files.names_thrash = false;
+    world.machine.files.add_cold("new", "written");
+    say(&mut world, Word::Changed(vec![(SITE, b"/new".to_vec())]));
+    assert_eq!(world.get("/new").text(), "written");
+    for text in ["again", "and again"] {
+        world.pass(WATCHED_MS / 2);
+        world.machine.files.overwrite("new", text);
+        say(&mut world, Word::Changed(vec![(SITE, b"/new".to_vec())]));
+        world.pass(WATCHED_MS + 1);
+        assert_eq!(world.get("/new").text(), text);
+    }
+    world.end();
+}
+
+#[test]
 fn a_directory_that_appears_ends_the_watch_of_absent_names_only() {
     let mut world = watched();
     say(&mut world, Word::Appearing(SITE));
