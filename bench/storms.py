@@ -15,7 +15,7 @@ import threading
 import time
 
 from common import process, results, servers
-from common.flash import (LOAD_CORE, SERVER_CORE, fill_store, jobs_started, list_paths, load, start, stats, store_of,
+from common.flash import (FIRST, LOAD_CORE, SERVER_CORE, fill_store, jobs_started, list_paths, load, start, stats, store_of,
                           write_files)
 
 WHAT = ["rename", "git", "rsync"]
@@ -144,7 +144,7 @@ def storm(name, arguments, folder, ports, result):
             if when == "storm":
                 # The generator and the prober share the core, and come first.
                 changing = process.start(["nice", "-n", "19", *argv], core=LOAD_CORE)
-            level = load(running.url, arguments.seconds, f"{place}/{when}", *ask)
+            level = load(running.url, arguments.seconds, f"{place}/{when}", *ask, first=FIRST)
             if changing and changing.poll() is not None:
                 raise servers.Unavailable("the storm ended before the load: use more --changes or fewer --seconds")
             code = changing.wait(600) if changing else 0

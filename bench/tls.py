@@ -14,7 +14,7 @@ import tempfile
 import time
 
 from common import process, results, servers
-from common.flash import LOAD_CORE, SERVER_CORE, load, memory_bytes
+from common.flash import FIRST, LOAD_CORE, SERVER_CORE, load, memory_bytes
 
 WHAT = ["handshakes", "idle", "flood"]
 KEYS = ["ecdsa", "rsa"]
@@ -150,7 +150,7 @@ def flood(arguments, folder, root, ports, result):
                         flooding = process.start(argv, core=LOAD_CORE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
                         time.sleep(0.5)
                     level = load(running.url + "/1k", arguments.seconds, f"{place}/{when}-{number}", "--rate", str(arguments.rate),
-                                 "--connections", "32")
+                                 "--connections", "32", first=FIRST)
                     if flooding:
                         flooding.wait(120)
                     figures[when] = {"latency": level["latency"], "counts": level["counts"], "generator": level["generator"]}

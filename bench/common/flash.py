@@ -10,15 +10,22 @@ from concurrent.futures import ThreadPoolExecutor
 from common import process, servers
 
 SERVER_CORE, LOAD_CORE = 0, 1
+# Has a generator of few requests run before all else on its core, so that what shares the core does not make it late. Needs root.
+FIRST = ["chrt", "--fifo", "1"]
 
 
-def load(url, seconds, out, *more):
-    """One run of the generator; its level."""
-    argv = ["taskset", "-c", str(LOAD_CORE), servers.flash_binary(), "load", url, "--duration", f"{seconds}s",
+def load(url, seconds, out, *more, first=()):
+    """One run of the generator; its level. `first` is a command that starts it, such as `FIRST`."""
+    argv = [*first, "taskset", "-c", str(LOAD_CORE), servers.flash_binary(), "load", url, "--duration", f"{seconds}s",
             "--warm-up", "0s", "--out", out, *more]
     done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if not os.path.exists(os.path.join(out, "run.json")):
         raise servers.Unavailable(f"the load generator failed: {done.stdout.strip()[-300:]}")
+    return level_of(out)
+
+
+def level_of(out):
+    """The level of a run of the generator that has ended."""
     with open(os.path.join(out, "run.json")) as file:
         return json.load(file)["subjects"][0]["levels"][0]
 
