@@ -171,9 +171,12 @@ fn a_job_that_hangs_is_given_up_at_its_deadline() {
     };
     let client = Packets::to(&socket);
     disk.tell("lookup hang");
-    client.name(1, folder.path("mount/a.txt"));
-    assert_eq!(client.reply(), Reply::Errno { id: 1, number: ETIMEDOUT });
     // The start of a helper can take longer than this deadline.
+    wait_until("a job that hangs", || {
+        client.name(1, folder.path("mount/a.txt"));
+        assert_eq!(client.reply(), Reply::Errno { id: 1, number: ETIMEDOUT });
+        disk.tell("held") != "0"
+    });
     wait_until("a reply of the local disk", || {
         client.name(2, folder.served("hello.txt"));
         client.reply() == Reply::Ready { id: 2 }
