@@ -33,6 +33,7 @@ mod mechanisms;
 mod names;
 mod negotiation;
 mod optimizations;
+mod path_rules;
 mod paths;
 mod processes;
 mod programs;

@@ -18,6 +18,7 @@ mod http_methods;
 mod listings;
 mod names;
 mod negotiation;
+mod path_rules;
 mod paths;
 mod programs;
 mod ranges;

@@ -20,6 +20,7 @@ mod limits;
 mod listings;
 mod logs;
 mod negotiation;
+mod path_rules;
 mod paths;
 mod ranges;
 mod route_failures;

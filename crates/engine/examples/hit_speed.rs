@@ -12,9 +12,9 @@ use std::time::Instant;
 use flash_engine::{
     AdmissionRules, Band, Bands, Block, BlockBytes, Blocks, BodyRules, Engine, FileKind, FilePart, FileSent,
     FileStat, Files, Gateway, Helpers, JobId, Key, KnownName, Log, LogFormat, LookUpError, Machine, Moment,
-    Net, Opened, Optimizations, Policy, Readiness, RecordLayer, Resident, Route, RoutePaths, Rules, ServerId,
-    ServerRules, SharedNames, SiteId, SiteRules, Task, Timeouts, UplinkShare, UpstreamId, UpstreamProtocol,
-    UpstreamRules, Want,
+    Net, Opened, Optimizations, PathRules, Policy, Readiness, RecordLayer, Resident, Route, RoutePaths,
+    Rules, ServerId, ServerRules, SharedNames, SiteId, SiteRules, Task, Timeouts, UplinkShare, UpstreamId,
+    UpstreamProtocol, UpstreamRules, Want,
 };
 use flash_http::EncodedSlash;
 use flash_http::types::TypeTable;
@@ -231,6 +231,7 @@ fn rules(log_format: LogFormat, has_route: bool) -> Rules {
         encoded_slash: EncodedSlash::Decode,
         hsts: None,
         https_redirect: None,
+        paths: PathRules::default(),
         routes,
     };
     Rules {

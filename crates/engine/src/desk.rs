@@ -8,6 +8,7 @@ use crate::access_log::{AnswerEnd, LineWriter, LogSource};
 use crate::caches::{Caches, Version};
 use crate::counters::Counters;
 use crate::handed_over::HandedOverTotal;
+use crate::head_changes::HeadRules;
 use crate::jobs::{Jobs, Patience};
 use crate::limits::READ_BYTES_MAX;
 use crate::machine::{Machine, Moment};
@@ -20,8 +21,7 @@ use crate::spool::Spool;
 pub(crate) struct Core<F> {
     pub(crate) rules: Rules,
     pub(crate) router: Router,
-    /// Whether a site has `Strict-Transport-Security`.
-    pub(crate) has_hsts: bool,
+    pub(crate) head_rules: HeadRules,
     pub(crate) clock: Clock,
     pub(crate) caches: Caches<F>,
     pub(crate) jobs: Jobs<F, Arc<Version>>,
@@ -84,7 +84,7 @@ impl<F> Core<F> {
     pub(crate) fn new(rules: Rules, now: Moment) -> Self {
         Self {
             router: Router::new(&rules.sites),
-            has_hsts: rules.sites.iter().any(|site| site.hsts.is_some()),
+            head_rules: HeadRules::new(&rules),
             clock: Clock::new(now),
             caches: Caches::new(&rules),
             jobs: Jobs::new(

@@ -44,10 +44,12 @@ mod exchange;
 pub mod fastcgi;
 mod handed_over;
 mod handler;
+mod head_changes;
 mod histogram;
 mod jobs;
 pub mod limits;
 mod machine;
+mod path_rules;
 mod report_limit;
 mod rules;
 mod schedule;
@@ -70,6 +72,7 @@ pub use machine::{
     Net, Opened, Outcome, Part, ReceiveCall, RecordLayer, Resident, SendCall, SharedNames, Task, UplinkShare,
     Want,
 };
+pub use path_rules::{FieldChanges, PathPattern, PathRule, PathRules, Redirect};
 pub use report_limit::ReportLimit;
 pub use rules::{
     BodyRules, HttpsRedirect, Optimizations, Route, RoutePaths, Rules, ServerId, ServerRules, SiteId,

@@ -124,6 +124,8 @@ pub const NAME_ENTRY_BYTES: usize = 256;
 pub const VERSIONS_MAX: usize = NAMES_BYTES as usize / VERSION_BYTES;
 /// Estimated size of a version of a file.
 pub const VERSION_BYTES: usize = 768;
+/// Maximum sets of rules whose changes of heads are kept compiled.
+pub const HEAD_CHANGES_MAX: usize = 4_096;
 /// A name whose changes are told is compared with those that all workers share no more often than this.
 pub const WATCHED_MS: u64 = 50;
 /// The same for other names, so that a change is told soon after a site or a name is watched.
@@ -133,7 +135,7 @@ pub const UNWATCHED_MS: u64 = 250;
 pub const TOLD_AGAIN_MS: u64 = 1_000;
 /// The longest such pause.
 pub const TOLD_AGAIN_MS_MAX: u64 = 3_600_000;
-/// For this long after a name was found, its changes may not be told yet although they will be: meanwhile it is checked as often
+/// For this long after a name was found, its changes are perhaps not told yet: meanwhile it is checked as often
 /// as a watched one is compared.
 pub const UNTOLD_MS: u64 = 2 * TOLD_AGAIN_MS;
 /// A listing whose changes are told is still made again this often while it is in use.

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::access_log::LogFormat;
 use crate::admission::AdmissionRules;
 use crate::limits::{CONTENTS_MAX, HEAD_ALIGN_BYTES, KNOWN_REQUESTS_MAX, VERSIONS_MAX};
+use crate::path_rules::PathRules;
 use crate::schedule::{EgressRules, Policy};
 
 /// A site, as an index into [`Rules::sites`].
@@ -125,6 +126,8 @@ pub struct SiteRules {
     pub hsts: Option<Arc<str>>,
     /// How requests over plain HTTP are sent to HTTPS; None if they are answered.
     pub https_redirect: Option<HttpsRedirect>,
+    /// The rules for paths.
+    pub paths: PathRules,
     /// The routes, tried in order. A path without a route leads to a file.
     pub routes: Vec<Route>,
 }
@@ -152,6 +155,7 @@ impl SiteRules {
             encoded_slash: _,
             hsts: _,
             https_redirect: _,
+            paths: _,
         } = self;
         let extension_of = |route: &Route| match &route.paths {
             RoutePaths::Extension(extension) => Some(extension.clone()),
@@ -408,6 +412,7 @@ mod tests {
             encoded_slash: EncodedSlash::Decode,
             hsts: None,
             https_redirect: None,
+            paths: PathRules::default(),
             routes: vec![],
         }
     }

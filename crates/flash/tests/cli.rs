@@ -8,6 +8,7 @@ use std::process::{Command, Output};
 
 use flash_server::config::options::{self, OPTIONS, Spec};
 use flash_server::config::route_options::{ROUTE_OPTIONS, RouteOverrides};
+use flash_server::config::rule_options::{RULE_OPTIONS, RuleOverrides};
 use flash_server::config::{self, Bounds, DefaultValue, Kind, Origin, Overrides, Settings, Sources, Unit};
 use tempfile::TempDir;
 
@@ -425,7 +426,8 @@ fn man_pages() {
 
     let settings = fs::read_to_string(folder.path().join("pages/flash.toml.5")).unwrap();
     let keys = OPTIONS.iter().filter(|spec| spec.is_in_file()).map(|spec| spec.key);
-    for key in keys.chain(ROUTE_OPTIONS.iter().map(|spec| spec.key)) {
+    let of_tables = ROUTE_OPTIONS.iter().map(|spec| spec.key).chain(RULE_OPTIONS.iter().map(|spec| spec.key));
+    for key in keys.chain(of_tables) {
         assert!(settings.contains(&format!("\\fB{key}\\fR\n")), "{key}: {settings}");
     }
 
@@ -514,6 +516,11 @@ fn route_row(spec: &config::Spec<RouteOverrides>) -> String {
     format!("| `{}` | {} | {default} | {owners} | {} |", spec.key, spec.kind.summary(), spec.help)
 }
 
+fn rule_row(spec: &config::Spec<RuleOverrides>) -> String {
+    let default = default(spec.default, "-");
+    format!("| `{}` | {} | {default} | {} |", spec.key, spec.kind.summary(), spec.help)
+}
+
 /// Replaces the rows of the table between `<!-- settings: NAME -->` and the next empty line, below its head.
 fn with_rows(text: &str, name: &str, rows: &[String]) -> String {
     let (before, rest) =
@@ -535,6 +542,8 @@ fn the_tables_in_the_docs_are_those_of_the_options() {
     let mut right = with_rows(&text, "server", &rows);
     right = with_rows(&right, "site", &of_sites);
     right = with_rows(&right, "route", &of_routes);
+    let of_rules: Vec<String> = RULE_OPTIONS.iter().map(rule_row).collect();
+    right = with_rows(&right, "rule", &of_rules);
     if std::env::var_os("FLASH_BLESS").is_some() {
         fs::write(&path, &right).unwrap();
     } else {

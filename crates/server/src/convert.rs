@@ -236,6 +236,7 @@ fn site_rules(site: &config::Site) -> SiteRules {
         },
         hsts: site.hsts.as_deref().map(Arc::from),
         https_redirect: None,
+        paths: config::path_rules(&site.rules),
         routes: Vec::new(),
     }
 }

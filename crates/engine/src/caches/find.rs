@@ -122,6 +122,7 @@ mod tests {
     use flash_http::EncodedSlash;
 
     use super::*;
+    use crate::path_rules::PathRules;
 
     const SITE: &[(&str, FileKind)] = &[
         ("page.html", FileKind::Regular),
@@ -151,6 +152,7 @@ mod tests {
             encoded_slash: EncodedSlash::Decode,
             hsts: None,
             https_redirect: None,
+            paths: PathRules::default(),
             routes: vec![],
         };
         let look_up = |path: &[u8], _| {

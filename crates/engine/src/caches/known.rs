@@ -12,6 +12,7 @@ use foldhash::fast::RandomState;
 use super::names::NameEntry;
 use super::version::Version;
 use crate::access_log::LogText;
+use crate::head_changes::HeadChanges;
 use crate::limits::KNOWN_HEAD_BYTES_MAX;
 
 /// The form of an answer that depends only on the request bytes and the version.
@@ -43,7 +44,9 @@ pub(crate) enum Pass {
     Once,
     /// The same bytes are admitted again.
     SameHead,
-    /// The same bytes are admitted again over HTTPS; over plain HTTP the site redirects them.
+    /// The same bytes are admitted again over plain HTTP; over HTTPS their answer has another head.
+    SameHeadOverHttp,
+    /// The same bytes are admitted again over HTTPS; over plain HTTP the site answers otherwise.
     SameHeadOverHttps,
 }
 
@@ -58,6 +61,8 @@ pub(crate) struct KnownReply {
     pub(crate) version: Arc<Version>,
     pub(crate) form: ReplyForm,
     pub(crate) persistence: Persistence,
+    /// How rules change the head of the answer.
+    pub(crate) changes: Option<Arc<HeadChanges>>,
 }
 
 /// A request head and its answer.
@@ -156,6 +161,7 @@ mod tests {
             version: Arc::new(Version::of_listing(VersionId(7), SiteId(0), stat, true)),
             form: ReplyForm::Whole,
             persistence: Persistence::Persists,
+            changes: None,
         }
     }
 

@@ -184,7 +184,7 @@ impl NameEntry {
         !self.is_watched() && now_ms.saturating_sub(self.created_ms) < UNTOLD_MS
     }
 
-    /// Has it checked by the next request if a change since it was found may not have been told.
+    /// Has it checked by the next request if a change since it was found was perhaps not told.
     pub(crate) fn doubt_untold(&self, now_ms: u64) {
         if self.is_untold(now_ms) {
             self.accepted_ms.set(0);

@@ -75,6 +75,11 @@ pub(super) fn redirect<F>(request: &Request<'_>, path: &[u8]) -> Response<F> {
     page(refusal, Form::of(request), Some(("Location", location)))
 }
 
+/// Redirects a request as a rule says.
+pub(super) fn redirect_to<F>(request: &Request<'_>, status: Status, location: String) -> Response<F> {
+    page_with(request, (status, "This is at another address."), ("Location", location))
+}
+
 /// The page for a refusal or a redirect, with a field of its own.
 pub(super) fn page_with<F>(
     request: &Request<'_>,

@@ -1,7 +1,7 @@
 //! The gate: decides on a request before anything looks for its answer. A wire asks once for each request, as soon as the
 //! head is complete, and gets one value ([`Admitted`]): an answer, a request for a file, or one for an upstream.
 //!
-//! [`admit`] applies all rules for requests, in this order: the site, the path (decoded here and nowhere else), the route,
+//! [`admit`] applies all rules for requests, in this order: the site, the path (decoded here), redirects, the route,
 //! and then the rules of files or of the route. Rules to come have their found between them: authentication and limits of
 //! rate after the path is known. HTTP/1 answers repeated requests by the bytes of their heads
 //! ([`caches::KnownRequests`](crate::caches::KnownRequests)); such a head keeps the [`Pass`] from the gate, and
@@ -16,7 +16,9 @@ use flash_http::response::Status;
 use flash_http::target::decode_path;
 
 use super::Response;
-use super::error_page::{AMBIGUOUS_PATH, LENGTH_REQUIRED, NO_SITE, Refusal, TOO_LARGE, error_page};
+use super::error_page::{
+    AMBIGUOUS_PATH, LENGTH_REQUIRED, NO_SITE, Refusal, TOO_LARGE, error_page, redirect_to,
+};
 use super::https::{self, Scheme};
 use super::route::{Routed, find_route, is_ambiguous, leads_to_script};
 use crate::caches::Pass;
@@ -99,6 +101,14 @@ pub(crate) fn admit<'r, F>(
     if let Some((site, Ok(path))) = &path
         && has_path
         && !is_challenge(path)
+        && let Some((redirect, parts)) = core.rules.site(*site).paths.redirect(path)
+    {
+        let location = redirect.location(&parts, request.query);
+        return Admitted::Refused(redirect_to(request, redirect.status, location));
+    }
+    if let Some((site, Ok(path))) = &path
+        && has_path
+        && !is_challenge(path)
         && let Some(found) = find_route(core.rules.site(*site), path)
     {
         return admit_route(core, Routed::new(inbound(), *site, path.clone(), found));
@@ -113,10 +123,13 @@ pub(crate) fn admit<'r, F>(
         (Method::Options, _) => Admitted::Answer(Response::methods()),
         (Method::Get | Method::Head, body) => match path {
             Some((site, Ok(path))) => {
-                let pass = match (body, core.rules.site(site).https_redirect) {
-                    (RequestBody::None, None) => Pass::SameHead,
-                    (RequestBody::None, Some(_)) if scheme == Scheme::Https => Pass::SameHeadOverHttps,
-                    _ => Pass::Once,
+                let rules = core.rules.site(site);
+                let pass = match scheme {
+                    _ if body != RequestBody::None => Pass::Once,
+                    _ if rules.https_redirect.is_none() && rules.hsts.is_none() => Pass::SameHead,
+                    Scheme::Https => Pass::SameHeadOverHttps,
+                    Scheme::Http if rules.https_redirect.is_none() => Pass::SameHeadOverHttp,
+                    Scheme::Http => Pass::Once,
                 };
                 Admitted::File(FileRequest { request, site, path, pass })
             }
@@ -132,6 +145,7 @@ pub(crate) fn readmit(pass: Pass, scheme: Scheme) -> bool {
     match pass {
         Pass::Once => false,
         Pass::SameHead => true,
+        Pass::SameHeadOverHttp => scheme == Scheme::Http,
         Pass::SameHeadOverHttps => scheme == Scheme::Https,
     }
 }

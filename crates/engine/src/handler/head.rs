@@ -1,5 +1,5 @@
-//! The head of a response: the fields of each kind of answer, and their form in HTTP/1. A rule for the fields of responses
-//! would stand here. Called by the handlers, which say what an answer is [`About`], and by the wires, which write its head.
+//! The head of a response: the fields of each kind of answer, and their form in HTTP/1, changed as the rules of a site say
+//! ([`HeadChanges`]). Called by the handlers, which say what an answer is [`About`], and by the wires, which write its head.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use flash_http::upstream_response::{ResponseBody, ResponseHead};
 
 use crate::caches::{Persistence, Version};
 use crate::desk::Core;
+use crate::head_changes::{HeadChanges, has_strict};
 use crate::limits::RETRY_AFTER_S;
-use crate::rules::SiteId;
 
 /// The subject of a response's fields.
 #[derive(Debug)]
@@ -43,26 +43,29 @@ pub(crate) struct HeadForm<'a> {
     pub(crate) date: &'a [u8; 29],
     /// Heads are padded to a multiple of this.
     pub(crate) align_bytes: usize,
-    /// The value of `Strict-Transport-Security`.
-    pub(crate) hsts: Option<&'a str>,
+    /// How rules change them.
+    pub(crate) changes: Option<&'a HeadChanges>,
 }
 
 impl<'a> HeadForm<'a> {
     /// The form of a worker's heads now.
     pub(crate) fn of<F>(core: &'a Core<F>) -> Self {
-        Self { date: &core.clock.date, align_bytes: core.rules.optimizations.head_align_bytes(), hsts: None }
+        Self {
+            date: &core.clock.date,
+            align_bytes: core.rules.optimizations.head_align_bytes(),
+            changes: None,
+        }
     }
 
-    /// The same with the `Strict-Transport-Security` of this site.
-    pub(crate) fn strict<F>(core: &'a Core<F>, site: Option<SiteId>) -> Self {
-        Self { hsts: site.and_then(|site| core.rules.site(site).hsts.as_deref()), ..Self::of(core) }
+    /// The same, changed as rules say.
+    pub(crate) fn changed<F>(core: &'a Core<F>, changes: Option<&'a HeadChanges>) -> Self {
+        Self { changes, ..Self::of(core) }
     }
 }
 
 /// The methods that are served, for `Allow`.
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 const RETRY_AFTER: &str = "Retry-After";
-pub(crate) const STRICT: &str = "Strict-Transport-Security";
 
 impl About {
     /// Calls `field` with each field before `Content-Length`.
@@ -160,7 +163,7 @@ pub(crate) fn persistence(request: &Request<'_>, is_last: bool) -> Persistence {
     }
 }
 
-/// Appends the head of a response of HTTP/1. Returns the offset of its date.
+/// Appends the head of a response of HTTP/1. Returns the offset of its date, if no rule changes the head.
 pub(crate) fn write_head(
     out: &mut Vec<u8>,
     form: HeadForm<'_>,
@@ -168,6 +171,7 @@ pub(crate) fn write_head(
     about: &About,
     persistence: Persistence,
 ) -> usize {
+    let start = out.len();
     let mut head = HeadWriter::start(out, status, form.date);
     about.each_leading_field(|name, value| head.field(name, value));
     if let Some(bytes) = length {
@@ -177,10 +181,17 @@ pub(crate) fn write_head(
         About::File(version, _) => head.raw(&version.kept_lines(|| lines(version))),
         other => other.each_trailing_field(|name, value| head.field(name, value)),
     }
-    if let Some(value) = form.hsts {
-        head.field(STRICT, value.as_bytes());
+    let date_at = finish(head, persistence, form.align_bytes);
+    change(out, start, (form, status), false);
+    date_at
+}
+
+/// Changes the head that begins at `start` as rules say.
+fn change(out: &mut Vec<u8>, start: usize, (form, status): (HeadForm<'_>, Status), has_strict: bool) {
+    if let Some(changes) = form.changes.and_then(|changes| changes.of(status)) {
+        let head = out.split_off(start);
+        changes.copy(out, &head, has_strict);
     }
-    finish(head, persistence, form.align_bytes)
 }
 
 /// The lines of a file's fields, which its version keeps.
@@ -203,6 +214,7 @@ pub(crate) fn write_relayed_head(
     let mut persistence = persistence(request, is_last);
     let closes = persistence == Persistence::Closes;
     let has_no_end = matches!(answer.body, ResponseBody::Chunked | ResponseBody::UntilEnd);
+    let start = out.len();
     let mut head = HeadWriter::start(out, answer.status, form.date);
     if let Some(bytes) = answer.length_bytes.filter(|_| !has_no_end && answer.status.0 >= 200) {
         head.length(bytes);
@@ -211,29 +223,12 @@ pub(crate) fn write_relayed_head(
         head.field("Transfer-Encoding", b"chunked");
     }
     head.raw(&answer.fields);
-    if let Some(value) = form.hsts.filter(|_| adds_hsts(answer)) {
-        head.field(STRICT, value.as_bytes());
-    }
     if closes && answer.body == ResponseBody::Upgraded {
         persistence = Persistence::Persists;
     }
     finish(head, persistence, 1);
+    change(out, start, (form, answer.status), has_strict(&answer.fields));
     closes
-}
-
-/// Whether `Strict-Transport-Security` is added to the answer of an upstream: it has none of its own, and is final.
-pub(crate) fn adds_hsts(answer: &ResponseHead) -> bool {
-    let is_own =
-        |line: &[u8]| line.get(..STRICT.len()).is_some_and(|it| it.eq_ignore_ascii_case(STRICT.as_bytes()));
-    answer.status.0 >= 200 && !answer.fields.split(|byte| *byte == b'\n').any(is_own)
-}
-
-/// Copies a complete head into `out`, with `Strict-Transport-Security` as its last field.
-pub(crate) fn copy_strict(out: &mut Vec<u8>, head: &[u8], value: &str) {
-    const END: &[u8] = b"\r\n";
-    out.clear();
-    out.extend_from_slice(head.strip_suffix(END).unwrap_or(head));
-    [STRICT, ": ", value, "\r\n\r\n"].iter().for_each(|part| out.extend_from_slice(part.as_bytes()));
 }
 
 fn finish(mut head: HeadWriter<'_>, persistence: Persistence, align_bytes: usize) -> usize {

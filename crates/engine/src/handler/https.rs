@@ -1,14 +1,16 @@
-//! HTTPS, as far as a site asks for it: `Strict-Transport-Security` in its answers (RFC 6797), and redirects from plain HTTP.
-//! Called by the [gate](super::gate) and the wires.
+//! The scheme of requests, and what depends on it: redirects from plain HTTP to HTTPS, and how rules change the heads of
+//! answers. Called by the [gate](super::gate) and the wires.
 
 use std::sync::Arc;
 
 use flash_http::request::Request;
 use flash_http::response::Status;
+use flash_http::target::decode_path;
 
 use super::Response;
 use super::error_page::{error_page, page_with};
 use crate::desk::Core;
+use crate::head_changes::HeadChanges;
 use crate::rules::{HttpsRedirect, SiteId};
 
 /// The files that prove to an issuer of certificates that a domain is the operator's (RFC 8555, section 8.3). Issuers ask for
@@ -33,25 +35,33 @@ impl Scheme {
     }
 }
 
-/// The site of this host, for [`strict`]. No look-up is made if no site has the field.
+/// How rules change the head of the answer to a request.
 #[inline]
-pub(crate) fn site_of<F>(core: &Core<F>, host: &[u8]) -> Option<SiteId> {
-    if core.has_hsts { core.router.route(host) } else { None }
-}
-
-/// The site, if an answer of it over this scheme has `Strict-Transport-Security`. Over plain HTTP none has it (RFC 6797,
-/// section 7.2).
-#[inline]
-pub(crate) fn strict<F>(core: &Core<F>, scheme: Scheme, site: Option<SiteId>) -> Option<SiteId> {
-    if scheme == Scheme::Http {
+pub(crate) fn head_changes<F>(
+    core: &mut Core<F>,
+    scheme: Scheme,
+    request: &Request<'_>,
+) -> Option<Arc<HeadChanges>> {
+    if !core.head_rules.are_there() {
         return None;
     }
-    site.filter(|site| core.rules.site(*site).hsts.is_some())
+    let site = core.router.route(request.host)?;
+    let path = decode_path(request.path, core.rules.site(site).encoded_slash);
+    head_changes_of_path(core, scheme, site, path.as_deref().unwrap_or_default())
 }
 
-/// The value of `Strict-Transport-Security` in an answer of this site.
-pub(crate) fn hsts<F>(core: &Core<F>, strict: Option<SiteId>) -> Option<&Arc<str>> {
-    strict.and_then(|site| core.rules.site(site).hsts.as_ref())
+/// The same for a decoded path of a site.
+#[inline]
+pub(crate) fn head_changes_of_path<F>(
+    core: &mut Core<F>,
+    scheme: Scheme,
+    site: SiteId,
+    path: &[u8],
+) -> Option<Arc<HeadChanges>> {
+    if !core.head_rules.are_there() {
+        return None;
+    }
+    core.head_rules.changes((site, core.rules.site(site)), scheme == Scheme::Https, path)
 }
 
 /// Whether a decoded path leads to a challenge of an issuer of certificates.

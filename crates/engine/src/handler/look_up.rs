@@ -113,10 +113,11 @@ fn known<M: Machine>(desk: &mut Desk<'_, M>, asked: &FileRequest<'_>) -> Option<
         }
     };
     desk.core.counters.names_shared += u64::from(own.is_none() && shared.is_some());
+    let is_old = own.is_some();
     let known = shared.or(own)?;
     if desk.machine.are_changes_told() {
         known.doubt_untold(now_ms);
-        if known.needs_telling(now_ms) {
+        if is_old && known.needs_telling(now_ms) {
             let wanted = Wanted { urgency: Urgency::Ahead, ..wanted_find(asked.site, &asked.path) };
             // Without room now, it is looked up later.
             let _ = desk.core.jobs.submit(wanted, None, now_ms);

@@ -30,10 +30,9 @@ pub(crate) use gate::{
     Admitted, FileRequest, FileRequestBuf, NOT_A_FILE_OF_THE_SITE, admit, admit_application_file, readmit,
 };
 pub(crate) use head::{
-    About, Extent, HeadForm, STRICT, adds_hsts, copy_strict, each_own_field, each_shared_field, persistence,
-    write_head, write_relayed_head,
+    About, Extent, HeadForm, each_own_field, each_shared_field, persistence, write_head, write_relayed_head,
 };
-pub(crate) use https::{Scheme, hsts, site_of, strict};
+pub(crate) use https::{Scheme, head_changes, head_changes_of_path};
 pub(crate) use response::Response;
 pub(crate) use route::Routed;
 pub(crate) use script::{ScriptFound, find_script, script_of};

@@ -19,6 +19,7 @@ mod misses;
 mod names;
 mod optimizations;
 mod overload;
+mod path_rules;
 mod pipelining;
 mod random;
 mod relays;

@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use flash_engine::limits::{SMALL_FILE_BYTES_MAX, SPOOL_IDLE_MS};
 use flash_engine::{
-    AdmissionRules, BodyRules, Engine, Finding, JobId, LogFormat, Optimizations, Outcome, Policy, Readiness,
-    Rules, SiteRules, Task, Timeouts, WhyRefused,
+    AdmissionRules, BodyRules, Engine, Finding, JobId, LogFormat, Optimizations, Outcome, PathRules, Policy,
+    Readiness, Rules, SiteRules, Task, Timeouts, WhyRefused,
 };
 use flash_http::EncodedSlash;
 use flash_http::types::TypeTable;
@@ -45,6 +45,7 @@ pub(crate) fn rules() -> Rules {
             encoded_slash: EncodedSlash::Decode,
             hsts: None,
             https_redirect: None,
+            paths: PathRules::default(),
             routes: vec![],
         }],
         upstreams: vec![],

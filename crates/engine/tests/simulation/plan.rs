@@ -1,7 +1,9 @@
 //! The random world of a run: settings, sites, files, and the health of its disk.
 
 use flash_engine::limits::{HEADS_BYTES_PER_CLIENT_MAX, JOBS_QUEUED_MAX};
-use flash_engine::{BodyRules, Cutoffs, LogFormat, Optimizations, Policy, Rules, SiteRules, Timeouts};
+use flash_engine::{
+    BodyRules, Cutoffs, LogFormat, Optimizations, PathRules, Policy, Rules, SiteRules, Timeouts,
+};
 use flash_http::EncodedSlash;
 use flash_http::types::TypeTable;
 
@@ -163,6 +165,7 @@ pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
         encoded_slash: EncodedSlash::Decode,
         hsts: None,
         https_redirect: None,
+        paths: PathRules::default(),
         routes: vec![],
     };
     let first = if plan.default_site { vec![] } else { vec!["h".into()] };

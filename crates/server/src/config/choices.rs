@@ -106,6 +106,21 @@ choices! {
         Permanent = "308",
     }
 
+    /// The status of a redirect.
+    RedirectStatus {
+        /// For good; most clients follow with GET.
+        Moved = "301",
+        /// For now; most clients follow with GET.
+        #[default]
+        Found = "302",
+        /// For now; clients follow with GET.
+        SeeOther = "303",
+        /// For now; clients follow with the same method.
+        Temporary = "307",
+        /// For good; clients follow with the same method.
+        Permanent = "308",
+    }
+
     /// Whether Landlock and seccomp confine each role.
     SandboxMode {
         /// With both; Flash does not start if the kernel lacks one.
@@ -117,6 +132,19 @@ choices! {
         Off = "off",
     }
 
+}
+
+impl RedirectStatus {
+    /// The code of the status.
+    pub(crate) fn code(self) -> u16 {
+        match self {
+            Self::Found => 302,
+            Self::Moved => 301,
+            Self::SeeOther => 303,
+            Self::Temporary => 307,
+            Self::Permanent => 308,
+        }
+    }
 }
 
 words! {

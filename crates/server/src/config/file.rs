@@ -6,6 +6,7 @@
 
 mod items;
 mod routes;
+mod rules;
 mod unknown;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ use super::forms;
 use super::kind::Form;
 use super::options::{self, Overrides};
 use super::route_options::RouteOverrides;
+use super::rule_options::RuleOverrides;
 use super::table::{self, Origin, Spec, Table};
 use items::items;
 
@@ -38,6 +40,15 @@ pub(super) struct Draft {
     pub(super) sites: Vec<SiteDraft>,
     /// The routes of the default site.
     pub(super) routes: Vec<RouteDraft>,
+    /// The rules of the default site.
+    pub(super) rules: Vec<RuleDraft>,
+}
+
+/// The contents of a `[[rule]]` or `[[site.rule]]`, with its place.
+#[derive(Debug)]
+pub(super) struct RuleDraft {
+    pub(super) given: RuleOverrides,
+    pub(super) span: Range<usize>,
 }
 
 /// The contents of a `[[route]]` or `[[site.route]]`, with its place. One of the keys of each kind is given.
@@ -65,6 +76,7 @@ pub(super) struct SiteDraft {
     /// Only options of a site are ever set.
     pub(super) overrides: Overrides,
     pub(super) routes: Vec<RouteDraft>,
+    pub(super) rules: Vec<RuleDraft>,
 }
 
 type Key<'i> = Spanned<DeString<'i>>;
@@ -100,6 +112,7 @@ impl Reader {
                 "types" => draft.types = self.types(value),
                 "site" => draft.sites = self.sites(value),
                 "route" => draft.routes = self.routes(value),
+                "rule" => draft.rules = self.rules(value),
                 name => match options::find(name).filter(|spec| spec.is_in_file()) {
                     Some(spec) => self.option(&mut draft.overrides, spec, value),
                     None => self.problems.push(unknown::of_file(key, value)),
@@ -170,7 +183,7 @@ impl Reader {
         most: usize,
     ) -> Vec<(Range<usize>, &'t DeTable<'i>)> {
         let Some(array) = value.get_ref().as_array().filter(|array| all_tables(array)) else {
-            let head = if key == "route" { "site.route" } else { key };
+            let head = if key == "site" { key.to_owned() } else { format!("site.{key}") };
             let help = format!("write `[[{head}]]`, in double brackets, above each {key}");
             self.problems.push(wrong(key, value.span(), "must be a list of tables").helped(help));
             return Vec::new();
@@ -188,6 +201,7 @@ impl Reader {
             match key.get_ref().as_ref() {
                 "hosts" => site.hosts = self.hosts(value),
                 "route" => site.routes = self.routes(value),
+                "rule" => site.rules = self.rules(value),
                 name => match options::find(name).filter(|spec| spec.is_of_site()) {
                     Some(spec) => self.option(&mut site.overrides, spec, value),
                     None => self.problems.push(unknown::of_site(key)),

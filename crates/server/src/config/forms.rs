@@ -4,10 +4,13 @@
 
 use super::error::Refusal;
 use super::kind::Form;
+use super::rule_options::field_name;
 use super::values::OFF;
 
 /// The word of `Strict-Transport-Security` that includes all names below a host.
 const SUBDOMAINS: &str = "includeSubDomains";
+/// Maximum `*` of a form of paths.
+const STARS_MAX: usize = 8;
 /// Maximum length of a path in bytes.
 const PATH_BYTES_MAX: usize = 1_024;
 
@@ -23,6 +26,9 @@ impl Form {
             Form::ServerName => server_name(text),
             Form::Charset => charset(text),
             Form::Hsts => hsts(text),
+            Form::Pattern => pattern(text),
+            Form::FieldName => field_name(text),
+            Form::Location => location(text),
         }
     }
 }
@@ -145,6 +151,41 @@ fn target(text: &str) -> Result<String, Refusal> {
         return Err(Refusal::new(why).helped("encode other bytes, such as %20 for a space".to_owned()));
     }
     Ok(text.to_owned())
+}
+
+/// A form of decoded paths.
+fn pattern(text: &str) -> Result<String, Refusal> {
+    if !text.starts_with(['/', '*']) {
+        return Err(Refusal::new("must begin with `/` or `*`").helped(format!("write `/{text}`")));
+    }
+    if text.len() > PATH_BYTES_MAX || text.contains('\0') || text.matches('*').count() > STARS_MAX {
+        let why = format!("must have at most {PATH_BYTES_MAX} bytes, {STARS_MAX} `*` and no NUL byte");
+        return Err(Refusal::new(why));
+    }
+    Ok(text.to_owned())
+}
+
+/// The target of a redirect: a path, or an address whose host does not depend on the request.
+fn location(text: &str) -> Result<String, Refusal> {
+    let is_printable = text.len() <= PATH_BYTES_MAX && text.bytes().all(|byte| byte.is_ascii_graphic());
+    if !is_printable {
+        let why = format!(
+            "must have at most {PATH_BYTES_MAX} bytes, all of them ASCII without spaces and control characters"
+        );
+        return Err(Refusal::new(why).helped("encode other bytes, such as %20 for a space".to_owned()));
+    }
+    if text.starts_with('/') && !text.starts_with("//") {
+        return Ok(text.to_owned());
+    }
+    let address = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    match address.map(|address| address.split('/').next().unwrap_or_default()) {
+        Some(host) if !host.is_empty() && !host.contains('$') => Ok(text.to_owned()),
+        Some(_) => Err(Refusal::new("must have a host of its own, with `$` only after the `/` behind it")
+            .helped("write an address such as `https://example.org/$1`".to_owned())),
+        None => Err(Refusal::new(
+            "must be a path that begins with one `/`, or begin with `https://` or `http://`",
+        )),
+    }
 }
 
 /// The name of a server in its certificate.

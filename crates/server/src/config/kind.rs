@@ -21,6 +21,8 @@ pub enum Kind {
     Networks,
     /// A text of this form.
     Text(Form),
+    /// Fields of heads, a table.
+    Fields,
     /// Texts of this form, any number.
     Texts(Form),
     /// A path, relative to the folder of its source.
@@ -66,6 +68,12 @@ pub enum Form {
     Charset,
     /// The value of `Strict-Transport-Security`, or `off`.
     Hsts,
+    /// The form of paths.
+    Pattern,
+    /// The name of a field.
+    FieldName,
+    /// The target of a redirect.
+    Location,
 }
 
 /// The unit of a number.
@@ -151,7 +159,9 @@ impl Kind {
         let form = match self {
             Kind::Addresses | Kind::Servers => "a list of addresses, such as [\"127.0.0.1:8080\"]",
             Kind::Texts(Form::Host) => "a list of names, such as [\"example.org\"]",
+            Kind::Texts(Form::FieldName) => "a list of names, such as [\"ETag\"]",
             Kind::Texts(_) => "a list of names, such as [\"index.html\"]",
+            Kind::Fields => "a table of fields, such as { \"Cache-Control\" = \"no-cache\" }",
             Kind::Paths => "a list of files, such as [\"site.pem\"]",
             Kind::Networks => "a list of networks, such as [\"10.0.0.0/8\"]",
             Kind::Text(Form::Charset) => "a name in quotes, such as \"utf-8\" or \"off\"",
@@ -185,10 +195,12 @@ impl Kind {
             Kind::Addresses => "list of addresses".to_owned(),
             Kind::Servers => "server, or list of up to 64".to_owned(),
             Kind::Texts(_) => "list of names".to_owned(),
+            Kind::Fields => "table of names and values".to_owned(),
             Kind::Paths => "list of files".to_owned(),
             Kind::Networks => "list of networks".to_owned(),
             Kind::Text(Form::Charset) => "name, or `off`".to_owned(),
             Kind::Text(Form::Hsts) => "value of the field, or `off`".to_owned(),
+            Kind::Text(Form::Location) => "path or address".to_owned(),
             Kind::Text(_) => "text".to_owned(),
             Kind::Command => "program, or list of a program and its arguments".to_owned(),
             Kind::Path => "path".to_owned(),

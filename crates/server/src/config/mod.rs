@@ -28,6 +28,8 @@ mod resolve;
 mod route_checks;
 pub mod route_options;
 mod routes;
+mod rule_checks;
+pub mod rule_options;
 mod run_as;
 mod schedule;
 mod service;
@@ -46,7 +48,9 @@ use std::time::Duration;
 
 pub use admission::Clients;
 pub use backend::{BackendOptions, SOCKET_BY_DEFAULT};
-pub use choices::{Architecture, EncodedSlash, EtagTime, HttpsRedirect, SandboxMode, SchedulePolicy};
+pub use choices::{
+    Architecture, EncodedSlash, EtagTime, HttpsRedirect, RedirectStatus, SandboxMode, SchedulePolicy,
+};
 pub use endpoint::{EndpointOptions, EndpointProtocol, EndpointSettings, EndpointSocket};
 pub use error::{ConfigError, ConfigErrorKind, NotUtf8, Refusal};
 pub use file_path::FilePath;
@@ -57,6 +61,8 @@ pub(crate) use programs::DIRECTORIES;
 pub use programs::Runs;
 pub use route_options::{Probe, Program, Route};
 pub use routes::{RoutePaths, RouteTls, ServerAddress};
+pub(crate) use rule_checks::path_rules;
+pub use rule_options::{HeadField, Rule};
 pub use run_as::RunAs;
 pub use schedule::Cutoffs;
 pub use service::{BackendSettings, ControlSocket, Service};
@@ -67,8 +73,8 @@ use error::{Problem, SourceFile};
 use file::Draft;
 use flash_units::size_text;
 
-/// The largest config file in bytes. It has room for some thousand sites, but not for a device or a log.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+/// The largest config file in bytes. It has room for 100,000 redirects, but not for a device or a log.
+const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Maximum time to open all roots at startup; a server waits no longer for a file system that hangs.
 /// No root of a unit test hangs, and few of other tests, but the machine may be busy.

@@ -21,6 +21,7 @@ use super::file_path::FilePath;
 use super::kind::{Form, GIB, HOUR_MS, Kind, Unit, bounds, count, memory, millis, number};
 use super::memory::CacheMemory;
 use super::route_options::Route;
+use super::rule_options::Rule;
 use super::run_as::RunAs;
 use super::schedule::Cutoffs;
 use super::service::{ControlSocket, Service};
@@ -343,6 +344,8 @@ rows! {
             pub hosts: Vec<String>,
             /// The requests that other servers answer; the first route that fits applies.
             pub routes: Vec<Route>,
+            /// The rules for its paths, in their order.
+            pub rules: Vec<Rule>,
         }
     }
 }

@@ -12,6 +12,7 @@ use super::error::NotUtf8;
 use super::kind::{Kind, Unit};
 use super::options::{OPTIONS, Overrides, Settings, Site, Spec, Target};
 use super::route_options::{ROUTE_OPTIONS, Route, by};
+use super::rule_options::{RULE_OPTIONS, Rule};
 
 impl Settings {
     /// The config file.
@@ -30,8 +31,8 @@ impl Settings {
             }
         }
         let is_default_site = |site: &&Site| site.hosts.is_empty();
-        for route in self.sites.iter().filter(is_default_site).flat_map(|site| &site.routes) {
-            text += &format!("\n[[route]]\n{}", lines_of(route)?);
+        for site in self.sites.iter().filter(is_default_site) {
+            text += &tables_of(site, "")?;
         }
         if !self.types.is_empty() {
             text += "\n[types]\n";
@@ -47,12 +48,39 @@ impl Settings {
                     text += &line(spec.key, spec.kind, &items);
                 }
             }
-            for route in &site.routes {
-                text += &format!("\n[[site.route]]\n{}", lines_of(route)?);
-            }
+            text += &tables_of(site, "site.")?;
         }
         Ok(text)
     }
+}
+
+/// The rules and the routes of a site.
+fn tables_of(site: &Site, parent: &str) -> Result<String, NotUtf8> {
+    let mut text = String::new();
+    for rule in &site.rules {
+        text += &format!("\n[[{parent}rule]]\n{}", lines_of_rule(rule)?);
+    }
+    for route in &site.routes {
+        text += &format!("\n[[{parent}route]]\n{}", lines_of(route)?);
+    }
+    Ok(text)
+}
+
+/// The keys of a rule, except those that have no effect.
+fn lines_of_rule(rule: &Rule) -> Result<String, NotUtf8> {
+    let mut text = String::new();
+    for spec in RULE_OPTIONS {
+        let has_effect = match spec.key {
+            "redirect" | "status" => rule.redirect.is_some(),
+            "errors" => rule.errors,
+            _ => true,
+        };
+        let items = (spec.target.show)(rule, spec.kind)?.filter(|items| has_effect && !items.is_empty());
+        if let Some(items) = items {
+            text += &line(spec.key, spec.kind, &items);
+        }
+    }
+    Ok(text)
 }
 
 /// The keys of a route.
@@ -84,9 +112,32 @@ fn line(key: &str, kind: Kind, items: &[String]) -> String {
         _ => false,
     };
     let mut values = items.iter().map(|item| if is_plain { item.clone() } else { quoted(item) });
+    if kind == Kind::Fields {
+        return format!("{key} = {{ {} }}\n", fields(items));
+    }
     let is_list = kind.is_list() || matches!(kind, Kind::Servers | Kind::Command);
     let value = if is_list { list(values) } else { values.next().unwrap_or_default() };
     format!("{key} = {value}\n")
+}
+
+/// Fields, each name with a list of its values.
+fn fields(items: &[String]) -> String {
+    let mut names: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (name, value) in items.iter().filter_map(|item| item.split_once(": ")) {
+        match names.iter_mut().find(|(other, _)| *other == name) {
+            Some((_, values)) => values.push(value),
+            None => names.push((name, vec![value])),
+        }
+    }
+    let field = |(name, values): &(&str, Vec<&str>)| {
+        let value = if let [value] = values[..] {
+            quoted(value)
+        } else {
+            list(values.iter().map(|value| quoted(value)))
+        };
+        format!("{} = {value}", quoted(name))
+    };
+    names.iter().map(field).collect::<Vec<_>>().join(", ")
 }
 
 fn list(values: impl Iterator<Item = String>) -> String {

@@ -21,12 +21,14 @@ use super::choices::Architecture;
 use super::combinations;
 use super::crew::{self, Crew};
 use super::error::{ConfigErrorKind, Problem, reason};
-use super::file::{Draft, RouteDraft, SiteDraft};
+use super::file::{Draft, RouteDraft, RuleDraft, SiteDraft};
 use super::file_path::FilePath;
 use super::memory::CacheMemory;
 use super::options::{self, Overrides, Settings, Site};
 use super::route_checks;
 use super::route_options::Route;
+use super::rule_checks;
+use super::rule_options::Rule;
 use super::run_as::RunAs;
 use super::table::{Given, Origin};
 use super::values::{Auto, PathOrWord};
@@ -48,7 +50,7 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
     let of_sites: Vec<&Overrides> = draft.sites.iter().map(|site| &site.overrides).collect();
     combinations::check_https(&given, &of_sites, &mut problems);
     let types = draft.types;
-    let drafts = (draft.sites, draft.routes);
+    let drafts = (draft.sites, draft.routes, draft.rules);
     let sites = sites(&given, drafts, folder, run_as.as_ref(), &mut problems);
     combinations::check_listings(&given, &sites, &mut problems);
     if !problems.is_empty() {
@@ -113,10 +115,10 @@ fn usable_cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_BY_DEFAULT_MAX)
 }
 
-/// The default site, if there is one, and the named sites. `routes` are those of the default site.
+/// The default site, if there is one, and the named sites. `routes` and `rules` are those of the default site.
 fn sites(
     given: &Overrides,
-    (drafts, routes): (Vec<SiteDraft>, Vec<RouteDraft>),
+    (drafts, routes, rules): (Vec<SiteDraft>, Vec<RouteDraft>, Vec<RuleDraft>),
     folder: &Path,
     run_as: Option<&RunAs>,
     problems: &mut Vec<Problem>,
@@ -128,7 +130,8 @@ fn sites(
     if let Some(root) = root {
         let routes = self::routes(routes, run_as, given, problems);
         let given = Overrides { root: Some(root.clone()), ..given.clone() };
-        sites.push(site(Vec::new(), &given, routes));
+        let rules = rule_checks::resolve(&rules, &[], problems);
+        sites.push(site(Vec::new(), &given, (routes, rules)));
         roots.push(root);
     }
     for draft in drafts {
@@ -136,10 +139,11 @@ fn sites(
         let Some(root) = draft.overrides.root.clone() else {
             continue;
         };
-        let hosts = draft.hosts.into_iter().map(|(host, _)| host).collect();
+        let hosts: Vec<String> = draft.hosts.into_iter().map(|(host, _)| host).collect();
+        let rules = rule_checks::resolve(&draft.rules, &hosts, problems);
         let given = draft.overrides.or(given.clone());
         let routes = self::routes(draft.routes, run_as, &given, problems);
-        sites.push(site(hosts, &given, routes));
+        sites.push(site(hosts, &given, (routes, rules)));
         roots.push(root);
     }
     check_roots(&roots, run_as, problems);
@@ -158,8 +162,8 @@ fn routes(
     drafts.into_iter().map(|draft| draft.resolve(run_as, problems)).collect()
 }
 
-fn site(hosts: Vec<String>, given: &Overrides, routes: Vec<Route>) -> Site {
-    let mut site = Site { hosts, routes, ..Site::default() };
+fn site(hosts: Vec<String>, given: &Overrides, (routes, rules): (Vec<Route>, Vec<Rule>)) -> Site {
+    let mut site = Site { hosts, routes, rules, ..Site::default() };
     given.put_in_site(&mut site);
     site
 }

@@ -125,6 +125,7 @@ mod tests {
                 hsts: Some("max-age=1".to_owned()),
                 https_redirect: HttpsRedirect::Permanent,
                 routes: Vec::new(),
+                rules: Vec::new(),
             }],
             ..Settings::default()
         }

@@ -1,6 +1,7 @@
 //! The form of a table of options: what a row says, and what follows from it.
 //!
-//! `config::options` has the rows of the server and its sites, `config::route_options` those of a route. Each row becomes a field
+//! `config::options` has the rows of the server and its sites, `config::route_options` those of a route, and `config::rule_options`
+//! those of a rule. Each row becomes a field
 //! of a struct of given values, and knows how it is read, how it reaches the settings, and how it is printed.
 
 use std::ffi::OsStr;
@@ -330,6 +331,9 @@ macro_rules! fields {
     };
     (route $settings:tt [$($fields:tt)*] { $key:ident: $type:ty, $at:expr, $kind:expr, $default:expr, [route.$field:ident], $help:literal; $($rows:tt)* }) => {
         fields! { route $settings [$($fields)* #[doc = $help] pub $field: $type,] { $($rows)* } }
+    };
+    (rule $settings:tt [$($fields:tt)*] { $key:ident: $type:ty, $at:expr, $kind:expr, $default:expr, [rule.$field:ident $(as $held:ty)?], $help:literal; $($rows:tt)* }) => {
+        fields! { rule $settings [$($fields)* #[doc = $help] pub $field: held!($type $(, $held)?),] { $($rows)* } }
     };
     (probe $settings:tt [$($fields:tt)*] { $key:ident: $type:ty, $at:expr, $kind:expr, $default:expr, [probe?.$field:ident], $help:literal; $($rows:tt)* }) => {
         fields! { probe $settings [$($fields)* #[doc = $help] pub $field: $type,] { $($rows)* } }

@@ -5,6 +5,7 @@ use flash_engine::limits::SPOOL_SHARE_ONE_IN;
 use super::options::{Settings, Site};
 use super::route_options::Route;
 use super::routes::{RoutePaths, ServerAddress};
+use super::rule_checks;
 use super::run_as::RunAs;
 use flash_units::size_text;
 
@@ -16,6 +17,7 @@ impl Settings {
     pub fn warnings(&self) -> Vec<String> {
         let memory = self.lowered.iter().cloned().chain(self.cache_memory.warning());
         let of_sites = exposed_programs(&self.sites).into_iter().chain(idle_index_names(&self.sites));
+        let of_sites = of_sites.chain(unreached_rules(&self.sites));
         let of_routes = self.too_long_bodies().into_iter().chain(self.programs_of_workers());
         let of_routes = of_routes.chain(self.unverified_servers());
         memory.chain(self.waits_in_loop()).chain(of_sites).chain(of_routes).collect()
@@ -97,6 +99,20 @@ fn idle_index_names(sites: &[Site]) -> Vec<String> {
         })
     };
     sites.iter().filter_map(idle).collect()
+}
+
+/// A warning for the first rule of each site that no request reaches.
+fn unreached_rules(sites: &[Site]) -> Vec<String> {
+    let unreached = |site: &Site| {
+        let (rule, earlier) = rule_checks::unreached(&site.rules)?;
+        Some(format!(
+            "{} never redirects {}: an earlier rule, for {}, redirects its paths",
+            name(site),
+            rule.path,
+            earlier.path
+        ))
+    };
+    sites.iter().filter_map(unreached).collect()
 }
 
 /// A warning for each site that serves the directory of another site's route for an extension, without such a route.

@@ -206,7 +206,7 @@ fn class(entry: &NameEntry) -> NameClass {
 
 #[cfg(test)]
 mod tests {
-    use flash_engine::{FileKind, FileStat, KnownName, SiteId, SiteRules};
+    use flash_engine::{FileKind, FileStat, KnownName, PathRules, SiteId, SiteRules};
     use flash_http::EncodedSlash;
     use flash_http::types::TypeTable;
     use flash_prompt::OwnedFd;
@@ -228,6 +228,7 @@ mod tests {
             encoded_slash: EncodedSlash::Decode,
             hsts: None,
             https_redirect: None,
+            paths: PathRules::default(),
             routes: vec![],
         }
     }

@@ -44,6 +44,8 @@ pub(super) fn each_name(change: &Change<'_>, rules: &SiteRules, mut each: impl F
 mod tests {
     use flash_http::EncodedSlash;
 
+    use flash_engine::PathRules;
+
     use super::*;
 
     fn names(name: &str, is_directory: bool, how: How, browse: bool) -> Vec<String> {
@@ -56,6 +58,7 @@ mod tests {
             encoded_slash: EncodedSlash::Decode,
             hsts: None,
             https_redirect: None,
+            paths: PathRules::default(),
             routes: vec![],
         };
         let change = Change { directory: b"/d/", name: name.as_bytes(), is_directory, how };

@@ -51,7 +51,7 @@ fn find(count: u32, is_as_expected: impl Fn(u32) -> bool) -> u128 {
     let began = Instant::now();
     for _ in 0..LOOK_UPS {
         place = place.wrapping_mul(MULTIPLIER).wrapping_add(INCREMENT);
-        assert!(black_box(is_as_expected((u64::from(place) * u64::from(count) >> 32) as u32)));
+        assert!(black_box(is_as_expected(((u64::from(place) * u64::from(count)) >> 32) as u32)));
     }
     each_ns(began, LOOK_UPS)
 }

@@ -1,21 +1,23 @@
 //! A request that is being answered: where it is stored, and what its answer needs of it. Called by [`h1`](super).
 
+use std::sync::Arc;
+
 use flash_http::request::Request;
 
 use crate::access_log::{LogFields, LogFormat, LogSource, LogText};
 use crate::caches::Persistence;
 use crate::exchange::{Record, Turn};
-use crate::handler::{FileRequest, FileRequestBuf, persistence, site_of};
+use crate::handler::{FileRequest, FileRequestBuf, Scheme, head_changes, head_changes_of_path, persistence};
+use crate::head_changes::HeadChanges;
 use crate::machine::Machine;
-use crate::rules::SiteId;
 use crate::slab::ExchangeKey;
 
 /// A request that is being answered.
 pub(super) struct Answering<'r> {
     pub(super) persistence: Persistence,
     pub(super) asked: RequestSource<'r>,
-    /// The site of the request, if it can have `Strict-Transport-Security`.
-    pub(super) site: Option<SiteId>,
+    /// How rules change the head of the answer.
+    pub(super) changes: Option<Arc<HeadChanges>>,
     pub(super) started_ms: u64,
 }
 
@@ -35,12 +37,15 @@ pub(super) enum RequestSource<'r> {
 
 impl<'r> Answering<'r> {
     /// For a request in the receive buffer. If its body was not read, it is the last request.
-    pub(super) fn fresh<M: Machine>(request: &'r Request<'r>, turn: &Turn<'_, M>) -> Self {
+    pub(super) fn fresh<M: Machine>(
+        (request, scheme): (&'r Request<'r>, Scheme),
+        turn: &mut Turn<'_, M>,
+    ) -> Self {
         let ends = turn.draining || !request.body.is_empty();
         Self {
             persistence: persistence(request, ends),
             asked: RequestSource::Fresh(request),
-            site: site_of(turn.desk.core, request.host),
+            changes: head_changes(turn.desk.core, scheme, request),
             started_ms: turn.desk.core.clock.ms(),
         }
     }
@@ -48,38 +53,52 @@ impl<'r> Answering<'r> {
     /// For input that is not a valid request.
     pub(super) fn of_line<M: Machine>(line: &'r [u8], turn: &Turn<'_, M>) -> Self {
         let started_ms = turn.desk.core.clock.ms();
-        Self { persistence: Persistence::Closes, asked: RequestSource::Line(line), site: None, started_ms }
+        Self { persistence: Persistence::Closes, asked: RequestSource::Line(line), changes: None, started_ms }
     }
 
     /// For a request in the receive buffer that a file answers.
-    pub(super) fn of_file<M: Machine>(file: &'r FileRequest<'r>, turn: &Turn<'_, M>) -> Self {
-        Self { asked: RequestSource::File(file), site: Some(file.site), ..Self::fresh(file.request, turn) }
+    pub(super) fn of_file<M: Machine>(
+        (file, scheme): (&'r FileRequest<'r>, Scheme),
+        turn: &mut Turn<'_, M>,
+    ) -> Self {
+        let ends = turn.draining || !file.request.body.is_empty();
+        Self {
+            persistence: persistence(file.request, ends),
+            asked: RequestSource::File(file),
+            changes: head_changes_of_path(turn.desk.core, scheme, file.site, &file.path),
+            started_ms: turn.desk.core.clock.ms(),
+        }
     }
 
     /// For a request that an exchange has kept.
     pub(super) fn kept<M: Machine>(
         key: ExchangeKey,
         record: Record,
-        request: &Request<'_>,
-        turn: &Turn<'_, M>,
+        (request, scheme): (&Request<'_>, Scheme),
+        turn: &mut Turn<'_, M>,
     ) -> Self {
         let Record { log, started_ms } = record;
         let persistence = persistence(request, turn.draining);
-        let site = site_of(turn.desk.core, request.host);
-        Self { persistence, asked: RequestSource::Exchange(key, log, None), site, started_ms }
+        let changes = head_changes(turn.desk.core, scheme, request);
+        Self { persistence, asked: RequestSource::Exchange(key, log, None), changes, started_ms }
     }
 
     /// For a request that an exchange has kept and a file answers.
     pub(super) fn kept_file<M: Machine>(
         key: ExchangeKey,
         record: Record,
-        file: FileRequestBuf,
-        turn: &Turn<'_, M>,
+        (file, scheme): (FileRequestBuf, Scheme),
+        turn: &mut Turn<'_, M>,
     ) -> Self {
         let Record { log, started_ms } = record;
         let persistence = persistence(&file.request(), turn.draining);
-        let site = Some(file.site);
-        Self { persistence, asked: RequestSource::Exchange(key, log, Some(Box::new(file))), site, started_ms }
+        let changes = head_changes_of_path(turn.desk.core, scheme, file.site, &file.path);
+        Self {
+            persistence,
+            asked: RequestSource::Exchange(key, log, Some(Box::new(file))),
+            changes,
+            started_ms,
+        }
     }
 
     /// Marks the answer as the last one of its connection.

@@ -143,7 +143,7 @@ impl H1 {
         let State::Reading(after) = state else {
             unreachable!("the Reading phase has an exchange in the Reading state")
         };
-        let answering = Answering::kept(key, record, &after.request(), turn).closing();
+        let answering = Answering::kept(key, record, (&after.request(), conn.scheme()), turn).closing();
         self.reply(conn, turn, answering, malformed(refusal))
     }
 }

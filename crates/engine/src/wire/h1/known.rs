@@ -13,7 +13,7 @@ use crate::body::Source;
 use crate::caches::{Content, HeadHash, KnownReply, Persistence, ReplyForm, Version};
 use crate::desk::{Core, Ended, note_end};
 use crate::exchange::Turn;
-use crate::handler::{About, FileRequest, Response, Scheme, readmit, strict};
+use crate::handler::{About, FileRequest, Response, Scheme, readmit};
 use crate::machine::Machine;
 use crate::wire::conn::Conn;
 
@@ -41,8 +41,14 @@ impl H1 {
         }
         let core = &mut *turn.desk.core;
         let (entry, version) = (Arc::clone(entry), Arc::clone(version));
-        let reply =
-            KnownReply { pass: *pass, entry, version, form: *form, persistence: answering.persistence };
+        let reply = KnownReply {
+            pass: *pass,
+            entry,
+            version,
+            form: *form,
+            persistence: answering.persistence,
+            changes: answering.changes.clone(),
+        };
         let format = core.rules.log_format;
         core.caches.known.put(hash, head, reply, || LogText::new(format, LogFields::of(request)));
     }
@@ -63,7 +69,7 @@ impl H1 {
             core.counters.known_misses += 1;
             return Shortcut::Unknown(hash);
         };
-        let KnownReply { version, form, persistence, .. } = &known.reply;
+        let KnownReply { version, form, persistence, changes, .. } = &known.reply;
         let persistence = *persistence;
         let content = match form {
             ReplyForm::Whole => match core.caches.contents.get(version.id) {
@@ -79,17 +85,16 @@ impl H1 {
         core.counters.known_hits += 1;
         content.into_iter().for_each(|_| core.counters.count_content(version.stat.size_bytes));
         turn.budget.requests -= 1;
-        let strict = strict(core, scheme, Some(version.site));
         // Bitwise, so that the schedule costs this shortcut no branch of its own.
-        let is_plain = (persistence == Persistence::Persists) & core.is_unscheduled() & strict.is_none();
+        let is_plain = (persistence == Persistence::Persists) & core.is_unscheduled() & changes.is_none();
         let started_ms = core.clock.ms();
         let Some(content) = content.filter(|_| is_plain) else {
-            // For most other forms the head is encoded; with SRPT a plain answer first gets its band, and over HTTPS a field.
+            // For most other forms the head is encoded; with SRPT a plain answer first gets its band, and rules change heads.
             let response = repeated(*form, version, content);
             let answering = Answering {
                 persistence,
                 asked: RequestSource::Known(known.log.clone()),
-                site: strict,
+                changes: changes.clone(),
                 started_ms,
             };
             return Shortcut::Answered(self.reply(conn, turn, answering, response));
@@ -116,7 +121,7 @@ impl H1 {
         }
         let response = Response::whole(version, Source::Memory(Arc::clone(content)));
         let asked = RequestSource::Known(known.log.clone());
-        let answering = Answering { persistence, asked, site: None, started_ms };
+        let answering = Answering { persistence, asked, changes: None, started_ms };
         let rest = content.head_from(sent.unwrap_or(0));
         let first = FirstSend { head_bytes: content.head_bytes(), offered, sent, rest };
         Shortcut::Answered(self.sent_first(conn, turn, answering, (first, response)))

@@ -299,7 +299,7 @@ impl H1 {
                 return self.begin_body(conn, turn, request, after);
             }
             Admitted::Refused(response) | Admitted::Answer(response) => {
-                let answering = Answering::fresh(request, turn);
+                let answering = Answering::fresh((request, scheme), turn);
                 return self.reply(conn, turn, answering, response);
             }
             Admitted::File(file) if has_body => {
@@ -310,7 +310,7 @@ impl H1 {
         };
         match answer(&mut turn.desk, &file, Found::NOTHING) {
             Step::Answer(response) => {
-                let answering = Answering::of_file(&file, turn);
+                let answering = Answering::of_file((&file, scheme), turn);
                 self.remember(turn, &answering, &response, (hash, head));
                 self.reply(conn, turn, answering, response)
             }
@@ -320,7 +320,7 @@ impl H1 {
                 match opened {
                     Opening::Waits(key) => self.pend(conn, key),
                     Opening::Answer(response) => {
-                        let answering = Answering::of_file(&file, turn);
+                        let answering = Answering::of_file((&file, scheme), turn);
                         self.reply(conn, turn, answering, response)
                     }
                 }
@@ -348,7 +348,7 @@ impl H1 {
         let (parked, wake) = match state {
             State::Reading(AfterBody::File(file)) => (Parked::new(file), Wake::LookAgain),
             State::Reading(AfterBody::Answer(request, response)) => {
-                let answering = Answering::kept(key, record, &request.request(), turn);
+                let answering = Answering::kept(key, record, (&request.request(), conn.scheme()), turn);
                 return self.reply(conn, turn, answering, response);
             }
             State::Woken(parked, wake) => (parked, wake),
@@ -366,7 +366,7 @@ impl H1 {
                 self.pend(conn, key)
             }
             Progress::Answer(file, response) => {
-                let answering = Answering::kept_file(key, record, file, turn);
+                let answering = Answering::kept_file(key, record, (file, conn.scheme()), turn);
                 self.reply(conn, turn, answering, response)
             }
         }

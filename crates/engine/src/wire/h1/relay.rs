@@ -9,7 +9,7 @@ use super::body::{BodyReader, keep, receive, send_continue};
 use super::{Flow, H1, Phase};
 use crate::exchange::relay::{Advance, Awaits, BodyPart, RelayClient, advance, expire, leave, open};
 use crate::exchange::{Blamed, Exchange, Parked, Record, Relay, State, Turn, Wake};
-use crate::handler::{HeadForm, Routed, error_page, site_of, strict, write_relayed_head};
+use crate::handler::{HeadForm, Routed, error_page, head_changes, write_relayed_head};
 use crate::limits::PASSED_ON_BYTES;
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
@@ -121,9 +121,8 @@ impl<M: Machine> RelayClient<M> for H1Client<'_, M::Socket> {
         frames.is_chunked = has_no_end && request.version == Version::Http11;
         let ends_with_close = has_no_end && !frames.is_chunked;
         let is_last = turn.draining || ends_with_close || !frames.body.is_over();
-        let core = &*turn.desk.core;
-        let strict = strict(core, self.conn.scheme(), site_of(core, request.host));
-        let form = HeadForm::strict(core, strict);
+        let changes = head_changes(turn.desk.core, self.conn.scheme(), request);
+        let form = HeadForm::changed(turn.desk.core, changes.as_deref());
         frames.closes = write_relayed_head(&mut frames.unsent, form, (request, is_last), answer);
     }
 
@@ -262,7 +261,7 @@ impl H1 {
             Advance::Refused(refusal) => {
                 let request = relay.request.request();
                 let page = error_page(&request, refusal);
-                let answering = Answering::kept(key, record, &request, turn);
+                let answering = Answering::kept(key, record, (&request, conn.scheme()), turn);
                 let answering = if frames.body.is_over() { answering } else { answering.closing() };
                 self.reply(conn, turn, answering, page)
             }

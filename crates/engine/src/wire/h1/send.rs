@@ -10,13 +10,11 @@ use crate::body::{Body, Pulled};
 use crate::caches::Persistence;
 use crate::desk::Ended;
 use crate::exchange::{Blamed, Exchange, Halt, Record, Sending, State, Turn};
-use crate::handler::{
-    About, Extent, FileRequestBuf, HeadForm, Response, copy_strict, hsts, strict, write_head,
-};
+use crate::handler::{About, Extent, FileRequestBuf, HeadForm, Response, write_head};
+use crate::head_changes::HeadChanges;
 use crate::jobs::Waiter;
 use crate::limits::{SEND_BYTES_PER_TURN_MAX, TRIES_MAX};
 use crate::machine::{FileSent, Machine};
-use crate::rules::SiteId;
 use crate::slab::ExchangeKey;
 use crate::transport::Gone;
 use crate::wire::conn::{Conn, Verdict};
@@ -63,7 +61,7 @@ impl H1 {
         response: Response<M::File>,
     ) -> Flow {
         conn.follow_schedule(&mut turn.desk, response.body.len());
-        let fields = (answering.persistence, strict(turn.desk.core, conn.scheme(), answering.site));
+        let fields = (answering.persistence, answering.changes.as_deref());
         let first = if turn.desk.core.egress.is_off() {
             first_send(conn, turn, fields, &response)
         } else {
@@ -258,7 +256,7 @@ fn is_simple<F>(body: &Body<F>) -> bool {
 fn first_send<M: Machine>(
     conn: &mut Conn<M::Socket>,
     turn: &mut Turn<'_, M>,
-    (persistence, strict): (Persistence, Option<SiteId>),
+    (persistence, changes): (Persistence, Option<&HeadChanges>),
     response: &Response<M::File>,
 ) -> FirstSend {
     let Response { status, about, length, body, .. } = response;
@@ -268,9 +266,10 @@ fn first_send<M: Machine>(
         && content.head_bytes() > 0
     {
         let (kept, machine) = (&mut *turn.head, &mut *turn.desk.machine);
-        if let Some(value) = hsts(core, strict) {
+        if let Some(changes) = changes.and_then(|changes| changes.of(*status)) {
             let (offered, sent) = content.with_head(core.clock.wall_s, &core.clock.date, |head, body| {
-                copy_strict(kept, head, value);
+                kept.clear();
+                changes.copy(kept, head, false);
                 (kept.len() + body.len(), conn.transport.send(machine, kept, at_once(body)))
             });
             let rest = kept[sent.unwrap_or(0).min(kept.len())..].to_vec();
@@ -284,7 +283,7 @@ fn first_send<M: Machine>(
     }
     core.counters.heads_made += 1;
     turn.head.clear();
-    write_head(turn.head, HeadForm::strict(core, strict), (*status, *length), about, persistence);
+    write_head(turn.head, HeadForm::changed(core, changes), (*status, *length), about, persistence);
     let head = &turn.head[..];
     let machine = &mut *turn.desk.machine;
     let (offered, sent) = match body {
@@ -303,14 +302,14 @@ fn first_send<M: Machine>(
 /// Makes the head and sends nothing yet: the answer has to wait for its turn at the uplink.
 fn hold_head<M: Machine>(
     turn: &mut Turn<'_, M>,
-    (persistence, strict): (Persistence, Option<SiteId>),
+    (persistence, changes): (Persistence, Option<&HeadChanges>),
     response: &Response<M::File>,
 ) -> FirstSend {
     let Response { status, about, length, .. } = response;
     let core = &mut *turn.desk.core;
     core.counters.heads_made += 1;
     let mut rest = Vec::new();
-    write_head(&mut rest, HeadForm::strict(core, strict), (*status, *length), about, persistence);
+    write_head(&mut rest, HeadForm::changed(core, changes), (*status, *length), about, persistence);
     FirstSend { head_bytes: rest.len(), offered: rest.len(), sent: Ok(0), rest }
 }
 

@@ -13,28 +13,28 @@ use super::{H2, Workspace};
 use crate::access_log::{AnswerEnd, LogFields, LogSource, LogText};
 use crate::body::Source;
 use crate::caches::{HeadHash, KnownReply, Persistence, ReplyForm};
-use crate::desk::{Core, Ended};
+use crate::desk::Ended;
 use crate::exchange::relay::open;
 use crate::exchange::{AfterBody, Blamed, Exchange, Opening, Parked, Record, Sending, State, Turn, Wake};
 use crate::handler::{
     About, Admitted, FileRequest, FileRequestBuf, Found, Refusal, Response, Step, admit, answer, error_page,
-    hsts, malformed, readmit, site_of, strict,
+    head_changes, malformed, readmit,
 };
+use crate::head_changes::HeadChanges;
 use crate::limits::H2_STREAM_WINDOW_BYTES;
 use crate::machine::Machine;
-use crate::rules::SiteId;
 use crate::slab::ExchangeKey;
 use crate::wire::conn::Conn;
 use crate::wire::h1::HEAD_LIMITS;
 
 /// A new stream.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Fresh {
     id: u32,
     priority: Priority,
     receiving: Receiving,
-    /// The site whose `Strict-Transport-Security` the answer has.
-    strict: Option<SiteId>,
+    /// How rules change the head of the answer.
+    changes: Option<Arc<HeadChanges>>,
     started_ms: u64,
 }
 
@@ -72,10 +72,10 @@ impl H2 {
         let Workspace { list, scratch, .. } = workspace;
         let started_ms = turn.desk.core.clock.ms();
         let receiving = if ends_stream { Receiving::Ended } else { Receiving::Open { left_bytes: None } };
-        let fresh = Fresh { id, priority: Priority::default(), receiving, strict: None, started_ms };
+        let fresh = Fresh { id, priority: Priority::default(), receiving, changes: None, started_ms };
         // A known list has no `priority` but the usual one.
         let hash = if ends_stream && self.early_priorities.is_empty() {
-            match self.answer_known(conn, turn, (fresh, list)) {
+            match self.answer_known(conn, turn, (fresh.clone(), list)) {
                 None => return Ok(()),
                 Some(hash) => hash,
             }
@@ -101,8 +101,8 @@ impl H2 {
         };
         let priority = self.priority_of(id, head.priority);
         let scheme = conn.scheme();
-        let strict = strict(turn.desk.core, scheme, site_of(turn.desk.core, request.host));
-        let fresh = Fresh { priority, receiving, strict, ..fresh };
+        let changes = head_changes(turn.desk.core, scheme, request);
+        let fresh = Fresh { priority, receiving, changes, ..fresh };
         turn.desk.core.counters.requests += 1;
         *turn.blamed = Blamed::Line(request.line.to_vec());
         let hash = if priority == Priority::default() { hash } else { HeadHash::NONE };
@@ -111,7 +111,7 @@ impl H2 {
             Admitted::Route(routed) => {
                 let (opener, peer) = (conn.opener, conn.peer);
                 let key = open(turn, &routed, opener, peer, |machine| conn.local_address(machine));
-                self.push(turn.desk.core, fresh, key, StreamPart::Relaying(Box::default()));
+                self.push(fresh, key, StreamPart::Relaying(Box::default()));
             }
             Admitted::Answer(response) if has_body => {
                 let after = AfterBody::Answer(RequestBuf::new(request), response);
@@ -143,13 +143,13 @@ impl H2 {
     ) {
         let response = match answer(&mut turn.desk, file, Found::NOTHING) {
             Step::Answer(response) => {
-                remember(turn, file, &response, (hash, list));
+                remember(turn, file, &response, (hash, list), fresh.changes.clone());
                 response
             }
             Step::Wait(wait) => {
                 let record = Record::new(turn.desk.core, file.request);
                 match turn.exchanges.open_waiting(&mut turn.desk, (conn.opener, record), file, *wait) {
-                    Opening::Waits(key) => return self.push(turn.desk.core, fresh, key, StreamPart::Pending),
+                    Opening::Waits(key) => return self.push(fresh, key, StreamPart::Pending),
                     Opening::Answer(response) => response,
                 }
             }
@@ -176,8 +176,8 @@ impl H2 {
             core.counters.known_misses += 1;
             return Some(hash);
         };
-        let KnownReply { version, form, .. } = &known.reply;
-        let fresh = Fresh { strict: strict(core, conn.scheme(), Some(version.site)), ..fresh };
+        let KnownReply { version, form, changes, .. } = &known.reply;
+        let fresh = Fresh { changes: changes.clone(), ..fresh };
         let content = match form {
             ReplyForm::Whole => match core.caches.contents.get(version.id) {
                 Some(content) => Some(Arc::clone(content)),
@@ -227,11 +227,11 @@ impl H2 {
         (fresh, asked): (Fresh, Asked<'_>),
         response: Response<M::File>,
     ) {
-        let Fresh { id, receiving, priority, strict, started_ms } = fresh;
-        if let Some(body) = self.whole_now(priority, &response.body) {
+        if let Some(body) = self.whole_now(fresh.priority, &response.body) {
+            let Fresh { id, receiving, changes, started_ms, .. } = fresh;
             let Response { status, about, length, .. } = &response;
             let head = Head { status: *status, about, length: *length };
-            self.push_head(turn.desk.core, (id, body.is_empty()), strict, head);
+            self.push_head(turn.desk.core, (id, body.is_empty()), changes.as_deref(), head);
             if !body.is_empty() {
                 self.push_data((id, body), true);
             }
@@ -262,20 +262,20 @@ impl H2 {
         let state = State::Sending(Sending::new(body, file, tries));
         let key = turn.exchanges.insert(Exchange {
             opener: conn.opener,
-            record: Record { log, started_ms },
+            record: Record { log, started_ms: fresh.started_ms },
             state,
         });
         let outgoing = StreamAnswer { status, head: Some((about, length)), body_bytes: 0 };
-        self.push(turn.desk.core, fresh, key, StreamPart::Sending(Box::new(outgoing)));
+        self.push(fresh, key, StreamPart::Sending(Box::new(outgoing)));
     }
 
     /// Adds a stream.
-    fn push<F>(&mut self, core: &Core<F>, fresh: Fresh, key: ExchangeKey, part: StreamPart) {
-        let Fresh { id, priority, receiving, strict, .. } = fresh;
+    fn push(&mut self, fresh: Fresh, key: ExchangeKey, part: StreamPart) {
+        let Fresh { id, priority, receiving, changes, .. } = fresh;
         let stream = Stream {
             receiving,
             window: Window::new(self.first_window),
-            hsts: hsts(core, strict).cloned(),
+            changes,
             ..Stream::new(id, key, priority, part)
         };
         self.streams.push(stream);
@@ -296,7 +296,7 @@ impl H2 {
         let state = State::Reading(after);
         let key = turn.exchanges.insert(Exchange { opener: conn.opener, record, state });
         let due_ms = fresh.started_ms + turn.desk.core.rules.timeouts.head_ms;
-        self.push(turn.desk.core, fresh, key, StreamPart::Discarding { read_bytes: 0, due_ms });
+        self.push(fresh, key, StreamPart::Discarding { read_bytes: 0, due_ms });
     }
 
     /// Refuses a request whose body is being discarded.
@@ -346,13 +346,14 @@ fn remember<M: Machine>(
     file: &FileRequest<'_>,
     response: &Response<M::File>,
     (hash, list): (HeadHash, &FieldList),
+    changes: Option<Arc<HeadChanges>>,
 ) {
     let Some((entry, form)) = &response.repeats else { return };
     let (About::File(version, _) | About::NotModified(version)) = &response.about else { return };
     let core = &mut *turn.desk.core;
     let (entry, version) = (Arc::clone(entry), Arc::clone(version));
     let persistence = Persistence::Persists;
-    let reply = KnownReply { pass: file.pass, entry, version, form: *form, persistence };
+    let reply = KnownReply { pass: file.pass, entry, version, form: *form, persistence, changes };
     let format = core.rules.log_format;
     core.caches.known.put(hash, list.as_bytes(), reply, || LogText::new(format, LogFields::of(file.request)));
 }

@@ -9,12 +9,13 @@ use flash_http::upstream_response::{ResponseBody, ResponseHead};
 
 use super::H2;
 use super::receive::give_credit;
-use super::send::{After, push_field};
+use super::send::{After, begin_head, push_kept};
 use super::stream::{Stream, StreamAnswer, StreamPart, StreamRelay};
 use crate::access_log::AnswerEnd;
 use crate::exchange::relay::{Advance, Awaits, BodyPart, RelayClient, advance, expire, leave};
 use crate::exchange::{CLIENT_LEFT, Exchange, Parked, Record, Relay, Sending, State, Turn, Wake};
-use crate::handler::{Response, STRICT, adds_hsts, error_page};
+use crate::handler::{Response, error_page};
+use crate::head_changes::has_strict;
 use crate::limits::H2_OUT_BYTES;
 use crate::machine::Machine;
 use crate::slab::ClientNumber;
@@ -107,14 +108,10 @@ impl<M: Machine> RelayClient<M> for H2Client<'_> {
     fn begin(&mut self, turn: &mut Turn<'_, M>, _: &Request<'_>, answer: &ResponseHead) {
         let is_empty = matches!(answer.body, ResponseBody::None | ResponseBody::Length(0));
         let date = turn.desk.core.clock.date;
-        let (encoder, hsts) = (&mut self.h2.encoder, self.stream.hsts.as_deref());
+        let (encoder, changes) = (&mut self.h2.encoder, self.stream.changes.as_deref());
+        let changes = changes.and_then(|changes| changes.of(answer.status));
         push_headers(&mut self.h2.out, self.stream.id, is_empty, |out| {
-            encoder.begin(out, answer.status.0);
-            encoder.field(out, b"server", b"flash", Indexing::Shared);
-            encoder.field(out, b"date", &date, Indexing::Shared);
-            if let Some(value) = hsts.filter(|_| adds_hsts(answer)) {
-                push_field(encoder, out, STRICT.as_bytes(), value.as_bytes());
-            }
+            begin_head(encoder, out, (answer.status, &date), (changes, has_strict(&answer.fields)));
             if let Some(bytes) = answer.length_bytes {
                 let mut digits = Vec::with_capacity(20);
                 push_number(&mut digits, bytes);
@@ -122,7 +119,7 @@ impl<M: Machine> RelayClient<M> for H2Client<'_> {
             }
             for line in answer.fields.split(|&byte| byte == b'\n') {
                 let Some(at) = line.iter().position(|&byte| byte == b':') else { continue };
-                push_field(encoder, out, &line[..at], line[at + 1..].trim_ascii());
+                push_kept(encoder, out, changes, (&line[..at], line[at + 1..].trim_ascii()));
             }
         });
         self.h2.calm.answered();

@@ -13,10 +13,10 @@ use crate::body::{Body, Pulled};
 use crate::caches::Version;
 use crate::desk::Core;
 use crate::exchange::{CLIENT_LEFT, Exchange, Halt, Progress, Sending, State, Turn, proceed};
-use crate::handler::{About, Extent, Response, STRICT, each_own_field, each_shared_field, hsts};
+use crate::handler::{About, Extent, Response, each_own_field, each_shared_field};
+use crate::head_changes::{Changes, HeadChanges};
 use crate::jobs::Waiter;
 use crate::machine::{Machine, Resident};
-use crate::rules::SiteId;
 use crate::wire::conn::Conn;
 
 /// The head of an answer.
@@ -265,8 +265,7 @@ impl H2 {
         let StreamPart::Sending(outgoing) = &mut stream.part else { return 0 };
         if let Some((about, length)) = outgoing.head.take() {
             let head = Head { status: outgoing.status, about: &about, length };
-            let fixed = (date, stream.hsts.as_deref());
-            self.push_head_dated(fixed, (stream.id, left_bytes == 0), head);
+            self.push_head_dated((date, stream.changes.as_deref()), (stream.id, left_bytes == 0), head);
             if left_bytes == 0 {
                 return 0;
             }
@@ -297,44 +296,43 @@ impl H2 {
         &mut self,
         core: &mut Core<F>,
         stream: (u32, bool),
-        strict: Option<SiteId>,
+        changes: Option<&HeadChanges>,
         head: Head<'_>,
     ) {
         core.counters.heads_made += 1;
-        let fixed = (&core.clock.date, hsts(core, strict).map(|value| &**value));
-        self.push_head_dated(fixed, stream, head);
+        self.push_head_dated((&core.clock.date, changes), stream, head);
     }
 
     fn push_head_dated(
         &mut self,
-        (date, hsts): (&[u8; 29], Option<&str>),
+        (date, changes): (&[u8; 29], Option<&HeadChanges>),
         (id, ends_stream): (u32, bool),
         head: Head<'_>,
     ) {
         let encoder = &mut self.encoder;
+        let changes = changes.and_then(|changes| changes.of(head.status));
         push_headers(&mut self.out, id, ends_stream, |out| {
-            encoder.begin(out, head.status.0);
-            encoder.field(out, b"server", b"flash", Indexing::Shared);
-            encoder.field(out, b"date", date, Indexing::Shared);
-            if let Some(value) = hsts {
-                push_field(encoder, out, STRICT.as_bytes(), value.as_bytes());
-            }
+            begin_head(encoder, out, (head.status, date), (changes, false));
             if let About::File(version, Extent::Whole) = head.about
                 && !version.is_listing
                 && head.length == Some(version.stat.size_bytes)
+                && !changes.is_some_and(Changes::leave_out)
             {
                 encoder.field(out, b"content-type", version.content_type.as_bytes(), Indexing::Shared);
                 out.extend_from_slice(version.kept_h2_fields(|| own_fields(version)));
                 let shared = |name: &str, value: &[u8]| push_field(encoder, out, name.as_bytes(), value);
                 return each_shared_field(version, shared);
             }
-            head.about.each_leading_field(|name, value| push_field(encoder, out, name.as_bytes(), value));
+            head.about
+                .each_leading_field(|name, value| push_kept(encoder, out, changes, (name.as_bytes(), value)));
             if let Some(bytes) = head.length {
                 let mut digits = Vec::with_capacity(20);
                 push_number(&mut digits, bytes);
                 encoder.field(out, b"content-length", &digits, Indexing::Own);
             }
-            head.about.each_trailing_field(|name, value| push_field(encoder, out, name.as_bytes(), value));
+            head.about.each_trailing_field(|name, value| {
+                push_kept(encoder, out, changes, (name.as_bytes(), value));
+            });
         });
         self.calm.answered();
     }
@@ -447,6 +445,34 @@ fn own_fields(version: &Version) -> Box<[u8]> {
     encoder.field(&mut block, b"content-length", &length, Indexing::Own);
     each_own_field(version, |name, value| push_field(&mut encoder, &mut block, name.as_bytes(), value));
     block.into()
+}
+
+/// Encodes the first fields of a head: those that every answer has, and those that rules add. `has_strict` tells whether the
+/// answer has `Strict-Transport-Security`.
+pub(super) fn begin_head(
+    encoder: &mut Encoder,
+    out: &mut Vec<u8>,
+    (status, date): (Status, &[u8; 29]),
+    (changes, has_strict): (Option<&Changes>, bool),
+) {
+    encoder.begin(out, status.0);
+    push_kept(encoder, out, changes, (b"server", b"flash"));
+    encoder.field(out, b"date", date, Indexing::Shared);
+    if let Some(changes) = changes {
+        changes.each_added(has_strict, |name, value| push_field(encoder, out, name.as_bytes(), value));
+    }
+}
+
+/// Encodes a field, unless rules leave it out.
+pub(super) fn push_kept(
+    encoder: &mut Encoder,
+    out: &mut Vec<u8>,
+    changes: Option<&Changes>,
+    (name, value): (&[u8], &[u8]),
+) {
+    if changes.is_none_or(|changes| changes.keep(name)) {
+        push_field(encoder, out, name, value);
+    }
 }
 
 /// Encodes a field whose name can have capitals.

@@ -8,6 +8,7 @@ use flash_http::response::Status;
 
 use crate::exchange::Inputs;
 use crate::handler::About;
+use crate::head_changes::HeadChanges;
 use crate::limits::{H2_CLOSED_STREAMS_MAX, H2_STREAM_WINDOW_BYTES};
 use crate::slab::{ClientNumber, ExchangeKey};
 
@@ -24,8 +25,8 @@ pub(super) struct Stream {
     pub(super) receive_window: Window,
     pub(super) credit_bytes: usize,
     pub(super) part: StreamPart,
-    /// The value of `Strict-Transport-Security` in its answer.
-    pub(super) hsts: Option<Arc<str>>,
+    /// How rules change the head of its answer.
+    pub(super) changes: Option<Arc<HeadChanges>>,
     /// Whether nothing can be done for it before something happens.
     pub(super) is_blocked: bool,
     /// Whether the next bytes of the answer wait for a window.
@@ -84,7 +85,7 @@ impl Stream {
             receive_window: Window::new(H2_STREAM_WINDOW_BYTES),
             credit_bytes: 0,
             part,
-            hsts: None,
+            changes: None,
             is_blocked: false,
             is_stalled: false,
             served: 0,

@@ -7,6 +7,7 @@ use std::io;
 use clap_mangen::roff::Roff;
 use flash_server::config::options::OPTIONS;
 use flash_server::config::route_options::ROUTE_OPTIONS;
+use flash_server::config::rule_options::RULE_OPTIONS;
 use flash_server::config::{DefaultValue, Spec, Table};
 
 use super::{MANUAL, SOURCE, date, inlines, term};
@@ -23,8 +24,8 @@ pub(super) fn page() -> io::Result<Vec<u8>> {
         "Flash reads the TOML file that `--config` or FLASH_CONFIG names, and no other. A flag or an environment variable \
          overrides a key. Relative paths start at the folder of the file. `flash check --config` `FILE` checks it, and \
          `flash check --print` prints the settings in force as such a file.",
-        "The keys of the whole server come first, then each `[[route]]` of the default site, then `[types]`, then each \
-         `[[site]]` with its `[[site.route]]`.",
+        "The keys of the whole server come first, then each `[[rule]]` and `[[route]]` of the default site, then `[types]`, then \
+         each `[[site]]` with its `[[site.rule]]` and `[[site.route]]`.",
     ];
     section(&mut roff, "DESCRIPTION", &description);
     section(&mut roff, "KEYS OF THE SERVER", &[]);
@@ -48,6 +49,13 @@ pub(super) fn page() -> io::Result<Vec<u8>> {
         let only =
             if owners.is_empty() { String::new() } else { format!(". Only with {}", owners.join(" or ")) };
         term(&mut roff, spec.key, &format!("{}{only}.", meaning(spec)));
+    }
+    let rules = "A rule changes the fields of the answers for some paths of its site, or redirects their requests. Of the rules \
+                 that fit a path, the first one with `redirect` redirects it; all that change fields apply, in their order. \
+                 `[[rule]]` belongs to the default site, `[[site.rule]]` to the site above it.";
+    section(&mut roff, "RULES", &[rules]);
+    for spec in RULE_OPTIONS {
+        term(&mut roff, spec.key, &format!("{}.", meaning(spec)));
     }
     section(
         &mut roff,

@@ -39,6 +39,7 @@ pub(super) fn items(kind: Kind, value: &Value<'_>) -> Result<Vec<Item>, WrongFor
         }
         // One server, or one program, needs no brackets.
         (Kind::Command | Kind::Servers, Some(text), _) => Ok(vec![(text.to_owned(), value.span())]),
+        (Kind::Fields, _, _) => fields(value),
         (Kind::Numbers(bounds), _, Some(array)) => {
             array.iter().map(|item| Ok((scalar(Kind::Number(bounds), item)?, item.span()))).collect()
         }
@@ -55,6 +56,25 @@ pub(super) fn items(kind: Kind, value: &Value<'_>) -> Result<Vec<Item>, WrongFor
         }
         _ => Ok(vec![(scalar(kind, value)?, value.span())]),
     }
+}
+
+/// The fields in a table, each with one value or a list of them.
+fn fields(value: &Value<'_>) -> Result<Vec<Item>, WrongForm> {
+    let wrong = |value: &Value<'_>| WrongForm::new(Kind::Fields, value, None);
+    let mut fields = Vec::new();
+    for (name, value) in value.get_ref().as_table().ok_or_else(|| wrong(value))? {
+        let one = std::slice::from_ref(value);
+        let values = value.get_ref().as_array().map_or(one, |array| array);
+        for value in values {
+            let text = value.get_ref().as_str().ok_or_else(|| WrongForm {
+                span: value.span(),
+                why: "must be a text in quotes, or a list of them".to_owned(),
+                help: None,
+            })?;
+            fields.push((format!("{}: {text}", name.get_ref()), value.span()));
+        }
+    }
+    Ok(fields)
 }
 
 /// The text of a value that is no list.

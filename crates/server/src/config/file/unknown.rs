@@ -5,9 +5,13 @@ use toml::de::DeTable;
 use super::super::error::{ConfigErrorKind, Problem};
 use super::super::options::{self, OPTIONS};
 use super::super::route_options::{ROUTE_OPTIONS, RouteOverrides};
+use super::super::rule_options::RULE_OPTIONS;
 use super::super::suggest;
 use super::super::table;
 use super::{Key, Value};
+
+/// The tables of the file.
+const TABLES: [&str; 4] = ["site", "route", "rule", "types"];
 
 /// An unknown key of the file, with the nearest known key, or its right place.
 pub(super) fn of_file(key: &Key<'_>, value: &Value<'_>) -> Problem {
@@ -18,7 +22,7 @@ pub(super) fn of_file(key: &Key<'_>, value: &Value<'_>) -> Problem {
     } else if let Some(inner) = value.get_ref().as_table() {
         table_help(name, inner)
     } else {
-        suggest::did_you_mean(name, in_file().chain(["site", "route", "types"]))
+        suggest::did_you_mean(name, in_file().chain(TABLES))
     };
     Problem::at(key.span(), format!("unknown key `{name}`"), "not a setting of Flash")
         .of(ConfigErrorKind::Key)
@@ -34,7 +38,7 @@ fn table_help(name: &str, inner: &DeTable<'_>) -> Option<String> {
     if inner.iter().any(|(key, _)| options::find(key.get_ref()).is_some()) {
         return Some("there is no such table: write its keys at the top of the file".to_owned());
     }
-    suggest::did_you_mean(name, ["site", "route", "types"])
+    suggest::did_you_mean(name, TABLES)
 }
 
 /// The remedy for a key of the whole file below the head of a table.
@@ -50,7 +54,7 @@ pub(super) fn of_site(key: &Key<'_>) -> Problem {
     let (why, help) = if for_all {
         ("applies to the whole server, not to a site", Some(to_the_top(name)))
     } else {
-        ("not a setting of a site", suggest::did_you_mean(name, of_site.chain(["hosts", "route"])))
+        ("not a setting of a site", suggest::did_you_mean(name, of_site.chain(["hosts", "route", "rule"])))
     };
     Problem::at(key.span(), format!("unknown key `{name}` in a site"), why)
         .of(ConfigErrorKind::Key)
@@ -80,6 +84,24 @@ pub(super) fn of_route(key: &Key<'_>) -> Problem {
         }
     };
     Problem::at(key.span(), format!("unknown key `{name}` in a route"), why)
+        .of(ConfigErrorKind::Key)
+        .maybe_helped(help)
+}
+
+/// An unknown key of a rule. Usually it is a key of the site or of the whole file below a rule.
+pub(super) fn of_rule(key: &Key<'_>) -> Problem {
+    let name = key.get_ref().as_ref();
+    let (why, help) = match options::find(name).filter(|spec| spec.is_in_file()) {
+        spec if name == "hosts" || spec.is_some_and(|spec| spec.is_of_site()) => (
+            "applies to a site, not to a rule",
+            Some(format!("move `{name}` above the first rule of its site")),
+        ),
+        Some(_) => ("applies to the whole server, not to a rule", Some(to_the_top(name))),
+        None => {
+            ("not a setting of a rule", suggest::did_you_mean(name, RULE_OPTIONS.iter().map(|spec| spec.key)))
+        }
+    };
+    Problem::at(key.span(), format!("unknown key `{name}` in a rule"), why)
         .of(ConfigErrorKind::Key)
         .maybe_helped(help)
 }

@@ -1,0 +1,166 @@
+//! How rules change the head of an answer: those of a site for its paths, and `Strict-Transport-Security` over HTTPS (RFC
+//! 6797). Rules that apply together are compiled once. Asked by [`handler`](crate::handler) for each request; the wires apply it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use flash_http::response::Status;
+
+use crate::limits::HEAD_CHANGES_MAX;
+use crate::rules::{Rules, SiteId, SiteRules};
+
+const STRICT: &str = "Strict-Transport-Security";
+
+/// How the head of an answer changes.
+#[derive(Debug)]
+pub(crate) struct HeadChanges {
+    of_success: Changes,
+    of_error: Changes,
+}
+
+/// How the fields of one answer change.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    /// Fields of these names are left out.
+    left_out: Vec<String>,
+    /// These fields are added.
+    added: Vec<(String, String)>,
+    /// The lines of the added fields in a head of HTTP/1.
+    lines: Vec<u8>,
+    /// The value of `Strict-Transport-Security` in an answer that has none.
+    strict: Option<Arc<str>>,
+}
+
+/// The changes that were compiled, for each set of rules that apply together.
+#[derive(Debug)]
+pub(crate) struct HeadRules {
+    are_there: bool,
+    compiled: HashMap<(SiteId, bool, Vec<usize>), Arc<HeadChanges>>,
+}
+
+impl HeadRules {
+    pub(crate) fn new(rules: &Rules) -> Self {
+        let has_rules = |site: &SiteRules| site.hsts.is_some() || site.paths.change_fields();
+        Self { are_there: rules.sites.iter().any(has_rules), compiled: HashMap::new() }
+    }
+
+    /// Whether any site has rules for heads.
+    #[inline]
+    pub(crate) fn are_there(&self) -> bool {
+        self.are_there
+    }
+
+    /// The changes to the answer for a decoded path of a site; without a path those that all of its answers have.
+    pub(crate) fn changes(
+        &mut self,
+        (site, rules): (SiteId, &SiteRules),
+        is_https: bool,
+        path: &[u8],
+    ) -> Option<Arc<HeadChanges>> {
+        // Over plain HTTP no answer is strict (RFC 6797, section 7.2).
+        if !(rules.paths.change_fields() || is_https && rules.hsts.is_some()) {
+            return None;
+        }
+        let key = (site, is_https, rules.paths.changing(path));
+        if let Some(compiled) = self.compiled.get(&key) {
+            return Some(Arc::clone(compiled));
+        }
+        let compiled = Arc::new(compile(rules, is_https, &key.2));
+        // Beyond the bound they are compiled each time.
+        if self.compiled.len() < HEAD_CHANGES_MAX {
+            self.compiled.insert(key, Arc::clone(&compiled));
+        }
+        Some(compiled)
+    }
+}
+
+impl HeadChanges {
+    /// The changes of an answer with this status, if there are any.
+    pub(crate) fn of(&self, status: Status) -> Option<&Changes> {
+        let changes = match status.0 {
+            // Informational, or a change of the protocol.
+            ..200 => return None,
+            200..400 => &self.of_success,
+            400.. => &self.of_error,
+        };
+        let is_empty = changes.left_out.is_empty() && changes.added.is_empty() && changes.strict.is_none();
+        (!is_empty).then_some(changes)
+    }
+}
+
+impl Changes {
+    /// Whether a field of this name stays.
+    pub(crate) fn keep(&self, name: &[u8]) -> bool {
+        !self.left_out.iter().any(|left_out| left_out.as_bytes().eq_ignore_ascii_case(name))
+    }
+
+    /// Whether any field is left out.
+    pub(crate) fn leave_out(&self) -> bool {
+        !self.left_out.is_empty()
+    }
+
+    /// Calls `field` with each added field. `has_strict` tells whether the answer has `Strict-Transport-Security`.
+    pub(crate) fn each_added(&self, has_strict: bool, mut field: impl FnMut(&str, &[u8])) {
+        self.added.iter().for_each(|(name, value)| field(name, value.as_bytes()));
+        if let Some(value) = self.strict.as_ref().filter(|_| !has_strict) {
+            field(STRICT, value.as_bytes());
+        }
+    }
+
+    /// Copies a complete head of HTTP/1 into `out`, changed.
+    pub(crate) fn copy(&self, out: &mut Vec<u8>, head: &[u8], has_strict: bool) {
+        const END: &[u8] = b"\r\n";
+        let lines = head.strip_suffix(END).unwrap_or(head);
+        if self.left_out.is_empty() {
+            out.extend_from_slice(lines);
+        } else {
+            let stays =
+                |line: &&[u8]| line.split(|byte| *byte == b':').next().is_some_and(|name| self.keep(name));
+            lines
+                .split_inclusive(|byte| *byte == b'\n')
+                .filter(stays)
+                .for_each(|line| out.extend_from_slice(line));
+        }
+        out.extend_from_slice(&self.lines);
+        if let Some(value) = self.strict.as_ref().filter(|_| !has_strict) {
+            [STRICT, ": ", value, "\r\n"].iter().for_each(|part| out.extend_from_slice(part.as_bytes()));
+        }
+        out.extend_from_slice(END);
+    }
+
+    fn leave_out_all(&mut self, name: &str) {
+        if self.keep(name.as_bytes()) {
+            self.left_out.push(name.to_owned());
+        }
+        self.added.retain(|(added, _)| !added.eq_ignore_ascii_case(name));
+    }
+}
+
+/// Whether lines of fields have `Strict-Transport-Security`.
+pub(crate) fn has_strict(fields: &[u8]) -> bool {
+    let is_strict =
+        |line: &[u8]| line.get(..STRICT.len()).is_some_and(|it| it.eq_ignore_ascii_case(STRICT.as_bytes()));
+    fields.split(|byte| *byte == b'\n').any(is_strict)
+}
+
+fn compile(rules: &SiteRules, is_https: bool, numbers: &[usize]) -> HeadChanges {
+    let changes = |is_error: bool| {
+        let strict = rules.hsts.clone().filter(|_| is_https);
+        let mut changes = Changes { strict, ..Changes::default() };
+        for number in numbers {
+            let fields = &rules.paths.rules()[*number].fields;
+            if is_error && !fields.with_errors {
+                continue;
+            }
+            let set = fields.set.iter().map(|(name, _)| name);
+            set.chain(&fields.remove).for_each(|name| changes.leave_out_all(name));
+            changes.added.extend(fields.set.iter().chain(&fields.add).cloned());
+        }
+        if !changes.keep(STRICT.as_bytes()) {
+            changes.strict = None;
+        }
+        let line = |(name, value): &(String, String)| format!("{name}: {value}\r\n").into_bytes();
+        Changes { lines: changes.added.iter().flat_map(line).collect(), ..changes }
+    };
+    HeadChanges { of_success: changes(false), of_error: changes(true) }
+}

@@ -1,0 +1,166 @@
+//! Rules of a site for paths: fields of answers in every form of HTTP, and redirects.
+
+use flash_engine::{FieldChanges, PathPattern, PathRule, PathRules, Redirect, Rules};
+use flash_http::response::Status;
+
+use super::h2::{connect, exchange};
+use super::relays::{ask, proxying};
+use crate::machine::world::rules;
+use crate::machine::{Content, MIB, World};
+
+fn fields(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+fn changing(pattern: &str, fields: FieldChanges) -> PathRule {
+    PathRule { paths: PathPattern::new(pattern), fields, redirect: None }
+}
+
+fn redirecting(pattern: &str, target: &str) -> PathRule {
+    let redirect = Some(Redirect { status: Status::FOUND, target: target.to_owned() });
+    PathRule { paths: PathPattern::new(pattern), fields: FieldChanges::default(), redirect }
+}
+
+/// All answers are secure, files beneath `/assets/` are immutable and have no tag, and others are checked each time.
+fn with_rules(rules: Rules) -> Rules {
+    let mut rules = rules;
+    rules.sites[0].paths = PathRules::new(vec![
+        changing(
+            "*",
+            FieldChanges {
+                set: fields(&[("X-Frame-Options", "DENY"), ("Cache-Control", "no-cache")]),
+                remove: vec!["server".to_owned()],
+                with_errors: true,
+                ..FieldChanges::default()
+            },
+        ),
+        changing(
+            "/assets/*",
+            FieldChanges {
+                set: fields(&[("cache-control", "immutable")]),
+                add: fields(&[("Link", "</a>"), ("Link", "</b>")]),
+                remove: vec!["ETag".to_owned()],
+                ..FieldChanges::default()
+            },
+        ),
+        redirecting("/old/*", "/assets/$1"),
+    ]);
+    rules
+}
+
+fn world() -> World {
+    let mut world = World::with(with_rules(rules()));
+    world.machine.files.add("assets/a", "content");
+    world.machine.files.add("b", "content");
+    world.machine.files.add("assets/large", Content::Pattern(1, 2 * MIB));
+    world.machine.files.add_directory("d");
+    world
+}
+
+#[test]
+fn every_kind_of_answer_has_the_fields_of_its_rules() {
+    let mut world = world();
+    let client = world.connect();
+    world.run();
+    for (path, more, status) in [
+        ("/assets/a", "", 200),
+        ("/assets/a", "", 200),
+        ("/assets/a", "", 200),
+        ("/assets/large", "", 200),
+        ("/assets/a", "Range: bytes=0-1\r\n", 206),
+        ("/assets/a", "Range: bytes=0-1,3-4\r\n", 206),
+        ("/assets/a", "If-None-Match: *\r\n", 304),
+        ("/assets/a", "If-None-Match: *\r\n", 304),
+        ("/assets/a", "If-None-Match: *\r\n", 304),
+        ("/assets/%61", "", 200),
+        ("/b", "", 200),
+        ("/b", "", 200),
+        ("/b", "", 200),
+        ("/d/", "", 200),
+        ("/old/a", "", 302),
+        ("/assets/none", "", 404),
+        ("/assets/a", "Range: bytes=99-\r\n", 416),
+    ] {
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n{more}\r\n"));
+        world.run();
+        let answer = client.take_one();
+        let about = format!("{path} {more} {answer:?}");
+        assert_eq!(answer.status, status, "{about}");
+        assert_eq!(answer.field("X-Frame-Options"), Some("DENY"), "{about}");
+        assert_eq!(answer.field("Server"), None, "{about}");
+        let is_asset = path.starts_with("/assets/") && status < 400;
+        let control = if is_asset { "immutable" } else { "no-cache" };
+        assert_eq!(answer.field("Cache-Control"), Some(control), "{about}");
+        let text = format!("{answer:?}");
+        assert_eq!(text.matches("</a>").count() + text.matches("</b>").count(), if is_asset { 2 } else { 0 });
+        assert_eq!(answer.field("ETag").is_some(), path == "/b", "{about}");
+        assert!(answer.field("Date").is_some(), "{about}");
+    }
+    assert!(world.engine.counters().known_hits >= 3, "heads are remembered with their changes");
+    world.end();
+}
+
+#[test]
+fn streams_of_http2_have_the_same_fields() {
+    let mut world = world();
+    let mut client = connect(&mut world);
+    for _ in 0..3 {
+        for (path, status, control) in [
+            ("/assets/a", 200, "immutable"),
+            ("/b", 200, "no-cache"),
+            ("/assets/none", 404, "no-cache"),
+            ("/old/a", 302, "no-cache"),
+        ] {
+            let stream = client.get(path);
+            exchange(&mut world, &mut client);
+            let answer = client.take(stream);
+            let count = |line: &str| answer.head.matches(line).count();
+            assert_eq!(answer.status(), status, "{}", answer.head);
+            assert_eq!(count("\r\nx-frame-options: DENY\r\n"), 1, "{}", answer.head);
+            assert_eq!(count(&format!("\r\ncache-control: {control}\r\n")), 1, "{}", answer.head);
+            assert_eq!((count("\r\nserver: "), count("\r\ncache-control: ")), (0, 1), "{}", answer.head);
+            assert_eq!(count("\r\nlink: "), if control == "immutable" { 2 } else { 0 }, "{}", answer.head);
+            assert_eq!(count("\r\netag: "), usize::from(path == "/b"), "{}", answer.head);
+            assert_eq!(count("\r\ncontent-length: "), 1, "{}", answer.head);
+        }
+    }
+    assert!(world.engine.counters().known_hits > 0);
+    world.end();
+}
+
+#[test]
+fn answers_of_servers_change_as_well() {
+    let mut world = World::with(with_rules(proxying()));
+    let (client, server) = ask(&mut world, "GET /one/x HTTP/1.1\r\nHost: a\r\n\r\n");
+    server.take_bytes();
+    server.send(
+        "HTTP/1.1 200 OK\r\nserver: app\r\nCache-control: public\r\nX-Own: 1\r\nContent-Length: 2\r\n\r\nok",
+    );
+    world.run();
+    let answer = client.take_one();
+    let fields = ["Cache-Control", "X-Frame-Options", "X-Own", "Server"].map(|name| answer.field(name));
+    assert_eq!(fields, [Some("no-cache"), Some("DENY"), Some("1"), None]);
+    assert_eq!(answer.text(), "ok");
+    world.end();
+}
+
+#[test]
+fn a_redirect_keeps_the_query_and_answers_any_method() {
+    let mut world = World::with(with_rules(proxying()));
+    for (asked, status, location) in [
+        ("GET /old/a?b=c", 302, Some("/assets/a?b=c")),
+        ("HEAD /old/a", 302, Some("/assets/a")),
+        ("POST /old/a", 302, Some("/assets/a")),
+        ("GET /x/../old//a%0d%0aX:%20y", 302, Some("/assets/a%0D%0AX%3A%20y")),
+        ("GET /old", 404, None),
+    ] {
+        let client = world.connect();
+        client.send(format!("{asked} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"));
+        world.run();
+        let answer = if asked.starts_with("HEAD") { client.take_head() } else { client.take_one() };
+        assert_eq!((answer.status, answer.field("Location")), (status, location), "{asked}");
+        client.end();
+        world.run();
+    }
+    world.end();
+}

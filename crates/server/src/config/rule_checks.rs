@@ -1,0 +1,159 @@
+//! From the rules of a config file to [`Rule`]s: whether each has an effect, and where redirects lead.
+//!
+//! Called by `config::resolve`. It must not look at the file system.
+
+use std::collections::HashMap;
+
+use flash_engine::{FieldChanges, PathPattern, PathRule, PathRules, Redirect};
+use flash_http::EncodedSlash;
+use flash_http::response::Status;
+use flash_http::target::decode_path;
+
+use super::error::{ConfigErrorKind, Problem};
+use super::file::RuleDraft;
+use super::rule_options::{HeadField, Rule, RuleOverrides};
+use super::table::{self, Given, Origin};
+
+/// Redirects that a client can meet in a row before they count as a circle.
+const HOPS_MAX: usize = 10;
+/// Stands for the characters of a `*` when a redirect is tried.
+const SAMPLE: &str = "x";
+
+impl RuleDraft {
+    fn resolve(&self) -> Rule {
+        let given = self.given.clone().or(table::defaults());
+        let mut rule = Rule::default();
+        for spec in <RuleOverrides as table::Table>::rows() {
+            (spec.target.put)(&given, &mut rule);
+        }
+        rule
+    }
+
+    /// Whether the rule has an effect, and all of its parts.
+    fn check(&self, problems: &mut Vec<Problem>) {
+        let RuleOverrides { path, set, add, remove, errors, redirect, status } = &self.given;
+        let changes_fields = set.is_some() || add.is_some() || remove.is_some();
+        let mut alone = |key: &str, origin: &Origin, others: &str| {
+            let problem = Problem::given(origin, format!("`{key}` without {others}"), "has no effect");
+            problems.push(problem.of(ConfigErrorKind::Key));
+        };
+        if let Some(errors) = errors.as_ref().filter(|_| !changes_fields) {
+            alone("errors", &errors.origin, "`set`, `add` or `remove`");
+        }
+        if let Some(status) = status.as_ref().filter(|_| redirect.is_none()) {
+            alone("status", &status.origin, "`redirect`");
+        }
+        let is_vary = |name: &str| name.eq_ignore_ascii_case("vary");
+        let set_vary = |given: &&Given<Vec<HeadField>>| given.value.iter().any(|field| is_vary(&field.name));
+        let removed_vary = |given: &&Given<Vec<String>>| given.value.iter().any(|name| is_vary(name));
+        let of_set = set.as_ref().filter(set_vary).map(|given| ("set", &given.origin));
+        let of_remove = remove.as_ref().filter(removed_vary).map(|given| ("remove", &given.origin));
+        if let Some((key, origin)) = of_set.or(of_remove) {
+            let why = "caches would give clients an answer in a form that they do not accept";
+            let problem = Problem::given(origin, format!("`Vary` in `{key}`"), why);
+            problems.push(problem.helped("write it in `add`, or remove it"));
+        }
+        if let Some(redirect) = redirect {
+            let stars = path.as_ref().map_or("*", |path| &path.value).matches('*').count();
+            if let Some(number) = numbers(&redirect.value).find(|number| *number > stars) {
+                let title = format!("`${number}` in `redirect`");
+                let why = format!("`path` has {stars} `*`");
+                problems.push(Problem::given(&redirect.origin, title, why));
+            }
+        }
+    }
+}
+
+/// The numbers of the parts in a redirect's target.
+fn numbers(target: &str) -> impl Iterator<Item = usize> {
+    target
+        .split('$')
+        .skip(1)
+        .filter_map(|rest| Some(rest.chars().next()?.to_digit(10)? as usize))
+        .filter(|number| *number > 0)
+}
+
+/// The rules of a site that has these hosts.
+pub(super) fn resolve(drafts: &[RuleDraft], hosts: &[String], problems: &mut Vec<Problem>) -> Vec<Rule> {
+    let before = problems.len();
+    drafts.iter().for_each(|draft| draft.check(problems));
+    let rules: Vec<Rule> = drafts.iter().map(RuleDraft::resolve).collect();
+    if problems.len() == before {
+        let all = path_rules(&rules);
+        for draft in drafts.iter().zip(&rules).filter(|(_, rule)| rule.redirect.is_some()) {
+            problems.extend(circle(&all, hosts, draft));
+        }
+    }
+    rules
+}
+
+/// A problem if clients that follow the redirect of a rule are redirected again and again.
+fn circle(all: &PathRules, hosts: &[String], (draft, rule): (&RuleDraft, &Rule)) -> Option<Problem> {
+    let mut path = rule.path.replace('*', SAMPLE).into_bytes();
+    if !path.starts_with(b"/") {
+        path.insert(0, b'/');
+    }
+    let first = path.clone();
+    for _ in 0..HOPS_MAX {
+        let (redirect, parts) = all.redirect(&path)?;
+        let location = redirect.location(&parts, None);
+        let target = path_of(&location, hosts)?;
+        path = decode_path(target.as_bytes(), EncodedSlash::Decode).ok()?.into_owned();
+    }
+    let why = format!("a client at {} is redirected without an end", first.escape_ascii());
+    let problem = Problem::at(draft.span.clone(), "redirects in a circle", why);
+    Some(problem.helped("make `path` of the rules exclude the paths that they lead to"))
+}
+
+/// The path of an address of this site.
+fn path_of<'l>(location: &'l str, hosts: &[String]) -> Option<&'l str> {
+    let without_query = location.split(['?', '#']).next().unwrap_or_default();
+    if without_query.starts_with('/') {
+        return Some(without_query);
+    }
+    let (_, rest) = without_query.split_once("://")?;
+    let (authority, _) = rest.split_once('/').unwrap_or((rest, ""));
+    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+    let path = &rest[authority.len()..];
+    hosts.iter().any(|own| own.eq_ignore_ascii_case(host)).then_some(if path.is_empty() { "/" } else { path })
+}
+
+/// The rules as the engine has them.
+pub(crate) fn path_rules(rules: &[Rule]) -> PathRules {
+    let fields = |fields: &[HeadField]| {
+        fields.iter().map(|field| (field.name.clone(), field.value.clone())).collect::<Vec<_>>()
+    };
+    let rule = |rule: &Rule| PathRule {
+        paths: PathPattern::new(&rule.path),
+        fields: FieldChanges {
+            set: fields(&rule.set),
+            add: fields(&rule.add),
+            remove: rule.remove.clone(),
+            with_errors: rule.errors,
+        },
+        redirect: rule
+            .redirect
+            .as_ref()
+            .map(|target| Redirect { status: Status(rule.status.code()), target: target.clone() }),
+    };
+    PathRules::new(rules.iter().map(rule).collect())
+}
+
+/// The first rule that no request reaches, and the earlier redirect that has all of its paths.
+pub(super) fn unreached(rules: &[Rule]) -> Option<(&Rule, &Rule)> {
+    let (mut of_paths, mut of_patterns) = (HashMap::new(), Vec::new());
+    for rule in rules.iter().filter(|rule| rule.redirect.is_some()) {
+        // No path of a config file has this character, so what fits it fits any other.
+        let path = rule.path.replace('*', "\u{1}");
+        let has_all = |(pattern, _): &&(PathPattern, &Rule)| pattern.parts(path.as_bytes()).is_some();
+        let of_pattern = of_patterns.iter().find(has_all).map(|(_, earlier)| *earlier);
+        if let Some(earlier) = of_paths.get(&rule.path).copied().or(of_pattern) {
+            return Some((rule, earlier));
+        }
+        of_paths.insert(&rule.path, rule);
+        if rule.path.contains('*') {
+            of_patterns.push((PathPattern::new(&rule.path), rule));
+        }
+    }
+    None
+}

@@ -1,0 +1,132 @@
+//! The table of the options of a rule, and the values that only rules have: fields of heads.
+//!
+//! Each row gives a key its default, help, and its field of the settings. The man page flash.toml(5) and a table in `docs/config.md`
+//! follow from the rows. It must not read anything.
+
+use std::ffi::OsStr;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::choices::{Choice, RedirectStatus};
+use super::error::{NotUtf8, Refusal};
+use super::kind::{Form, Kind};
+use super::table::{DefaultValue, Field, fields, held, put, rows, show};
+use super::values::{Item, ListItem, utf8};
+
+/// Maximum length of the value of a field in bytes.
+const VALUE_BYTES_MAX: usize = 4_096;
+/// Fields that follow from the answer itself, or belong to the connection (RFC 9110, sections 7.6.1 and 8; RFC 9112).
+const NEVER: &[&str] = &[
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-range",
+    "content-type",
+    "date",
+    "keep-alive",
+    "location",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+/// Fields of which no one value is right for several files.
+const OF_FILES: &[&str] = &["accept-ranges", "etag", "last-modified"];
+
+/// A field of a head: its name and its value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeadField {
+    /// The name.
+    pub name: String,
+    /// The value.
+    pub value: String,
+}
+
+impl fmt::Display for HeadField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.name, self.value)
+    }
+}
+
+impl Item for HeadField {
+    fn from_text(text: &OsStr, _: Kind) -> Result<Self, Refusal> {
+        let (name, value) = utf8(text)?.split_once(':').unwrap_or_default();
+        let name = field_name(name)?;
+        if OF_FILES.iter().any(|field| field.eq_ignore_ascii_case(&name)) {
+            return Err(Refusal::new(format!(
+                "`{name}` differs from file to file; a rule can only remove it"
+            )));
+        }
+        let value = value.trim_matches([' ', '\t']);
+        let is_text = value.bytes().all(|byte| byte == b' ' || byte == b'\t' || byte.is_ascii_graphic());
+        if value.is_empty() || value.len() > VALUE_BYTES_MAX || !is_text {
+            let why = format!(
+                "the value of `{name}` must be a text of ASCII, in one line and with at most {VALUE_BYTES_MAX} bytes"
+            );
+            return Err(Refusal::new(why));
+        }
+        Ok(Self { name, value: value.to_owned() })
+    }
+
+    fn to_text(&self, _: Kind) -> Result<String, NotUtf8> {
+        Ok(self.to_string())
+    }
+}
+
+impl ListItem for HeadField {
+    const NONE_REFUSED: Option<&'static str> = Some("name at least one field");
+}
+
+/// The name of a field that a rule can change (RFC 9110, section 5.1).
+pub(super) fn field_name(text: &str) -> Result<String, Refusal> {
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    if text.is_empty() || text.len() > 64 || !text.bytes().all(is_token) {
+        return Err(Refusal::new("must be the name of a field, such as Cache-Control"));
+    }
+    if NEVER.iter().any(|name| name.eq_ignore_ascii_case(text)) {
+        let help = text.eq_ignore_ascii_case("content-type").then(|| "write it in `[types]`".to_owned());
+        return Err(
+            Refusal::new(format!("`{text}` follows from the answer, and no rule can change it")).helped(help)
+        );
+    }
+    Ok(text.to_owned())
+}
+
+macro_rules! target {
+    ($key:ident: $type:ty, rule.$field:ident $(as $held:ty)?) => {
+        Field {
+            put: |given, rule| put(given.$key.as_ref(), &mut rule.$field),
+            show: |rule, kind| show::<$type>(&rule.$field, kind),
+        }
+    };
+}
+
+use DefaultValue::{Depends, Text};
+
+rows! {
+    /// The options of a rule.
+    RuleOverrides, (), Field<RuleOverrides, Rule>, RULE_OPTIONS,
+    {
+
+    path: String, (), Kind::Text(Form::Pattern), Text("*"), [rule.path],
+        "Apply the rule to paths of this form, in which each * stands for any characters";
+    set: Vec<HeadField>, (), Kind::Fields, Depends("none"), [rule.set],
+        "Put these fields into the answers, in place of others with their names";
+    add: Vec<HeadField>, (), Kind::Fields, Depends("none"), [rule.add],
+        "Put these fields into the answers, in addition to others with their names";
+    remove: Vec<String>, (), Kind::Texts(Form::FieldName), Depends("none"), [rule.remove],
+        "Leave fields with these names out of the answers";
+    errors: bool, (), Kind::Switch, Text("false"), [rule.errors],
+        "Change the fields of error answers too, not only of those with a status below 400";
+    redirect: String, (), Kind::Text(Form::Location), Depends("none"), [rule.redirect as Option<String>],
+        "Send clients to this path or address, in which $1 stands for what the first * of the path stands for";
+    status: RedirectStatus, (), Kind::OneOf(RedirectStatus::WORDS), Text("302"), [rule.status],
+        "Redirect with this status";
+    }
+    rule: {
+        /// A rule of a site for paths.
+        #[derive(Default)]
+        Rule {}
+    }
+}

@@ -1,0 +1,52 @@
+//! Rules of a site for paths, as the documents show them, and very many of them.
+
+use crate::harness::documented::block;
+use crate::harness::{Folder, Launch, Server};
+
+fn fields(server: &Server, path: &str, names: &[&str]) -> (u16, Vec<Option<String>>) {
+    let page = server.get(path);
+    (page.status, names.iter().map(|name| page.field(name).map(str::to_owned)).collect())
+}
+
+#[test]
+fn the_rules_of_the_documents_do_what_they_say() {
+    let rules = block("docs/config.md", "the_rules_of_the_documents_do_what_they_say");
+    let folder = Folder::new();
+    for name in ["assets/app.3f2a.js", "font.woff2", "download/a.html", "articles/one/index.html", "a.html"] {
+        folder.www(name, "content");
+    }
+    let server =
+        Launch::configured(&folder, &format!("root = \"www\"\nlisten = [\"127.0.0.1:0\"]\n{rules}")).start();
+    let names = ["X-Frame-Options", "Cache-Control", "Access-Control-Allow-Origin", "Content-Disposition"];
+    let some = |value: &str| Some(value.to_owned());
+    for _ in 0..3 {
+        for (path, status, control, origin, disposition) in [
+            ("/a.html", 200, None, None, None),
+            ("/assets/app.3f2a.js", 200, some("public, max-age=31536000, immutable"), None, None),
+            ("/assets/none.js", 404, None, None, None),
+            ("/font.woff2", 200, None, some("*"), None),
+            ("/download/a.html", 200, None, None, some("attachment")),
+            ("/blog/one/index.html", 301, None, None, None),
+        ] {
+            let expected = vec![some("DENY"), control, origin, disposition];
+            assert_eq!(fields(&server, path, &names), (status, expected), "{path}");
+        }
+    }
+    assert_eq!(fields(&server, "/blog/one/index.html", &["Location"]).1, [some("/articles/one/")]);
+    assert_eq!(server.get("/articles/one/").status, 200);
+}
+
+#[test]
+fn a_site_with_thousands_of_redirects_starts_and_finds_each() {
+    const RULES: u32 = 20_000;
+    let folder = Folder::new();
+    let rule = |number| format!("[[rule]]\npath = \"/old/{number}\"\nredirect = \"/new/{number}\"\n");
+    let rules: String = (0..RULES).map(rule).collect();
+    let server =
+        Launch::configured(&folder, &format!("root = \"www\"\nlisten = [\"127.0.0.1:0\"]\n{rules}")).start();
+    for number in [0, 1, RULES / 2, RULES - 1] {
+        let found = fields(&server, &format!("/old/{number}"), &["Location"]);
+        assert_eq!(found, (302, vec![Some(format!("/new/{number}"))]));
+    }
+    assert_eq!(server.get(&format!("/old/{RULES}")).status, 404);
+}
