@@ -18,6 +18,7 @@ use crate::disk::{CODINGS, Disk, Lead};
 use crate::machine::Content;
 use crate::machine::helpers::listing;
 use crate::machine::response::Response;
+use crate::plan::{RULE_FIELD, RULE_VALUES};
 
 /// An expected piece of a body.
 #[derive(Debug)]
@@ -77,6 +78,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) draining: bool,
     /// The multiple to which every head is padded.
     pub(crate) head_align_bytes: usize,
+    /// Whether the sites have the rule of [`path_rules`](super::plan::path_rules).
+    pub(crate) has_rule: bool,
     /// The readings of the wall clock, each with the time until which it was valid; the last one is current.
     pub(crate) walls: &'a [(u64, i64)],
     /// The earliest reading of the wall clock.
@@ -112,7 +115,7 @@ type Judged = Result<VecDeque<Piece>, String>;
 impl Facts<'_> {
     /// The facts for a client that speaks the protocol of streams, whose heads are not padded.
     pub(crate) fn of_streams(&self) -> Self {
-        Self { head_align_bytes: 1, ..*self }
+        Self { head_align_bytes: 1, has_rule: false, ..*self }
     }
 
     /// Whether an error or a closed connection has an excuse.
@@ -159,6 +162,9 @@ impl Facts<'_> {
         if !self.draining && head.closes() != (ask.closes || refuses_body) {
             return Err(format!("the announcement of a close is wrong: {}", head.closes()));
         }
+        if self.has_rule && !ask.astray {
+            self.judge_rule(head)?;
+        }
         if [500, 503].contains(&status) && self.is_excused(ask) {
             return page();
         }
@@ -190,6 +196,18 @@ impl Facts<'_> {
         let since = self.walls.iter().filter(|(until_ms, _)| *until_ms >= ask.first_ms);
         let ok = since.into_iter().any(|(_, wall_s)| date(*wall_s) == said);
         if ok { Ok(()) } else { Err(format!("the Date was not current: {said}")) }
+    }
+
+    /// The head is as the rule makes it, once.
+    fn judge_rule(&self, head: &Response) -> Result<(), String> {
+        let text = &head.head;
+        let marks = text.matches(&format!("\r\n{RULE_FIELD}: {}\r\n", self.rule_value(head.status))).count();
+        let is_right = marks == 1 && head.field("Accept-Ranges").is_none();
+        if is_right { Ok(()) } else { Err(format!("no rule was applied, or several were: {text}")) }
+    }
+
+    fn rule_value(&self, status: u16) -> &'static str {
+        if status < 400 { RULE_VALUES[0] } else { RULE_VALUES[1] }
     }
 
     /// The states under a name that this request can be answered from.

@@ -2,7 +2,8 @@
 
 use flash_engine::limits::{HEADS_BYTES_PER_CLIENT_MAX, JOBS_QUEUED_MAX};
 use flash_engine::{
-    BodyRules, Cutoffs, LogFormat, Optimizations, PathRules, Policy, Rules, SiteRules, Timeouts,
+    BodyRules, Cutoffs, FieldChanges, LogFormat, Optimizations, PathPattern, PathRule, PathRules, Policy,
+    Rules, SiteRules, Timeouts,
 };
 use flash_http::EncodedSlash;
 use flash_http::types::TypeTable;
@@ -154,6 +155,26 @@ pub(crate) const STORE_BYTES: [u64; 6] = [0, 12 * KIB, 200 * KIB, 700 * KIB, 2 *
 
 /// Longer than a run, apart from jumps of the clock.
 pub(crate) const STALE_WITHOUT_END_MS: u64 = 100_000_000;
+
+/// The field that the rule of a run sets, and its values in other answers and in errors.
+pub(crate) const RULE_FIELD: &str = "X-Rule";
+pub(crate) const RULE_VALUES: [&str; 2] = ["yes", "error"];
+
+/// The rule of all sites, in some runs: each answer gets a field, and none has `Accept-Ranges`. It uses its own random numbers.
+pub(crate) fn path_rules(rng: &mut Rng, rules: &mut Rules) {
+    if rules.optimizations.align_heads || !rng.chance(40) {
+        return;
+    }
+    let set = |value: &str| vec![(RULE_FIELD.to_owned(), value.to_owned())];
+    let remove = vec!["Accept-Ranges".to_owned()];
+    let rule = |fields| PathRule { paths: PathPattern::new("/*"), fields, redirect: None };
+    let [success, error] = RULE_VALUES.map(set);
+    let both = vec![
+        rule(FieldChanges { set: error, remove, with_errors: true, ..FieldChanges::default() }),
+        rule(FieldChanges { set: success, ..FieldChanges::default() }),
+    ];
+    rules.sites.iter_mut().for_each(|site| site.paths = PathRules::new(both.clone()));
+}
 
 pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
     let site = |rng: &mut Rng, root: &str, hosts: Vec<String>| SiteRules {
