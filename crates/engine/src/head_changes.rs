@@ -9,6 +9,8 @@ use flash_http::response::Status;
 use crate::limits::HEAD_CHANGES_MAX;
 use crate::rules::{Rules, SiteId, SiteRules};
 
+/// The end of a head.
+const END: &[u8] = b"\r\n";
 const STRICT: &str = "Strict-Transport-Security";
 
 /// How the head of an answer changes.
@@ -29,7 +31,21 @@ pub(crate) struct Changes {
     lines: Vec<u8>,
     /// The value of `Strict-Transport-Security` in an answer that has none.
     strict: Option<Arc<str>>,
+    /// Whether the head of a file only gets further lines.
+    extends_files: bool,
 }
+
+/// The fields of files.
+const OF_FILES: [&str; 8] = [
+    "accept-ranges",
+    "content-encoding",
+    "content-type",
+    "etag",
+    "last-modified",
+    "server",
+    "vary",
+    "x-content-type-options",
+];
 
 /// The changes that were compiled, for each set of rules that apply together.
 #[derive(Debug)]
@@ -94,11 +110,6 @@ impl Changes {
         !self.left_out.iter().any(|left_out| left_out.as_bytes().eq_ignore_ascii_case(name))
     }
 
-    /// Whether any field is left out.
-    pub(crate) fn leave_out(&self) -> bool {
-        !self.left_out.is_empty()
-    }
-
     /// Calls `field` with each added field. `has_strict` tells whether the answer has `Strict-Transport-Security`.
     pub(crate) fn each_added(&self, has_strict: bool, mut field: impl FnMut(&str, &[u8])) {
         self.added.iter().for_each(|(name, value)| field(name, value.as_bytes()));
@@ -107,9 +118,24 @@ impl Changes {
         }
     }
 
+    /// Whether the head of a file only gets further fields.
+    #[inline]
+    pub(crate) fn extend_files(&self) -> bool {
+        self.extends_files
+    }
+
+    /// Copies the complete head of a file in HTTP/1 into `out`, changed.
+    pub(crate) fn copy_file_head(&self, out: &mut Vec<u8>, head: &[u8]) {
+        if self.extends_files {
+            out.extend_from_slice(head.strip_suffix(END).unwrap_or(head));
+            self.end(out, false);
+        } else {
+            self.copy(out, head, false);
+        }
+    }
+
     /// Copies a complete head of HTTP/1 into `out`, changed.
     pub(crate) fn copy(&self, out: &mut Vec<u8>, head: &[u8], has_strict: bool) {
-        const END: &[u8] = b"\r\n";
         let lines = head.strip_suffix(END).unwrap_or(head);
         if self.left_out.is_empty() {
             out.extend_from_slice(lines);
@@ -121,6 +147,11 @@ impl Changes {
                 .filter(stays)
                 .for_each(|line| out.extend_from_slice(line));
         }
+        self.end(out, has_strict);
+    }
+
+    /// Appends the added lines and the end of the head.
+    fn end(&self, out: &mut Vec<u8>, has_strict: bool) {
         out.extend_from_slice(&self.lines);
         if let Some(value) = self.strict.as_ref().filter(|_| !has_strict) {
             [STRICT, ": ", value, "\r\n"].iter().for_each(|part| out.extend_from_slice(part.as_bytes()));
@@ -156,11 +187,9 @@ fn compile(rules: &SiteRules, is_https: bool, numbers: &[usize]) -> HeadChanges 
             set.chain(&fields.remove).for_each(|name| changes.leave_out_all(name));
             changes.added.extend(fields.set.iter().chain(&fields.add).cloned());
         }
-        if !changes.keep(STRICT.as_bytes()) {
-            changes.strict = None;
-        }
         let line = |(name, value): &(String, String)| format!("{name}: {value}\r\n").into_bytes();
-        Changes { lines: changes.added.iter().flat_map(line).collect(), ..changes }
+        let extends_files = OF_FILES.iter().all(|name| changes.keep(name.as_bytes()));
+        Changes { lines: changes.added.iter().flat_map(line).collect(), extends_files, ..changes }
     };
     HeadChanges { of_success: changes(false), of_error: changes(true) }
 }

@@ -182,15 +182,15 @@ pub(crate) fn write_head(
         other => other.each_trailing_field(|name, value| head.field(name, value)),
     }
     let date_at = finish(head, persistence, form.align_bytes);
-    change(out, start, (form, status), false);
+    change(out, start, (form, status), &[]);
     date_at
 }
 
-/// Changes the head that begins at `start` as rules say.
-fn change(out: &mut Vec<u8>, start: usize, (form, status): (HeadForm<'_>, Status), has_strict: bool) {
+/// Changes the head that begins at `start` as rules say. `fields` are lines of a server in it.
+fn change(out: &mut Vec<u8>, start: usize, (form, status): (HeadForm<'_>, Status), fields: &[u8]) {
     if let Some(changes) = form.changes.and_then(|changes| changes.of(status)) {
         let head = out.split_off(start);
-        changes.copy(out, &head, has_strict);
+        changes.copy(out, &head, has_strict(fields));
     }
 }
 
@@ -227,7 +227,7 @@ pub(crate) fn write_relayed_head(
         persistence = Persistence::Persists;
     }
     finish(head, persistence, 1);
-    change(out, start, (form, answer.status), has_strict(&answer.fields));
+    change(out, start, (form, answer.status), &answer.fields);
     closes
 }
 

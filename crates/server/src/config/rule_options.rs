@@ -16,6 +16,8 @@ use super::values::{Item, ListItem, utf8};
 
 /// Maximum length of the value of a field in bytes.
 const VALUE_BYTES_MAX: usize = 4_096;
+/// It depends on the scheme.
+const STRICT: &str = "strict-transport-security";
 /// Fields that follow from the answer itself, or belong to the connection (RFC 9110, sections 7.6.1 and 8; RFC 9112).
 const NEVER: &[&str] = &[
     "connection",
@@ -26,6 +28,7 @@ const NEVER: &[&str] = &[
     "date",
     "keep-alive",
     "location",
+    STRICT,
     "te",
     "trailer",
     "transfer-encoding",
@@ -86,6 +89,8 @@ pub(super) fn field_name(text: &str) -> Result<String, Refusal> {
     }
     if NEVER.iter().any(|name| name.eq_ignore_ascii_case(text)) {
         let help = text.eq_ignore_ascii_case("content-type").then(|| "write it in `[types]`".to_owned());
+        let help =
+            help.or_else(|| text.eq_ignore_ascii_case(STRICT).then(|| "set `hsts` instead".to_owned()));
         return Err(
             Refusal::new(format!("`{text}` follows from the answer, and no rule can change it")).helped(help)
         );

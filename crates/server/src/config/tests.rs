@@ -1257,6 +1257,7 @@ const WRONG_RULES: &[(&str, &[&str])] = &[
     ),
     ("add = { Transfer-Encoding = \"x\" }", &["`Transfer-Encoding` follows from the answer"]),
     ("remove = [\"content-length\"]", &["`content-length` follows from the answer"]),
+    ("set = { Strict-Transport-Security = \"max-age=1\" }", &["set `hsts` instead"]),
     ("remove = [\"a b\"]", &["must be the name of a field, such as Cache-Control"]),
     ("set = { ETag = \"x\" }", &["`ETag` differs from file to file; a rule can only remove it"]),
     ("set = { Vary = \"x\" }", &["`Vary` in `set`", "write it in `add`"]),

@@ -14,6 +14,7 @@ use crate::caches::{Content, HeadHash, KnownReply, Persistence, ReplyForm, Versi
 use crate::desk::{Core, Ended, note_end};
 use crate::exchange::Turn;
 use crate::handler::{About, FileRequest, Response, Scheme, readmit};
+use crate::head_changes::Changes;
 use crate::machine::Machine;
 use crate::wire::conn::Conn;
 
@@ -85,8 +86,10 @@ impl H1 {
         core.counters.known_hits += 1;
         content.into_iter().for_each(|_| core.counters.count_content(version.stat.size_bytes));
         turn.budget.requests -= 1;
+        let extending = changes.as_deref().and_then(|changes| changes.of(Status::OK));
+        let only_extends = extending.is_none_or(Changes::extend_files);
         // Bitwise, so that the schedule costs this shortcut no branch of its own.
-        let is_plain = (persistence == Persistence::Persists) & core.is_unscheduled() & changes.is_none();
+        let is_plain = (persistence == Persistence::Persists) & core.is_unscheduled() & only_extends;
         let started_ms = core.clock.ms();
         let Some(content) = content.filter(|_| is_plain) else {
             // For most other forms the head is encoded; with SRPT a plain answer first gets its band, and rules change heads.
@@ -99,13 +102,24 @@ impl H1 {
             };
             return Shortcut::Answered(self.reply(conn, turn, answering, response));
         };
-        let (offered, sent) = content.with_head(core.clock.wall_s, &core.clock.date, |head, body| {
-            (head.len() + body.len(), conn.transport.send(turn.desk.machine, head, at_once(body)))
-        });
+        let (machine, kept) = (&mut *turn.desk.machine, &mut *turn.head);
+        let (head_bytes, offered, sent) =
+            content.with_head(core.clock.wall_s, &core.clock.date, |head, body| {
+                let head = match extending {
+                    Some(changes) => {
+                        kept.clear();
+                        changes.copy_file_head(kept, head);
+                        &kept[..]
+                    }
+                    None => head,
+                };
+                let sent = conn.transport.send(machine, head, at_once(body));
+                (head.len(), head.len() + body.len(), sent)
+            });
         if sent == Ok(offered) {
             core.counters.sends.add(offered as u64);
             turn.budget.bytes = turn.budget.bytes.saturating_sub(offered);
-            let body_bytes = (offered - content.head_bytes()) as u64;
+            let body_bytes = (offered - head_bytes) as u64;
             let ended = Ended {
                 peer: &conn.peer,
                 source: known.log.as_ref().map(LogSource::Text),
@@ -121,9 +135,13 @@ impl H1 {
         }
         let response = Response::whole(version, Source::Memory(Arc::clone(content)));
         let asked = RequestSource::Known(known.log.clone());
-        let answering = Answering { persistence, asked, changes: None, started_ms };
-        let rest = content.head_from(sent.unwrap_or(0));
-        let first = FirstSend { head_bytes: content.head_bytes(), offered, sent, rest };
+        let answering = Answering { persistence, asked, changes: changes.clone(), started_ms };
+        let taken = sent.unwrap_or(0);
+        let rest = match extending {
+            Some(_) => turn.head[taken.min(head_bytes)..].to_vec(),
+            None => content.head_from(taken),
+        };
+        let first = FirstSend { head_bytes, offered, sent, rest };
         Shortcut::Answered(self.sent_first(conn, turn, answering, (first, response)))
     }
 }

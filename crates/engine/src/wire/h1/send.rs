@@ -269,7 +269,7 @@ fn first_send<M: Machine>(
         if let Some(changes) = changes.and_then(|changes| changes.of(*status)) {
             let (offered, sent) = content.with_head(core.clock.wall_s, &core.clock.date, |head, body| {
                 kept.clear();
-                changes.copy(kept, head, false);
+                changes.copy_file_head(kept, head);
                 (kept.len() + body.len(), conn.transport.send(machine, kept, at_once(body)))
             });
             let rest = kept[sent.unwrap_or(0).min(kept.len())..].to_vec();

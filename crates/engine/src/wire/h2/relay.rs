@@ -110,8 +110,9 @@ impl<M: Machine> RelayClient<M> for H2Client<'_> {
         let date = turn.desk.core.clock.date;
         let (encoder, changes) = (&mut self.h2.encoder, self.stream.changes.as_deref());
         let changes = changes.and_then(|changes| changes.of(answer.status));
+        let is_strict = changes.is_some() && has_strict(&answer.fields);
         push_headers(&mut self.h2.out, self.stream.id, is_empty, |out| {
-            begin_head(encoder, out, (answer.status, &date), (changes, has_strict(&answer.fields)));
+            begin_head(encoder, out, (answer.status, &date), (changes, is_strict));
             if let Some(bytes) = answer.length_bytes {
                 let mut digits = Vec::with_capacity(20);
                 push_number(&mut digits, bytes);

@@ -316,7 +316,7 @@ impl H2 {
             if let About::File(version, Extent::Whole) = head.about
                 && !version.is_listing
                 && head.length == Some(version.stat.size_bytes)
-                && !changes.is_some_and(Changes::leave_out)
+                && changes.is_none_or(Changes::extend_files)
             {
                 encoder.field(out, b"content-type", version.content_type.as_bytes(), Indexing::Shared);
                 out.extend_from_slice(version.kept_h2_fields(|| own_fields(version)));
