@@ -18,7 +18,7 @@ use crate::disk::{CODINGS, Disk, Lead};
 use crate::machine::Content;
 use crate::machine::helpers::listing;
 use crate::machine::response::Response;
-use crate::plan::{RULE_FIELD, RULE_VALUES};
+use crate::plan::{RULE_FIELD, RULE_VALUES, RunRule};
 
 /// An expected piece of a body.
 #[derive(Debug)]
@@ -78,8 +78,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) draining: bool,
     /// The multiple to which every head is padded.
     pub(crate) head_align_bytes: usize,
-    /// Whether the sites have the rule of [`path_rules`](super::plan::path_rules).
-    pub(crate) has_rule: bool,
+    pub(crate) rule: RunRule,
     /// The readings of the wall clock, each with the time until which it was valid; the last one is current.
     pub(crate) walls: &'a [(u64, i64)],
     /// The earliest reading of the wall clock.
@@ -115,7 +114,7 @@ type Judged = Result<VecDeque<Piece>, String>;
 impl Facts<'_> {
     /// The facts for a client that speaks the protocol of streams, whose heads are not padded.
     pub(crate) fn of_streams(&self) -> Self {
-        Self { head_align_bytes: 1, has_rule: false, ..*self }
+        Self { head_align_bytes: 1, rule: RunRule::None, ..*self }
     }
 
     /// Whether an error or a closed connection has an excuse.
@@ -162,7 +161,7 @@ impl Facts<'_> {
         if !self.draining && head.closes() != (ask.closes || refuses_body) {
             return Err(format!("the announcement of a close is wrong: {}", head.closes()));
         }
-        if self.has_rule && !ask.astray {
+        if self.rule != RunRule::None && !ask.astray {
             self.judge_rule(head)?;
         }
         if [500, 503].contains(&status) && self.is_excused(ask) {
@@ -201,8 +200,9 @@ impl Facts<'_> {
     /// The head is as the rule makes it, once.
     fn judge_rule(&self, head: &Response) -> Result<(), String> {
         let count = head.head.matches(&format!("\r\n{RULE_FIELD}: ")).count();
-        let is_right = (count, head.field(RULE_FIELD), head.field("Accept-Ranges"))
-            == (1, Some(self.rule_value(head.status)), None);
+        let is_replaced = self.rule == RunRule::Adds || head.field("Accept-Ranges").is_none();
+        let is_right =
+            count == 1 && head.field(RULE_FIELD) == Some(self.rule_value(head.status)) && is_replaced;
         if is_right { Ok(()) } else { Err(format!("no rule was applied, or several were: {}", head.head)) }
     }
 

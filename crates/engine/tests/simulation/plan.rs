@@ -74,6 +74,7 @@ pub(crate) struct Plan {
     pub(crate) streams: bool,
     /// Percentage of connections of a single request at a time that are encrypted.
     pub(crate) sealed: u64,
+    pub(crate) rule: RunRule,
     /// Known names are served for as long as the disk does not answer.
     pub(crate) endless_stale: bool,
     pub(crate) default_site: bool,
@@ -104,6 +105,7 @@ impl Plan {
             places: rng.chance(15),
             streams: rng.chance(25),
             sealed: 0,
+            rule: RunRule::None,
             endless_stale: frozen && rng.chance(70),
             ample: frozen || rng.chance(40),
             store: None,
@@ -160,20 +162,32 @@ pub(crate) const STALE_WITHOUT_END_MS: u64 = 100_000_000;
 pub(crate) const RULE_FIELD: &str = "X-Rule";
 pub(crate) const RULE_VALUES: [&str; 2] = ["yes", "error"];
 
-/// The rule of all sites, in some runs: each answer gets a field, and none has `Accept-Ranges`. It uses its own random numbers.
-pub(crate) fn path_rules(rng: &mut Rng, rules: &mut Rules) {
-    if rules.optimizations.align_heads || !rng.chance(40) {
-        return;
+/// The rule of all sites of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RunRule {
+    None,
+    /// Each answer gets a field.
+    Adds,
+    /// The same, and no answer has `Accept-Ranges`.
+    Replaces,
+}
+
+/// Chooses the rule, and gives it to the sites. It uses its own random numbers.
+pub(crate) fn path_rules(rng: &mut Rng, rules: &mut Rules) -> RunRule {
+    if rules.optimizations.align_heads || !rng.chance(50) {
+        return RunRule::None;
     }
+    let rule = rng.pick(&[RunRule::Adds, RunRule::Replaces]);
     let set = |value: &str| vec![(RULE_FIELD.to_owned(), value.to_owned())];
-    let remove = vec!["Accept-Ranges".to_owned()];
-    let rule = |fields| PathRule { paths: PathPattern::new("/*"), fields, redirect: None };
+    let remove = if rule == RunRule::Replaces { vec!["Accept-Ranges".to_owned()] } else { vec![] };
+    let ruled = |fields| PathRule { paths: PathPattern::new("/*"), fields, redirect: None };
     let [success, error] = RULE_VALUES.map(set);
     let both = vec![
-        rule(FieldChanges { set: error, remove, with_errors: true, ..FieldChanges::default() }),
-        rule(FieldChanges { set: success, ..FieldChanges::default() }),
+        ruled(FieldChanges { set: error, remove, with_errors: true, ..FieldChanges::default() }),
+        ruled(FieldChanges { set: success, ..FieldChanges::default() }),
     ];
     rules.sites.iter_mut().for_each(|site| site.paths = PathRules::new(both.clone()));
+    rule
 }
 
 pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {

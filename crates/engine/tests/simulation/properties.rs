@@ -27,7 +27,6 @@ pub(crate) struct Limits {
     pub(crate) name_cache: bool,
     pub(crate) send_file: bool,
     pub(crate) head_align_bytes: usize,
-    pub(crate) has_rule: bool,
     /// How long a client can read nothing before it must be closed.
     pub(crate) stuck_ms: u64,
 }

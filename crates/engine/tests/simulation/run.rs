@@ -197,7 +197,7 @@ impl Run {
         rules.queue_wait_ms = queue_wait_ms;
         rules.optimizations = plan::optimizations(&mut Rng::new(!seed));
         rules.policy = plan::policy(&mut Rng::new(seed ^ POLICY_SEED));
-        plan::path_rules(&mut Rng::new(seed ^ RULE_SEED), &mut rules);
+        plan.rule = plan::path_rules(&mut Rng::new(seed ^ RULE_SEED), &mut rules);
         // The wire of streams does not use `send_file`.
         plan.streams &= !rules.optimizations.send_file;
         let mut machine = Machine::new(plan.helpers);
@@ -500,7 +500,7 @@ impl Run {
             excuse_ms: self.excuse_ms,
             draining: self.drained,
             head_align_bytes: self.limits.head_align_bytes,
-            has_rule: self.limits.has_rule,
+            rule: self.plan.rule,
             walls: &self.walls,
             wall_min_ns: self.wall_min_ns,
             listing_bytes: self.machine.helpers.listing_bytes,
@@ -802,7 +802,6 @@ impl Limits {
                 u64::MAX
             },
             head_align_bytes: if rules.optimizations.align_heads { HEAD_ALIGN_BYTES } else { 1 },
-            has_rule: !rules.sites[0].paths.rules().is_empty(),
         }
     }
 }
