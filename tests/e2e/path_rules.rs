@@ -12,7 +12,14 @@ fn fields(server: &Server, path: &str, names: &[&str]) -> (u16, Vec<Option<Strin
 fn the_rules_of_the_documents_do_what_they_say() {
     let rules = block("docs/config.md", "the_rules_of_the_documents_do_what_they_say");
     let folder = Folder::new();
-    for name in ["assets/app.3f2a.js", "font.woff2", "download/a.html", "articles/one/index.html", "a.html"] {
+    for name in [
+        "assets/app.3f2a.js",
+        "font.woff2",
+        "download/a.html",
+        "articles/one/index.html",
+        "a.html",
+        "internal/a.html",
+    ] {
         folder.www(name, "content");
     }
     let server =
@@ -26,6 +33,7 @@ fn the_rules_of_the_documents_do_what_they_say() {
             ("/assets/none.js", 404, None, None, None),
             ("/font.woff2", 200, None, some("*"), None),
             ("/download/a.html", 200, None, None, some("attachment")),
+            ("/internal/a.html", 200, None, None, None),
             ("/blog/one/index.html", 301, None, None, None),
         ] {
             let expected = vec![some("DENY"), control, origin, disposition];
@@ -49,4 +57,22 @@ fn a_site_with_thousands_of_redirects_starts_and_finds_each() {
         assert_eq!(found, (302, vec![Some(format!("/new/{number}"))]));
     }
     assert_eq!(server.get(&format!("/old/{RULES}")).status, 404);
+}
+
+#[test]
+fn clients_that_a_rule_does_not_admit_get_403() {
+    let folder = Folder::new();
+    for name in ["closed/a.txt", "far/a.txt", "open/a.txt"] {
+        folder.www(name, "content");
+    }
+    let rules = "[[rule]]\npath = \"/closed/*\"\ndeny = [\"loopback\"]\n[[rule]]\npath = \"/far/*\"\nallow = [\"192.0.2.0/24\"]\n";
+    let server =
+        Launch::configured(&folder, &format!("root = \"www\"\nlisten = [\"127.0.0.1:0\"]\n{rules}")).start();
+    for _ in 0..3 {
+        for (path, status) in
+            [("/open/a.txt", 200), ("/closed/a.txt", 403), ("/far/a.txt", 403), ("/far/none", 403)]
+        {
+            assert_eq!(server.get(path).status, status, "{path}");
+        }
+    }
 }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use flash_engine::{
-    AdmissionRules, Band, Bands, Block, BlockBytes, Blocks, BodyRules, Engine, FieldChanges, FileKind,
-    FilePart, FileSent, FileStat, Files, Gateway, Helpers, JobId, Key, KnownName, Log, LogFormat,
+    Access, AdmissionRules, Band, Bands, Block, BlockBytes, Blocks, BodyRules, Engine, FieldChanges,
+    FileKind, FilePart, FileSent, FileStat, Files, Gateway, Helpers, JobId, Key, KnownName, Log, LogFormat,
     LookUpError, Machine, Moment, Net, Opened, Optimizations, PathPattern, PathRule, PathRules, Policy,
     Readiness, RecordLayer, Redirect, Resident, Route, RoutePaths, Rules, ServerId, ServerRules, SharedNames,
     SiteId, SiteRules, Task, Timeouts, UplinkShare, UpstreamId, UpstreamProtocol, UpstreamRules, Want,
@@ -279,6 +279,7 @@ fn path_rules() -> PathRules {
     };
     let rule = |pattern: &str, set: &[(&str, &str)], target: Option<&str>| PathRule {
         paths: PathPattern::new(pattern),
+        access: Access::default(),
         fields: FieldChanges { set: fields(set), ..FieldChanges::default() },
         redirect: target.map(|target| Redirect { status: Status::FOUND, target: target.to_owned() }),
     };

@@ -1,10 +1,13 @@
-//! The rules of a site for paths: which fields of its answers change, and which requests are redirected. The server builds
+//! The rules of a site for paths: which clients are admitted, which requests are redirected, and which fields of answers change. The server builds
 //! them from the configuration; the [gate](crate::handler) applies them.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 
 use flash_http::response::Status;
 use flash_http::target::encode_path;
+
+use crate::admission::Network;
 
 /// The mark in a pattern for any bytes.
 const ANY: u8 = b'*';
@@ -51,6 +54,36 @@ impl PathPattern {
 /// Where a piece begins first.
 fn find(path: &[u8], piece: &[u8]) -> Option<usize> {
     if piece.is_empty() { Some(0) } else { path.windows(piece.len()).position(|part| part == piece) }
+}
+
+/// The clients that a rule admits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// If there are any, only clients of these networks.
+    pub allow: Vec<Network>,
+    /// No clients of these networks, even if they are among those allowed.
+    pub deny: Vec<Network>,
+}
+
+impl Access {
+    fn is_open(&self) -> bool {
+        self.allow.is_empty() && self.deny.is_empty()
+    }
+
+    fn admits(&self, client: IpAddr) -> bool {
+        let is_in = |networks: &[Network]| networks.iter().any(|network| network.contains(client));
+        (self.allow.is_empty() || is_in(&self.allow)) && !is_in(&self.deny)
+    }
+}
+
+/// Whether a client is admitted to a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// As every client.
+    Open,
+    /// Others are perhaps refused.
+    Admitted,
+    Refused,
 }
 
 /// How the fields of answers change. Names are compared without regard to case.
@@ -119,6 +152,8 @@ impl Redirect {
 pub struct PathRule {
     /// The paths that it is for.
     pub paths: PathPattern,
+    /// The clients that are admitted.
+    pub access: Access,
     /// How the fields of their answers change.
     pub fields: FieldChanges,
     /// Where their requests are redirected.
@@ -135,6 +170,8 @@ pub struct PathRules {
     redirects_of_many: Vec<usize>,
     /// The rules that change fields.
     changing: Vec<usize>,
+    /// The rules that do not admit every client.
+    guarding: Vec<usize>,
 }
 
 impl PathRules {
@@ -150,6 +187,9 @@ impl PathRules {
             }
             if !rule.fields.is_empty() {
                 all.changing.push(number);
+            }
+            if !rule.access.is_open() {
+                all.guarding.push(number);
             }
         }
         Self { rules, ..all }
@@ -172,6 +212,21 @@ impl PathRules {
             .find_map(|number| Some((*number, self.rules[*number].paths.parts(path)?)));
         let (number, parts) = of_many.or_else(|| Some((of_one?, Vec::new())))?;
         Some((self.rules[number].redirect.as_ref()?, parts))
+    }
+
+    /// Whether all rules for this path admit a client.
+    #[inline]
+    pub(crate) fn entry(&self, path: &[u8], client: IpAddr) -> Entry {
+        let mut entry = Entry::Open;
+        for rule in self.guarding.iter().map(|number| &self.rules[*number]) {
+            if rule.paths.parts(path).is_some() {
+                if !rule.access.admits(client) {
+                    return Entry::Refused;
+                }
+                entry = Entry::Admitted;
+            }
+        }
+        entry
     }
 
     /// Whether a rule changes fields.
@@ -213,6 +268,7 @@ mod tests {
     fn the_first_redirect_of_a_path_counts() {
         let rule = |pattern: &str, target: &str| PathRule {
             paths: PathPattern::new(pattern),
+            access: Access::default(),
             fields: FieldChanges::default(),
             redirect: Some(Redirect { status: Status::FOUND, target: target.to_owned() }),
         };

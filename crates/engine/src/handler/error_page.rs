@@ -20,6 +20,7 @@ pub(crate) const NOT_FOUND: Refusal = (Status::NOT_FOUND, "There is nothing unde
 pub(super) const AMBIGUOUS_PATH: Refusal =
     (Status::BAD_REQUEST, "The application could read this path differently.");
 pub(crate) const DENIED: Refusal = (Status::FORBIDDEN, "The server is not permitted to read this.");
+pub(super) const NOT_ADMITTED: Refusal = (Status::FORBIDDEN, "Your address is not admitted here.");
 pub(super) const NO_SITE: Refusal = (Status::MISDIRECTED, "No site is configured for this host.");
 pub(super) const NOT_ACCEPTABLE: Refusal =
     (Status::NOT_ACCEPTABLE, "No coding of this file is acceptable to the client.");

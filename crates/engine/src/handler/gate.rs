@@ -1,13 +1,14 @@
 //! The gate: decides on a request before anything looks for its answer. A wire asks once for each request, as soon as the
 //! head is complete, and gets one value ([`Admitted`]): an answer, a request for a file, or one for an upstream.
 //!
-//! [`admit`] applies all rules for requests, in this order: the site, the path (decoded here), redirects, the route,
-//! and then the rules of files or of the route. Rules to come have their found between them: authentication and limits of
+//! [`admit`] applies all rules for requests, in this order: the site, the path (decoded here), access, redirects, the
+//! route, and then the rules of files or of the route. Rules to come have their found between them: authentication and limits of
 //! rate after the path is known. HTTP/1 answers repeated requests by the bytes of their heads
 //! ([`caches::KnownRequests`](crate::caches::KnownRequests)); such a head keeps the [`Pass`] from the gate, and
 //! [`readmit`] decides whether it still counts.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 
 use flash_http::RequestBuf;
 use flash_http::forward::Inbound;
@@ -17,13 +18,14 @@ use flash_http::target::decode_path;
 
 use super::Response;
 use super::error_page::{
-    AMBIGUOUS_PATH, LENGTH_REQUIRED, NO_SITE, Refusal, TOO_LARGE, error_page, redirect_to,
+    AMBIGUOUS_PATH, LENGTH_REQUIRED, NO_SITE, NOT_ADMITTED, Refusal, TOO_LARGE, error_page, redirect_to,
 };
 use super::https::{self, Scheme};
 use super::route::{Routed, find_route, is_ambiguous, leads_to_script};
 use crate::caches::Pass;
 use crate::desk::Core;
 use crate::limits::{RECEIVE_BYTES, REQUEST_BODY_BYTES_MAX};
+use crate::path_rules::Entry;
 use crate::rules::{SiteId, UpstreamProtocol};
 
 /// The decision of the gate.
@@ -77,11 +79,11 @@ impl FileRequestBuf {
 /// Why a server cannot have a file sent: it lies elsewhere.
 pub(crate) const NOT_A_FILE_OF_THE_SITE: &str = "The answer names a path that is no file of the site";
 
-/// Decides on a request of a connection with this scheme. `inbound` returns all its fields, which only an upstream needs.
+/// Decides on a request of a connection with this scheme and client. `inbound` returns all its fields, which only an upstream needs.
 #[inline]
 pub(crate) fn admit<'r, F>(
     core: &Core<F>,
-    (request, scheme): (&'r Request<'r>, Scheme),
+    (request, scheme, client): (&'r Request<'r>, Scheme, IpAddr),
     inbound: impl FnOnce() -> Inbound<'r>,
 ) -> Admitted<'r, F> {
     let site = core.router.route(request.host);
@@ -97,6 +99,13 @@ pub(crate) fn admit<'r, F>(
         && !is_challenge(path)
     {
         return Admitted::Refused(https::to_https(request, rules));
+    }
+    let entry = match &path {
+        Some((site, Ok(path))) if !is_challenge(path) => core.rules.site(*site).paths.entry(path, client),
+        _ => Entry::Open,
+    };
+    if entry == Entry::Refused && has_path {
+        return Admitted::Refused(error_page(request, NOT_ADMITTED));
     }
     if let Some((site, Ok(path))) = &path
         && has_path
@@ -125,7 +134,7 @@ pub(crate) fn admit<'r, F>(
             Some((site, Ok(path))) => {
                 let rules = core.rules.site(site);
                 let pass = match scheme {
-                    _ if body != RequestBody::None => Pass::Once,
+                    _ if body != RequestBody::None || entry != Entry::Open => Pass::Once,
                     _ if rules.https_redirect.is_none() && rules.hsts.is_none() => Pass::SameHead,
                     Scheme::Https => Pass::SameHeadOverHttps,
                     Scheme::Http if rules.https_redirect.is_none() => Pass::SameHeadOverHttp,

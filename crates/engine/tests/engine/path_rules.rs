@@ -1,6 +1,6 @@
 //! Rules of a site for paths: fields of answers in every form of HTTP, and redirects.
 
-use flash_engine::{FieldChanges, PathPattern, PathRule, PathRules, Redirect, Rules};
+use flash_engine::{Access, FieldChanges, PathPattern, PathRule, PathRules, Redirect, Rules};
 use flash_http::response::Status;
 
 use super::h2::{connect, exchange};
@@ -13,12 +13,17 @@ fn fields(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 fn changing(pattern: &str, fields: FieldChanges) -> PathRule {
-    PathRule { paths: PathPattern::new(pattern), fields, redirect: None }
+    PathRule { paths: PathPattern::new(pattern), access: Access::default(), fields, redirect: None }
 }
 
 fn redirecting(pattern: &str, target: &str) -> PathRule {
     let redirect = Some(Redirect { status: Status::FOUND, target: target.to_owned() });
-    PathRule { paths: PathPattern::new(pattern), fields: FieldChanges::default(), redirect }
+    PathRule {
+        paths: PathPattern::new(pattern),
+        access: Access::default(),
+        fields: FieldChanges::default(),
+        redirect,
+    }
 }
 
 /// All answers are secure, files beneath `/assets/` are immutable and have no tag, and others are checked each time.
@@ -161,6 +166,58 @@ fn a_redirect_keeps_the_query_and_answers_any_method() {
         assert_eq!((answer.status, answer.field("Location")), (status, location), "{asked}");
         client.end();
         world.run();
+    }
+    world.end();
+}
+
+#[test]
+fn a_client_that_is_not_admitted_gets_no_answer_of_others() {
+    let mut rules = proxying();
+    let networks = |texts: &[&str]| texts.iter().map(|text| text.parse().expect("a network")).collect();
+    let access =
+        Access { allow: networks(&["10.0.0.0/8", "2001:db8::/32"]), deny: networks(&["10.1.0.0/16"]) };
+    let guard = PathRule { access, ..changing("/private/*", FieldChanges::default()) };
+    let route = PathRule { paths: PathPattern::new("/one/*"), ..guard.clone() };
+    rules.sites[0].paths = PathRules::new(vec![guard, route, redirecting("/private/old", "/b")]);
+    let mut world = World::with(rules);
+    world.machine.files.add("private/a", "content");
+    world.machine.files.add("b", "content");
+    for _ in 0..3 {
+        for (address, is_admitted) in [
+            ("10.0.0.1", true),
+            ("10.1.0.1", false),
+            ("::ffff:10.1.0.1", false),
+            ("2001:db8::1", true),
+            ("192.0.2.1", false),
+        ] {
+            world.only_address = Some(address.parse().expect("an address"));
+            let client = world.connect();
+            for (asked, status) in [
+                ("GET /private/a", 200),
+                ("GET /private/a", 200),
+                ("GET /x/%2e%2e//private/%61", 200),
+                ("GET /private/old", 302),
+                ("GET /private/none", 404),
+                ("POST /private/a", 405),
+            ] {
+                client.send(format!("{asked} HTTP/1.1\r\nHost: a\r\n\r\n"));
+                world.run();
+                let status = if is_admitted { status } else { 403 };
+                assert_eq!(client.take_one().status, status, "{address} {asked}");
+            }
+            client.send("GET /b HTTP/1.1\r\nHost: a\r\n\r\n");
+            world.run();
+            assert_eq!(client.take_one().status, 200, "{address}");
+            if !is_admitted {
+                client.send("GET /one/x HTTP/1.1\r\nHost: a\r\n\r\n");
+                world.run();
+                assert_eq!(client.take_one().status, 403, "{address}");
+            }
+            let mut streams = connect(&mut world);
+            let stream = streams.get("/private/a");
+            exchange(&mut world, &mut streams);
+            assert_eq!(streams.take(stream).status(), if is_admitted { 200 } else { 403 }, "{address}");
+        }
     }
     world.end();
 }

@@ -2,8 +2,8 @@
 
 use flash_engine::limits::{HEADS_BYTES_PER_CLIENT_MAX, JOBS_QUEUED_MAX};
 use flash_engine::{
-    BodyRules, Cutoffs, FieldChanges, LogFormat, Optimizations, PathPattern, PathRule, PathRules, Policy,
-    Rules, SiteRules, Timeouts,
+    Access, BodyRules, Cutoffs, FieldChanges, LogFormat, Optimizations, PathPattern, PathRule, PathRules,
+    Policy, Rules, SiteRules, Timeouts,
 };
 use flash_http::EncodedSlash;
 use flash_http::types::TypeTable;
@@ -180,7 +180,12 @@ pub(crate) fn path_rules(rng: &mut Rng, rules: &mut Rules) -> RunRule {
     let rule = rng.pick(&[RunRule::Adds, RunRule::Replaces]);
     let set = |value: &str| vec![(RULE_FIELD.to_owned(), value.to_owned())];
     let remove = if rule == RunRule::Replaces { vec!["Accept-Ranges".to_owned()] } else { vec![] };
-    let ruled = |fields| PathRule { paths: PathPattern::new("/*"), fields, redirect: None };
+    let ruled = |fields| PathRule {
+        paths: PathPattern::new("/*"),
+        access: Access::default(),
+        fields,
+        redirect: None,
+    };
     let [success, error] = RULE_VALUES.map(set);
     let both = vec![
         ruled(FieldChanges { set: error, remove, with_errors: true, ..FieldChanges::default() }),

@@ -4,11 +4,12 @@
 
 use std::collections::HashMap;
 
-use flash_engine::{FieldChanges, PathPattern, PathRule, PathRules, Redirect};
+use flash_engine::{Access, FieldChanges, PathPattern, PathRule, PathRules, Redirect};
 use flash_http::EncodedSlash;
 use flash_http::response::Status;
 use flash_http::target::decode_path;
 
+use super::admission::Clients;
 use super::error::{ConfigErrorKind, Problem};
 use super::file::RuleDraft;
 use super::rule_options::{HeadField, Rule, RuleOverrides};
@@ -31,8 +32,14 @@ impl RuleDraft {
 
     /// Whether the rule has an effect, and all of its parts.
     fn check(&self, problems: &mut Vec<Problem>) {
-        let RuleOverrides { path, set, add, remove, errors, redirect, status } = &self.given;
+        let RuleOverrides { path, allow, deny, set, add, remove, errors, redirect, status } = &self.given;
         let changes_fields = set.is_some() || add.is_some() || remove.is_some();
+        for (key, given) in [("allow", allow), ("deny", deny)] {
+            if let Some(given) = given.as_ref().filter(|given| given.value.is_empty()) {
+                let title = format!("wrong value for `{key}`");
+                problems.push(Problem::given(&given.origin, title, "name at least one network"));
+            }
+        }
         let mut alone = |key: &str, origin: &Origin, others: &str| {
             let problem = Problem::given(origin, format!("`{key}` without {others}"), "has no effect");
             problems.push(problem.of(ConfigErrorKind::Key));
@@ -123,8 +130,10 @@ pub(crate) fn path_rules(rules: &[Rule]) -> PathRules {
     let fields = |fields: &[HeadField]| {
         fields.iter().map(|field| (field.name.clone(), field.value.clone())).collect::<Vec<_>>()
     };
+    let networks = |clients: &[Clients]| clients.iter().flat_map(|clients| clients.networks()).collect();
     let rule = |rule: &Rule| PathRule {
         paths: PathPattern::new(&rule.path),
+        access: Access { allow: networks(&rule.allow), deny: networks(&rule.deny) },
         fields: FieldChanges {
             set: fields(&rule.set),
             add: fields(&rule.add),

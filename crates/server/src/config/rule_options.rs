@@ -8,6 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::admission::Clients;
 use super::choices::{Choice, RedirectStatus};
 use super::error::{NotUtf8, Refusal};
 use super::kind::{Form, Kind};
@@ -116,6 +117,10 @@ rows! {
 
     path: String, (), Kind::Text(Form::Pattern), Text("*"), [rule.path],
         "Apply the rule to paths of this form, in which each * stands for any characters";
+    allow: Vec<Clients>, (), Kind::Networks, Depends("all"), [rule.allow],
+        "Answer only clients of these networks, others with 403";
+    deny: Vec<Clients>, (), Kind::Networks, Depends("none"), [rule.deny],
+        "Answer clients of these networks with 403";
     set: Vec<HeadField>, (), Kind::Fields, Depends("none"), [rule.set],
         "Put these fields into the answers, in place of others with their names";
     add: Vec<HeadField>, (), Kind::Fields, Depends("none"), [rule.add],

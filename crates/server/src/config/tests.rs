@@ -1213,6 +1213,8 @@ fn rules_belong_to_their_site_in_their_order() {
         add = { Link = ["</a>", "</b>"] }
         remove = ["Server", "ETag"]
         errors = true
+        allow = ["loopback", "10.0.0.0/8"]
+        deny = ["10.1.0.0/16"]
         [[rule]]
         path = "/old/*/x"
         redirect = "https://example.org/$1?y"
@@ -1241,7 +1243,7 @@ fn rules_belong_to_their_site_in_their_order() {
 const WRONG_RULES: &[(&str, &[&str])] = &[
     (
         "path = \"/a\"",
-        &["incomplete rule", "neither changes fields nor redirects", "add a line such as `set"],
+        &["incomplete rule", "neither refuses clients, nor changes fields", "add a line such as `set"],
     ),
     (
         "path = \"a\"\nredirect = \"/b\"",
@@ -1249,6 +1251,8 @@ const WRONG_RULES: &[(&str, &[&str])] = &[
     ),
     ("path = \"/*********\"\nredirect = \"/b\"", &["8 `*`"]),
     ("set = \"x\"", &["must be a table of fields, such as { \"Cache-Control\" = \"no-cache\" }"]),
+    ("allow = []", &["wrong value for `allow`", "name at least one network"]),
+    ("deny = [\"10.0.0.1/8\"]", &["did you mean `10.0.0.0/8`?"]),
     ("set = {}", &["name at least one field"]),
     ("set = { Age = 1 }", &["must be a text in quotes, or a list of them"]),
     (

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use flash_http::response::Status;
 
 use super::answering::{Answering, RequestSource};
-use super::send::{FirstSend, at_once};
+use super::send::send_content;
 use super::{Flow, H1, Phase};
 use crate::access_log::{AnswerEnd, LogFields, LogSource, LogText};
 use crate::body::Source;
@@ -102,24 +102,12 @@ impl H1 {
             };
             return Shortcut::Answered(self.reply(conn, turn, answering, response));
         };
-        let (machine, kept) = (&mut *turn.desk.machine, &mut *turn.head);
-        let (head_bytes, offered, sent) =
-            content.with_head(core.clock.wall_s, &core.clock.date, |head, body| {
-                let head = match extending {
-                    Some(changes) => {
-                        kept.clear();
-                        changes.copy_file_head(kept, head);
-                        &kept[..]
-                    }
-                    None => head,
-                };
-                let sent = conn.transport.send(machine, head, at_once(body));
-                (head.len(), head.len() + body.len(), sent)
-            });
-        if sent == Ok(offered) {
-            core.counters.sends.add(offered as u64);
-            turn.budget.bytes = turn.budget.bytes.saturating_sub(offered);
-            let body_bytes = (offered - head_bytes) as u64;
+        let sending = (&core.clock, &**content, extending);
+        let first = send_content(conn, &mut *turn.desk.machine, &mut *turn.head, sending);
+        if first.sent == Ok(first.offered) {
+            core.counters.sends.add(first.offered as u64);
+            turn.budget.bytes = turn.budget.bytes.saturating_sub(first.offered);
+            let body_bytes = (first.offered - first.head_bytes) as u64;
             let ended = Ended {
                 peer: &conn.peer,
                 source: known.log.as_ref().map(LogSource::Text),
@@ -136,12 +124,6 @@ impl H1 {
         let response = Response::whole(version, Source::Memory(Arc::clone(content)));
         let asked = RequestSource::Known(known.log.clone());
         let answering = Answering { persistence, asked, changes: changes.clone(), started_ms };
-        let taken = sent.unwrap_or(0);
-        let rest = match extending {
-            Some(_) => turn.head[taken.min(head_bytes)..].to_vec(),
-            None => content.head_from(taken),
-        };
-        let first = FirstSend { head_bytes, offered, sent, rest };
         Shortcut::Answered(self.sent_first(conn, turn, answering, (first, response)))
     }
 }

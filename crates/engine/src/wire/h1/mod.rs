@@ -292,7 +292,7 @@ impl H1 {
         let has_body = !request.body.is_empty();
         let scheme = conn.scheme();
         let inbound = || Inbound::of_head(request, head, scheme.name());
-        let file = match admit(turn.desk.core, (request, scheme), inbound) {
+        let file = match admit(turn.desk.core, (request, scheme, conn.peer.ip()), inbound) {
             Admitted::Route(routed) => return self.begin_relay(conn, turn, &routed),
             Admitted::Answer(response) if has_body => {
                 let after = AfterBody::Answer(RequestBuf::new(request), response);

@@ -7,11 +7,11 @@ use super::answering::{Answering, RequestSource};
 use super::{Flow, H1, Phase};
 use crate::access_log::{AnswerEnd, LogFields, LogText};
 use crate::body::{Body, Pulled};
-use crate::caches::Persistence;
-use crate::desk::Ended;
+use crate::caches::{Content, Persistence};
+use crate::desk::{Clock, Ended};
 use crate::exchange::{Blamed, Exchange, Halt, Record, Sending, State, Turn};
 use crate::handler::{About, Extent, FileRequestBuf, HeadForm, Response, write_head};
-use crate::head_changes::HeadChanges;
+use crate::head_changes::{Changes, HeadChanges};
 use crate::jobs::Waiter;
 use crate::limits::{SEND_BYTES_PER_TURN_MAX, TRIES_MAX};
 use crate::machine::{FileSent, Machine};
@@ -265,21 +265,8 @@ fn first_send<M: Machine>(
         && persistence == Persistence::Persists
         && content.head_bytes() > 0
     {
-        let (kept, machine) = (&mut *turn.head, &mut *turn.desk.machine);
-        if let Some(changes) = changes.and_then(|changes| changes.of(*status)) {
-            let (offered, sent) = content.with_head(core.clock.wall_s, &core.clock.date, |head, body| {
-                kept.clear();
-                changes.copy_file_head(kept, head);
-                (kept.len() + body.len(), conn.transport.send(machine, kept, at_once(body)))
-            });
-            let rest = kept[sent.unwrap_or(0).min(kept.len())..].to_vec();
-            return FirstSend { head_bytes: kept.len(), offered, sent, rest };
-        }
-        let (offered, sent) = content.with_head(core.clock.wall_s, &core.clock.date, |head, body| {
-            (head.len() + body.len(), conn.transport.send(machine, head, at_once(body)))
-        });
-        let rest = if sent == Ok(offered) { Vec::new() } else { content.head_from(sent.unwrap_or(0)) };
-        return FirstSend { head_bytes: content.head_bytes(), offered, sent, rest };
+        let changes = changes.and_then(|changes| changes.of(*status));
+        return send_content(conn, &mut *turn.desk.machine, &mut *turn.head, (&core.clock, content, changes));
     }
     core.counters.heads_made += 1;
     turn.head.clear();
@@ -297,6 +284,35 @@ fn first_send<M: Machine>(
     let taken = sent.unwrap_or(0).min(head.len());
     let rest = if sent == Ok(offered) { Vec::new() } else { head[taken..].to_vec() };
     FirstSend { head_bytes: head.len(), offered, sent, rest }
+}
+
+/// Sends a content in memory with its head, changed as rules say. `kept` takes a changed head.
+#[inline]
+pub(super) fn send_content<M: Machine>(
+    conn: &mut Conn<M::Socket>,
+    machine: &mut M,
+    kept: &mut Vec<u8>,
+    (clock, content, changes): (&Clock, &Content, Option<&Changes>),
+) -> FirstSend {
+    let (head_bytes, offered, sent) = content.with_head(clock.wall_s, &clock.date, |head, body| {
+        let head = match changes {
+            Some(changes) => {
+                kept.clear();
+                changes.copy_file_head(kept, head);
+                &kept[..]
+            }
+            None => head,
+        };
+        let sent = conn.transport.send(machine, head, at_once(body));
+        (head.len(), head.len() + body.len(), sent)
+    });
+    let taken = sent.unwrap_or(0).min(head_bytes);
+    let rest = match changes {
+        _ if sent == Ok(offered) => Vec::new(),
+        Some(_) => kept[taken..].to_vec(),
+        None => content.head_from(taken),
+    };
+    FirstSend { head_bytes, offered, sent, rest }
 }
 
 /// Makes the head and sends nothing yet: the answer has to wait for its turn at the uplink.

@@ -107,7 +107,7 @@ impl H2 {
         *turn.blamed = Blamed::Line(request.line.to_vec());
         let hash = if priority == Priority::default() { hash } else { HeadHash::NONE };
         let has_body = !request.body.is_empty();
-        match admit(turn.desk.core, (request, scheme), || head.inbound(scheme.name())) {
+        match admit(turn.desk.core, (request, scheme, conn.peer.ip()), || head.inbound(scheme.name())) {
             Admitted::Route(routed) => {
                 let (opener, peer) = (conn.opener, conn.peer);
                 let key = open(turn, &routed, opener, peer, |machine| conn.local_address(machine));

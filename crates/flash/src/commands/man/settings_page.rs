@@ -50,8 +50,8 @@ pub(super) fn page() -> io::Result<Vec<u8>> {
             if owners.is_empty() { String::new() } else { format!(". Only with {}", owners.join(" or ")) };
         term(&mut roff, spec.key, &format!("{}{only}.", meaning(spec)));
     }
-    let rules = "A rule changes the fields of the answers for some paths of its site, or redirects their requests. Of the rules \
-                 that fit a path, the first one with `redirect` redirects it; all that change fields apply, in their order. \
+    let rules = "A rule admits only some clients to some paths of its site, redirects their requests, or changes the fields \
+                 of their answers. All rules that fit a path must admit the client. Of them, the first one with `redirect` redirects it; all that change fields apply, in their order. \
                  `[[rule]]` belongs to the default site, `[[site.rule]]` to the site above it.";
     section(&mut roff, "RULES", &[rules]);
     for spec in RULE_OPTIONS {
