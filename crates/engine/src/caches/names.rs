@@ -179,9 +179,11 @@ impl NameEntry {
         needs
     }
 
-    /// Whether its changes are not told yet although they may be soon.
+    /// Whether its changes are perhaps told soon, and not yet. A listing is not checked but made again, which costs too much.
     fn is_untold(&self, now_ms: u64) -> bool {
-        !self.is_watched() && now_ms.saturating_sub(self.created_ms) < UNTOLD_MS
+        !self.is_watched()
+            && !matches!(self.resolved, Resolved::Listing(_))
+            && now_ms.saturating_sub(self.created_ms) < UNTOLD_MS
     }
 
     /// Has it checked by the next request if a change since it was found was perhaps not told.

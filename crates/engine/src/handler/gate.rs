@@ -26,7 +26,7 @@ use crate::caches::Pass;
 use crate::desk::Core;
 use crate::limits::{RECEIVE_BYTES, REQUEST_BODY_BYTES_MAX};
 use crate::path_rules::Entry;
-use crate::rules::{SiteId, UpstreamProtocol};
+use crate::rules::{SiteId, SiteRules, UpstreamProtocol};
 
 /// The decision of the gate.
 pub(crate) enum Admitted<'r, F> {
@@ -100,27 +100,22 @@ pub(crate) fn admit<'r, F>(
     {
         return Admitted::Refused(https::to_https(request, rules));
     }
-    let entry = match &path {
-        Some((site, Ok(path))) if !is_challenge(path) => core.rules.site(*site).paths.entry(path, client),
-        _ => Entry::Open,
-    };
-    if entry == Entry::Refused && has_path {
-        return Admitted::Refused(error_page(request, NOT_ADMITTED));
-    }
-    if let Some((site, Ok(path))) = &path
-        && has_path
-        && !is_challenge(path)
-        && let Some((redirect, parts)) = core.rules.site(*site).paths.redirect(path)
-    {
-        let location = redirect.location(&parts, request.query);
-        return Admitted::Refused(redirect_to(request, redirect.status, location));
-    }
-    if let Some((site, Ok(path))) = &path
-        && has_path
-        && !is_challenge(path)
-        && let Some(found) = find_route(core.rules.site(*site), path)
-    {
-        return admit_route(core, Routed::new(inbound(), *site, path.clone(), found));
+    // Files of ACME are answered whatever the rules say.
+    let ruled = path.as_ref().and_then(|(site, path)| Some((*site, path.as_ref().ok()?)));
+    let mut entry = Entry::Open;
+    if let Some((site, path)) = ruled.filter(|(_, path)| has_path && !is_challenge(path)) {
+        let rules = core.rules.site(site);
+        entry = rules.paths.entry(path, client);
+        if entry == Entry::Refused {
+            return Admitted::Refused(error_page(request, NOT_ADMITTED));
+        }
+        if let Some((redirect, parts)) = rules.paths.redirect(path) {
+            let location = redirect.location(&parts, request.query);
+            return Admitted::Refused(redirect_to(request, redirect.status, location));
+        }
+        if let Some(found) = find_route(rules, path) {
+            return admit_route(core, Routed::new(inbound(), site, path.clone(), found));
+        }
     }
     let refused = |refusal| Admitted::Refused(error_page(request, refusal));
     match (request.method, request.body) {
@@ -132,19 +127,24 @@ pub(crate) fn admit<'r, F>(
         (Method::Options, _) => Admitted::Answer(Response::methods()),
         (Method::Get | Method::Head, body) => match path {
             Some((site, Ok(path))) => {
-                let rules = core.rules.site(site);
-                let pass = match scheme {
-                    _ if body != RequestBody::None || entry != Entry::Open => Pass::Once,
-                    _ if rules.https_redirect.is_none() && rules.hsts.is_none() => Pass::SameHead,
-                    Scheme::Https => Pass::SameHeadOverHttps,
-                    Scheme::Http if rules.https_redirect.is_none() => Pass::SameHeadOverHttp,
-                    Scheme::Http => Pass::Once,
-                };
+                let has_body = body != RequestBody::None;
+                let pass = if has_body { Pass::Once } else { pass(core.rules.site(site), scheme, entry) };
                 Admitted::File(FileRequest { request, site, path, pass })
             }
             Some((_, Err(bad))) => Admitted::Answer(error_page(request, (bad.status(), bad.reason()))),
             None => Admitted::Answer(error_page(request, NO_SITE)),
         },
+    }
+}
+
+/// Whether requests with the same head as an admitted one are admitted without being parsed.
+fn pass(rules: &SiteRules, scheme: Scheme, entry: Entry) -> Pass {
+    match scheme {
+        _ if entry != Entry::Open => Pass::Once,
+        _ if rules.https_redirect.is_none() && rules.hsts.is_none() => Pass::SameHead,
+        Scheme::Https => Pass::SameHeadOverHttps,
+        Scheme::Http if rules.https_redirect.is_none() => Pass::SameHeadOverHttp,
+        Scheme::Http => Pass::Once,
     }
 }
 
