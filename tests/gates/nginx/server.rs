@@ -7,11 +7,23 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::harness::{Folder, PATIENCE, is_root, kill, skip, wait_for, wait_until};
 
 const NGINX: &str = "/usr/sbin/nginx";
 const HEADERS: &str = "/usr/share/nginx/src/configure";
+
+/// An address for nginx, which tries again for seconds when another program has it: its port is below those that the system
+/// gives out, and another one for each call and process.
+fn own_address() -> SocketAddr {
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    let port = || {
+        let number = std::process::id().wrapping_mul(64).wrapping_add(CALLS.fetch_add(1, Ordering::Relaxed));
+        SocketAddr::from(([127, 0, 0, 1], 10_000 + (number % 20_000) as u16))
+    };
+    wait_for("a free port", || Some(port()).filter(|address| TcpListener::bind(address).is_ok()))
+}
 
 /// `modules/nginx` of the project.
 fn source() -> PathBuf {
@@ -358,8 +370,7 @@ impl<'a> Setup<'a> {
 
     #[track_caller]
     pub(super) fn start(self) -> Nginx {
-        let free = || TcpListener::bind("127.0.0.1:0").unwrap();
-        let ports = [free(), free()].map(|listener| listener.local_addr().unwrap());
+        let ports = [own_address(), own_address()];
         let file = self.folder.write("nginx.conf", self.configuration(ports[0].port(), ports[1].port()));
         let mut command = self.program();
         command.arg("-c").arg(file).stdin(Stdio::null()).stderr(
