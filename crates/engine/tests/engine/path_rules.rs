@@ -106,6 +106,31 @@ fn every_kind_of_answer_has_the_fields_of_its_rules() {
 }
 
 #[test]
+fn a_field_that_a_rule_sets_replaces_that_of_a_listing() {
+    let mut rules = rules();
+    let set = fields(&[("cache-control", "private")]);
+    rules.sites[0].paths =
+        PathRules::new(vec![changing("/d/*", FieldChanges { set, ..FieldChanges::default() })]);
+    let mut world = World::with(rules);
+    world.machine.files.add_directory("d");
+    let client = world.connect();
+    for asked in ["GET /d/", "GET /d/", "GET /d/", "HEAD /d/"] {
+        client.send(format!("{asked} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        world.run();
+        let answer = if asked.starts_with("HEAD") { client.take_head() } else { client.take_one() };
+        let head = answer.head.to_ascii_lowercase();
+        assert_eq!((answer.status, head.matches("cache-control: ").count()), (200, 1), "{head}");
+        assert!(head.contains("\r\ncache-control: private\r\n"), "{head}");
+    }
+    let mut streams = connect(&mut world);
+    let stream = streams.get("/d/");
+    exchange(&mut world, &mut streams);
+    let head = streams.take(stream).head;
+    assert_eq!(head.matches("\r\ncache-control: ").count(), 1, "{head}");
+    world.end();
+}
+
+#[test]
 fn streams_of_http2_have_the_same_fields() {
     let mut world = world();
     let mut client = connect(&mut world);

@@ -14,6 +14,13 @@ impl Settings {
         self.sites.iter().flat_map(|site| &site.routes)
     }
 
+    /// The settings for processes that answer no requests: tens of thousands of rules would take tens of megabytes in each.
+    pub(crate) fn without_rules(&self) -> Settings {
+        let mut settings = self.clone();
+        settings.sites.iter_mut().for_each(|site| site.rules.clear());
+        settings
+    }
+
     /// The settings as TOML text, for [`Settings::from_toml`] in another process.
     #[must_use]
     pub fn to_toml(&self) -> String {

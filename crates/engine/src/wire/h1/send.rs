@@ -261,9 +261,10 @@ fn first_send<M: Machine>(
 ) -> FirstSend {
     let Response { status, about, length, body, .. } = response;
     let core = &mut *turn.desk.core;
-    if let (Body::Content(content, _), About::File(_, Extent::Whole)) = (body, about)
+    if let (Body::Content(content, _), About::File(version, Extent::Whole)) = (body, about)
         && persistence == Persistence::Persists
         && content.head_bytes() > 0
+        && (changes.is_none() || !version.is_listing)
     {
         let changes = changes.and_then(|changes| changes.of(*status));
         return send_content(conn, &mut *turn.desk.machine, &mut *turn.head, (&core.clock, content, changes));

@@ -39,7 +39,9 @@ pub(super) struct Generation {
     /// The number of the configuration, from 1.
     pub(super) number: u64,
     pub(super) settings: Settings,
+    /// The settings for the processes, and those for workers, who alone have the rules for paths.
     pub(super) settings_file: Shared,
+    worker_settings_file: Shared,
     /// Empty once it drains.
     pub(super) sockets: Sockets,
     roots: Roots,
@@ -65,6 +67,11 @@ pub(super) struct Generation {
     reopens_log_again: bool,
 }
 
+/// The file by which a process gets its settings.
+fn file_of(settings: &Settings) -> io::Result<Shared> {
+    Ok(Arc::new(file::memory_file(settings.to_toml().as_bytes())?))
+}
+
 impl Generation {
     /// Starts the processes of a configuration. Returns messages for the operator about the roots and the store.
     pub(super) fn start(
@@ -74,7 +81,7 @@ impl Generation {
     ) -> io::Result<(Generation, Vec<String>)> {
         let Prepared { mut settings, roots, residency, certificates, trust, hot_list } = prepared;
         let (roots, mut messages) = Roots::of(&settings, roots, &mut resources.poller)?;
-        let mut settings_file = Arc::new(file::memory_file(settings.to_toml().as_bytes())?);
+        let mut settings_file = file_of(&settings.without_rules())?;
         if settings.cache_memory.bytes_max() > 0 && resources.store.is_none() {
             match Store::start(&settings, &settings_file, hot_list, &mut resources.poller) {
                 Ok(store) => resources.store = Some(store),
@@ -83,7 +90,7 @@ impl Generation {
                         "serves without the store: {e}; set cache_memory = 0 to turn the store off"
                     ));
                     settings.cache_memory = CacheMemory::Fixed { bytes: 0, asked_bytes: 0 };
-                    settings_file = Arc::new(file::memory_file(settings.to_toml().as_bytes())?);
+                    settings_file = file_of(&settings.without_rules())?;
                 }
             }
         }
@@ -98,6 +105,7 @@ impl Generation {
         let mut generation = Generation {
             number: 1,
             settings_file,
+            worker_settings_file: file_of(&settings)?,
             sockets,
             roots,
             residency,
@@ -166,7 +174,8 @@ impl Generation {
     /// Starts a worker. Its orders are sent as it reads them; the supervisor does not wait.
     fn start_worker(&mut self, place: usize, resources: &mut Resources) -> io::Result<()> {
         let listeners = self.sockets.of_worker(place, architecture::sockets(&self.settings))?;
-        let mut worker = Process::start(Duty::Worker(place), &self.settings_file, &mut resources.poller)?;
+        let mut worker =
+            Process::start(Duty::Worker(place), &self.worker_settings_file, &mut resources.poller)?;
         self.roots.give(&mut worker.orders)?;
         for listener in listeners {
             worker.orders.give_at_start(Order::Listener(Arc::new(listener)))?;
