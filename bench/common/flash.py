@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from common import process, servers
 
 SERVER_CORE, LOAD_CORE = 0, 1
-# Has a generator of few requests run before all else on its core, so that what shares the core does not make it late. Needs root.
+# Starts a generator of few requests with priority over all other programs on its core, which would make it late. Needs root.
 FIRST = ["chrt", "--fifo", "1"]
 
 

@@ -1,5 +1,6 @@
-//! How rules change the head of an answer: those of a site for its paths, and `Strict-Transport-Security` over HTTPS (RFC
-//! 6797). Rules that apply together are compiled once. Asked by [`handler`](crate::handler) for each request; the wires apply it.
+//! Changes of the head of an answer: by the rules of a site for its paths, and by `Strict-Transport-Security` over HTTPS (RFC
+//! 6797). Rules that apply together are compiled once. [`handler`](crate::handler) looks the changes up for each request; the
+//! wires apply them.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -135,8 +135,7 @@ pub const UNWATCHED_MS: u64 = 250;
 pub const TOLD_AGAIN_MS: u64 = 1_000;
 /// The longest such pause.
 pub const TOLD_AGAIN_MS_MAX: u64 = 3_600_000;
-/// For this long after a name was found, its changes are perhaps not told yet: meanwhile it is checked as often
-/// as a watched one is compared.
+/// The watcher reports changes of a new name after this time at the latest. Until then the name is checked every [`WATCHED_MS`].
 pub const UNTOLD_MS: u64 = 2 * TOLD_AGAIN_MS;
 /// A listing whose changes are told is still made again this often while it is in use.
 pub const LISTING_MS: u64 = 60_000;

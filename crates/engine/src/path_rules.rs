@@ -1,5 +1,6 @@
-//! The rules of a site for paths: which clients are admitted, which requests are redirected, and which fields of answers change. The server builds
-//! them from the configuration; the [gate](crate::handler) applies them.
+//! The rules of a site for paths: which clients are admitted, which requests are redirected, and which fields of answers
+//! change. The server builds them from the configuration; the [gate](crate::handler) and [`head_changes`](crate::head_changes)
+//! apply them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,8 +15,8 @@ const ANY: u8 = b'*';
 /// The mark in a redirect's target before the number of a `*`.
 const PART: char = '$';
 
-/// A pattern of decoded paths: each `*` stands for any bytes, or for none, slashes included. It has no other marks, so a
-/// match takes a time in proportion to the lengths of path and pattern, times the number of its `*`.
+/// A pattern of decoded paths: each `*` stands for any bytes, or for none, slashes included. It has no other marks, so no
+/// match takes longer than the product of the lengths of path and pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathPattern {
     /// The texts between the marks.
@@ -51,7 +52,7 @@ impl PathPattern {
     }
 }
 
-/// Where a piece begins first.
+/// The first place of a piece in a path.
 fn find(path: &[u8], piece: &[u8]) -> Option<usize> {
     if piece.is_empty() { Some(0) } else { path.windows(piece.len()).position(|part| part == piece) }
 }
@@ -76,13 +77,14 @@ impl Access {
     }
 }
 
-/// Whether a client is admitted to a path.
+/// The answer to whether a client is admitted to a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
-    /// As every client.
+    /// Every client is.
     Open,
-    /// Others are perhaps refused.
+    /// This client is, but others can be refused.
     Admitted,
+    /// It is not.
     Refused,
 }
 
@@ -110,7 +112,7 @@ impl FieldChanges {
 pub struct Redirect {
     /// The status: 301, 302, 303, 307 or 308.
     pub status: Status,
-    /// A path or an address, in which `$1` stands for what the first `*` of the pattern stands for.
+    /// A path or an address, in which `$1` stands for the part of the path that fits the first `*` of the pattern.
     pub target: String,
 }
 
@@ -136,7 +138,7 @@ impl Redirect {
             }
         }
         if location.starts_with('/') {
-            // A client would read two slashes as the begin of a host (RFC 3986, section 4.2).
+            // A client would read a host after two slashes (RFC 3986, section 4.2).
             location.replace_range(..location.len() - location.trim_start_matches('/').len(), "/");
         }
         if let Some(query) = query.filter(|_| !self.target.contains('?')) {
@@ -160,7 +162,7 @@ pub struct PathRule {
     pub redirect: Option<Redirect>,
 }
 
-/// The rules of a site, in their order, so that many cost little.
+/// The rules of a site, in their order, with indexes of those that can apply.
 #[derive(Clone, Debug, Default)]
 pub struct PathRules {
     rules: Vec<PathRule>,
@@ -201,7 +203,7 @@ impl PathRules {
         &self.rules
     }
 
-    /// The redirect of the first rule that has one for this path, and the parts of the path for which its `*` stand.
+    /// The redirect of the first rule that has one for this path, and the [parts](PathPattern::parts) of the path.
     #[must_use]
     pub fn redirect<'p>(&self, path: &'p [u8]) -> Option<(&Redirect, Vec<&'p [u8]>)> {
         let of_one = self.redirects_of_one.get(path).copied();

@@ -179,14 +179,15 @@ impl NameEntry {
         needs
     }
 
-    /// Whether its changes are perhaps told soon, and not yet. A listing is not checked but made again, which costs too much.
+    /// Whether the entry is so new that its changes may become known later, but are not yet. A listing does not count: it
+    /// cannot be checked, only made again, which costs too much.
     fn is_untold(&self, now_ms: u64) -> bool {
         !self.is_watched()
             && !matches!(self.resolved, Resolved::Listing(_))
             && now_ms.saturating_sub(self.created_ms) < UNTOLD_MS
     }
 
-    /// Has it checked by the next request if a change since it was found was perhaps not told.
+    /// Makes the next request check the entry while a change since it was found can be missed.
     pub(crate) fn doubt_untold(&self, now_ms: u64) {
         if self.is_untold(now_ms) {
             self.accepted_ms.set(0);

@@ -2,13 +2,14 @@
 //! head is complete, and gets one value ([`Admitted`]): an answer, a request for a file, or one for an upstream.
 //!
 //! [`admit`] applies all rules for requests, in this order: the site, the path (decoded here), access, redirects, the
-//! route, and then the rules of files or of the route. Rules to come have their found between them: authentication and limits of
+//! route, and then the rules of files or of the route. Rules to come have their place between them: authentication and limits of
 //! rate after the path is known. HTTP/1 answers repeated requests by the bytes of their heads
 //! ([`caches::KnownRequests`](crate::caches::KnownRequests)); such a head keeps the [`Pass`] from the gate, and
 //! [`readmit`] decides whether it still counts.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use flash_http::RequestBuf;
 use flash_http::forward::Inbound;
@@ -24,6 +25,7 @@ use super::https::{self, Scheme};
 use super::route::{Routed, find_route, is_ambiguous, leads_to_script};
 use crate::caches::Pass;
 use crate::desk::Core;
+use crate::head_changes::HeadChanges;
 use crate::limits::{RECEIVE_BYTES, REQUEST_BODY_BYTES_MAX};
 use crate::path_rules::Entry;
 use crate::rules::{SiteId, SiteRules, UpstreamProtocol};
@@ -100,7 +102,7 @@ pub(crate) fn admit<'r, F>(
     {
         return Admitted::Refused(https::to_https(request, rules));
     }
-    // Files of ACME are answered whatever the rules say.
+    // A site that redirects plain HTTP answers issuers of certificates there, whatever its rules say.
     let ruled = path.as_ref().and_then(|(site, path)| Some((*site, path.as_ref().ok()?)));
     let mut entry = Entry::Open;
     if let Some((site, path)) = ruled.filter(|(_, path)| has_path && !is_challenge(path)) {
@@ -157,6 +159,35 @@ pub(crate) fn readmit(pass: Pass, scheme: Scheme) -> bool {
         Pass::SameHeadOverHttp => scheme == Scheme::Http,
         Pass::SameHeadOverHttps => scheme == Scheme::Https,
     }
+}
+
+/// The changes that rules make to the head of the answer to a request.
+#[inline]
+pub(crate) fn head_changes<F>(
+    core: &mut Core<F>,
+    scheme: Scheme,
+    request: &Request<'_>,
+) -> Option<Arc<HeadChanges>> {
+    if !core.head_rules.are_there() {
+        return None;
+    }
+    let site = core.router.route(request.host)?;
+    let path = decode_path(request.path, core.rules.site(site).encoded_slash);
+    head_changes_of_path(core, scheme, site, path.as_deref().unwrap_or_default())
+}
+
+/// The same for a request for a decoded path of a site.
+#[inline]
+pub(crate) fn head_changes_of_path<F>(
+    core: &mut Core<F>,
+    scheme: Scheme,
+    site: SiteId,
+    path: &[u8],
+) -> Option<Arc<HeadChanges>> {
+    if !core.head_rules.are_there() {
+        return None;
+    }
+    core.head_rules.changes((site, core.rules.site(site)), scheme == Scheme::Https, path)
 }
 
 /// Decides on a request that has a route.

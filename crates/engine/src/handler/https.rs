@@ -1,17 +1,11 @@
-//! The scheme of requests, and what depends on it: redirects from plain HTTP to HTTPS, and how rules change the heads of
-//! answers. Called by the [gate](super::gate) and the wires.
-
-use std::sync::Arc;
+//! The scheme of requests, and redirects from plain HTTP to HTTPS. Called by the [gate](super::gate) and the wires.
 
 use flash_http::request::Request;
 use flash_http::response::Status;
-use flash_http::target::decode_path;
 
 use super::Response;
 use super::error_page::{error_page, page_with};
-use crate::desk::Core;
-use crate::head_changes::HeadChanges;
-use crate::rules::{HttpsRedirect, SiteId};
+use crate::rules::HttpsRedirect;
 
 /// The files that prove to an issuer of certificates that a domain is the operator's (RFC 8555, section 8.3). Issuers ask for
 /// them over plain HTTP.
@@ -33,35 +27,6 @@ impl Scheme {
             Scheme::Https => "https",
         }
     }
-}
-
-/// How rules change the head of the answer to a request.
-#[inline]
-pub(crate) fn head_changes<F>(
-    core: &mut Core<F>,
-    scheme: Scheme,
-    request: &Request<'_>,
-) -> Option<Arc<HeadChanges>> {
-    if !core.head_rules.are_there() {
-        return None;
-    }
-    let site = core.router.route(request.host)?;
-    let path = decode_path(request.path, core.rules.site(site).encoded_slash);
-    head_changes_of_path(core, scheme, site, path.as_deref().unwrap_or_default())
-}
-
-/// The same for a decoded path of a site.
-#[inline]
-pub(crate) fn head_changes_of_path<F>(
-    core: &mut Core<F>,
-    scheme: Scheme,
-    site: SiteId,
-    path: &[u8],
-) -> Option<Arc<HeadChanges>> {
-    if !core.head_rules.are_there() {
-        return None;
-    }
-    core.head_rules.changes((site, core.rules.site(site)), scheme == Scheme::Https, path)
 }
 
 /// Whether a decoded path leads to a challenge of an issuer of certificates.

@@ -27,12 +27,13 @@ pub(crate) use error_page::{
 };
 pub(crate) use files::content;
 pub(crate) use gate::{
-    Admitted, FileRequest, FileRequestBuf, NOT_A_FILE_OF_THE_SITE, admit, admit_application_file, readmit,
+    Admitted, FileRequest, FileRequestBuf, NOT_A_FILE_OF_THE_SITE, admit, admit_application_file,
+    head_changes, head_changes_of_path, readmit,
 };
 pub(crate) use head::{
     About, Extent, HeadForm, each_own_field, each_shared_field, persistence, write_head, write_relayed_head,
 };
-pub(crate) use https::{Scheme, head_changes, head_changes_of_path};
+pub(crate) use https::Scheme;
 pub(crate) use response::Response;
 pub(crate) use route::Routed;
 pub(crate) use script::{ScriptFound, find_script, script_of};

@@ -13,7 +13,7 @@ use crate::rules::{Route, RoutePaths, SiteId, SiteRules, UpstreamProtocol, has_e
 pub(crate) struct Routed<'r> {
     pub(crate) inbound: Inbound<'r>,
     pub(crate) site: SiteId,
-    /// The found of its route in the rules of the site.
+    /// The place of its route in the rules of the site.
     pub(super) route: usize,
     /// The decoded path, an index file included.
     path: Cow<'r, [u8]>,

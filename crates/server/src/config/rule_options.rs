@@ -17,7 +17,7 @@ use super::values::{Item, ListItem, utf8};
 
 /// Maximum length of the value of a field in bytes.
 const VALUE_BYTES_MAX: usize = 4_096;
-/// It depends on the scheme.
+/// `hsts` sets this field, which must not be sent over plain HTTP.
 const STRICT: &str = "strict-transport-security";
 /// Fields that follow from the answer itself, or belong to the connection (RFC 9110, sections 7.6.1 and 8; RFC 9112).
 const NEVER: &[&str] = &[
@@ -35,8 +35,8 @@ const NEVER: &[&str] = &[
     "transfer-encoding",
     "upgrade",
 ];
-/// Fields of which no one value is right for several files.
-const OF_FILES: &[&str] = &["accept-ranges", "etag", "last-modified"];
+/// No single value of these fields is right for several files.
+const ONLY_REMOVED: &[&str] = &["accept-ranges", "etag", "last-modified"];
 
 /// A field of a head: its name and its value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,7 +57,7 @@ impl Item for HeadField {
     fn from_text(text: &OsStr, _: Kind) -> Result<Self, Refusal> {
         let (name, value) = utf8(text)?.split_once(':').unwrap_or_default();
         let name = field_name(name)?;
-        if OF_FILES.iter().any(|field| field.eq_ignore_ascii_case(&name)) {
+        if ONLY_REMOVED.iter().any(|field| field.eq_ignore_ascii_case(&name)) {
             return Err(Refusal::new(format!(
                 "`{name}` differs from file to file; a rule can only remove it"
             )));
@@ -130,7 +130,7 @@ rows! {
     errors: bool, (), Kind::Switch, Text("false"), [rule.errors],
         "Change the fields of error answers too, not only of those with a status below 400";
     redirect: String, (), Kind::Text(Form::Location), Depends("none"), [rule.redirect as Option<String>],
-        "Send clients to this path or address, in which $1 stands for what the first * of the path stands for";
+        "Send clients to this path or address, in which $1 stands for the characters of the first *";
     status: RedirectStatus, (), Kind::OneOf(RedirectStatus::WORDS), Text("302"), [rule.status],
         "Redirect with this status";
     }

@@ -51,8 +51,9 @@ pub(super) fn page() -> io::Result<Vec<u8>> {
         term(&mut roff, spec.key, &format!("{}{only}.", meaning(spec)));
     }
     let rules = "A rule admits only some clients to some paths of its site, redirects their requests, or changes the fields \
-                 of their answers. All rules that fit a path must admit the client. Of them, the first one with `redirect` redirects it; all that change fields apply, in their order. \
-                 `[[rule]]` belongs to the default site, `[[site.rule]]` to the site above it.";
+                 of their answers. A client must be admitted by every rule that fits the path. The first rule with \
+                 `redirect` that fits redirects the request. Every rule that fits changes the fields, in the order of the \
+                 file. `[[rule]]` belongs to the default site, `[[site.rule]]` to the site above it.";
     section(&mut roff, "RULES", &[rules]);
     for spec in RULE_OPTIONS {
         term(&mut roff, spec.key, &format!("{}.", meaning(spec)));

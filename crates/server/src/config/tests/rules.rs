@@ -1,0 +1,125 @@
+//! Tests of rules for paths, and the text of every error.
+
+use super::*;
+
+#[test]
+fn rules_belong_to_their_site_in_their_order() {
+    let folder = Folder::new();
+    let settings = folder.load(
+        r#"
+        root = "www"
+        [[rule]]
+        set = { X-Frame-Options = "DENY" }
+        add = { Link = ["</a>", "</b>"] }
+        remove = ["Server", "ETag"]
+        errors = true
+        allow = ["loopback", "10.0.0.0/8"]
+        deny = ["10.1.0.0/16"]
+        [[rule]]
+        path = "/old/*/x"
+        redirect = "https://example.org/$1?y"
+        [[site]]
+        hosts = ["example.org"]
+        root = "www"
+        [[site.rule]]
+        path = "/a"
+        redirect = "/b"
+        status = 308
+        "#,
+    );
+    let field = |name: &str, value: &str| HeadField { name: name.to_owned(), value: value.to_owned() };
+    let [all, old] = &settings.sites[0].rules[..] else { panic!("{:?}", settings.sites[0].rules) };
+    assert_eq!((all.path.as_str(), &all.set[..]), ("*", &[field("X-Frame-Options", "DENY")][..]));
+    assert_eq!((&all.add[..], all.errors), (&[field("Link", "</a>"), field("Link", "</b>")][..], true));
+    assert_eq!((&all.remove[..], &all.redirect), (&["Server".to_owned(), "ETag".to_owned()][..], &None));
+    assert_eq!(
+        (&old.redirect, old.status),
+        (&Some("https://example.org/$1?y".into()), RedirectStatus::Found)
+    );
+    assert_eq!(settings.sites[1].rules[0].status, RedirectStatus::Permanent);
+}
+
+/// Rules that are wrong, and parts of what is said about each.
+const WRONG_RULES: &[(&str, &[&str])] = &[
+    (
+        "path = \"/a\"",
+        &["incomplete rule", "neither refuses clients, nor changes fields", "add a line such as `set"],
+    ),
+    (
+        "path = \"a\"\nredirect = \"/b\"",
+        &["wrong value for `path`", "must begin with `/` or `*`", "write `/a`"],
+    ),
+    ("path = \"/*********\"\nredirect = \"/b\"", &["8 `*`"]),
+    ("set = \"x\"", &["must be a table of fields, such as { \"Cache-Control\" = \"no-cache\" }"]),
+    ("allow = []", &["wrong value for `allow`", "name at least one network"]),
+    ("deny = [\"10.0.0.1/8\"]", &["did you mean `10.0.0.0/8`?"]),
+    ("set = {}", &["name at least one field"]),
+    ("set = { Age = 1 }", &["must be a text in quotes, or a list of them"]),
+    (
+        "set = { \"Content-Type\" = \"x\" }",
+        &["`Content-Type` follows from the answer", "write it in `[types]`"],
+    ),
+    ("add = { Transfer-Encoding = \"x\" }", &["`Transfer-Encoding` follows from the answer"]),
+    ("remove = [\"content-length\"]", &["`content-length` follows from the answer"]),
+    ("set = { Strict-Transport-Security = \"max-age=1\" }", &["set `hsts` instead"]),
+    ("remove = [\"a b\"]", &["must be the name of a field, such as Cache-Control"]),
+    ("set = { ETag = \"x\" }", &["`ETag` differs from file to file; a rule can only remove it"]),
+    ("set = { Vary = \"x\" }", &["`Vary` in `set`", "write it in `add`"]),
+    ("remove = [\"vary\"]", &["`Vary` in `remove`"]),
+    ("set = { X = \"a\\r\\nY: b\" }", &["the value of `X` must be a text of ASCII, in one line"]),
+    ("set = { X = \"\" }", &["the value of `X` must be a text"]),
+    ("redirect = \"b\"", &["must be a path that begins with one `/`"]),
+    ("redirect = \"//b\"", &["must be a path that begins with one `/`"]),
+    ("redirect = \"https://x.example$1\"", &["must have a host of its own", "`https://example.org/$1`"]),
+    ("redirect = \"/a b\"", &["encode other bytes, such as %20"]),
+    ("path = \"/a*\"\nredirect = \"/b/$2\"", &["`$2` in `redirect`", "`path` has 1 `*`"]),
+    ("redirect = \"/a\"\nstatus = 304", &["must be 301, 302, 303, 307 or 308"]),
+    ("set = { X = \"1\" }\nstatus = 301", &["`status` without `redirect`"]),
+    ("redirect = \"https://x.example/\"\nerrors = true", &["`errors` without `set`, `add` or `remove`"]),
+    (
+        "path = \"/*\"\nredirect = \"/a/$1\"",
+        &["redirects in a circle", "a client at /x is redirected without an end"],
+    ),
+    ("path = \"/%41\"\nredirect = \"/%2541\"", &["redirects in a circle"]),
+    ("set = { X = \"1\" }\nbrowse = true", &["move `browse` above the first rule of its site"]),
+    ("set = { X = \"1\" }\nworkers = 1", &["move `workers` to the top of the file"]),
+    (
+        "set = { X = \"1\" }\nredirct = \"/a\"",
+        &["unknown key `redirct` in a rule", "did you mean `redirect`?"],
+    ),
+];
+
+#[test]
+fn wrong_rules_say_what_to_write() {
+    let folder = Folder::new();
+    for (rule, parts) in WRONG_RULES {
+        let error = folder.error(&format!("root = \"www\"\n[[rule]]\n{rule}\n"));
+        for part in *parts {
+            assert!(error.contains(part), "{rule}\n--- must contain: {part}\n--- is:\n{error}");
+        }
+    }
+    let site = "[[site]]\nhosts = [\"example.org\"]\nroot = \"www\"\n[[site.rule]]\npath = \"/*\"\n";
+    assert!(
+        folder.error(&format!("{site}redirect = \"https://Example.org:443/$1\"")).contains("in a circle")
+    );
+    folder.load(&format!("{site}redirect = \"https://www.example.org/$1\""));
+}
+
+#[test]
+fn rules_that_no_request_reaches_are_reported() {
+    let folder = Folder::new();
+    let warnings = |rules: &[(&str, &str)]| {
+        let rule =
+            |(path, target): &(&str, &str)| format!("[[rule]]\npath = \"{path}\"\nredirect = \"{target}\"\n");
+        let rules: String = rules.iter().map(rule).collect();
+        folder.load(&format!("root = \"www\"\n{rules}")).warnings().join("\n")
+    };
+    assert_eq!(warnings(&[("/a", "/1"), ("/a*", "/2"), ("/b/*", "/3")]), "");
+    for later in ["/a", "/a/*", "/a/*/b"] {
+        let warning = warnings(&[("/a*", "/1"), (later, "/2")]);
+        assert!(
+            warning.contains(&format!("the default site never redirects {later}: an earlier rule, for /a*,"))
+        );
+    }
+    assert!(warnings(&[("/a", "/1"), ("/a", "/2")]).contains("never redirects /a"));
+}
