@@ -4,7 +4,6 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Read;
 use std::net::SocketAddr;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -132,8 +131,9 @@ impl Launch {
     fn command(&self) -> Command {
         let flash = OsString::from(env!("CARGO_BIN_EXE_flash"));
         let user = self.user.map(|user| OsString::from(format!("--user={user}")));
-        let mut words = self.through.iter().chain([&flash]).chain(&self.words).chain(&user).cloned();
-        let mut command = Command::new(words.next().unwrap());
+        let words = self.through.iter().chain([&flash]).chain(&self.words).chain(&user);
+        // The session has a process group, so that a signal to the group acts like Ctrl-C.
+        let mut command = in_a_session();
         command.args(words).args(self.tls_words()).stdin(Stdio::null());
         // In a folder without files that could be served by mistake.
         command.current_dir("/proc/self/fdinfo");
@@ -144,8 +144,6 @@ impl Launch {
             }
         }
         command.env("FLASH_CONTROL", self.control);
-        // A separate process group, so that a signal to the group acts like Ctrl-C.
-        command.process_group(0);
         command
     }
 
@@ -184,6 +182,13 @@ impl Launch {
         let status = server.wait();
         (status.code(), server.stdout(), server.stderr())
     }
+}
+
+/// A command that executes its arguments in a session of their own, with the same pid. The kernel shares the cores
+/// among sessions (sched(7), "The autogroup feature") as it does among services. Otherwise the helpers, which are
+/// nice, would get next to nothing beside many other tests.
+pub(crate) fn in_a_session() -> Command {
+    Command::new("setsid")
 }
 
 /// The output of a process and its descendants to a pipe so far.

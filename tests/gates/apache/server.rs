@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
+use crate::harness::server::in_a_session;
 use crate::harness::{Folder, PATIENCE, is_root, kill, skip, wait_for, wait_until};
 
 pub(super) const MPMS: [&str; 3] = ["event", "worker", "prefork"];
@@ -104,8 +105,9 @@ impl Backend {
     #[track_caller]
     pub(super) fn real(folder: &Folder, options: &[&str]) -> Self {
         let log = folder.path("backend.log");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_flash"));
+        let mut command = in_a_session();
         command
+            .arg(env!("CARGO_BIN_EXE_flash"))
             .args(["backend", "--control", "none", "--socket"])
             .arg(folder.path("backend.sock"))
             .args(options);

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::harness::server::in_a_session;
 use crate::harness::{Folder, PATIENCE, is_root, kill, skip, wait_for, wait_until};
 
 const NGINX: &str = "/usr/sbin/nginx";
@@ -100,8 +101,10 @@ impl Backend {
     #[track_caller]
     pub(super) fn real_through(folder: &Folder, through: &[String], options: &[&str]) -> Self {
         let log = folder.path("backend.log");
-        let mut command = command_of(through, env!("CARGO_BIN_EXE_flash"));
+        let mut command = in_a_session();
         command
+            .args(through)
+            .arg(env!("CARGO_BIN_EXE_flash"))
             .args(["backend", "--control", "none", "--socket"])
             .arg(folder.path("backend.sock"))
             .args(options);

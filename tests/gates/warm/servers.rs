@@ -9,6 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use crate::harness::server::in_a_session;
 use crate::harness::{Folder, PATIENCE, is_root, kill, skip, stats_at, wait_for};
 
 /// A web server.
@@ -217,7 +218,8 @@ impl Backend {
     pub(super) fn start_for(folder: &Folder, root: &Path, more: &[&str]) -> Self {
         let place = |name: &str| folder.path(name).to_str().unwrap().to_owned();
         let (log, control) = (folder.path("backend.log"), folder.path("control"));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_flash"));
+        let mut command = in_a_session();
+        command.arg(env!("CARGO_BIN_EXE_flash"));
         command.args(["backend", "--socket", &place("backend.sock"), "--control", &place("control")]);
         command.args(["--warm", &format!("unix:{}", place("warm.sock"))]);
         command.args(["--fastcgi", &format!("unix:{}", place("fcgi.sock"))]);
