@@ -157,7 +157,7 @@ fn without_a_place_for_files_bodies_are_passed_on_as_they_come() {
     let upstream = counting();
     let routes = "spool = \"/nonexistent\"\n".to_owned() + &proxy("/app/", &upstream.address, "");
     let server = start(&folder, &routes);
-    assert!(server.stderr().contains("cannot create a file in /nonexistent"), "{}", server.stderr());
+    server.wait_for_stderr("cannot create a file in /nonexistent");
     assert_eq!(Peer::client(&server).post("/app/x", &pattern(BODY_BYTES, 7)).status(), 200);
 }
 

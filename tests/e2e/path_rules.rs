@@ -19,6 +19,8 @@ fn the_rules_of_the_documents_do_what_they_say() {
         "articles/one/index.html",
         "a.html",
         "internal/a.html",
+        "profiles/ann.html",
+        "app/index.html",
     ] {
         folder.www(name, "content");
     }
@@ -42,6 +44,11 @@ fn the_rules_of_the_documents_do_what_they_say() {
     }
     assert_eq!(fields(&server, "/blog/one/index.html", &["Location"]).1, [some("/articles/one/")]);
     assert_eq!(server.get("/articles/one/").status, 200);
+    for (path, status) in
+        [("/user/ann", 200), ("/user/bob", 404), ("/app/", 200), ("/app/items/7", 200), ("/appendix", 404)]
+    {
+        assert_eq!(server.get(path).status, status, "{path}");
+    }
 }
 
 #[test]

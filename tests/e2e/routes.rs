@@ -156,6 +156,7 @@ fn requests_that_wait_for_an_upstream_hold_up_nothing_else() {
 
 #[test]
 fn the_upstream_notices_a_client_that_leaves() {
+    const PIECES: usize = 100;
     let folder = Folder::with_hello();
     let upstream = Upstream::tcp();
     let server = start(&folder, &proxy("/app/", &upstream.address, STREAM));
@@ -177,13 +178,15 @@ fn the_upstream_notices_a_client_that_leaves() {
     if not_http2("its carrier can take all of an answer before its client leaves") {
         return;
     }
-    // Within the answer, which is longer than what sockets hold.
+    // Within the answer, which is far longer than what sockets hold.
     let mut client = Peer::client(&server);
     client.ask("/app/3");
     let mut peer = upstream.accept();
     assert_eq!(peer.message().target(), "/app/3");
     let sends = std::thread::spawn(move || {
-        let sent = peer.try_send(ok(film()));
+        let piece = film();
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", PIECES * piece.len());
+        let sent = peer.try_send(head).and_then(|()| (0..PIECES).try_for_each(|_| peer.try_send(piece)));
         (peer, sent)
     });
     assert_eq!(client.head().unwrap().status(), 200);

@@ -278,10 +278,9 @@ fn path_rules() -> PathRules {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     };
     let rule = |pattern: &str, set: &[(&str, &str)], target: Option<&str>| PathRule {
-        paths: PathPattern::new(pattern),
-        access: Access::default(),
         fields: FieldChanges { set: fields(set), ..FieldChanges::default() },
-        redirect: target.map(|target| Redirect { status: Status::FOUND, target: target.to_owned() }),
+        redirect: target.map(|target| Redirect { status: Status::FOUND, target: Target::new(target) }),
+        ..PathRule::new(pattern)
     };
     PathRules::new(vec![
         rule("*", &[("Referrer-Policy", "no-referrer"), ("X-Frame-Options", "DENY")], None),

@@ -1,18 +1,19 @@
-//! The rules of a site for paths: which clients are admitted, which requests are redirected, and which fields of answers
-//! change. The server builds them from the configuration; the [gate](crate::handler) and [`head_changes`](crate::head_changes)
-//! apply them.
+//! The rules of a site for paths: which clients are admitted, which requests are redirected or rewritten, which file answers in
+//! place of one that is missing, and which fields of answers change. The server builds them from the configuration; the
+//! [handlers](crate::handler) and [`head_changes`](crate::head_changes) apply them.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 use flash_http::response::Status;
-use flash_http::target::encode_path;
+use flash_http::target::{BadPath, EncodedSlash, decode_path, encode_path};
 
 use crate::admission::Network;
 
 /// The mark in a pattern for any bytes.
 const ANY: u8 = b'*';
-/// The mark in a redirect's target before the number of a `*`.
+/// The mark in a target before the number of a `*`.
 const PART: char = '$';
 
 /// A pattern of decoded paths: each `*` stands for any bytes, or for none, slashes included. It has no other marks, so no
@@ -107,41 +108,59 @@ impl FieldChanges {
     }
 }
 
+/// A path or an address, in which `$1` stands for the part of a path that fits the first `*` of a pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target(String);
+
+impl Target {
+    /// The target that this text describes.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    /// The target for a path with these parts, which are percent-encoded in it.
+    fn of(&self, parts: &[&[u8]]) -> String {
+        let mut target = String::with_capacity(self.0.len() + 64);
+        let mut pieces = self.0.split(PART);
+        target.push_str(pieces.next().unwrap_or_default());
+        for piece in pieces {
+            let number = piece.chars().next().and_then(|digit| digit.to_digit(10)).unwrap_or(0) as usize;
+            match number.checked_sub(1).and_then(|place| parts.get(place)) {
+                Some(part) => {
+                    target.push_str(&encode_path(part));
+                    target.push_str(&piece[1..]);
+                }
+                None => {
+                    target.push(PART);
+                    target.push_str(piece);
+                }
+            }
+        }
+        if target.starts_with('/') {
+            // A client would read a host after two slashes (RFC 3986, section 4.2).
+            target.replace_range(..target.len() - target.trim_start_matches('/').len(), "/");
+        }
+        target
+    }
+}
+
 /// Where a rule sends clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
     /// The status: 301, 302, 303, 307 or 308.
     pub status: Status,
-    /// A path or an address, in which `$1` stands for the part of the path that fits the first `*` of the pattern.
-    pub target: String,
+    /// A path or an address.
+    pub target: Target,
 }
 
 impl Redirect {
-    /// The address to go to, for a path with these parts and this query. Parts are percent-encoded; a query of the target
-    /// takes the place of that of the request.
+    /// The address to go to, for a path with these parts and this query. A query of the target takes the place of that of the
+    /// request.
     #[must_use]
     pub fn location(&self, parts: &[&[u8]], query: Option<&[u8]>) -> String {
-        let mut location = String::with_capacity(self.target.len() + 64);
-        let mut pieces = self.target.split(PART);
-        location.push_str(pieces.next().unwrap_or_default());
-        for piece in pieces {
-            let number = piece.chars().next().and_then(|digit| digit.to_digit(10)).unwrap_or(0) as usize;
-            match number.checked_sub(1).and_then(|place| parts.get(place)) {
-                Some(part) => {
-                    location.push_str(&encode_path(part));
-                    location.push_str(&piece[1..]);
-                }
-                None => {
-                    location.push(PART);
-                    location.push_str(piece);
-                }
-            }
-        }
-        if location.starts_with('/') {
-            // A client would read a host after two slashes (RFC 3986, section 4.2).
-            location.replace_range(..location.len() - location.trim_start_matches('/').len(), "/");
-        }
-        if let Some(query) = query.filter(|_| !self.target.contains('?')) {
+        let mut location = self.target.of(parts);
+        if let Some(query) = query.filter(|_| !self.target.0.contains('?')) {
             location.push('?');
             location.push_str(&String::from_utf8_lossy(query));
         }
@@ -160,16 +179,63 @@ pub struct PathRule {
     pub fields: FieldChanges,
     /// Where their requests are redirected.
     pub redirect: Option<Redirect>,
+    /// The path that takes the place of theirs. It has no query.
+    pub rewrite: Option<Target>,
+    /// The decoded path of the file that answers if theirs is missing.
+    pub fallback: Option<Vec<u8>>,
+}
+
+impl PathRule {
+    /// A rule without effect for paths of this form.
+    #[must_use]
+    pub fn new(pattern: &str) -> Self {
+        Self {
+            paths: PathPattern::new(pattern),
+            access: Access::default(),
+            fields: FieldChanges::default(),
+            redirect: None,
+            rewrite: None,
+            fallback: None,
+        }
+    }
+}
+
+/// The rules of which the first that fits a path applies.
+#[derive(Clone, Debug, Default)]
+struct FirstOf {
+    /// The first rule of each single path.
+    of_one: HashMap<Vec<u8>, usize>,
+    /// The rules with patterns.
+    of_many: Vec<usize>,
+}
+
+impl FirstOf {
+    fn push(&mut self, number: usize, paths: &PathPattern) {
+        match paths.exact() {
+            Some(path) => drop(self.of_one.entry(path.to_vec()).or_insert(number)),
+            None => self.of_many.push(number),
+        }
+    }
+
+    /// The first of the rules that fits a path, and the [parts](PathPattern::parts) of the path.
+    fn find<'p>(&self, rules: &[PathRule], path: &'p [u8]) -> Option<(usize, Vec<&'p [u8]>)> {
+        let of_one = self.of_one.get(path).copied();
+        let of_many = self
+            .of_many
+            .iter()
+            .take_while(|number| of_one.is_none_or(|of_one| **number < of_one))
+            .find_map(|number| Some((*number, rules[*number].paths.parts(path)?)));
+        of_many.or_else(|| Some((of_one?, Vec::new())))
+    }
 }
 
 /// The rules of a site, in their order, with indexes of those that can apply.
 #[derive(Clone, Debug, Default)]
 pub struct PathRules {
     rules: Vec<PathRule>,
-    /// The first redirect of each single path.
-    redirects_of_one: HashMap<Vec<u8>, usize>,
-    /// The redirects of patterns.
-    redirects_of_many: Vec<usize>,
+    redirecting: FirstOf,
+    rewriting: FirstOf,
+    falling_back: FirstOf,
     /// The rules that change fields.
     changing: Vec<usize>,
     /// The rules that do not admit every client.
@@ -182,11 +248,15 @@ impl PathRules {
     pub fn new(rules: Vec<PathRule>) -> Self {
         let mut all = Self::default();
         for (number, rule) in rules.iter().enumerate() {
-            match (&rule.redirect, rule.paths.exact()) {
-                (Some(_), Some(path)) => drop(all.redirects_of_one.entry(path.to_vec()).or_insert(number)),
-                (Some(_), None) => all.redirects_of_many.push(number),
-                (None, _) => {}
-            }
+            let of_first = [
+                (rule.redirect.is_some(), &mut all.redirecting),
+                (rule.rewrite.is_some(), &mut all.rewriting),
+                (rule.fallback.is_some(), &mut all.falling_back),
+            ];
+            of_first
+                .into_iter()
+                .filter(|(is_one, _)| *is_one)
+                .for_each(|(_, all)| all.push(number, &rule.paths));
             if !rule.fields.is_empty() {
                 all.changing.push(number);
             }
@@ -206,14 +276,24 @@ impl PathRules {
     /// The redirect of the first rule that has one for this path, and the [parts](PathPattern::parts) of the path.
     #[must_use]
     pub fn redirect<'p>(&self, path: &'p [u8]) -> Option<(&Redirect, Vec<&'p [u8]>)> {
-        let of_one = self.redirects_of_one.get(path).copied();
-        let of_many = self
-            .redirects_of_many
-            .iter()
-            .take_while(|number| of_one.is_none_or(|of_one| **number < of_one))
-            .find_map(|number| Some((*number, self.rules[*number].paths.parts(path)?)));
-        let (number, parts) = of_many.or_else(|| Some((of_one?, Vec::new())))?;
+        let (number, parts) = self.redirecting.find(&self.rules, path)?;
         Some((self.rules[number].redirect.as_ref()?, parts))
+    }
+
+    /// The decoded path that takes the place of this one, by the first rule that has one for it. An error if it leads out of
+    /// the root.
+    #[must_use]
+    pub fn rewrite(&self, path: &[u8]) -> Option<Result<Vec<u8>, BadPath>> {
+        let (number, parts) = self.rewriting.find(&self.rules, path)?;
+        let target = self.rules[number].rewrite.as_ref()?.of(&parts);
+        Some(decode_path(target.as_bytes(), EncodedSlash::Decode).map(Cow::into_owned))
+    }
+
+    /// The path of the file that answers if this one is missing, by the first rule that has one for it.
+    #[must_use]
+    pub fn fallback(&self, path: &[u8]) -> Option<&[u8]> {
+        let (number, _) = self.falling_back.find(&self.rules, path)?;
+        self.rules[number].fallback.as_deref().filter(|fallback| *fallback != path)
     }
 
     /// Whether all rules for this path admit a client.
@@ -269,10 +349,8 @@ mod tests {
     #[test]
     fn the_first_redirect_of_a_path_counts() {
         let rule = |pattern: &str, target: &str| PathRule {
-            paths: PathPattern::new(pattern),
-            access: Access::default(),
-            fields: FieldChanges::default(),
-            redirect: Some(Redirect { status: Status::FOUND, target: target.to_owned() }),
+            redirect: Some(Redirect { status: Status::FOUND, target: Target::new(target) }),
+            ..PathRule::new(pattern)
         };
         let rules = PathRules::new(vec![
             rule("/a", "/1"),
@@ -293,7 +371,7 @@ mod tests {
     #[test]
     fn a_location_is_an_address_whatever_the_path() {
         let location = |target: &str, parts: &[&[u8]], query: Option<&[u8]>| {
-            Redirect { status: Status::FOUND, target: target.to_owned() }.location(parts, query)
+            Redirect { status: Status::FOUND, target: Target::new(target) }.location(parts, query)
         };
         assert_eq!(location("/new/$1", &[b"a b"], None), "/new/a%20b");
         assert_eq!(location("/$2/$1", &[b"a", b"b"], Some(b"q=1")), "/b/a?q=1");
@@ -303,5 +381,35 @@ mod tests {
         assert_eq!(location("/$1", &[b"\\evil\r\nX: y"], None), "/%5Cevil%0D%0AX%3A%20y");
         assert_eq!(location("https://other.example/$1", &[b"a"], None), "https://other.example/a");
         assert_eq!(location("/price/$/$3$", &[b"a"], None), "/price/$/$3$");
+    }
+
+    #[test]
+    fn a_rewritten_path_is_decoded_and_stays_beneath_the_root() {
+        let rules = PathRules::new(vec![
+            PathRule { rewrite: Some(Target::new("/new/$1")), ..PathRule::new("/old/*") },
+            PathRule { rewrite: Some(Target::new("/.$1")), ..PathRule::new("/x*") },
+            PathRule { rewrite: Some(Target::new("/all")), ..PathRule::new("/new/*") },
+        ]);
+        let rewritten = |path: &str| rules.rewrite(path.as_bytes());
+        assert_eq!(
+            rewritten("/old/a b%2f"),
+            Some(Ok(b"/new/a b%2f".to_vec())),
+            "encoded and decoded once, by one rule"
+        );
+        assert_eq!(rewritten("/x./etc/passwd"), Some(Err(BadPath::AboveRoot)));
+        assert_eq!(rewritten("/other"), None);
+    }
+
+    #[test]
+    fn a_file_is_no_fallback_of_itself() {
+        let rules = PathRules::new(vec![
+            PathRule { fallback: Some(b"/app/index.html".to_vec()), ..PathRule::new("/app/*") },
+            PathRule { fallback: Some(b"/none.html".to_vec()), ..PathRule::new("*") },
+        ]);
+        let fallback =
+            |path: &str| rules.fallback(path.as_bytes()).map(|path| std::str::from_utf8(path).unwrap());
+        assert_eq!(fallback("/app/users/7"), Some("/app/index.html"));
+        assert_eq!(fallback("/app/index.html"), None);
+        assert_eq!(fallback("/x"), Some("/none.html"));
     }
 }

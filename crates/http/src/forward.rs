@@ -38,6 +38,8 @@ pub struct Forwarding<'a> {
     pub peer: SocketAddr,
     /// The address that the client connected to, if it is known. Only for CGI.
     pub server: Option<SocketAddr>,
+    /// The path that takes the place of the client's, percent-encoded. CGI has its `SCRIPT_NAME` for that.
+    pub path: Option<&'a [u8]>,
     /// A new request identifier, for a client that sent none of 1 to 128 letters, digits, and `_.:-`.
     pub request_id: &'a str,
     /// Whether to pass on the client's `Upgrade` (RFC 9110 section 7.8). After a 101, Flash must then relay
@@ -128,7 +130,7 @@ fn is_request_id(value: &[u8]) -> bool {
 
 /// Appends the HTTP/1.1 head of a request to an upstream, up to the framing of its body, which [`end_proxy_head`] adds.
 ///
-/// The target is in origin-form, with path and query as the client sent them. `Host` is empty if an HTTP/1.0
+/// The target is in origin-form, with query and, unless `forwarding` has another, path as the client sent them. `Host` is empty if an HTTP/1.0
 /// client sent none (RFC 9112 section 3.2). The client's fields are passed on, except those that concern only
 /// its connection or only Flash, and those that only a proxy before the upstream can know (`X-Forwarded-*`). `Via`
 /// gets one entry more (RFC 9110 section 7.6.3), and the `Max-Forwards` of OPTIONS is one less (section 7.6.2).
@@ -136,7 +138,7 @@ pub fn write_proxy_head(out: &mut Vec<u8>, inbound: &Inbound<'_>, forwarding: &F
     let sent = Sent::new(inbound, forwarding);
     out.extend_from_slice(inbound.method);
     out.push(b' ');
-    push_target(out, inbound.request);
+    push_target(out, forwarding.path.unwrap_or(inbound.request.path), inbound.request.query);
     out.extend_from_slice(b" HTTP/1.1\r\n");
     push_field(out, b"Host", inbound.authority);
     let hops = inbound.max_forwards();
@@ -202,7 +204,7 @@ pub fn each_cgi_variable(
     script_variables(script, &mut param);
     param(b"REQUEST_METHOD", inbound.method);
     let mut target = Vec::with_capacity(request.line.len());
-    push_target(&mut target, request);
+    push_target(&mut target, request.path, request.query);
     param(b"REQUEST_URI", &target);
     param(b"QUERY_STRING", request.query.unwrap_or_default());
     param(
@@ -381,9 +383,9 @@ fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 }
 
 /// The target in origin-form, or `*` (RFC 9112 sections 3.2.1 and 3.2.4).
-fn push_target(out: &mut Vec<u8>, request: &Request<'_>) {
-    out.extend_from_slice(request.path);
-    if let Some(query) = request.query {
+fn push_target(out: &mut Vec<u8>, path: &[u8], query: Option<&[u8]>) {
+    out.extend_from_slice(path);
+    if let Some(query) = query {
         out.push(b'?');
         out.extend_from_slice(query);
     }

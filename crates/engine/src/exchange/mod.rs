@@ -15,6 +15,7 @@ pub(crate) mod relay;
 mod sending;
 mod turn;
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 
 use flash_http::RequestBuf;
@@ -143,24 +144,28 @@ pub(crate) enum Wake {
 /// Calls the handler again after a wait.
 fn resume<M: Machine>(
     desk: &mut Desk<'_, M>,
-    file: &FileRequestBuf,
+    file: &mut FileRequestBuf,
     found: Found<M::File>,
     wake: Wake,
 ) -> Step<M::File> {
     let request = file.request();
-    let file = file.lent(&request);
-    match wake {
-        Wake::LookAgain => handler::answer(desk, &file, found),
+    let mut asked = file.lent(&request);
+    let step = match wake {
+        Wake::LookAgain => handler::answer(desk, &mut asked, found),
         // The number of attempts is bounded, in case the file keeps changing.
         Wake::ForgetAndLook if found.tries > 3 * TRIES_MAX => {
             Step::Answer(handler::error_page(&request, UNSTEADY))
         }
         Wake::ForgetAndLook => {
-            handler::forget(desk, &file);
-            handler::answer(desk, &file, found.next_try())
+            handler::forget(desk, &asked);
+            handler::answer(desk, &mut asked, found.next_try())
         }
         Wake::Refuse(refusal) => Step::Answer(handler::error_page(&request, refusal)),
+    };
+    if let Cow::Owned(path) = asked.path {
+        file.path = path.into();
     }
+    step
 }
 
 /// The result of [`proceed`].
@@ -178,8 +183,8 @@ pub(crate) fn proceed<M: Machine>(
     parked: Parked<M::File>,
     wake: Wake,
 ) -> Progress<M::File> {
-    let Parked { file, found, waits_since_ms } = parked;
-    match resume(desk, &file, found, wake) {
+    let Parked { mut file, found, waits_since_ms } = parked;
+    match resume(desk, &mut file, found, wake) {
         Step::Answer(response) => Progress::Answer(file, response),
         Step::Wait(wait) => park(desk, waiter, (file, waits_since_ms), *wait),
     }

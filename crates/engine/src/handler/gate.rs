@@ -1,8 +1,8 @@
 //! The gate: decides on a request before anything looks for its answer. A wire asks once for each request, as soon as the
 //! head is complete, and gets one value ([`Admitted`]): an answer, a request for a file, or one for an upstream.
 //!
-//! [`admit`] applies all rules for requests, in this order: the site, the path (decoded here), access, redirects, the
-//! route, and then the rules of files or of the route. Rules to come have their place between them: authentication and limits of
+//! [`admit`] applies all rules for requests, in this order: the site, the path (decoded here), access, redirects, rewrites,
+//! the route, and then the rules of files or of the route. Rules to come have their place between them: authentication and limits of
 //! rate after the path is known. HTTP/1 answers repeated requests by the bytes of their heads
 //! ([`caches::KnownRequests`](crate::caches::KnownRequests)); such a head keeps the [`Pass`] from the gate, and
 //! [`readmit`] decides whether it still counts.
@@ -89,7 +89,7 @@ pub(crate) fn admit<'r, F>(
     inbound: impl FnOnce() -> Inbound<'r>,
 ) -> Admitted<'r, F> {
     let site = core.router.route(request.host);
-    let path = site.map(|site| (site, decode_path(request.path, core.rules.site(site).encoded_slash)));
+    let mut path = site.map(|site| (site, decode_path(request.path, core.rules.site(site).encoded_slash)));
     // CONNECT asks for a tunnel to anywhere, and TRACE would show the fields that Flash adds.
     let is_for_server = request.line.starts_with(b"CONNECT ") || request.line.starts_with(b"TRACE ");
     let has_path = matches!(&path, Some((_, Ok(_)))) && !is_for_server;
@@ -102,21 +102,32 @@ pub(crate) fn admit<'r, F>(
     {
         return Admitted::Refused(https::to_https(request, rules));
     }
-    // A site that redirects plain HTTP answers issuers of certificates there, whatever its rules say.
-    let ruled = path.as_ref().and_then(|(site, path)| Some((*site, path.as_ref().ok()?)));
     let mut entry = Entry::Open;
-    if let Some((site, path)) = ruled.filter(|(_, path)| has_path && !is_challenge(path)) {
-        let rules = core.rules.site(site);
-        entry = rules.paths.entry(path, client);
+    // A site that redirects plain HTTP answers issuers of certificates there, whatever its rules say.
+    if let Some((site, Ok(decoded))) = &mut path
+        && has_path
+        && !is_challenge(decoded)
+    {
+        let rules = core.rules.site(*site);
+        entry = rules.paths.entry(decoded, client);
         if entry == Entry::Refused {
             return Admitted::Refused(error_page(request, NOT_ADMITTED));
         }
-        if let Some((redirect, parts)) = rules.paths.redirect(path) {
+        if let Some((redirect, parts)) = rules.paths.redirect(decoded) {
             let location = redirect.location(&parts, request.query);
             return Admitted::Refused(redirect_to(request, redirect.status, location));
         }
-        if let Some(found) = find_route(rules, path) {
-            return admit_route(core, Routed::new(inbound(), site, path.clone(), found));
+        let rewritten = rules.paths.rewrite(decoded);
+        let is_rewritten = rewritten.is_some();
+        match rewritten {
+            Some(Ok(rewritten)) => *decoded = Cow::Owned(rewritten),
+            Some(Err(bad)) => return Admitted::Refused(error_page(request, (bad.status(), bad.reason()))),
+            None => {}
+        }
+        if let Some(found) = find_route(rules, decoded) {
+            let mut routed = Routed::new(inbound(), *site, decoded.clone(), found);
+            routed.is_rewritten = is_rewritten;
+            return admit_route(core, routed);
         }
     }
     let refused = |refusal| Admitted::Refused(error_page(request, refusal));
@@ -220,7 +231,12 @@ fn judge_body<F>(core: &Core<F>, routed: &Routed<'_>) -> Result<bool, Refusal> {
     let needs_length = routed.protocol(core) == UpstreamProtocol::FastCgi && body == RequestBody::Chunked;
     match body {
         _ if needs_length && !gathers => Err(LENGTH_REQUIRED),
-        _ if is_ambiguous(core.rules.site(routed.site), request.path, routed.route) => Err(AMBIGUOUS_PATH),
+        // Of a rewritten path, servers get the encoded form, which all read in the same way.
+        _ if !routed.is_rewritten
+            && is_ambiguous(core.rules.site(routed.site), request.path, routed.route) =>
+        {
+            Err(AMBIGUOUS_PATH)
+        }
         RequestBody::Length(bytes) if bytes > rules.body_bytes_max => Err(TOO_LARGE),
         _ => Ok(gathers),
     }

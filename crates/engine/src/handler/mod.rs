@@ -16,6 +16,7 @@ mod response;
 mod route;
 mod script;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use flash_http::request::Request;
@@ -38,8 +39,8 @@ pub(crate) use response::Response;
 pub(crate) use route::Routed;
 pub(crate) use script::{ScriptFound, find_script, script_of};
 
-use crate::caches::{Content, NameEntry, Resolved, Version};
-use crate::desk::Desk;
+use crate::caches::{Content, NameEntry, Pass, Resolved, Version};
+use crate::desk::{Core, Desk};
 use crate::jobs::Wanted;
 use crate::limits::TRIES_MAX;
 use crate::machine::Machine;
@@ -97,12 +98,15 @@ pub(crate) enum Handled<F> {
     Stale,
     /// The file of the entry is no longer open.
     Closed,
+    /// Another file answers.
+    Elsewhere,
 }
 
-/// Answers a request for a file, or returns the job that it must wait for.
+/// Answers a request for a file, or returns the job that it must wait for. If the file is missing and a rule names another, the
+/// request is for that one from then on.
 pub(crate) fn answer<M: Machine>(
     desk: &mut Desk<'_, M>,
-    asked: &FileRequest<'_>,
+    asked: &mut FileRequest<'_>,
     mut found: Found<M::File>,
 ) -> Step<M::File> {
     let request = asked.request;
@@ -124,6 +128,7 @@ pub(crate) fn answer<M: Machine>(
         let handled = match &entry.resolved {
             Resolved::File(resource) => files::answer(desk, asked, resource, looked),
             Resolved::Listing(forms) => listing::answer(desk, asked, forms, looked),
+            Resolved::Missing if fall_back(desk.core, asked) => Handled::Elsewhere,
             Resolved::Redirect => return Step::Answer(error_page::redirect(request, &asked.path)),
             Resolved::Script | Resolved::Missing => return refuse(request, error_page::NOT_FOUND),
             Resolved::Denied => return refuse(request, error_page::DENIED),
@@ -132,6 +137,7 @@ pub(crate) fn answer<M: Machine>(
             Handled::Step(step) => return step,
             // The file was closed, but its stored siblings are still valid, so the entry is kept.
             Handled::Closed => reopen = true,
+            Handled::Elsewhere => {}
             Handled::Stale => {
                 desk.core.caches.forget(asked.site, &asked.path, &entry);
                 look_up::doubt(desk, asked.site, &asked.path);
@@ -143,6 +149,15 @@ pub(crate) fn answer<M: Machine>(
             return refuse(request, UNSTEADY);
         }
     }
+}
+
+/// Makes a request for a missing file one for the file that answers in its place, if there is one.
+fn fall_back<F>(core: &Core<F>, asked: &mut FileRequest<'_>) -> bool {
+    let Some(fallback) = core.rules.site(asked.site).paths.fallback(&asked.path) else { return false };
+    asked.path = Cow::Owned(fallback.to_vec());
+    // The missing file can come to be while the other stays as it is.
+    asked.pass = Pass::Once;
+    true
 }
 
 /// Forgets the entry for a path, because its file has changed.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use flash_http::forward::Inbound;
-use flash_http::target::{has_dot_segment, is_hidden, is_plain, readings};
+use flash_http::target::{encode_path, has_dot_segment, is_hidden, is_plain, readings};
 
 use crate::desk::Core;
 use crate::rules::{Route, RoutePaths, SiteId, SiteRules, UpstreamProtocol, has_extension};
@@ -19,6 +19,8 @@ pub(crate) struct Routed<'r> {
     path: Cow<'r, [u8]>,
     /// Where the path of the script ends and `PATH_INFO` begins.
     script_bytes: usize,
+    /// Whether a rule has replaced the client's path.
+    pub(super) is_rewritten: bool,
     /// Whether the spool takes the body before a server gets it.
     pub(crate) gathers: bool,
 }
@@ -35,7 +37,7 @@ impl<'r> Routed<'r> {
     pub(super) fn new(inbound: Inbound<'r>, site: SiteId, path: Cow<'r, [u8]>, found: RouteMatch) -> Self {
         let RouteMatch { route, script_bytes, with_index } = found;
         let path = with_index.map_or(path, Cow::Owned);
-        Self { inbound, site, route, path, script_bytes, gathers: false }
+        Self { inbound, site, route, path, script_bytes, is_rewritten: false, gathers: false }
     }
 
     /// The decoded path of the script, for CGI; empty if the route's prefix is `/`.
@@ -46,6 +48,11 @@ impl<'r> Routed<'r> {
     /// The decoded rest of the path, for CGI.
     pub(crate) fn path_info(&self) -> &[u8] {
         &self.path[self.script_bytes..]
+    }
+
+    /// The path that the server gets in place of the client's, percent-encoded.
+    pub(crate) fn new_path(&self) -> Option<String> {
+        self.is_rewritten.then(|| encode_path(&self.path))
     }
 
     /// The script that must be a file beneath the root before a server is asked to run it. A path such as

@@ -258,7 +258,7 @@ impl Streams {
                 let lane = Lane { body: body.iter().copied().collect(), ..Lane::new(stream, key) };
                 return self.lanes.push_back(lane);
             }
-            Admitted::File(file) => match answer(&mut turn.desk, &file, Found::NOTHING) {
+            Admitted::File(mut file) => match answer(&mut turn.desk, &mut file, Found::NOTHING) {
                 Step::Answer(response) => (Some(FileRequestBuf::new(&file)), response),
                 Step::Wait(wait) => {
                     let opening = (conn.opener, record.clone());

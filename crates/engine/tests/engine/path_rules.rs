@@ -1,6 +1,6 @@
 //! Rules of a site for paths: fields of answers in every form of HTTP, and redirects.
 
-use flash_engine::{Access, FieldChanges, PathPattern, PathRule, PathRules, Redirect, Rules};
+use flash_engine::{Access, FieldChanges, PathPattern, PathRule, PathRules, Redirect, Rules, Target};
 use flash_http::response::Status;
 
 use super::h2::{connect, exchange};
@@ -13,17 +13,12 @@ fn fields(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 fn changing(pattern: &str, fields: FieldChanges) -> PathRule {
-    PathRule { paths: PathPattern::new(pattern), access: Access::default(), fields, redirect: None }
+    PathRule { fields, ..PathRule::new(pattern) }
 }
 
 fn redirecting(pattern: &str, target: &str) -> PathRule {
-    let redirect = Some(Redirect { status: Status::FOUND, target: target.to_owned() });
-    PathRule {
-        paths: PathPattern::new(pattern),
-        access: Access::default(),
-        fields: FieldChanges::default(),
-        redirect,
-    }
+    let redirect = Some(Redirect { status: Status::FOUND, target: Target::new(target) });
+    PathRule { redirect, ..PathRule::new(pattern) }
 }
 
 /// All answers are secure, files beneath `/assets/` are immutable and have no tag, and others are checked each time.
@@ -201,7 +196,7 @@ fn a_client_that_is_not_admitted_gets_no_answer_of_others() {
     let networks = |texts: &[&str]| texts.iter().map(|text| text.parse().expect("a network")).collect();
     let access =
         Access { allow: networks(&["10.0.0.0/8", "2001:db8::/32"]), deny: networks(&["10.1.0.0/16"]) };
-    let guard = PathRule { access, ..changing("/private/*", FieldChanges::default()) };
+    let guard = PathRule { access, ..PathRule::new("/private/*") };
     let route = PathRule { paths: PathPattern::new("/one/*"), ..guard.clone() };
     rules.sites[0].paths = PathRules::new(vec![guard, route, redirecting("/private/old", "/b")]);
     let mut world = World::with(rules);
@@ -243,6 +238,138 @@ fn a_client_that_is_not_admitted_gets_no_answer_of_others() {
             exchange(&mut world, &mut streams);
             assert_eq!(streams.take(stream).status(), if is_admitted { 200 } else { 403 }, "{address}");
         }
+    }
+    world.end();
+}
+
+fn falling_back(pattern: &str, file: &str) -> PathRule {
+    PathRule { fallback: Some(file.into()), ..PathRule::new(pattern) }
+}
+
+fn rewriting(pattern: &str, target: &str) -> PathRule {
+    PathRule { rewrite: Some(Target::new(target)), ..PathRule::new(pattern) }
+}
+
+/// An app of one page in `/`, whose API has a server, and another beneath `/admin/`.
+fn single_pages() -> Rules {
+    let mut rules = proxying();
+    let uncached = FieldChanges { set: fields(&[("Cache-Control", "no-cache")]), ..FieldChanges::default() };
+    rules.sites[0].paths = PathRules::new(vec![
+        falling_back("/admin/*", "/admin/index.html"),
+        falling_back("*", "/index.html"),
+        rewriting("/user/*", "/profiles/$1.html"),
+        rewriting("/api/*", "/one/v2/$1"),
+        rewriting("/up*", "/.$1"),
+        changing("*.html", uncached),
+    ]);
+    rules
+}
+
+#[test]
+fn another_file_answers_for_one_that_is_missing() {
+    let mut world = World::with(single_pages());
+    for (name, content) in [("index.html", "app"), ("admin/index.html", "admin"), ("a.js", "script")] {
+        world.machine.files.add(name, content);
+    }
+    world.machine.files.add("profiles/a b.html", "a profile");
+    let client = world.connect();
+    let mut streams = connect(&mut world);
+    let page = Some("no-cache");
+    for (path, expected) in [
+        // An index has the path of its directory.
+        ("/", (200, "app", None)),
+        ("/a.js", (200, "script", None)),
+        ("/items/7", (200, "app", page)),
+        ("/items/7?q", (200, "app", page)),
+        ("/admin/x", (200, "admin", page)),
+        ("/user/a%20b", (200, "a profile", page)),
+        ("/user/none", (200, "app", page)),
+        ("/.git/config", (404, "", None)),
+        ("/up./../etc/passwd", (200, "app", page)),
+        ("/up.%2fetc/passwd", (400, "", None)),
+    ] {
+        for _ in 0..3 {
+            client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            world.run();
+            let answer = client.take_one();
+            let text = if answer.status == 200 { answer.text() } else { String::new() };
+            let found = (answer.status, text.as_str(), answer.field("Cache-Control"));
+            assert_eq!(found, expected, "{path}");
+            let stream = streams.get(path);
+            exchange(&mut world, &mut streams);
+            let answer = streams.take(stream);
+            assert_eq!(answer.status(), expected.0, "{path}");
+            assert_eq!(
+                answer.head.contains("\r\ncache-control: no-cache\r\n"),
+                expected.2.is_some(),
+                "{path}"
+            );
+        }
+    }
+    assert!(world.engine.counters().known_hits > 0);
+    world.end();
+}
+
+#[test]
+fn a_file_that_comes_to_be_answers_at_once_in_place_of_its_fallback() {
+    let mut world = World::with(Rules { freshness_ms: 0, ..single_pages() });
+    world.machine.files.add("index.html", "app");
+    let client = world.connect();
+    let get = |world: &mut World| {
+        client.send("GET /items HTTP/1.1\r\nHost: a\r\n\r\n");
+        world.run();
+        client.take_one().text()
+    };
+    (0..3).for_each(|_| assert_eq!(get(&mut world), "app"));
+    world.machine.files.add("items", "a file");
+    world.advance(1);
+    (0..3).for_each(|_| assert_eq!(get(&mut world), "a file"));
+    world.end();
+}
+
+#[test]
+fn fallbacks_that_are_missing_end() {
+    let mut rules = rules();
+    rules.sites[0].paths = PathRules::new(vec![falling_back("/a*", "/b"), falling_back("/b*", "/a")]);
+    let mut world = World::with(rules);
+    let client = world.connect();
+    client.send("GET /a1 HTTP/1.1\r\nHost: a\r\n\r\n");
+    world.run();
+    assert_eq!(client.take_one().status, 503);
+    world.end();
+}
+
+#[test]
+fn a_server_gets_a_rewritten_path() {
+    for (asked, got) in [
+        ("/api/items/7?q=%2f", "GET /one/v2/items/7?q=%2f HTTP/1.1\r\n"),
+        ("/api/../api//a%2fb%3Fc", "GET /one/v2/a/b%3Fc HTTP/1.1\r\n"),
+        ("/one/x?", "GET /one/x? HTTP/1.1\r\n"),
+    ] {
+        let mut world = World::with(single_pages());
+        let (client, server) = ask(&mut world, &format!("GET {asked} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let request = server.take_bytes();
+        let request = String::from_utf8_lossy(&request).into_owned();
+        assert!(request.starts_with(got), "{asked}: {request}");
+        server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        world.run();
+        assert_eq!(client.take_one().text(), "ok");
+        world.end();
+    }
+}
+
+#[test]
+fn a_script_gets_the_requests_that_are_rewritten_to_it() {
+    let mut rules = proxying();
+    rules.sites[0].paths = PathRules::new(vec![rewriting("/shop/*", "/index.php/$1")]);
+    let mut world = World::with(rules);
+    world.machine.files.add("index.php", "source");
+    let (_, server) = ask(&mut world, "GET /shop/a%20b?q=1 HTTP/1.1\r\nHost: a\r\n\r\n");
+    let records = String::from_utf8_lossy(&server.take_bytes()).into_owned();
+    for variable in
+        ["SCRIPT_NAME/index.php", "PATH_INFO/a b", "REQUEST_URI/shop/a%20b?q=1", "QUERY_STRINGq=1"]
+    {
+        assert!(records.contains(variable), "{variable} in {records}");
     }
     world.end();
 }

@@ -180,12 +180,7 @@ pub(crate) fn path_rules(rng: &mut Rng, rules: &mut Rules) -> RunRule {
     let rule = rng.pick(&[RunRule::Adds, RunRule::Replaces]);
     let set = |value: &str| vec![(RULE_FIELD.to_owned(), value.to_owned())];
     let remove = if rule == RunRule::Replaces { vec!["Accept-Ranges".to_owned()] } else { vec![] };
-    let ruled = |fields| PathRule {
-        paths: PathPattern::new("/*"),
-        access: Access::default(),
-        fields,
-        redirect: None,
-    };
+    let ruled = |fields| PathRule { fields, ..PathRule::new("/*") };
     let [success, error] = RULE_VALUES.map(set);
     let both = vec![
         ruled(FieldChanges { set: error, remove, with_errors: true, ..FieldChanges::default() }),

@@ -29,6 +29,8 @@ impl Form {
             Form::Pattern => pattern(text),
             Form::FieldName => field_name(text),
             Form::Location => location(text),
+            Form::NewPath => new_path(text),
+            Form::FilePath => file_path(text),
         }
     }
 }
@@ -167,25 +169,62 @@ fn pattern(text: &str) -> Result<String, Refusal> {
 
 /// The target of a redirect: a path, or an address whose host does not depend on the request.
 fn location(text: &str) -> Result<String, Refusal> {
-    let is_printable = text.len() <= PATH_BYTES_MAX && text.bytes().all(|byte| byte.is_ascii_graphic());
-    if !is_printable {
-        let why = format!(
-            "must have at most {PATH_BYTES_MAX} bytes, all of them ASCII without spaces and control characters"
-        );
-        return Err(Refusal::new(why).helped("encode other bytes, such as %20 for a space".to_owned()));
-    }
-    if text.starts_with('/') && !text.starts_with("//") {
-        return Ok(text.to_owned());
+    let text = encoded(text)?;
+    if is_path(&text) {
+        return Ok(text);
     }
     let address = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     match address.map(|address| address.split('/').next().unwrap_or_default()) {
-        Some(host) if !host.is_empty() && !host.contains('$') => Ok(text.to_owned()),
+        Some(host) if !host.is_empty() && !host.contains('$') => Ok(text),
         Some(_) => Err(Refusal::new("must have a host of its own, with `$` only after the `/` behind it")
             .helped("write an address such as `https://example.org/$1`".to_owned())),
         None => Err(Refusal::new(
             "must be a path that begins with one `/`, or begin with `https://` or `http://`",
         )),
     }
+}
+
+/// The path that takes the place of another. The query stays that of the request.
+fn new_path(text: &str) -> Result<String, Refusal> {
+    let text = encoded(text)?;
+    if !is_path(&text) {
+        return Err(Refusal::new("must be a path that begins with one `/`"));
+    }
+    if text.contains(['?', '#']) {
+        return Err(Refusal::new("must be a path without a query: that of the request stays"));
+    }
+    Ok(text)
+}
+
+/// A text that can stand in a request or in `Location`.
+fn encoded(text: &str) -> Result<String, Refusal> {
+    if text.len() <= PATH_BYTES_MAX && text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Ok(text.to_owned());
+    }
+    let why = format!(
+        "must have at most {PATH_BYTES_MAX} bytes, all of them ASCII without spaces and control characters"
+    );
+    Err(Refusal::new(why).helped("encode other bytes, such as %20 for a space".to_owned()))
+}
+
+/// Whether an address is a path of the same host.
+fn is_path(text: &str) -> bool {
+    text.starts_with('/') && !text.starts_with("//")
+}
+
+/// The decoded path of a file that can be served.
+fn file_path(text: &str) -> Result<String, Refusal> {
+    if !text.starts_with('/') {
+        return Err(Refusal::new("must begin with `/`").helped(format!("write `/{text}`")));
+    }
+    let names = || text[1..].split('/');
+    if names().any(|name| name.is_empty() || name.len() > 255) || text.len() > PATH_BYTES_MAX {
+        return Err(Refusal::new("must be the path of a file beneath the root, such as /index.html"));
+    }
+    if names().any(|name| name.starts_with('.')) || text.contains('\0') {
+        return Err(Refusal::new("must not lead to a hidden file, which is never served"));
+    }
+    Ok(text.to_owned())
 }
 
 /// The name of a server in its certificate.

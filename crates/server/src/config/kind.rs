@@ -74,6 +74,10 @@ pub enum Form {
     FieldName,
     /// The target of a redirect.
     Location,
+    /// The path that takes the place of another.
+    NewPath,
+    /// The decoded path of a file.
+    FilePath,
 }
 
 /// The unit of a number.
@@ -201,6 +205,7 @@ impl Kind {
             Kind::Text(Form::Charset) => "name, or `off`".to_owned(),
             Kind::Text(Form::Hsts) => "value of the field, or `off`".to_owned(),
             Kind::Text(Form::Location) => "path or address".to_owned(),
+            Kind::Text(Form::NewPath | Form::FilePath) => "path".to_owned(),
             Kind::Text(_) => "text".to_owned(),
             Kind::Command => "program, or list of a program and its arguments".to_owned(),
             Kind::Path => "path".to_owned(),

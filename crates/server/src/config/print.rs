@@ -72,6 +72,8 @@ fn lines_of_rule(rule: &Rule) -> Result<String, NotUtf8> {
     for spec in RULE_OPTIONS {
         let has_effect = match spec.key {
             "redirect" | "status" => rule.redirect.is_some(),
+            "rewrite" => rule.rewrite.is_some(),
+            "fallback" => rule.fallback.is_some(),
             "errors" => rule.errors,
             _ => true,
         };

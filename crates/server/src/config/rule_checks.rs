@@ -1,10 +1,10 @@
-//! From the rules of a config file to [`Rule`]s: whether each has an effect, and where redirects lead.
+//! From the rules of a config file to [`Rule`]s: whether each has an effect, and where redirects and fallbacks lead.
 //!
 //! Called by `config::resolve`. It must not look at the file system.
 
 use std::collections::HashMap;
 
-use flash_engine::{Access, FieldChanges, PathPattern, PathRule, PathRules, Redirect};
+use flash_engine::{Access, FieldChanges, PathPattern, PathRule, PathRules, Redirect, Target};
 use flash_http::EncodedSlash;
 use flash_http::response::Status;
 use flash_http::target::decode_path;
@@ -32,7 +32,19 @@ impl RuleDraft {
 
     /// Whether the rule has an effect, and all of its parts.
     fn check(&self, problems: &mut Vec<Problem>) {
-        let RuleOverrides { path, allow, deny, set, add, remove, errors, redirect, status } = &self.given;
+        let RuleOverrides {
+            path,
+            allow,
+            deny,
+            set,
+            add,
+            remove,
+            errors,
+            redirect,
+            status,
+            rewrite,
+            fallback,
+        } = &self.given;
         let changes_fields = set.is_some() || add.is_some() || remove.is_some();
         for (key, given) in [("allow", allow), ("deny", deny)] {
             if let Some(given) = given.as_ref().filter(|given| given.value.is_empty()) {
@@ -60,18 +72,26 @@ impl RuleDraft {
             let problem = Problem::given(origin, format!("`Vary` in `{key}`"), why);
             problems.push(problem.helped("write it in `add`, or remove it"));
         }
-        if let Some(redirect) = redirect {
-            let stars = path.as_ref().map_or("*", |path| &path.value).matches('*').count();
-            if let Some(number) = numbers(&redirect.value).find(|number| *number > stars) {
-                let title = format!("`${number}` in `redirect`");
-                let why = format!("`path` has {stars} `*`");
-                problems.push(Problem::given(&redirect.origin, title, why));
+        for (key, other) in [("rewrite", rewrite), ("fallback", fallback)] {
+            if let Some(other) = other.as_ref().filter(|_| redirect.is_some()) {
+                let title = format!("`{key}` beside `redirect`");
+                let problem =
+                    Problem::given(&other.origin, title, "no request that is redirected gets to it");
+                problems.push(problem.of(ConfigErrorKind::Key));
+            }
+        }
+        let stars = path.as_ref().map_or("*", |path| &path.value).matches('*').count();
+        for (key, target) in [("redirect", redirect), ("rewrite", rewrite)] {
+            let Some(target) = target else { continue };
+            if let Some(number) = numbers(&target.value).find(|number| *number > stars) {
+                let title = format!("`${number}` in `{key}`");
+                problems.push(Problem::given(&target.origin, title, format!("`path` has {stars} `*`")));
             }
         }
     }
 }
 
-/// The numbers of the parts in a redirect's target.
+/// The numbers of the parts in a target.
 fn numbers(target: &str) -> impl Iterator<Item = usize> {
     target
         .split('$')
@@ -87,8 +107,11 @@ pub(super) fn resolve(drafts: &[RuleDraft], hosts: &[String], problems: &mut Vec
     let rules: Vec<Rule> = drafts.iter().map(RuleDraft::resolve).collect();
     if problems.len() == before {
         let all = path_rules(&rules);
-        for draft in drafts.iter().zip(&rules).filter(|(_, rule)| rule.redirect.is_some()) {
-            problems.extend(circle(&all, hosts, draft));
+        for (draft, rule) in drafts.iter().zip(&rules) {
+            if rule.redirect.is_some() {
+                problems.extend(circle(&all, hosts, (draft, rule)));
+            }
+            problems.extend(second_fallback(&all, draft));
         }
     }
     rules
@@ -110,6 +133,19 @@ fn circle(all: &PathRules, hosts: &[String], (draft, rule): (&RuleDraft, &Rule))
     let why = format!("a client at {} is redirected without an end", first.escape_ascii());
     let problem = Problem::at(draft.span.clone(), "redirects in a circle", why);
     Some(problem.helped("make `path` of the rules exclude the paths that they lead to"))
+}
+
+/// A problem if another file would answer for the fallback of a rule: it is used only once.
+fn second_fallback(all: &PathRules, draft: &RuleDraft) -> Option<Problem> {
+    let fallback = draft.given.fallback.as_ref()?;
+    let second = all.fallback(fallback.value.as_bytes())?.escape_ascii();
+    let title = "a fallback that has a fallback";
+    let why = format!("if {} is missing, {second} would have to answer", fallback.value);
+    let help = format!(
+        "put a rule with `path = \"{0}\"` and `fallback = \"{0}\"` before the others",
+        fallback.value
+    );
+    Some(Problem::given(&fallback.origin, title.to_owned(), why).helped(help))
 }
 
 /// The path of an address of this site.
@@ -143,15 +179,40 @@ pub(crate) fn path_rules(rules: &[Rule]) -> PathRules {
         redirect: rule
             .redirect
             .as_ref()
-            .map(|target| Redirect { status: Status(rule.status.code()), target: target.clone() }),
+            .map(|target| Redirect { status: Status(rule.status.code()), target: Target::new(target) }),
+        rewrite: rule.rewrite.as_deref().map(Target::new),
+        fallback: rule.fallback.as_ref().map(|path| path.clone().into_bytes()),
     };
     PathRules::new(rules.iter().map(rule).collect())
 }
 
-/// The first rule that no request reaches, and the earlier redirect that has all of its paths.
-pub(super) fn unreached(rules: &[Rule]) -> Option<(&Rule, &Rule)> {
+/// A rule that no request reaches.
+pub(super) struct Unreached<'r> {
+    /// What it would do.
+    pub(super) verb: &'static str,
+    pub(super) rule: &'r Rule,
+    /// The earlier rule that has all of its paths.
+    pub(super) earlier: &'r Rule,
+}
+
+/// The first rule of each kind that no request reaches.
+pub(super) fn unreached(rules: &[Rule]) -> impl Iterator<Item = Unreached<'_>> {
+    type IsOne = fn(&Rule) -> bool;
+    let kinds: [(&str, IsOne); 3] = [
+        ("redirects", |rule| rule.redirect.is_some()),
+        ("rewrites", |rule| rule.rewrite.is_some()),
+        ("uses its fallback for", |rule| rule.fallback.is_some()),
+    ];
+    kinds.into_iter().filter_map(move |(verb, is_one)| {
+        let (rule, earlier) = unreached_of(rules.iter().filter(|rule| is_one(rule)))?;
+        Some(Unreached { verb, rule, earlier })
+    })
+}
+
+/// The first of the rules whose paths an earlier one has, and that one.
+fn unreached_of<'r>(rules: impl Iterator<Item = &'r Rule>) -> Option<(&'r Rule, &'r Rule)> {
     let (mut of_paths, mut of_patterns) = (HashMap::new(), Vec::new());
-    for rule in rules.iter().filter(|rule| rule.redirect.is_some()) {
+    for rule in rules {
         // No path of a config file has this character, so what fits it fits any other.
         let path = rule.path.replace('*', "\u{1}");
         let has_all = |(pattern, _): &&(PathPattern, &Rule)| pattern.parts(path.as_bytes()).is_some();

@@ -133,6 +133,10 @@ rows! {
         "Send clients to this path or address, in which $1 stands for the characters of the first *";
     status: RedirectStatus, (), Kind::OneOf(RedirectStatus::WORDS), Text("302"), [rule.status],
         "Redirect with this status";
+    rewrite: String, (), Kind::Text(Form::NewPath), Depends("none"), [rule.rewrite as Option<String>],
+        "Answer as if the request were for this path, in which $1 stands for the characters of the first *";
+    fallback: String, (), Kind::Text(Form::FilePath), Depends("none"), [rule.fallback as Option<String>],
+        "If there is no file of the requested path, answer with the file of this path";
     }
     rule: {
         /// A rule of a site for paths.

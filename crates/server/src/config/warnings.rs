@@ -5,7 +5,7 @@ use flash_engine::limits::SPOOL_SHARE_ONE_IN;
 use super::options::{Settings, Site};
 use super::route_options::Route;
 use super::routes::{RoutePaths, ServerAddress};
-use super::rule_checks;
+use super::rule_checks::{self, Unreached};
 use super::run_as::RunAs;
 use flash_units::size_text;
 
@@ -17,7 +17,7 @@ impl Settings {
     pub fn warnings(&self) -> Vec<String> {
         let memory = self.lowered.iter().cloned().chain(self.cache_memory.warning());
         let of_sites = exposed_programs(&self.sites).into_iter().chain(idle_index_names(&self.sites));
-        let of_sites = of_sites.chain(unreached_rules(&self.sites));
+        let of_sites = of_sites.chain(unreached_rules(&self.sites)).chain(fallbacks_to_scripts(&self.sites));
         let of_routes = self.too_long_bodies().into_iter().chain(self.programs_of_workers());
         let of_routes = of_routes.chain(self.unverified_servers());
         memory.chain(self.waits_in_loop()).chain(of_sites).chain(of_routes).collect()
@@ -101,18 +101,36 @@ fn idle_index_names(sites: &[Site]) -> Vec<String> {
     sites.iter().filter_map(idle).collect()
 }
 
-/// A warning for the first rule of each site that no request reaches.
+/// A warning for the first rule of each kind of each site that no request reaches.
 fn unreached_rules(sites: &[Site]) -> Vec<String> {
-    let unreached = |site: &Site| {
-        let (rule, earlier) = rule_checks::unreached(&site.rules)?;
-        Some(format!(
-            "{} never redirects {}: an earlier rule, for {}, redirects its paths",
-            name(site),
-            rule.path,
-            earlier.path
-        ))
-    };
-    sites.iter().filter_map(unreached).collect()
+    let mut warnings = Vec::new();
+    for site in sites {
+        warnings.extend(rule_checks::unreached(&site.rules).map(|Unreached { verb, rule, earlier }| {
+            let (name, path, earlier) = (name(site), &rule.path, &earlier.path);
+            format!("{name} never {verb} {path}: an earlier rule, for {earlier}, has its paths")
+        }));
+    }
+    warnings
+}
+
+/// A warning for each fallback that is a script: no script is sent.
+fn fallbacks_to_scripts(sites: &[Site]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for site in sites {
+        let is_script = |path: &&String| {
+            let runs_it =
+                |route: &Route| extension(&route.paths).is_some_and(|it| path.ends_with(&format!(".{it}")));
+            site.routes.iter().any(runs_it)
+        };
+        let fallbacks = site.rules.iter().filter_map(|rule| rule.fallback.as_ref());
+        warnings.extend(fallbacks.filter(is_script).map(|path| {
+            format!(
+                "{} never sends its fallback {path}: it is a script of a route; use `rewrite`",
+                name(site)
+            )
+        }));
+    }
+    warnings
 }
 
 /// A warning for each site that serves the directory of another site's route for an extension, without such a route.

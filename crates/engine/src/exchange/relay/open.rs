@@ -88,8 +88,10 @@ fn write_opening<M: Machine>(
     core.relayed += 1;
     let protocol = routed.protocol(core);
     let request_id = format!("{:x}-{:x}-{:x}", core.clock.now.wall_ns, peer.port(), core.relayed);
+    let new_path = routed.new_path();
     let forwarding = Forwarding {
         peer,
+        path: new_path.as_deref().map(str::as_bytes),
         // Only CGI has variables for it.
         server: (protocol == UpstreamProtocol::FastCgi).then(|| local(desk.machine)).flatten(),
         request_id: &request_id,

@@ -292,7 +292,7 @@ impl H1 {
         let has_body = !request.body.is_empty();
         let scheme = conn.scheme();
         let inbound = || Inbound::of_head(request, head, scheme.name());
-        let file = match admit(turn.desk.core, (request, scheme, conn.peer.ip()), inbound) {
+        let mut file = match admit(turn.desk.core, (request, scheme, conn.peer.ip()), inbound) {
             Admitted::Route(routed) => return self.begin_relay(conn, turn, &routed),
             Admitted::Answer(response) if has_body => {
                 let after = AfterBody::Answer(RequestBuf::new(request), response);
@@ -308,7 +308,7 @@ impl H1 {
             }
             Admitted::File(file) => file,
         };
-        match answer(&mut turn.desk, &file, Found::NOTHING) {
+        match answer(&mut turn.desk, &mut file, Found::NOTHING) {
             Step::Answer(response) => {
                 let answering = Answering::of_file((&file, scheme), turn);
                 self.remember(turn, &answering, &response, (hash, head));

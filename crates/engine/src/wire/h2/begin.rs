@@ -18,7 +18,7 @@ use crate::exchange::relay::open;
 use crate::exchange::{AfterBody, Blamed, Exchange, Opening, Parked, Record, Sending, State, Turn, Wake};
 use crate::handler::{
     About, Admitted, FileRequest, FileRequestBuf, Found, Refusal, Response, Step, admit, answer, error_page,
-    head_changes, malformed, readmit,
+    head_changes, head_changes_of_path, malformed, readmit,
 };
 use crate::head_changes::HeadChanges;
 use crate::limits::H2_STREAM_WINDOW_BYTES;
@@ -101,13 +101,19 @@ impl H2 {
         };
         let priority = self.priority_of(id, head.priority);
         let scheme = conn.scheme();
-        let changes = head_changes(turn.desk.core, scheme, request);
-        let fresh = Fresh { priority, receiving, changes, ..fresh };
         turn.desk.core.counters.requests += 1;
         *turn.blamed = Blamed::Line(request.line.to_vec());
         let hash = if priority == Priority::default() { hash } else { HeadHash::NONE };
         let has_body = !request.body.is_empty();
-        match admit(turn.desk.core, (request, scheme, conn.peer.ip()), || head.inbound(scheme.name())) {
+        let client = (request, scheme, conn.peer.ip());
+        let admitted = admit(turn.desk.core, client, || head.inbound(scheme.name()));
+        // The rules for fields follow the file that answers, which is known when it is found.
+        let changes = match admitted {
+            Admitted::File(_) if !has_body => None,
+            _ => head_changes(turn.desk.core, scheme, request),
+        };
+        let fresh = Fresh { priority, receiving, changes, ..fresh };
+        match admitted {
             Admitted::Route(routed) => {
                 let (opener, peer) = (conn.opener, conn.peer);
                 let key = open(turn, &routed, opener, peer, |machine| conn.local_address(machine));
@@ -129,7 +135,7 @@ impl H2 {
                 let after = AfterBody::File(FileRequestBuf::new(&file));
                 self.discard_body(conn, turn, (fresh, request), after);
             }
-            Admitted::File(file) => self.begin_file(conn, turn, (fresh, &file), (hash, list)),
+            Admitted::File(file) => self.begin_file(conn, turn, (fresh, file), (hash, list)),
         }
         Ok(())
     }
@@ -138,23 +144,24 @@ impl H2 {
         &mut self,
         conn: &Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
-        (fresh, file): (Fresh, &FileRequest<'_>),
+        (fresh, mut file): (Fresh, FileRequest<'_>),
         (hash, list): (HeadHash, &FieldList),
     ) {
-        let response = match answer(&mut turn.desk, file, Found::NOTHING) {
-            Step::Answer(response) => {
-                remember(turn, file, &response, (hash, list), fresh.changes.clone());
-                response
-            }
+        let step = answer(&mut turn.desk, &mut file, Found::NOTHING);
+        let response = match step {
+            Step::Answer(response) => response,
             Step::Wait(wait) => {
                 let record = Record::new(turn.desk.core, file.request);
-                match turn.exchanges.open_waiting(&mut turn.desk, (conn.opener, record), file, *wait) {
+                match turn.exchanges.open_waiting(&mut turn.desk, (conn.opener, record), &file, *wait) {
                     Opening::Waits(key) => return self.push(fresh, key, StreamPart::Pending),
                     Opening::Answer(response) => response,
                 }
             }
         };
-        self.reply(conn, turn, (fresh, Asked::File(file)), response);
+        let changes = head_changes_of_path(turn.desk.core, conn.scheme(), file.site, &file.path);
+        let fresh = Fresh { changes, ..fresh };
+        remember(turn, &file, &response, (hash, list), fresh.changes.clone());
+        self.reply(conn, turn, (fresh, Asked::File(&file)), response);
     }
 
     /// Answers a request that is known by its list. Otherwise returns the hash that is needed to remember it.

@@ -13,7 +13,7 @@ use crate::body::{Body, Pulled};
 use crate::caches::Version;
 use crate::desk::Core;
 use crate::exchange::{CLIENT_LEFT, Exchange, Halt, Progress, Sending, State, Turn, proceed};
-use crate::handler::{About, Extent, Response, each_own_field, each_shared_field};
+use crate::handler::{About, Extent, Response, each_own_field, each_shared_field, head_changes_of_path};
 use crate::head_changes::{Changes, HeadChanges};
 use crate::jobs::Waiter;
 use crate::machine::{Machine, Resident};
@@ -143,6 +143,8 @@ impl H2 {
             State::Woken(parked, wake) => match proceed(&mut turn.desk, waiter, parked, wake) {
                 Progress::Waits(state) => state,
                 Progress::Answer(file, response) => {
+                    stream.changes =
+                        head_changes_of_path(turn.desk.core, conn.scheme(), file.site, &file.path);
                     let Response { status, about, length, body, tries, .. } = response;
                     let outgoing = StreamAnswer { status, head: Some((about, length)), body_bytes: 0 };
                     stream.part = StreamPart::Sending(Box::new(outgoing));

@@ -6,7 +6,7 @@ use super::super::table;
 use super::{Reader, RuleDraft, Value, unknown};
 
 /// The keys of which each rule has one.
-const EFFECTS: &[&str] = &["allow", "deny", "set", "add", "remove", "redirect"];
+const EFFECTS: &[&str] = &["allow", "deny", "set", "add", "remove", "redirect", "rewrite", "fallback"];
 /// Maximum rules of a site.
 const RULES_MAX: usize = 100_000;
 
@@ -23,7 +23,7 @@ impl Reader {
                 }
             }
             if EFFECTS.iter().all(|key| !table.contains_key(*key)) {
-                let why = "it neither refuses clients, nor changes fields, nor redirects";
+                let why = "it has a path, and nothing to do there";
                 let problem = Problem::at(span.clone(), "incomplete rule", why);
                 let problem =
                     problem.helped("add a line such as `set = { \"Cache-Control\" = \"no-cache\" }`");

@@ -25,6 +25,10 @@ fn rules_belong_to_their_site_in_their_order() {
         path = "/a"
         redirect = "/b"
         status = 308
+        [[site.rule]]
+        path = "/user/*"
+        rewrite = "/profiles/$1%20.html"
+        fallback = "/no one.html"
         "#,
     );
     let field = |name: &str, value: &str| HeadField { name: name.to_owned(), value: value.to_owned() };
@@ -37,13 +41,16 @@ fn rules_belong_to_their_site_in_their_order() {
         (&Some("https://example.org/$1?y".into()), RedirectStatus::Found)
     );
     assert_eq!(settings.sites[1].rules[0].status, RedirectStatus::Permanent);
+    let user = &settings.sites[1].rules[1];
+    assert_eq!(user.rewrite.as_deref(), Some("/profiles/$1%20.html"));
+    assert_eq!(user.fallback.as_deref(), Some("/no one.html"));
 }
 
 /// Rules that are wrong, and parts of what is said about each.
 const WRONG_RULES: &[(&str, &[&str])] = &[
     (
         "path = \"/a\"",
-        &["incomplete rule", "neither refuses clients, nor changes fields", "add a line such as `set"],
+        &["incomplete rule", "it has a path, and nothing to do there", "add a line such as `set"],
     ),
     (
         "path = \"a\"\nredirect = \"/b\"",
@@ -81,6 +88,18 @@ const WRONG_RULES: &[(&str, &[&str])] = &[
         &["redirects in a circle", "a client at /x is redirected without an end"],
     ),
     ("path = \"/%41\"\nredirect = \"/%2541\"", &["redirects in a circle"]),
+    ("rewrite = \"https://example.org/\"", &["must be a path that begins with one `/`"]),
+    ("rewrite = \"/a?b\"", &["must be a path without a query"]),
+    ("path = \"/a\"\nrewrite = \"/b/$1\"", &["`$1` in `rewrite`", "`path` has 0 `*`"]),
+    ("rewrite = \"/a\"\nredirect = \"/b\"", &["`rewrite` beside `redirect`"]),
+    ("fallback = \"/a\"\nredirect = \"/b\"", &["`fallback` beside `redirect`"]),
+    ("fallback = \"index.html\"", &["must begin with `/`", "write `/index.html`"]),
+    ("fallback = \"/\"", &["must be the path of a file beneath the root"]),
+    ("fallback = \"/a/.b\"", &["must not lead to a hidden file"]),
+    (
+        "path = \"/a/*\"\nfallback = \"/b\"\n[[rule]]\nfallback = \"/c\"",
+        &["a fallback that has a fallback", "if /b is missing, /c would have to answer"],
+    ),
     ("set = { X = \"1\" }\nbrowse = true", &["move `browse` above the first rule of its site"]),
     ("set = { X = \"1\" }\nworkers = 1", &["move `workers` to the top of the file"]),
     (
@@ -117,9 +136,24 @@ fn rules_that_no_request_reaches_are_reported() {
     assert_eq!(warnings(&[("/a", "/1"), ("/a*", "/2"), ("/b/*", "/3")]), "");
     for later in ["/a", "/a/*", "/a/*/b"] {
         let warning = warnings(&[("/a*", "/1"), (later, "/2")]);
-        assert!(
-            warning.contains(&format!("the default site never redirects {later}: an earlier rule, for /a*,"))
-        );
+        let never =
+            format!("the default site never redirects {later}: an earlier rule, for /a*, has its paths");
+        assert!(warning.contains(&never), "{warning}");
     }
     assert!(warnings(&[("/a", "/1"), ("/a", "/2")]).contains("never redirects /a"));
+    let warnings = |text: &str| folder.load(&format!("root = \"www\"\n{text}")).warnings().join("\n");
+    let fallback = "[[rule]]\npath = \"/a/*\"\nfallback = \"/a/x\"\n";
+    let rewrite = "[[rule]]\npath = \"/a/*\"\nrewrite = \"/b\"\n";
+    let redirect = "[[rule]]\npath = \"/a/*\"\nredirect = \"/c\"\n";
+    assert_eq!(warnings(&format!("{fallback}{rewrite}{redirect}")), "", "each kind for itself");
+    assert!(warnings(&format!("{rewrite}{rewrite}")).contains("the default site never rewrites /a/*"));
+    assert!(warnings(&format!("{fallback}{fallback}")).contains("never uses its fallback for /a/*"));
+}
+
+#[test]
+fn a_fallback_that_is_a_script_is_reported() {
+    let folder = Folder::new();
+    let text = "root = \"www\"\n[[rule]]\nfallback = \"/index.php\"\n[[route]]\nextension = \"php\"\nfastcgi = \"unix:/run/php.sock\"\n";
+    let warnings = folder.load(text).warnings().join("\n");
+    assert!(warnings.contains("the default site never sends its fallback /index.php"), "{warnings}");
 }
