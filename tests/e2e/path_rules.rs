@@ -1,7 +1,7 @@
 //! Rules of a site for paths, as the documents show them, and very many of them.
 
 use crate::harness::documented::block;
-use crate::harness::{Folder, Launch, Server};
+use crate::harness::{Folder, Launch, Server, wait_until};
 
 fn fields(server: &Server, path: &str, names: &[&str]) -> (u16, Vec<Option<String>>) {
     let page = server.get(path);
@@ -21,6 +21,8 @@ fn the_rules_of_the_documents_do_what_they_say() {
         "internal/a.html",
         "profiles/ann.html",
         "app/index.html",
+        "errors/404.html",
+        "errors/sorry.html",
     ] {
         folder.www(name, "content");
     }
@@ -49,6 +51,10 @@ fn the_rules_of_the_documents_do_what_they_say() {
     {
         assert_eq!(server.get(path).status, status, "{path}");
     }
+    folder.www("errors/404.html", "changed");
+    assert_eq!(server.get("/none").text(), "content", "as it was at the start");
+    server.signal("HUP");
+    wait_until("the new page", || server.get("/none").text() == "changed");
 }
 
 #[test]

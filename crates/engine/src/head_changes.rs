@@ -1,6 +1,6 @@
-//! Changes of the head of an answer: by the rules of a site for its paths, and by `Strict-Transport-Security` over HTTPS (RFC
-//! 6797). Rules that apply together are compiled once. [`handler`](crate::handler) looks the changes up for each request; the
-//! wires apply them.
+//! Changes of the head of an answer, and the pages of errors: by the rules of a site for its paths, and by
+//! `Strict-Transport-Security` over HTTPS (RFC 6797). Rules that apply together are compiled once.
+//! [`handler`](crate::handler) looks the changes up for each request; the wires apply them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use flash_http::response::Status;
 
 use crate::limits::HEAD_CHANGES_MAX;
+use crate::path_rules::ErrorPage;
 use crate::rules::{Rules, SiteId, SiteRules};
 
 /// The end of a head.
@@ -19,6 +20,8 @@ const STRICT: &str = "Strict-Transport-Security";
 pub(crate) struct HeadChanges {
     of_success: Changes,
     of_error: Changes,
+    /// The first that fits applies.
+    error_pages: Vec<ErrorPage>,
 }
 
 /// How the fields of one answer change.
@@ -57,7 +60,7 @@ pub(crate) struct HeadRules {
 
 impl HeadRules {
     pub(crate) fn new(rules: &Rules) -> Self {
-        let has_rules = |site: &SiteRules| site.hsts.is_some() || site.paths.change_fields();
+        let has_rules = |site: &SiteRules| site.hsts.is_some() || site.paths.change_answers();
         Self { are_there: rules.sites.iter().any(has_rules), compiled: HashMap::new() }
     }
 
@@ -75,7 +78,7 @@ impl HeadRules {
         path: &[u8],
     ) -> Option<Arc<HeadChanges>> {
         // Over plain HTTP no answer is strict (RFC 6797, section 7.2).
-        if !(rules.paths.change_fields() || is_https && rules.hsts.is_some()) {
+        if !(rules.paths.change_answers() || is_https && rules.hsts.is_some()) {
             return None;
         }
         let key = (site, is_https, rules.paths.changing(path));
@@ -92,6 +95,12 @@ impl HeadRules {
 }
 
 impl HeadChanges {
+    /// The page of an error with this status, if there is one.
+    pub(crate) fn error_page(&self, status: Status) -> Option<&str> {
+        let is_for = |page: &&ErrorPage| page.statuses.iter().any(|statuses| statuses.contains(&status.0));
+        Some(&self.error_pages.iter().find(is_for)?.html)
+    }
+
     /// The changes of an answer with this status, if there are any.
     pub(crate) fn of(&self, status: Status) -> Option<&Changes> {
         let changes = match status.0 {
@@ -192,5 +201,7 @@ fn compile(rules: &SiteRules, is_https: bool, numbers: &[usize]) -> HeadChanges 
         let extends_files = OF_FILES.iter().all(|name| changes.keep(name.as_bytes()));
         Changes { lines: changes.added.iter().flat_map(line).collect(), extends_files, ..changes }
     };
-    HeadChanges { of_success: changes(false), of_error: changes(true) }
+    let error_pages =
+        numbers.iter().filter_map(|number| rules.paths.rules()[*number].error_page.clone()).collect();
+    HeadChanges { of_success: changes(false), of_error: changes(true), error_pages }
 }

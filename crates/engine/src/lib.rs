@@ -72,7 +72,7 @@ pub use machine::{
     Net, Opened, Outcome, Part, ReceiveCall, RecordLayer, Resident, SendCall, SharedNames, Task, UplinkShare,
     Want,
 };
-pub use path_rules::{Access, FieldChanges, PathPattern, PathRule, PathRules, Redirect, Target};
+pub use path_rules::{Access, ErrorPage, FieldChanges, PathPattern, PathRule, PathRules, Redirect, Target};
 pub use report_limit::ReportLimit;
 pub use rules::{
     BodyRules, HttpsRedirect, Optimizations, Route, RoutePaths, Rules, ServerId, ServerRules, SiteId,

@@ -1,10 +1,12 @@
 //! The rules of a site for paths: which clients are admitted, which requests are redirected or rewritten, which file answers in
-//! place of one that is missing, and which fields of answers change. The server builds them from the configuration; the
+//! place of one that is missing, which page errors have, and which fields of answers change. The server builds them from the configuration; the
 //! [handlers](crate::handler) and [`head_changes`](crate::head_changes) apply them.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use flash_http::response::Status;
 use flash_http::target::{BadPath, EncodedSlash, decode_path, encode_path};
@@ -108,6 +110,15 @@ impl FieldChanges {
     }
 }
 
+/// The page that errors have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorPage {
+    /// The statuses of the errors.
+    pub statuses: Vec<RangeInclusive<u16>>,
+    /// The page, in HTML and UTF-8.
+    pub html: Arc<str>,
+}
+
 /// A path or an address, in which `$1` stands for the part of a path that fits the first `*` of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target(String);
@@ -183,6 +194,8 @@ pub struct PathRule {
     pub rewrite: Option<Target>,
     /// The decoded path of the file that answers if theirs is missing.
     pub fallback: Option<Vec<u8>>,
+    /// The page of their errors.
+    pub error_page: Option<ErrorPage>,
 }
 
 impl PathRule {
@@ -196,6 +209,7 @@ impl PathRule {
             redirect: None,
             rewrite: None,
             fallback: None,
+            error_page: None,
         }
     }
 }
@@ -236,7 +250,7 @@ pub struct PathRules {
     redirecting: FirstOf,
     rewriting: FirstOf,
     falling_back: FirstOf,
-    /// The rules that change fields.
+    /// The rules that change fields or the pages of errors.
     changing: Vec<usize>,
     /// The rules that do not admit every client.
     guarding: Vec<usize>,
@@ -257,7 +271,7 @@ impl PathRules {
                 .into_iter()
                 .filter(|(is_one, _)| *is_one)
                 .for_each(|(_, all)| all.push(number, &rule.paths));
-            if !rule.fields.is_empty() {
+            if !rule.fields.is_empty() || rule.error_page.is_some() {
                 all.changing.push(number);
             }
             if !rule.access.is_open() {
@@ -311,12 +325,12 @@ impl PathRules {
         entry
     }
 
-    /// Whether a rule changes fields.
-    pub(crate) fn change_fields(&self) -> bool {
+    /// Whether a rule changes answers.
+    pub(crate) fn change_answers(&self) -> bool {
         !self.changing.is_empty()
     }
 
-    /// The numbers of the rules that change fields of answers for this path.
+    /// The numbers of the rules that change answers for this path.
     pub(crate) fn changing(&self, path: &[u8]) -> Vec<usize> {
         let is_for = |number: &usize| self.rules[*number].paths.parts(path).is_some();
         self.changing.iter().copied().filter(is_for).collect()

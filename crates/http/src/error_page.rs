@@ -8,6 +8,9 @@ use std::borrow::Cow;
 
 use crate::response::Status;
 
+/// The content type of an error page that is no JSON.
+pub const HTML: &str = "text/html; charset=utf-8";
+
 /// The content type and body of an error page. `detail` is a sentence, or empty.
 pub fn error_body(status: Status, detail: &str, json: bool) -> (&'static str, Vec<u8>) {
     let (code, title) = (status.0, status.reason());
@@ -27,7 +30,7 @@ pub fn error_body(status: Status, detail: &str, json: bool) -> (&'static str, Ve
          <style>body{{font:1rem/1.5 system-ui,sans-serif;max-width:40rem;margin:15vh auto;padding:0 1rem}}</style>\n\
          <h1>{code} {title}</h1>\n{detail}</html>\n"
     );
-    ("text/html; charset=utf-8", body.into_bytes())
+    (HTML, body.into_bytes())
 }
 
 /// Escapes text for HTML elements and quoted attributes.

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use flash_http::error_page::HTML;
 use flash_http::response::Status;
 
 use super::{About, Extent};
 use crate::body::{Body, Source};
 use crate::caches::{NameEntry, ReplyForm, Version};
+use crate::head_changes::HeadChanges;
 
 #[derive(Debug)]
 pub(crate) struct Response<F> {
@@ -48,6 +50,19 @@ impl<F> Response<F> {
     /// The answer to OPTIONS.
     pub(crate) fn methods() -> Self {
         Self::new(Status::NO_CONTENT, About::Methods, None, Body::Empty)
+    }
+
+    /// The response with the page that the rules of a site have for its error. A client that prefers JSON gets no page.
+    pub(crate) fn with_page_of_rules(mut self, changes: Option<&HeadChanges>) -> Self {
+        if let About::Page { content_type: HTML, .. } = self.about
+            && let Some(html) = changes.and_then(|changes| changes.error_page(self.status))
+        {
+            self.length = Some(html.len() as u64);
+            if !matches!(self.body, Body::Empty) {
+                self.body = Body::Page(html.into(), 0);
+            }
+        }
+        self
     }
 
     /// Marks the response as one that can be repeated while the entry is fresh.

@@ -1,6 +1,10 @@
 //! Rules of a site for paths: fields of answers in every form of HTTP, and redirects.
 
-use flash_engine::{Access, FieldChanges, PathPattern, PathRule, PathRules, Redirect, Rules, Target};
+use std::ops::RangeInclusive;
+
+use flash_engine::{
+    Access, ErrorPage, FieldChanges, PathPattern, PathRule, PathRules, Redirect, Rules, Target,
+};
 use flash_http::response::Status;
 
 use super::h2::{connect, exchange};
@@ -371,5 +375,84 @@ fn a_script_gets_the_requests_that_are_rewritten_to_it() {
     {
         assert!(records.contains(variable), "{variable} in {records}");
     }
+    world.end();
+}
+
+/// Sites whose errors have pages: one for missing files, and a long one for those of the server beneath `/one/`.
+fn with_error_pages() -> Rules {
+    let mut rules = proxying();
+    let page = |pattern: &str, statuses: RangeInclusive<u16>, html: &str| PathRule {
+        error_page: Some(ErrorPage { statuses: vec![statuses], html: html.into() }),
+        ..PathRule::new(pattern)
+    };
+    rules.sites[0].paths = PathRules::new(vec![
+        page("*", 404..=404, "<p>Gone fishing"),
+        page("/one/*", 500..=599, &"<p>Back soon".repeat(10_000)),
+        page("/one/*", 400..=599, "never for 502"),
+    ]);
+    rules
+}
+
+#[test]
+fn errors_have_the_pages_of_their_rules() {
+    let mut world = World::with(with_error_pages());
+    world.machine.files.add("a", "content");
+    for (asked, more, status, text) in [
+        ("GET /none", "", 404, "<p>Gone fishing"),
+        ("HEAD /none", "", 404, "<p>Gone fishing"),
+        ("GET /a", "Range: bytes=99-\r\n", 416, "No such part"),
+        ("POST /a", "Content-Length: 0\r\n", 405, "This server answers"),
+        ("GET /none", "Accept: application/json\r\n", 404, "{\"status\":404"),
+    ] {
+        let client = world.connect();
+        client.send(format!("{asked} HTTP/1.1\r\nHost: a\r\n{more}\r\n"));
+        world.run();
+        let (method, path) = asked.split_once(' ').unwrap();
+        let answer = if method == "HEAD" { client.take_head() } else { client.take_one() };
+        assert_eq!(answer.status, status, "{asked}");
+        if method == "HEAD" {
+            assert_eq!(answer.field("Content-Length"), Some(text.len().to_string().as_str()));
+        } else {
+            assert!(answer.text().contains(text), "{asked}: {}", answer.text());
+        }
+        if status == 404 && more.is_empty() {
+            let mut streams = connect(&mut world);
+            let stream = streams.get(path);
+            exchange(&mut world, &mut streams);
+            let answer = streams.take(stream);
+            assert_eq!((answer.status(), answer.body), (404, text.into()));
+        }
+    }
+    world.end();
+}
+
+#[test]
+fn a_server_that_fails_has_the_page_of_its_rule() {
+    let page = "<p>Back soon".repeat(10_000);
+    let mut world = World::with(with_error_pages());
+    let (client, server) = ask(&mut world, "GET /one/x HTTP/1.1\r\nHost: a\r\n\r\n");
+    server.end();
+    world.run();
+    let answer = client.take_one();
+    assert_eq!((answer.status, answer.text() == page), (502, true));
+    world.end();
+
+    let mut world = World::with(with_error_pages());
+    let mut streams = connect(&mut world);
+    let stream = streams.get("/one/x");
+    exchange(&mut world, &mut streams);
+    world.refuse_link();
+    exchange(&mut world, &mut streams);
+    let answer = streams.take(stream);
+    assert_eq!((answer.status(), answer.body == page.as_bytes()), (502, true));
+    world.end();
+
+    // An error that the server tells is its own.
+    let mut world = World::with(with_error_pages());
+    let (client, server) = ask(&mut world, "GET /one/x HTTP/1.1\r\nHost: a\r\n\r\n");
+    server.send("HTTP/1.1 500 Oops\r\nContent-Length: 3\r\n\r\nown");
+    world.run();
+    let answer = client.take_one();
+    assert_eq!((answer.status, answer.text().as_str()), (500, "own"));
     world.end();
 }

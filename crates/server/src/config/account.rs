@@ -2,8 +2,11 @@
 //!
 //! Called by `config::resolve`. It may look up users, which may wait, but must not change this process.
 
+use std::io;
+
 use flash_prompt::OwnedFd;
 use flash_prompt::file::Want;
+use flash_units::size_text;
 use flash_waiting::sandbox::privileges::{self, Account, Keep};
 use flash_waiting::{account, file};
 
@@ -96,6 +99,32 @@ pub(super) fn may_enter(folder: &OwnedFd, run_as: Option<&RunAs>) -> Result<(), 
             Err((format!("cannot become user `{name}`: {}", reason(&e)), Some(help.to_owned())))
         }
     }
+}
+
+/// The text of a file beneath a root, read with the rights of `run_as` as workers read it. It has at most `bytes_max`.
+///
+/// Errors: the reason, and the remedy.
+pub(super) fn read_text(
+    root: &OwnedFd,
+    (path, bytes_max): (&str, usize),
+    run_as: Option<&RunAs>,
+) -> Result<String, (String, Option<String>)> {
+    let account = run_as.map(RunAs::account);
+    let read = || {
+        let found = file::open(root, path.trim_start_matches('/').as_bytes(), Want::Content)?;
+        let file = found.file.ok_or_else(|| io::Error::other("it is no file"))?;
+        let mut bytes = Vec::new();
+        // One byte more shows that it is too long.
+        file::read(&file, 0, bytes_max + 1, &mut bytes)?;
+        Ok::<_, io::Error>(bytes)
+    };
+    let bytes = privileges::with_rights_of(account.as_ref(), Keep::Nothing, read)
+        .and_then(|read| read)
+        .map_err(|e| (reason(&e), advice(run_as).filter(|_| e.kind() == io::ErrorKind::PermissionDenied)))?;
+    if bytes.len() > bytes_max {
+        return Err((format!("it has more than {}", size_text(bytes_max as u64)), None));
+    }
+    String::from_utf8(bytes).map_err(|_| ("it is no text in UTF-8".to_owned(), None))
 }
 
 /// The remedy for a folder that `run_as` cannot enter.

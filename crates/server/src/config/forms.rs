@@ -31,6 +31,7 @@ impl Form {
             Form::Location => location(text),
             Form::NewPath => new_path(text),
             Form::FilePath => file_path(text),
+            Form::ErrorStatus => error_status(text),
         }
     }
 }
@@ -225,6 +226,15 @@ fn file_path(text: &str) -> Result<String, Refusal> {
         return Err(Refusal::new("must not lead to a hidden file, which is never served"));
     }
     Ok(text.to_owned())
+}
+
+/// The status of errors, or the first digit of a hundred of them before `xx`.
+fn error_status(text: &str) -> Result<String, Refusal> {
+    let is_status = text.len() == 3 && text.parse().is_ok_and(|status: u16| (400..600).contains(&status));
+    if is_status || ["4xx", "5xx"].contains(&text) {
+        return Ok(text.to_owned());
+    }
+    Err(Refusal::new("must be the status of an error, from 400 to 599, or \"4xx\" or \"5xx\""))
 }
 
 /// The name of a server in its certificate.

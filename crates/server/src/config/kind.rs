@@ -78,6 +78,8 @@ pub enum Form {
     NewPath,
     /// The decoded path of a file.
     FilePath,
+    /// The status of errors, or a hundred of them.
+    ErrorStatus,
 }
 
 /// The unit of a number.
@@ -164,6 +166,7 @@ impl Kind {
             Kind::Addresses | Kind::Servers => "a list of addresses, such as [\"127.0.0.1:8080\"]",
             Kind::Texts(Form::Host) => "a list of names, such as [\"example.org\"]",
             Kind::Texts(Form::FieldName) => "a list of names, such as [\"ETag\"]",
+            Kind::Texts(Form::ErrorStatus) => "a list of statuses, such as [404, \"5xx\"]",
             Kind::Texts(_) => "a list of names, such as [\"index.html\"]",
             Kind::Fields => "a table of fields, such as { \"Cache-Control\" = \"no-cache\" }",
             Kind::Paths => "a list of files, such as [\"site.pem\"]",
@@ -198,6 +201,7 @@ impl Kind {
         match self {
             Kind::Addresses => "list of addresses".to_owned(),
             Kind::Servers => "server, or list of up to 64".to_owned(),
+            Kind::Texts(Form::ErrorStatus) => "list of statuses".to_owned(),
             Kind::Texts(_) => "list of names".to_owned(),
             Kind::Fields => "table of names and values".to_owned(),
             Kind::Paths => "list of files".to_owned(),

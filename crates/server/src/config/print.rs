@@ -74,6 +74,7 @@ fn lines_of_rule(rule: &Rule) -> Result<String, NotUtf8> {
             "redirect" | "status" => rule.redirect.is_some(),
             "rewrite" => rule.rewrite.is_some(),
             "fallback" => rule.fallback.is_some(),
+            "error_page" => rule.error_page.is_some(),
             "errors" => rule.errors,
             _ => true,
         };

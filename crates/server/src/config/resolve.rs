@@ -11,8 +11,9 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use flash_engine::LogFormat;
+use flash_prompt::OwnedFd;
 use flash_waiting::memory::{self, Usable};
-use flash_waiting::root::{Unopened, open_roots};
+use flash_waiting::root::{Root, Unopened, open_roots};
 
 use super::ROOT_PATIENCE;
 use super::account;
@@ -126,13 +127,14 @@ fn sites(
     let mut sites = Vec::with_capacity(drafts.len() + 1);
     let current = Given { value: folder.to_owned(), origin: Origin::Default };
     let root = given.root.clone().or_else(|| drafts.is_empty().then_some(current));
-    let mut roots = Vec::with_capacity(drafts.len() + 1);
+    let (mut roots, mut rule_drafts) = (Vec::with_capacity(drafts.len() + 1), Vec::new());
     if let Some(root) = root {
         let routes = self::routes(routes, run_as, given, problems);
         let given = Overrides { root: Some(root.clone()), ..given.clone() };
-        let rules = rule_checks::resolve(&rules, &[], problems);
-        sites.push(site(Vec::new(), &given, (routes, rules)));
+        let resolved = rule_checks::resolve(&rules, &[], problems);
+        sites.push(site(Vec::new(), &given, (routes, resolved)));
         roots.push(root);
+        rule_drafts.push(rules);
     }
     for draft in drafts {
         // A site without a root was reported where it was read.
@@ -145,8 +147,20 @@ fn sites(
         let routes = self::routes(draft.routes, run_as, &given, problems);
         sites.push(site(hosts, &given, (routes, rules)));
         roots.push(root);
+        rule_drafts.push(draft.rules);
     }
-    check_roots(&roots, run_as, problems);
+    let folders = check_roots(&roots, run_as, problems);
+    for ((site, drafts), folder) in sites.iter_mut().zip(&rule_drafts).zip(folders) {
+        let rules = (&drafts[..], &mut site.rules[..]);
+        match folder {
+            Some(folder) => rule_checks::read_error_pages(rules, &folder, run_as, problems),
+            None if rules.1.iter().any(|rule| rule.error_page.is_some()) => eprintln!(
+                "warning: no error pages of `{}` are shown: they are read at the start, from local disks that answer",
+                site.root.display()
+            ),
+            None => {}
+        }
+    }
     sites
 }
 
@@ -168,14 +182,20 @@ fn site(hosts: Vec<String>, given: &Overrides, (routes, rules): (Vec<Route>, Vec
     site
 }
 
-/// A root that does not answer is not an error: the others must be served, and this root as soon as it answers.
-fn check_roots(roots: &[Given<PathBuf>], run_as: Option<&RunAs>, problems: &mut Vec<Problem>) {
+/// The roots that can be read without waiting for another host. One that does not answer is not an error: the others must be
+/// served, and this one as soon as it answers.
+fn check_roots(
+    roots: &[Given<PathBuf>],
+    run_as: Option<&RunAs>,
+    problems: &mut Vec<Problem>,
+) -> Vec<Option<OwnedFd>> {
     let paths: Vec<&Path> = roots.iter().map(|root| &*root.value).collect();
-    for (root, opened) in roots.iter().zip(open_roots(&paths, ROOT_PATIENCE)) {
+    let opened = roots.iter().zip(open_roots(&paths, ROOT_PATIENCE));
+    let folder = |(root, opened): (&Given<PathBuf>, Result<Root, Unopened>)| {
         let (why, help) = match opened {
-            Ok(root) if !root.is_local => continue,
+            Ok(root) if !root.is_local => return None,
             Ok(opened) => match account::may_enter(&opened.folder, run_as) {
-                Ok(()) => continue,
+                Ok(()) => return Some(opened.folder),
                 Err(why_and_help) => why_and_help,
             },
             Err(Unopened::Hangs(_)) => {
@@ -183,7 +203,7 @@ fn check_roots(roots: &[Given<PathBuf>], run_as: Option<&RunAs>, problems: &mut 
                     "warning: `{}` did not answer within {ROOT_PATIENCE:?}: its file system hangs or is slow",
                     root.value.display()
                 );
-                continue;
+                return None;
             }
             Err(Unopened::Failed(e)) if e.kind() == ErrorKind::NotADirectory => {
                 ("not a directory".to_owned(), None)
@@ -191,7 +211,9 @@ fn check_roots(roots: &[Given<PathBuf>], run_as: Option<&RunAs>, problems: &mut 
             Err(Unopened::Failed(e)) => (reason(&e), None),
         };
         problems.push(path_problem("serve", "root", (&root.value, &root.origin), &why).maybe_helped(help));
-    }
+        None
+    };
+    opened.map(folder).collect()
 }
 
 /// Each host may occur once in the whole file.

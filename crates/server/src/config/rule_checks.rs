@@ -1,22 +1,30 @@
-//! From the rules of a config file to [`Rule`]s: whether each has an effect, and where redirects and fallbacks lead.
+//! From the rules of a config file to [`Rule`]s: whether each has an effect, where redirects and fallbacks lead, and the pages of
+//! errors.
 //!
-//! Called by `config::resolve`. It must not look at the file system.
+//! Called by `config::resolve`. It must not change the file system.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 
-use flash_engine::{Access, FieldChanges, PathPattern, PathRule, PathRules, Redirect, Target};
+use flash_engine::{Access, ErrorPage, FieldChanges, PathPattern, PathRule, PathRules, Redirect, Target};
 use flash_http::EncodedSlash;
 use flash_http::response::Status;
 use flash_http::target::decode_path;
 
+use flash_prompt::OwnedFd;
+
+use super::account;
 use super::admission::Clients;
 use super::error::{ConfigErrorKind, Problem};
 use super::file::RuleDraft;
 use super::rule_options::{HeadField, Rule, RuleOverrides};
-use super::table::{self, Given, Origin};
+use super::run_as::RunAs;
+use super::table::{self, Given};
 
 /// Redirects that a client can meet in a row before they count as a circle.
 const HOPS_MAX: usize = 10;
+/// The largest error page: each worker keeps it.
+const PAGE_BYTES_MAX: usize = 64 * 1024;
 /// Stands for the characters of a `*` when a redirect is tried.
 const SAMPLE: &str = "x";
 
@@ -32,52 +40,13 @@ impl RuleDraft {
 
     /// Whether the rule has an effect, and all of its parts.
     fn check(&self, problems: &mut Vec<Problem>) {
-        let RuleOverrides {
-            path,
-            allow,
-            deny,
-            set,
-            add,
-            remove,
-            errors,
-            redirect,
-            status,
-            rewrite,
-            fallback,
-        } = &self.given;
-        let changes_fields = set.is_some() || add.is_some() || remove.is_some();
+        self.check_companions(problems);
+        self.check_vary(problems);
+        let RuleOverrides { path, allow, deny, redirect, rewrite, .. } = &self.given;
         for (key, given) in [("allow", allow), ("deny", deny)] {
             if let Some(given) = given.as_ref().filter(|given| given.value.is_empty()) {
                 let title = format!("wrong value for `{key}`");
                 problems.push(Problem::given(&given.origin, title, "name at least one network"));
-            }
-        }
-        let mut alone = |key: &str, origin: &Origin, others: &str| {
-            let problem = Problem::given(origin, format!("`{key}` without {others}"), "has no effect");
-            problems.push(problem.of(ConfigErrorKind::Key));
-        };
-        if let Some(errors) = errors.as_ref().filter(|_| !changes_fields) {
-            alone("errors", &errors.origin, "`set`, `add` or `remove`");
-        }
-        if let Some(status) = status.as_ref().filter(|_| redirect.is_none()) {
-            alone("status", &status.origin, "`redirect`");
-        }
-        let is_vary = |name: &str| name.eq_ignore_ascii_case("vary");
-        let set_vary = |given: &&Given<Vec<HeadField>>| given.value.iter().any(|field| is_vary(&field.name));
-        let removed_vary = |given: &&Given<Vec<String>>| given.value.iter().any(|name| is_vary(name));
-        let of_set = set.as_ref().filter(set_vary).map(|given| ("set", &given.origin));
-        let of_remove = remove.as_ref().filter(removed_vary).map(|given| ("remove", &given.origin));
-        if let Some((key, origin)) = of_set.or(of_remove) {
-            let why = "caches would give clients an answer in a form that they do not accept";
-            let problem = Problem::given(origin, format!("`Vary` in `{key}`"), why);
-            problems.push(problem.helped("write it in `add`, or remove it"));
-        }
-        for (key, other) in [("rewrite", rewrite), ("fallback", fallback)] {
-            if let Some(other) = other.as_ref().filter(|_| redirect.is_some()) {
-                let title = format!("`{key}` beside `redirect`");
-                let problem =
-                    Problem::given(&other.origin, title, "no request that is redirected gets to it");
-                problems.push(problem.of(ConfigErrorKind::Key));
             }
         }
         let stars = path.as_ref().map_or("*", |path| &path.value).matches('*').count();
@@ -87,6 +56,46 @@ impl RuleDraft {
                 let title = format!("`${number}` in `{key}`");
                 problems.push(Problem::given(&target.origin, title, format!("`path` has {stars} `*`")));
             }
+        }
+    }
+
+    /// Whether each key has those without which it has no effect, and none with which it has none.
+    fn check_companions(&self, problems: &mut Vec<Problem>) {
+        let RuleOverrides { set, add, remove, errors, redirect, status, rewrite, fallback, .. } = &self.given;
+        let RuleOverrides { error_page, statuses, .. } = &self.given;
+        let changes_fields = set.is_some() || add.is_some() || remove.is_some();
+        let errors = errors.as_ref().filter(|_| !changes_fields).map(|given| &given.origin);
+        let status = status.as_ref().filter(|_| redirect.is_none()).map(|given| &given.origin);
+        let statuses = statuses.as_ref().filter(|_| error_page.is_none()).map(|given| &given.origin);
+        for (key, origin, others) in [
+            ("errors", errors, "`set`, `add` or `remove`"),
+            ("status", status, "`redirect`"),
+            ("statuses", statuses, "`error_page`"),
+        ] {
+            let alone = |origin| Problem::given(origin, format!("`{key}` without {others}"), "has no effect");
+            problems.extend(origin.map(|origin| alone(origin).of(ConfigErrorKind::Key)));
+        }
+        for (key, other) in [("rewrite", rewrite), ("fallback", fallback)] {
+            if let Some(other) = other.as_ref().filter(|_| redirect.is_some()) {
+                let title = format!("`{key}` beside `redirect`");
+                let problem =
+                    Problem::given(&other.origin, title, "no request that is redirected gets to it");
+                problems.push(problem.of(ConfigErrorKind::Key));
+            }
+        }
+    }
+
+    fn check_vary(&self, problems: &mut Vec<Problem>) {
+        let is_vary = |name: &str| name.eq_ignore_ascii_case("vary");
+        let set_vary = |given: &&Given<Vec<HeadField>>| given.value.iter().any(|field| is_vary(&field.name));
+        let removed_vary = |given: &&Given<Vec<String>>| given.value.iter().any(|name| is_vary(name));
+        let of_set = self.given.set.as_ref().filter(set_vary).map(|given| ("set", &given.origin));
+        let of_remove =
+            self.given.remove.as_ref().filter(removed_vary).map(|given| ("remove", &given.origin));
+        if let Some((key, origin)) = of_set.or(of_remove) {
+            let why = "caches would give clients an answer in a form that they do not accept";
+            let problem = Problem::given(origin, format!("`Vary` in `{key}`"), why);
+            problems.push(problem.helped("write it in `add`, or remove it"));
         }
     }
 }
@@ -115,6 +124,26 @@ pub(super) fn resolve(drafts: &[RuleDraft], hosts: &[String], problems: &mut Vec
         }
     }
     rules
+}
+
+/// Reads the error pages of rules beneath the root of their site. Later they are shown without looking at the disk, which an error
+/// may be about.
+pub(super) fn read_error_pages(
+    (drafts, rules): (&[RuleDraft], &mut [Rule]),
+    root: &OwnedFd,
+    run_as: Option<&RunAs>,
+    problems: &mut Vec<Problem>,
+) {
+    for (draft, rule) in drafts.iter().zip(rules) {
+        let Some(Given { value: path, origin }) = &draft.given.error_page else { continue };
+        match account::read_text(root, (path, PAGE_BYTES_MAX), run_as) {
+            Ok(html) => rule.error_html = Some(html),
+            Err((why, help)) => {
+                let problem = Problem::given(origin, format!("cannot show `{path}`"), why);
+                problems.push(problem.of(ConfigErrorKind::Path).maybe_helped(help));
+            }
+        }
+    }
 }
 
 /// A problem if clients that follow the redirect of a rule are redirected again and again.
@@ -182,8 +211,21 @@ pub(crate) fn path_rules(rules: &[Rule]) -> PathRules {
             .map(|target| Redirect { status: Status(rule.status.code()), target: Target::new(target) }),
         rewrite: rule.rewrite.as_deref().map(Target::new),
         fallback: rule.fallback.as_ref().map(|path| path.clone().into_bytes()),
+        error_page: rule
+            .error_html
+            .as_deref()
+            .map(|html| ErrorPage { statuses: statuses(&rule.statuses), html: html.into() }),
     };
     PathRules::new(rules.iter().map(rule).collect())
+}
+
+/// The statuses of errors that are written so; all if there are none.
+fn statuses(texts: &[String]) -> Vec<RangeInclusive<u16>> {
+    if texts.is_empty() {
+        return vec![400..=599];
+    }
+    let number = |text: &str, digit: &str| text.replace('x', digit).parse().unwrap_or_default();
+    texts.iter().map(|text| number(text, "0")..=number(text, "9")).collect()
 }
 
 /// A rule that no request reaches.

@@ -137,10 +137,17 @@ rows! {
         "Answer as if the request were for this path, in which $1 stands for the characters of the first *";
     fallback: String, (), Kind::Text(Form::FilePath), Depends("none"), [rule.fallback as Option<String>],
         "If there is no file of the requested path, answer with the file of this path";
+    error_page: String, (), Kind::Text(Form::FilePath), Depends("none"), [rule.error_page as Option<String>],
+        "Show the HTML page at this path for errors";
+    statuses: Vec<String>, (), Kind::Texts(Form::ErrorStatus), Depends("all errors"), [rule.statuses],
+        "Show error_page for errors with these statuses";
     }
     rule: {
         /// A rule of a site for paths.
         #[derive(Default)]
-        Rule {}
+        Rule {
+            /// The error page itself, if it could be read.
+            pub error_html: Option<String>,
+        }
     }
 }

@@ -234,6 +234,7 @@ impl H2 {
         (fresh, asked): (Fresh, Asked<'_>),
         response: Response<M::File>,
     ) {
+        let response = response.with_page_of_rules(fresh.changes.as_deref());
         if let Some(body) = self.whole_now(fresh.priority, &response.body) {
             let Fresh { id, receiving, changes, started_ms, .. } = fresh;
             let Response { status, about, length, .. } = &response;
@@ -313,14 +314,8 @@ impl H2 {
         let State::Reading(after) = state else {
             unreachable!("a discarded body has an exchange that waits for it")
         };
-        let Response { status, about, length, body, .. } = error_page(&after.request(), refusal);
-        let state = State::Sending(Sending::new(body, None, 0));
+        let state = stream.begin_answer(error_page(&after.request(), refusal), None);
         turn.exchanges.put_back(stream.key, Exchange { opener, record, state });
-        stream.part = StreamPart::Sending(Box::new(StreamAnswer {
-            status,
-            head: Some((about, length)),
-            body_bytes: 0,
-        }));
         stream.is_blocked = false;
     }
 
@@ -331,12 +326,7 @@ impl H2 {
                 stream.part = StreamPart::Pending;
                 State::Woken(Parked::new(file), Wake::LookAgain)
             }
-            AfterBody::Answer(_, response) => {
-                let Response { status, about, length, body, .. } = response;
-                let outgoing = StreamAnswer { status, head: Some((about, length)), body_bytes: 0 };
-                stream.part = StreamPart::Sending(Box::new(outgoing));
-                State::Sending(Sending::new(body, None, 0))
-            }
+            AfterBody::Answer(_, response) => stream.begin_answer(response, None),
         }
     }
 }

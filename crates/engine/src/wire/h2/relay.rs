@@ -10,11 +10,11 @@ use flash_http::upstream_response::{ResponseBody, ResponseHead};
 use super::H2;
 use super::receive::give_credit;
 use super::send::{After, begin_head, push_kept};
-use super::stream::{Stream, StreamAnswer, StreamPart, StreamRelay};
+use super::stream::{Stream, StreamPart, StreamRelay};
 use crate::access_log::AnswerEnd;
 use crate::exchange::relay::{Advance, Awaits, BodyPart, RelayClient, advance, expire, leave};
-use crate::exchange::{CLIENT_LEFT, Exchange, Parked, Record, Relay, Sending, State, Turn, Wake};
-use crate::handler::{Response, error_page};
+use crate::exchange::{CLIENT_LEFT, Exchange, Parked, Record, Relay, State, Turn, Wake};
+use crate::handler::error_page;
 use crate::head_changes::has_strict;
 use crate::limits::H2_OUT_BYTES;
 use crate::machine::Machine;
@@ -240,15 +240,8 @@ impl H2 {
         leave(turn, &mut relay);
         let state = match advanced {
             Advance::Refused(refusal) => {
-                let Response { status, about, length, body, .. } =
-                    error_page(&relay.request.request(), refusal);
                 stream.drop_body(turn.inputs, opener.client);
-                stream.part = StreamPart::Sending(Box::new(StreamAnswer {
-                    status,
-                    head: Some((about, length)),
-                    body_bytes: 0,
-                }));
-                State::Sending(Sending::new(body, None, 0))
+                stream.begin_answer(error_page(&relay.request.request(), refusal), None)
             }
             Advance::HandBack(file) => {
                 stream.drop_body(turn.inputs, opener.client);

@@ -7,13 +7,13 @@ use flash_http::h2::{Encoder, ErrorCode, Indexing, Priority, Receiving};
 use flash_http::response::{Status, push_number};
 
 use super::H2;
-use super::stream::{Stream, StreamAnswer, StreamPart};
+use super::stream::{Stream, StreamPart};
 use crate::access_log::AnswerEnd;
 use crate::body::{Body, Pulled};
 use crate::caches::Version;
 use crate::desk::Core;
 use crate::exchange::{CLIENT_LEFT, Exchange, Halt, Progress, Sending, State, Turn, proceed};
-use crate::handler::{About, Extent, Response, each_own_field, each_shared_field, head_changes_of_path};
+use crate::handler::{About, Extent, each_own_field, each_shared_field, head_changes_of_path};
 use crate::head_changes::{Changes, HeadChanges};
 use crate::jobs::Waiter;
 use crate::machine::{Machine, Resident};
@@ -145,10 +145,7 @@ impl H2 {
                 Progress::Answer(file, response) => {
                     stream.changes =
                         head_changes_of_path(turn.desk.core, conn.scheme(), file.site, &file.path);
-                    let Response { status, about, length, body, tries, .. } = response;
-                    let outgoing = StreamAnswer { status, head: Some((about, length)), body_bytes: 0 };
-                    stream.part = StreamPart::Sending(Box::new(outgoing));
-                    State::Sending(Sending::new(body, Some(file), tries))
+                    stream.begin_answer(response, Some(file))
                 }
             },
             State::Relaying(relay) => return self.serve_relay(conn, turn, buffer, (stream, record, relay)),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use flash_http::h2::{Priority, Receiving, Window};
 use flash_http::response::Status;
 
-use crate::exchange::Inputs;
-use crate::handler::About;
+use crate::exchange::{Inputs, Sending, State};
+use crate::handler::{About, FileRequestBuf, Response};
 use crate::head_changes::HeadChanges;
 use crate::limits::{H2_CLOSED_STREAMS_MAX, H2_STREAM_WINDOW_BYTES};
 use crate::slab::{ClientNumber, ExchangeKey};
@@ -90,6 +90,19 @@ impl Stream {
             is_stalled: false,
             served: 0,
         }
+    }
+
+    /// Begins to send an answer; `file` is its request if a file answers.
+    pub(super) fn begin_answer<F>(
+        &mut self,
+        response: Response<F>,
+        file: Option<FileRequestBuf>,
+    ) -> State<F> {
+        let Response { status, about, length, body, tries, .. } =
+            response.with_page_of_rules(self.changes.as_deref());
+        let outgoing = StreamAnswer { status, head: Some((about, length)), body_bytes: 0 };
+        self.part = StreamPart::Sending(Box::new(outgoing));
+        State::Sending(Sending::new(body, file, tries))
     }
 
     /// Whether bytes of an answer may wait for their turn.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use toml::de::DeValue;
 
 use super::super::error::Problem;
-use super::super::kind::{Bounds, Kind, Unit};
+use super::super::kind::{Bounds, Form, Kind, Unit};
 use super::{Value, wrong};
 
 /// A value of the wrong TOML type, before its key is known.
@@ -44,8 +44,13 @@ pub(super) fn items(kind: Kind, value: &Value<'_>) -> Result<Vec<Item>, WrongFor
             array.iter().map(|item| Ok((scalar(Kind::Number(bounds), item)?, item.span()))).collect()
         }
         (_, _, Some(array)) if kind.is_list() || matches!(kind, Kind::Command | Kind::Servers) => {
+            let number = |item: &Value<'_>| {
+                let takes_numbers = kind == Kind::Texts(Form::ErrorStatus);
+                item.get_ref().as_integer().filter(|_| takes_numbers).map(|number| number.to_string())
+            };
             let text = |item: &Value<'_>| match item.get_ref().as_str() {
                 Some(text) => Ok((text.to_owned(), item.span())),
+                None if number(item).is_some() => Ok((number(item).unwrap_or_default(), item.span())),
                 None if kind == Kind::Command => Err(WrongForm::new(kind, item, None)),
                 None => Err(WrongForm { span: item.span(), why: "must be in quotes".to_owned(), help: None }),
             };

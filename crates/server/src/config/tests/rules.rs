@@ -100,6 +100,14 @@ const WRONG_RULES: &[(&str, &[&str])] = &[
         "path = \"/a/*\"\nfallback = \"/b\"\n[[rule]]\nfallback = \"/c\"",
         &["a fallback that has a fallback", "if /b is missing, /c would have to answer"],
     ),
+    ("statuses = [404]\nfallback = \"/a\"", &["`statuses` without `error_page`"]),
+    ("error_page = \"/none.html\"", &["cannot show `/none.html`", "no such file or directory"]),
+    ("error_page = \"/folder\"", &["cannot show `/folder`", "it is no file"]),
+    ("error_page = \"/out.html\"", &["cannot show `/out.html`"]),
+    ("error_page = \"/large.html\"", &["it has more than 64KiB"]),
+    ("error_page = \"/bytes.html\"", &["it is no text in UTF-8"]),
+    ("error_page = \"/404.html\"\nstatuses = [200]", &["must be the status of an error"]),
+    ("error_page = \"/404.html\"\nstatuses = [\"3xx\"]", &["must be the status of an error"]),
     ("set = { X = \"1\" }\nbrowse = true", &["move `browse` above the first rule of its site"]),
     ("set = { X = \"1\" }\nworkers = 1", &["move `workers` to the top of the file"]),
     (
@@ -111,6 +119,12 @@ const WRONG_RULES: &[(&str, &[&str])] = &[
 #[test]
 fn wrong_rules_say_what_to_write() {
     let folder = Folder::new();
+    let www = folder.path().join("www");
+    fs::create_dir(www.join("folder")).unwrap();
+    fs::write(www.join("large.html"), vec![b'x'; 64 * 1024 + 1]).unwrap();
+    fs::write(www.join("bytes.html"), b"\xff").unwrap();
+    fs::write(folder.path().join("secret"), "secret").unwrap();
+    std::os::unix::fs::symlink("../secret", www.join("out.html")).unwrap();
     for (rule, parts) in WRONG_RULES {
         let error = folder.error(&format!("root = \"www\"\n[[rule]]\n{rule}\n"));
         for part in *parts {
@@ -156,4 +170,27 @@ fn a_fallback_that_is_a_script_is_reported() {
     let text = "root = \"www\"\n[[rule]]\nfallback = \"/index.php\"\n[[route]]\nextension = \"php\"\nfastcgi = \"unix:/run/php.sock\"\n";
     let warnings = folder.load(text).warnings().join("\n");
     assert!(warnings.contains("the default site never sends its fallback /index.php"), "{warnings}");
+}
+
+#[test]
+fn error_pages_are_read_at_the_start() {
+    let folder = Folder::new();
+    fs::write(folder.path().join("www/404.html"), "<p>none").unwrap();
+    let settings = folder.load(
+        r#"
+        root = "www"
+        [[rule]]
+        error_page = "/404.html"
+        statuses = [404, "5xx"]
+        "#,
+    );
+    let [rule] = &settings.sites[0].rules[..] else { panic!("{:?}", settings.sites[0].rules) };
+    assert_eq!(
+        (rule.error_page.as_deref(), rule.error_html.as_deref()),
+        (Some("/404.html"), Some("<p>none"))
+    );
+    assert_eq!(rule.statuses, ["404", "5xx"]);
+    let rules = path_rules(&settings.sites[0].rules);
+    let page = rules.rules()[0].error_page.as_ref().unwrap();
+    assert_eq!(page.statuses, [404..=404, 500..=599]);
 }
