@@ -37,6 +37,7 @@ mod path_rules;
 mod paths;
 mod processes;
 mod programs;
+mod proxies;
 mod qdisc;
 mod ranges;
 mod residency;

@@ -20,6 +20,7 @@ mod logs;
 mod negotiation;
 mod path_rules;
 mod paths;
+mod proxies;
 mod ranges;
 mod signals;
 mod store;

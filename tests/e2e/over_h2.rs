@@ -21,6 +21,7 @@ mod negotiation;
 mod path_rules;
 mod paths;
 mod programs;
+mod proxies;
 mod ranges;
 mod route_failures;
 mod route_links;

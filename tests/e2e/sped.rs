@@ -22,6 +22,7 @@ mod logs;
 mod negotiation;
 mod path_rules;
 mod paths;
+mod proxies;
 mod ranges;
 mod route_failures;
 mod routes;

@@ -10,11 +10,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use flash_engine::{
-    Access, AdmissionRules, Band, Bands, Block, BlockBytes, Blocks, BodyRules, Engine, FieldChanges,
-    FileKind, FilePart, FileSent, FileStat, Files, Gateway, Helpers, JobId, Key, KnownName, Log, LogFormat,
-    LookUpError, Machine, Moment, Net, Opened, Optimizations, PathPattern, PathRule, PathRules, Policy,
+    AdmissionRules, Band, Bands, Block, BlockBytes, Blocks, BodyRules, Engine, FieldChanges, FileKind,
+    FilePart, FileSent, FileStat, Files, Gateway, Helpers, JobId, Key, KnownName, Log, LogFormat,
+    LookUpError, Machine, Moment, Net, Opened, Optimizations, PathRule, PathRules, Policy, ProxyRules,
     Readiness, RecordLayer, Redirect, Resident, Route, RoutePaths, Rules, ServerId, ServerRules, SharedNames,
-    SiteId, SiteRules, Task, Timeouts, UplinkShare, UpstreamId, UpstreamProtocol, UpstreamRules, Want,
+    SiteId, SiteRules, Target, Task, Timeouts, UplinkShare, UpstreamId, UpstreamProtocol, UpstreamRules,
+    Want,
 };
 use flash_http::EncodedSlash;
 use flash_http::response::Status;
@@ -256,6 +257,7 @@ fn rules(log_format: LogFormat, site: Site) -> Rules {
         queue_wait_ms: 5_000,
         has_store: true,
         optimizations: Optimizations::default(),
+        proxies: ProxyRules::default(),
         admission: AdmissionRules { connections_max: 1000, ..AdmissionRules::default() },
         open_files_max: 64,
         names_bytes_max: flash_engine::limits::NAMES_BYTES,

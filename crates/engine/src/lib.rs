@@ -75,8 +75,8 @@ pub use machine::{
 pub use path_rules::{Access, ErrorPage, FieldChanges, PathPattern, PathRule, PathRules, Redirect, Target};
 pub use report_limit::ReportLimit;
 pub use rules::{
-    BodyRules, HttpsRedirect, Optimizations, Route, RoutePaths, Rules, ServerId, ServerRules, SiteId,
-    SiteRules, Timeouts, UpstreamId, UpstreamProtocol, UpstreamRules,
+    BodyRules, HttpsRedirect, Optimizations, ProxyRules, Route, RoutePaths, Rules, ServerId, ServerRules,
+    SiteId, SiteRules, Timeouts, UpstreamId, UpstreamProtocol, UpstreamRules,
 };
 pub use schedule::{BANDS, Band, BandCounters, CUTOFFS_MAX, Cutoffs, EgressRules, Policy, ScheduleCounters};
 pub use slab::Key;

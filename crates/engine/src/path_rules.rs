@@ -374,7 +374,7 @@ mod tests {
             rule("/b", "/5"),
             rule("/c", "/6"),
         ]);
-        let target = |path: &str| Some(rules.redirect(path.as_bytes())?.0.target.clone());
+        let target = |path: &str| Some(rules.redirect(path.as_bytes())?.0.target.0.clone());
         assert_eq!(target("/a").as_deref(), Some("/1"));
         assert_eq!(target("/ab").as_deref(), Some("/2"));
         assert_eq!(target("/b").as_deref(), Some("/4"));

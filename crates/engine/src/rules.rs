@@ -2,17 +2,19 @@
 //! configuration file.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use flash_http::EncodedSlash;
 use flash_http::negotiate::Coding;
+use flash_http::proxies::ProxyField;
 use flash_http::response::Status;
 use flash_http::types::TypeTable;
 use serde::{Deserialize, Serialize};
 
 use crate::access_log::LogFormat;
-use crate::admission::AdmissionRules;
+use crate::admission::{AdmissionRules, Network};
 use crate::limits::{CONTENTS_MAX, HEAD_ALIGN_BYTES, KNOWN_REQUESTS_MAX, VERSIONS_MAX};
 use crate::path_rules::PathRules;
 use crate::schedule::{EgressRules, Policy};
@@ -252,6 +254,22 @@ impl Optimizations {
     }
 }
 
+/// The proxies whose word about their clients counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProxyRules {
+    /// Their networks.
+    pub networks: Vec<Network>,
+    /// The field in which they name a client.
+    pub field: ProxyField,
+}
+
+impl ProxyRules {
+    /// Whether an address is that of such a proxy.
+    pub(crate) fn contain(&self, address: IpAddr) -> bool {
+        self.networks.iter().any(|network| network.contains(address))
+    }
+}
+
 /// The configuration of an engine.
 #[derive(Debug)]
 pub struct Rules {
@@ -280,6 +298,8 @@ pub struct Rules {
     pub optimizations: Optimizations,
     /// The bounds of connections.
     pub admission: AdmissionRules,
+    /// The proxies that are trusted.
+    pub proxies: ProxyRules,
     /// Maximum number of files kept open for later requests; at most
     /// [`OPEN_FILES_MAX`](crate::limits::OPEN_FILES_MAX).
     pub open_files_max: usize,

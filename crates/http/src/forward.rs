@@ -245,6 +245,10 @@ fn server_variables(sent: &Sent<'_>, param: &mut impl FnMut(&[u8], &[u8])) {
     param(b"REMOTE_ADDR", sent.peer.as_bytes());
     param(b"REMOTE_PORT", &decimal(peer.port().into()));
     param(b"REQUEST_SCHEME", scheme.as_bytes());
+    if *scheme == "https" {
+        // Apache's variable, by which applications choose the scheme of their links.
+        param(b"HTTPS", b"on");
+    }
 }
 
 /// The variables about the script.

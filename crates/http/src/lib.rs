@@ -18,6 +18,7 @@ pub mod forward;
 pub mod h2;
 mod hop;
 pub mod negotiate;
+pub mod proxies;
 pub mod range;
 mod refusal;
 pub mod request;

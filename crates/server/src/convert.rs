@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use flash_engine::limits::{BODY_GRACE_MS, NAMES_BYTES, SPOOL_IDLE_MS, SPOOL_PIECE_BYTES_MAX};
 use flash_engine::{
-    AdmissionRules, BodyRules, Cutoffs, EgressRules, HttpsRedirect, Optimizations, Policy, Route, RoutePaths,
-    Rules, ServerRules, SiteRules, Timeouts, UpstreamId, UpstreamProtocol, UpstreamRules,
+    AdmissionRules, BodyRules, Cutoffs, EgressRules, HttpsRedirect, Optimizations, Policy, ProxyRules, Route,
+    RoutePaths, Rules, ServerRules, SiteRules, Timeouts, UpstreamId, UpstreamProtocol, UpstreamRules,
 };
+use flash_http::proxies::ProxyField as NamedIn;
 use flash_http::response::Status;
 use flash_http::types::TypeTable;
 use flash_keeper::SLOT_BYTES;
@@ -17,7 +18,7 @@ use flash_waiting::memory::usable_bytes;
 use flash_worker::SendBy;
 
 use crate::config::architecture::{self, connections_that_fit, open_files_max};
-use crate::config::{self, SchedulePolicy, Settings};
+use crate::config::{self, ProxyField, SchedulePolicy, Settings};
 
 /// The fraction of the store's size that a worker's name cache may have: a file of a page and its name have 8 : 1.
 const STORE_NAMES_SHARE: u64 = 8;
@@ -61,6 +62,13 @@ pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
             total_ms: settings.body_timeout_ms,
         },
         spool_idle_ms: SPOOL_IDLE_MS,
+        proxies: ProxyRules {
+            networks: settings.trusted_proxies.iter().flat_map(|clients| clients.networks()).collect(),
+            field: match settings.proxy_field {
+                ProxyField::XForwardedFor => NamedIn::XForwarded,
+                ProxyField::Forwarded => NamedIn::Forwarded,
+            },
+        },
         http2: settings.http2,
         policy: match settings.schedule {
             SchedulePolicy::Fair => Policy::Fair,

@@ -29,6 +29,13 @@ pub struct AdmissionRules {
     pub exempt: Vec<Network>,
 }
 
+impl AdmissionRules {
+    /// Whether a client has no bound of its own.
+    pub(crate) fn exempts(&self, address: IpAddr) -> bool {
+        self.exempt.iter().any(|network| network.contains(address))
+    }
+}
+
 /// Why a new connection was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhyRefused {
@@ -96,7 +103,7 @@ impl OpenConnections {
 
     /// Whether a client has no bound of its own.
     pub(crate) fn is_exempt(&self, address: IpAddr) -> bool {
-        self.rules.exempt.iter().any(|network| network.contains(address))
+        self.rules.exempts(address)
     }
 
     /// Counts a connection that was admitted.

@@ -37,10 +37,11 @@ impl<S> Wires<S> {
         let key = self.connections.reserve();
         let opener = Opener { connection: key, client, is_exempt };
         let mut conn = Conn::new(socket, peer, opener);
+        conn.is_proxy = turn.desk.core.rules.proxies.contain(peer.ip());
         let wire = match protocol {
             Protocol::H1 => Wire::H1(H1::new()),
             Protocol::Sealed(layer) => {
-                conn.transport.seal(layer);
+                conn.seal(layer);
                 Wire::Handshake
             }
             #[cfg(feature = "test-wire")]

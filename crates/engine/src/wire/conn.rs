@@ -4,12 +4,16 @@
 use std::cell::OnceCell;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::desk::Desk;
+use flash_http::Field;
+use flash_http::proxies::{NamedClient, named_client};
+
+use crate::desk::{Core, Desk};
 use crate::exchange::{Inputs, Opener};
 use crate::handler::Scheme;
 use crate::limits::RATE_WINDOW_MS;
-use crate::machine::Machine;
+use crate::machine::{Machine, RecordLayer};
 use crate::schedule::{Egress, Ticket};
+use crate::shares::Sharer;
 use crate::slab::ClientNumber;
 use crate::transport::{Readiness, Transport};
 
@@ -18,6 +22,10 @@ use crate::transport::{Readiness, Transport};
 pub(crate) struct Conn<S> {
     pub(crate) transport: Transport<S>,
     pub(crate) peer: SocketAddr,
+    /// Whether the peer is a proxy whose word about its clients counts.
+    pub(crate) is_proxy: bool,
+    /// Who sent the last request: the peer, or the client that it names.
+    pub(crate) asker: Asker,
     /// The address that the client reached, once an application has wanted it.
     local: OnceCell<Option<SocketAddr>>,
     pub(crate) opener: Opener,
@@ -35,6 +43,15 @@ pub(crate) struct Conn<S> {
     /// for the client to read.
     pub(crate) acknowledged_before: Option<u64>,
     pub(crate) uplink: Uplink,
+}
+
+/// Who sent a request, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asker {
+    pub(crate) address: SocketAddr,
+    /// The scheme of the request (RFC 9110, section 4.2).
+    pub(crate) scheme: Scheme,
+    sharer: Sharer,
 }
 
 /// The place of a connection at an uplink of known rate.
@@ -67,6 +84,8 @@ impl<S> Conn<S> {
         Self {
             transport: Transport::new(socket),
             peer,
+            is_proxy: false,
+            asker: Asker { address: peer, scheme: Scheme::Http, sharer: opener.sharer() },
             local: OnceCell::new(),
             opener,
             input: Vec::new(),
@@ -79,14 +98,39 @@ impl<S> Conn<S> {
         }
     }
 
-    /// The scheme of its requests (RFC 9110, section 4.2).
-    #[inline]
-    pub(crate) fn scheme(&self) -> Scheme {
-        if self.transport.is_sealed() { Scheme::Https } else { Scheme::Http }
+    /// Puts a record layer between the connection and its socket, which is new.
+    pub(crate) fn seal(&mut self, layer: Box<dyn RecordLayer>) {
+        self.transport.seal(layer);
+        self.asker.scheme = Scheme::Https;
     }
 
-    /// The address that the client has reached.
+    /// Who sent a request with these fields.
+    pub(crate) fn asker<'f, F>(&self, core: &Core<F>, fields: impl FnOnce() -> Vec<Field<'f>>) -> Asker {
+        let of_transport = if self.transport.is_sealed() { Scheme::Https } else { Scheme::Http };
+        let own = Asker { address: self.peer, scheme: of_transport, sharer: self.opener.sharer() };
+        if !self.is_proxy {
+            return own;
+        }
+        let NamedClient { address, is_https } =
+            named_client(&fields(), core.rules.proxies.field, |ip| core.rules.proxies.contain(ip));
+        let scheme =
+            is_https.map_or(own.scheme, |is_https| if is_https { Scheme::Https } else { Scheme::Http });
+        let Some(address) = address else { return Asker { scheme, ..own } };
+        let is_exempt = core.rules.admission.exempts(address.ip());
+        Asker { address, scheme, sharer: Sharer { client: client_number(address), is_exempt } }
+    }
+
+    /// The connection and the client that the exchange of a request belongs to.
+    pub(crate) fn opener_for(&self, asker: &Asker) -> Opener {
+        let Sharer { client, is_exempt } = asker.sharer;
+        Opener { client, is_exempt, ..self.opener }
+    }
+
+    /// The address that the client has reached, if it is known: that of a proxy is not.
     pub(crate) fn local_address<M: Machine<Socket = S>>(&self, machine: &mut M) -> Option<SocketAddr> {
+        if self.is_proxy {
+            return None;
+        }
         *self.local.get_or_init(|| machine.local_address(self.transport.socket()))
     }
 

@@ -21,6 +21,7 @@ mod optimizations;
 mod overload;
 mod path_rules;
 mod pipelining;
+mod proxies;
 mod random;
 mod relays;
 mod requests;

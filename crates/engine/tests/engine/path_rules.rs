@@ -351,7 +351,7 @@ fn a_server_gets_a_rewritten_path() {
         ("/one/x?", "GET /one/x? HTTP/1.1\r\n"),
     ] {
         let mut world = World::with(single_pages());
-        let (client, server) = ask(&mut world, &format!("GET {asked} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let (client, server) = ask(&mut world, format!("GET {asked} HTTP/1.1\r\nHost: a\r\n\r\n"));
         let request = server.take_bytes();
         let request = String::from_utf8_lossy(&request).into_owned();
         assert!(request.starts_with(got), "{asked}: {request}");

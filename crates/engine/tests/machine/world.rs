@@ -7,7 +7,7 @@ use std::rc::Rc;
 use flash_engine::limits::{SMALL_FILE_BYTES_MAX, SPOOL_IDLE_MS};
 use flash_engine::{
     AdmissionRules, BodyRules, Engine, Finding, JobId, LogFormat, Optimizations, Outcome, PathRules, Policy,
-    Readiness, Rules, SiteRules, Task, Timeouts, WhyRefused,
+    ProxyRules, Readiness, Rules, SiteRules, Task, Timeouts, WhyRefused,
 };
 use flash_http::EncodedSlash;
 use flash_http::types::TypeTable;
@@ -58,6 +58,7 @@ pub(crate) fn rules() -> Rules {
         has_store: true,
         optimizations: Optimizations::default(),
         admission: at_most(100_000),
+        proxies: ProxyRules::default(),
         open_files_max: 1024,
         names_bytes_max: flash_engine::limits::NAMES_BYTES,
         cache_parts: 1,

@@ -2,8 +2,8 @@
 
 use flash_engine::limits::{HEADS_BYTES_PER_CLIENT_MAX, JOBS_QUEUED_MAX};
 use flash_engine::{
-    Access, BodyRules, Cutoffs, FieldChanges, LogFormat, Optimizations, PathPattern, PathRule, PathRules,
-    Policy, Rules, SiteRules, Timeouts,
+    BodyRules, Cutoffs, FieldChanges, LogFormat, Optimizations, PathRule, PathRules, Policy, ProxyRules,
+    Rules, SiteRules, Timeouts,
 };
 use flash_http::EncodedSlash;
 use flash_http::types::TypeTable;
@@ -225,6 +225,7 @@ pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
         queue_wait_ms: 0,
         has_store: plan.store.is_some(),
         optimizations: Optimizations::default(),
+        proxies: ProxyRules::default(),
         admission: at_most(rng.pick(&[4, 12, 100, 100]) + (plan.crowd + plan.hoard + plan.rush) as usize),
         open_files_max: rng.pick(&[1, 1, 2, 8, 1024]),
         timeouts: Timeouts {

@@ -106,6 +106,15 @@ choices! {
         Permanent = "308",
     }
 
+    /// The field in which trusted proxies name the client.
+    ProxyField {
+        /// `X-Forwarded-For`, and `X-Forwarded-Proto` for the scheme.
+        #[default]
+        XForwardedFor = "x-forwarded-for",
+        /// `Forwarded` (RFC 7239).
+        Forwarded = "forwarded",
+    }
+
     /// The status of a redirect.
     RedirectStatus {
         /// For good; most clients follow with GET.

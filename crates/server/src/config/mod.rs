@@ -49,7 +49,8 @@ use std::time::Duration;
 pub use admission::Clients;
 pub use backend::{BackendOptions, SOCKET_BY_DEFAULT};
 pub use choices::{
-    Architecture, EncodedSlash, EtagTime, HttpsRedirect, RedirectStatus, SandboxMode, SchedulePolicy,
+    Architecture, EncodedSlash, EtagTime, HttpsRedirect, ProxyField, RedirectStatus, SandboxMode,
+    SchedulePolicy,
 };
 pub use endpoint::{EndpointOptions, EndpointProtocol, EndpointSettings, EndpointSocket};
 pub use error::{ConfigError, ConfigErrorKind, NotUtf8, Refusal};

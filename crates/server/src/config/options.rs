@@ -15,7 +15,7 @@ use flash_worker::{HelperKind, SendBy};
 
 use super::admission::Clients;
 use super::choices::{
-    Architecture, Choice, EncodedSlash, EtagTime, HttpsRedirect, SandboxMode, SchedulePolicy,
+    Architecture, Choice, EncodedSlash, EtagTime, HttpsRedirect, ProxyField, SandboxMode, SchedulePolicy,
 };
 use super::file_path::FilePath;
 use super::kind::{Form, GIB, HOUR_MS, Kind, Unit, bounds, count, memory, millis, number};
@@ -221,6 +221,10 @@ rows! {
         "Maximum connections per worker of one client address (IPv6: of one /64 network); 0 disables";
     client_exempt: Vec<Clients>, at(Group::Network, "NETWORK"), Kind::Networks, Text("loopback"), [server.client_exempt],
         "These clients, such as your proxies, have no share of connections, routes and the spool; repeat for several";
+    trusted_proxies: Vec<Clients>, at(Group::Network, "NETWORK"), Kind::Networks, Depends("none"), [server.trusted_proxies],
+        "Take the client's address and scheme from the requests of these proxies; repeat for several";
+    proxy_field: ProxyField, at(Group::Network, "FIELD"), Kind::OneOf(ProxyField::WORDS), Text("x-forwarded-for"), [server.proxy_field],
+        "Field in which trusted proxies name the client; x-forwarded-for also takes the scheme from X-Forwarded-Proto";
     accept_wait: u64, at(Group::Network, "TIME"), millis(0, HOUR_MS), Text("1s"), [server.accept_wait_ms],
         "Refuse new connections (503) while the worker has not caught up with them for this long; 0s disables";
     http2: bool, at(Group::Network, "BOOL"), Kind::Switch, Text("true"), [server.http2],

@@ -230,7 +230,7 @@ fn statuses(texts: &[String]) -> Vec<RangeInclusive<u16>> {
 
 /// A rule that no request reaches.
 pub(super) struct Unreached<'r> {
-    /// What it would do.
+    /// The word for its effect.
     pub(super) verb: &'static str,
     pub(super) rule: &'r Rule,
     /// The earlier rule that has all of its paths.

@@ -59,7 +59,7 @@ mod tests {
     use super::super::Site;
     use super::super::admission::Clients;
     use super::super::choices::{
-        Architecture, EncodedSlash, EtagTime, HttpsRedirect, SandboxMode, SchedulePolicy,
+        Architecture, EncodedSlash, EtagTime, HttpsRedirect, ProxyField, SandboxMode, SchedulePolicy,
     };
     use super::super::endpoint::EndpointSettings;
     use super::super::memory::CacheMemory;
@@ -111,6 +111,8 @@ mod tests {
             egress_bits_per_s: 10_000_000,
             client_connections_max: 100,
             client_exempt: vec![Clients::Loopback, Clients::Network("10.0.0.0/8".parse().unwrap())],
+            trusted_proxies: vec![Clients::Loopback],
+            proxy_field: ProxyField::Forwarded,
             accept_wait_ms: 1_000,
             http2: true,
             log_format: LogFormat::Json,

@@ -129,6 +129,8 @@ fn nothing_said_means_the_defaults() {
         egress_bits_per_s: 0,
         client_connections_max: 8_192,
         client_exempt: vec![Clients::Loopback],
+        trusted_proxies: Vec::new(),
+        proxy_field: ProxyField::XForwardedFor,
         accept_wait_ms: 1_000,
         log_format: LogFormat::Off,
         log_file: None,

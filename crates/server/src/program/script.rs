@@ -17,11 +17,12 @@ pub(super) type Variable = (Vec<u8>, Vec<u8>);
 /// The variables of a request that a program gets besides `HTTP_*`: those of RFC 3875 and those that servers usually add.
 /// A worker and the gateway are not trusted with others, because many names change how programs start (`BASH_ENV`,
 /// `PERL5OPT`, `LD_PRELOAD`). `AUTH_TYPE` and `REMOTE_USER` are missing: Flash checks no passwords.
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 18] = [
     "CONTENT_LENGTH",
     "CONTENT_TYPE",
     "DOCUMENT_ROOT",
     "GATEWAY_INTERFACE",
+    "HTTPS",
     "QUERY_STRING",
     "REDIRECT_STATUS",
     "REMOTE_ADDR",

@@ -96,7 +96,7 @@ impl H1 {
         }
         let record = Record::new(turn.desk.core, request);
         let state = State::Reading(after);
-        let key = turn.exchanges.insert(Exchange { opener: conn.opener, record, state });
+        let key = turn.exchanges.insert(Exchange { opener: conn.opener_for(&conn.asker), record, state });
         let discarded = Discarded { reader: BodyReader::new(request.body), read_bytes: 0 };
         self.phase = Phase::Reading(key, Box::new(discarded));
         conn.deadline_ms = turn.desk.core.clock.ms() + turn.desk.core.rules.timeouts.head_ms;
@@ -143,7 +143,7 @@ impl H1 {
         let State::Reading(after) = state else {
             unreachable!("the Reading phase has an exchange in the Reading state")
         };
-        let answering = Answering::kept(key, record, (&after.request(), conn.scheme()), turn).closing();
+        let answering = Answering::kept(key, record, (&after.request(), conn.asker.scheme), turn).closing();
         self.reply(conn, turn, answering, malformed(refusal))
     }
 }

@@ -64,8 +64,9 @@ impl H1 {
     ) -> Shortcut {
         let core = &mut *turn.desk.core;
         let (hash, known) = core.caches.known.get(head);
-        let scheme = conn.scheme();
-        let fresh = known.filter(|known| !turn.draining && is_valid(core, &known.reply, scheme));
+        let scheme = conn.asker.scheme;
+        let fresh =
+            known.filter(|known| !turn.draining && !conn.is_proxy && is_valid(core, &known.reply, scheme));
         let Some(known) = fresh else {
             core.counters.known_misses += 1;
             return Shortcut::Unknown(hash);
@@ -109,7 +110,7 @@ impl H1 {
             turn.budget.bytes = turn.budget.bytes.saturating_sub(first.offered);
             let body_bytes = (first.offered - first.head_bytes) as u64;
             let ended = Ended {
-                peer: &conn.peer,
+                peer: &conn.asker.address,
                 source: known.log.as_ref().map(LogSource::Text),
                 started_ms,
                 end: AnswerEnd { status: Status::OK, body_bytes, is_whole: true },

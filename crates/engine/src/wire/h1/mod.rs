@@ -25,7 +25,7 @@ use crate::limits::{FIELDS_MAX, HEAD_BYTES_MAX, TARGET_BYTES_MAX};
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
 use crate::transport::Received;
-use crate::wire::conn::{Conn, Verdict};
+use crate::wire::conn::{Asker, Conn, Verdict};
 use answering::Answering;
 use body::Discarded;
 use known::Shortcut;
@@ -290,9 +290,10 @@ impl H1 {
     ) -> Flow {
         turn.desk.core.counters.requests += 1;
         let has_body = !request.body.is_empty();
-        let scheme = conn.scheme();
+        conn.asker = conn.asker(turn.desk.core, || Inbound::of_head(request, head, "").fields);
+        let Asker { address, scheme, .. } = conn.asker;
         let inbound = || Inbound::of_head(request, head, scheme.name());
-        let mut file = match admit(turn.desk.core, (request, scheme, conn.peer.ip()), inbound) {
+        let mut file = match admit(turn.desk.core, (request, scheme, address.ip()), inbound) {
             Admitted::Route(routed) => return self.begin_relay(conn, turn, &routed),
             Admitted::Answer(response) if has_body => {
                 let after = AfterBody::Answer(RequestBuf::new(request), response);
@@ -316,7 +317,12 @@ impl H1 {
             }
             Step::Wait(wait) => {
                 let record = Record::new(turn.desk.core, request);
-                let opened = turn.exchanges.open_waiting(&mut turn.desk, (conn.opener, record), &file, *wait);
+                let opened = turn.exchanges.open_waiting(
+                    &mut turn.desk,
+                    (conn.opener_for(&conn.asker), record),
+                    &file,
+                    *wait,
+                );
                 match opened {
                     Opening::Waits(key) => self.pend(conn, key),
                     Opening::Answer(response) => {
@@ -348,7 +354,7 @@ impl H1 {
         let (parked, wake) = match state {
             State::Reading(AfterBody::File(file)) => (Parked::new(file), Wake::LookAgain),
             State::Reading(AfterBody::Answer(request, response)) => {
-                let answering = Answering::kept(key, record, (&request.request(), conn.scheme()), turn);
+                let answering = Answering::kept(key, record, (&request.request(), conn.asker.scheme), turn);
                 return self.reply(conn, turn, answering, response);
             }
             State::Woken(parked, wake) => (parked, wake),
@@ -366,7 +372,7 @@ impl H1 {
                 self.pend(conn, key)
             }
             Progress::Answer(file, response) => {
-                let answering = Answering::kept_file(key, record, (file, conn.scheme()), turn);
+                let answering = Answering::kept_file(key, record, (file, conn.asker.scheme), turn);
                 self.reply(conn, turn, answering, response)
             }
         }
@@ -421,7 +427,7 @@ impl H1 {
     pub(crate) fn drop_after_panic<M: Machine>(&mut self, conn: &Conn<M::Socket>, turn: &mut Turn<'_, M>) {
         if let Some(key) = self.lent.take() {
             self.phase = Phase::Idle;
-            turn.abort(key, &conn.peer, None);
+            turn.abort(key, &conn.asker.address, None);
         }
     }
 
@@ -429,10 +435,10 @@ impl H1 {
     pub(crate) fn drop_exchange<M: Machine>(&mut self, conn: &Conn<M::Socket>, turn: &mut Turn<'_, M>) {
         match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Reading(key, _) | Phase::Pending(key) | Phase::Relaying(key, _) => {
-                turn.abort(key, &conn.peer, Some((CLIENT_LEFT, 0)));
+                turn.abort(key, &conn.asker.address, Some((CLIENT_LEFT, 0)));
             }
             Phase::Sending(key, outgoing) => {
-                turn.abort(key, &conn.peer, Some((outgoing.status, outgoing.body_bytes())));
+                turn.abort(key, &conn.asker.address, Some((outgoing.status, outgoing.body_bytes())));
             }
             Phase::Idle | Phase::Head | Phase::Linger { .. } => {}
         }

@@ -121,7 +121,7 @@ impl<M: Machine> RelayClient<M> for H1Client<'_, M::Socket> {
         frames.is_chunked = has_no_end && request.version == Version::Http11;
         let ends_with_close = has_no_end && !frames.is_chunked;
         let is_last = turn.draining || ends_with_close || !frames.body.is_over();
-        let changes = head_changes(turn.desk.core, self.conn.scheme(), request);
+        let changes = head_changes(turn.desk.core, self.conn.asker.scheme, request);
         let form = HeadForm::changed(turn.desk.core, changes.as_deref());
         frames.closes = write_relayed_head(&mut frames.unsent, form, (request, is_last), answer);
     }
@@ -184,7 +184,7 @@ impl H1 {
         turn: &mut Turn<'_, M>,
         routed: &Routed<'_>,
     ) -> Flow {
-        let (opener, peer) = (conn.opener, conn.peer);
+        let (opener, peer) = (conn.opener_for(&conn.asker), conn.asker.address);
         let key = open(turn, routed, opener, peer, |machine| conn.local_address(machine));
         conn.await_server();
         self.phase = Phase::Relaying(key, Box::new(RelayFrames::new(routed.inbound.request)));
@@ -251,7 +251,7 @@ impl H1 {
         };
         if let Some(verdict) = verdict {
             let state = State::Relaying(relay);
-            turn.exchanges.put_back(key, Exchange { opener: conn.opener, record, state });
+            turn.exchanges.put_back(key, Exchange { opener: conn.opener_for(&conn.asker), record, state });
             self.phase = Phase::Relaying(key, frames);
             return Flow::Over(verdict);
         }
@@ -261,13 +261,14 @@ impl H1 {
             Advance::Refused(refusal) => {
                 let request = relay.request.request();
                 let page = error_page(&request, refusal);
-                let answering = Answering::kept(key, record, (&request, conn.scheme()), turn);
+                let answering = Answering::kept(key, record, (&request, conn.asker.scheme), turn);
                 let answering = if frames.body.is_over() { answering } else { answering.closing() };
                 self.reply(conn, turn, answering, page)
             }
             Advance::HandBack(request) => {
                 let state = State::Woken(Parked::new(*request), Wake::LookAgain);
-                turn.exchanges.put_back(key, Exchange { opener: conn.opener, record, state });
+                turn.exchanges
+                    .put_back(key, Exchange { opener: conn.opener_for(&conn.asker), record, state });
                 self.phase = Phase::Pending(key);
                 Flow::Again
             }
@@ -275,7 +276,7 @@ impl H1 {
                 turn.exchanges.end_lent(key);
                 conn.leave_uplink(&mut turn.desk.core.egress);
                 let is_whole = matches!(advanced, Advance::Done);
-                record.note_end(&mut turn.desk, &conn.peer, relay.end(is_whole));
+                record.note_end(&mut turn.desk, &conn.asker.address, relay.end(is_whole));
                 let Some(reply) = relay.reply else { return Flow::Over(Verdict::Close) };
                 if is_whole && reply.left_bytes.is_none() {
                     turn.desk.core.schedule.note_answer(reply.body_bytes);

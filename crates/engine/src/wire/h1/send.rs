@@ -118,7 +118,7 @@ impl H1 {
     ) -> Flow {
         let source = answering.log_source(turn);
         let started_ms = answering.started_ms;
-        let ended = Ended { peer: &conn.peer, source, started_ms, end };
+        let ended = Ended { peer: &conn.asker.address, source, started_ms, end };
         if let Some(line) = turn.desk.core.note_end(ended) {
             turn.desk.machine.log_access(line);
         }
@@ -165,7 +165,7 @@ impl H1 {
         let Response { body, tries, .. } = response;
         let started_ms = answering.started_ms;
         let format = turn.desk.core.rules.log_format;
-        let opener = conn.opener;
+        let opener = conn.opener_for(&conn.asker);
         let text = |fields| LogText::new(format, fields);
         let (kept, log, file) = match answering.asked {
             RequestSource::Exchange(key, log, file) => (Some(key), log, file.map(|file| *file)),
@@ -232,13 +232,13 @@ impl H1 {
                     sending.leave_jobs(&mut turn.desk.core.jobs, key);
                     turn.exchanges.end_lent(key);
                     conn.acknowledged_before = None;
-                    record.note_end(&mut turn.desk, &conn.peer, outgoing.end(true));
+                    record.note_end(&mut turn.desk, &conn.asker.address, outgoing.end(true));
                     return self.after_answer(conn, turn, outgoing.status, outgoing.closes);
                 }
             }
         };
         turn.exchanges.end_lent(key);
-        record.note_end(&mut turn.desk, &conn.peer, outgoing.end(false));
+        record.note_end(&mut turn.desk, &conn.asker.address, outgoing.end(false));
         Flow::Over(end)
     }
 }

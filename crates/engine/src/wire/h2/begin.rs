@@ -24,13 +24,14 @@ use crate::head_changes::HeadChanges;
 use crate::limits::H2_STREAM_WINDOW_BYTES;
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
-use crate::wire::conn::Conn;
+use crate::wire::conn::{Asker, Conn};
 use crate::wire::h1::HEAD_LIMITS;
 
 /// A new stream.
 #[derive(Clone, Debug)]
 pub(super) struct Fresh {
     id: u32,
+    asker: Asker,
     priority: Priority,
     receiving: Receiving,
     /// How rules change the head of the answer.
@@ -72,7 +73,8 @@ impl H2 {
         let Workspace { list, scratch, .. } = workspace;
         let started_ms = turn.desk.core.clock.ms();
         let receiving = if ends_stream { Receiving::Ended } else { Receiving::Open { left_bytes: None } };
-        let fresh = Fresh { id, priority: Priority::default(), receiving, changes: None, started_ms };
+        let (asker, priority) = (conn.asker, Priority::default());
+        let fresh = Fresh { id, asker, priority, receiving, changes: None, started_ms };
         // A known list has no `priority` but the usual one.
         let hash = if ends_stream && self.early_priorities.is_empty() {
             match self.answer_known(conn, turn, (fresh.clone(), list)) {
@@ -100,22 +102,36 @@ impl H2 {
             Body::None | Body::Chunked => Receiving::Open { left_bytes: None },
         };
         let priority = self.priority_of(id, head.priority);
-        let scheme = conn.scheme();
+        let asker = conn.asker(turn.desk.core, || head.inbound("").fields);
         turn.desk.core.counters.requests += 1;
         *turn.blamed = Blamed::Line(request.line.to_vec());
         let hash = if priority == Priority::default() { hash } else { HeadHash::NONE };
+        let client = (request, asker.scheme, asker.address.ip());
+        let admitted = admit(turn.desk.core, client, || head.inbound(asker.scheme.name()));
+        let fresh = Fresh { asker, priority, receiving, ..fresh };
+        self.begin_admitted(conn, turn, (fresh, request), admitted, (hash, list));
+        Ok(())
+    }
+
+    /// Begins a request after the decision of the gate.
+    fn begin_admitted<M: Machine>(
+        &mut self,
+        conn: &Conn<M::Socket>,
+        turn: &mut Turn<'_, M>,
+        (fresh, request): (Fresh, &Request<'_>),
+        admitted: Admitted<'_, M::File>,
+        (hash, list): (HeadHash, &FieldList),
+    ) {
         let has_body = !request.body.is_empty();
-        let client = (request, scheme, conn.peer.ip());
-        let admitted = admit(turn.desk.core, client, || head.inbound(scheme.name()));
         // The rules for fields follow the file that answers, which is known when it is found.
         let changes = match admitted {
             Admitted::File(_) if !has_body => None,
-            _ => head_changes(turn.desk.core, scheme, request),
+            _ => head_changes(turn.desk.core, fresh.asker.scheme, request),
         };
-        let fresh = Fresh { priority, receiving, changes, ..fresh };
+        let fresh = Fresh { changes, ..fresh };
         match admitted {
             Admitted::Route(routed) => {
-                let (opener, peer) = (conn.opener, conn.peer);
+                let (opener, peer) = (conn.opener_for(&fresh.asker), fresh.asker.address);
                 let key = open(turn, &routed, opener, peer, |machine| conn.local_address(machine));
                 self.push(fresh, key, StreamPart::Relaying(Box::default()));
             }
@@ -137,7 +153,6 @@ impl H2 {
             }
             Admitted::File(file) => self.begin_file(conn, turn, (fresh, file), (hash, list)),
         }
-        Ok(())
     }
 
     fn begin_file<M: Machine>(
@@ -152,13 +167,18 @@ impl H2 {
             Step::Answer(response) => response,
             Step::Wait(wait) => {
                 let record = Record::new(turn.desk.core, file.request);
-                match turn.exchanges.open_waiting(&mut turn.desk, (conn.opener, record), &file, *wait) {
+                match turn.exchanges.open_waiting(
+                    &mut turn.desk,
+                    (conn.opener_for(&fresh.asker), record),
+                    &file,
+                    *wait,
+                ) {
                     Opening::Waits(key) => return self.push(fresh, key, StreamPart::Pending),
                     Opening::Answer(response) => response,
                 }
             }
         };
-        let changes = head_changes_of_path(turn.desk.core, conn.scheme(), file.site, &file.path);
+        let changes = head_changes_of_path(turn.desk.core, fresh.asker.scheme, file.site, &file.path);
         let fresh = Fresh { changes, ..fresh };
         remember(turn, &file, &response, (hash, list), fresh.changes.clone());
         self.reply(conn, turn, (fresh, Asked::File(&file)), response);
@@ -175,7 +195,8 @@ impl H2 {
         let core = &mut *turn.desk.core;
         let (hash, known) = core.caches.known.get(list.as_bytes());
         let usable = known.filter(|known| {
-            readmit(known.reply.pass, conn.scheme())
+            !conn.is_proxy
+                && readmit(known.reply.pass, conn.asker.scheme)
                 && known.reply.entry.is_fresh(core.clock.ms(), core.rules.freshness_ms)
                 && !list.is_too_large()
         });
@@ -236,7 +257,7 @@ impl H2 {
     ) {
         let response = response.with_page_of_rules(fresh.changes.as_deref());
         if let Some(body) = self.whole_now(fresh.priority, &response.body) {
-            let Fresh { id, receiving, changes, started_ms, .. } = fresh;
+            let Fresh { id, asker, receiving, changes, started_ms, .. } = fresh;
             let Response { status, about, length, .. } = &response;
             let head = Head { status: *status, about, length: *length };
             self.push_head(turn.desk.core, (id, body.is_empty()), changes.as_deref(), head);
@@ -247,7 +268,7 @@ impl H2 {
             turn.desk.core.schedule.note_answer(body_bytes);
             let source = asked.source();
             let ended = Ended {
-                peer: &conn.peer,
+                peer: &asker.address,
                 source,
                 started_ms,
                 end: AnswerEnd { status: *status, body_bytes, is_whole: true },
@@ -269,7 +290,7 @@ impl H2 {
         let Response { status, about, length, body, tries, .. } = response;
         let state = State::Sending(Sending::new(body, file, tries));
         let key = turn.exchanges.insert(Exchange {
-            opener: conn.opener,
+            opener: conn.opener_for(&fresh.asker),
             record: Record { log, started_ms: fresh.started_ms },
             state,
         });
@@ -279,12 +300,12 @@ impl H2 {
 
     /// Adds a stream.
     fn push(&mut self, fresh: Fresh, key: ExchangeKey, part: StreamPart) {
-        let Fresh { id, priority, receiving, changes, .. } = fresh;
+        let Fresh { id, asker, priority, receiving, changes, .. } = fresh;
         let stream = Stream {
             receiving,
             window: Window::new(self.first_window),
             changes,
-            ..Stream::new(id, key, priority, part)
+            ..Stream::new((id, asker), key, priority, part)
         };
         self.streams.push(stream);
     }
@@ -302,7 +323,7 @@ impl H2 {
         }
         let record = Record::new(turn.desk.core, request);
         let state = State::Reading(after);
-        let key = turn.exchanges.insert(Exchange { opener: conn.opener, record, state });
+        let key = turn.exchanges.insert(Exchange { opener: conn.opener_for(&fresh.asker), record, state });
         let due_ms = fresh.started_ms + turn.desk.core.rules.timeouts.head_ms;
         self.push(fresh, key, StreamPart::Discarding { read_bytes: 0, due_ms });
     }

@@ -331,7 +331,7 @@ impl H2 {
         let streams = std::mem::take(&mut self.streams);
         for mut stream in streams.into_iter().filter(|stream| Some(stream.key) != lost) {
             stream.drop_body(turn.inputs, client);
-            turn.abort(stream.key, &conn.peer, Some(stream.sent().unwrap_or((CLIENT_LEFT, 0))));
+            turn.abort(stream.key, &stream.asker.address, Some(stream.sent().unwrap_or((CLIENT_LEFT, 0))));
         }
     }
 }

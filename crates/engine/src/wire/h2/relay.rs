@@ -229,7 +229,7 @@ impl H2 {
         (stream, record, mut relay): Lent<'_>,
         advanced: Advance,
     ) -> After {
-        let opener = conn.opener;
+        let opener = conn.opener_for(&stream.asker);
         if matches!(advanced, Advance::Blocked | Advance::Yield) {
             stream.is_blocked = matches!(advanced, Advance::Blocked);
             let waits_for_window = self.window.available() == 0 || stream.window.available() == 0;
@@ -240,11 +240,11 @@ impl H2 {
         leave(turn, &mut relay);
         let state = match advanced {
             Advance::Refused(refusal) => {
-                stream.drop_body(turn.inputs, opener.client);
+                stream.drop_body(turn.inputs, conn.opener.client);
                 stream.begin_answer(error_page(&relay.request.request(), refusal), None)
             }
             Advance::HandBack(file) => {
-                stream.drop_body(turn.inputs, opener.client);
+                stream.drop_body(turn.inputs, conn.opener.client);
                 stream.part = StreamPart::Pending;
                 State::Woken(Parked::new(*file), Wake::LookAgain)
             }
@@ -261,7 +261,11 @@ impl H2 {
                 if is_whole && relay.reply.as_ref().is_some_and(|reply| reply.left_bytes.is_none()) {
                     turn.desk.core.schedule.note_answer(body_bytes);
                 }
-                record.note_end(&mut turn.desk, &conn.peer, AnswerEnd { status, body_bytes, is_whole });
+                record.note_end(
+                    &mut turn.desk,
+                    &stream.asker.address,
+                    AnswerEnd { status, body_bytes, is_whole },
+                );
                 return After::Ended;
             }
         };

@@ -71,9 +71,9 @@ impl H2 {
 
     /// Takes a stream out for its turn. A copy without its part keeps its place.
     pub(super) fn lend(&mut self, at: usize) -> Stream {
-        let Stream { id, key, priority, .. } = self.streams[at];
+        let Stream { id, asker, key, priority, .. } = self.streams[at];
         self.lent = Some(key);
-        std::mem::replace(&mut self.streams[at], Stream::new(id, key, priority, StreamPart::Pending))
+        std::mem::replace(&mut self.streams[at], Stream::new((id, asker), key, priority, StreamPart::Pending))
     }
 
     /// Puts a stream back after its turn, or removes it.
@@ -144,7 +144,7 @@ impl H2 {
                 Progress::Waits(state) => state,
                 Progress::Answer(file, response) => {
                     stream.changes =
-                        head_changes_of_path(turn.desk.core, conn.scheme(), file.site, &file.path);
+                        head_changes_of_path(turn.desk.core, stream.asker.scheme, file.site, &file.path);
                     stream.begin_answer(response, Some(file))
                 }
             },
@@ -161,7 +161,7 @@ impl H2 {
                     let (status, body_bytes) = stream.sent().unwrap_or((Status::OK, 0));
                     record.note_end(
                         &mut turn.desk,
-                        &conn.peer,
+                        &stream.asker.address,
                         AnswerEnd { status, body_bytes, is_whole: true },
                     );
                     self.close_stream(stream.id, stream.receiving);
@@ -181,7 +181,7 @@ impl H2 {
                             let (status, body_bytes) = stream.sent().unwrap_or((Status::INTERNAL, 0));
                             record.note_end(
                                 &mut turn.desk,
-                                &conn.peer,
+                                &stream.asker.address,
                                 AnswerEnd { status, body_bytes, is_whole: false },
                             );
                             self.reset_stream(stream.id, ErrorCode::INTERNAL_ERROR);
@@ -375,7 +375,7 @@ impl H2 {
         code: ErrorCode,
     ) {
         stream.drop_body(turn.inputs, conn.opener.client);
-        turn.abort(stream.key, &conn.peer, Some(stream.sent().unwrap_or((CLIENT_LEFT, 0))));
+        turn.abort(stream.key, &stream.asker.address, Some(stream.sent().unwrap_or((CLIENT_LEFT, 0))));
         self.reset_stream(stream.id, code);
     }
 }

@@ -11,12 +11,14 @@ use crate::handler::{About, FileRequestBuf, Response};
 use crate::head_changes::HeadChanges;
 use crate::limits::{H2_CLOSED_STREAMS_MAX, H2_STREAM_WINDOW_BYTES};
 use crate::slab::{ClientNumber, ExchangeKey};
+use crate::wire::conn::Asker;
 
 /// A stream whose answer is not complete.
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) id: u32,
     pub(super) key: ExchangeKey,
+    pub(super) asker: Asker,
     pub(super) priority: Priority,
     /// How many bytes of the answer the client takes.
     pub(super) window: Window,
@@ -75,9 +77,15 @@ pub(super) struct StreamRelay {
 }
 
 impl Stream {
-    pub(super) fn new(id: u32, key: ExchangeKey, priority: Priority, part: StreamPart) -> Self {
+    pub(super) fn new(
+        (id, asker): (u32, Asker),
+        key: ExchangeKey,
+        priority: Priority,
+        part: StreamPart,
+    ) -> Self {
         Self {
             id,
+            asker,
             key,
             priority,
             window: Window::new(0),
