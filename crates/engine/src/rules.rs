@@ -261,12 +261,19 @@ pub struct ProxyRules {
     pub networks: Vec<Network>,
     /// The field in which they name a client.
     pub field: ProxyField,
+    /// The networks of proxies that introduce the client of each connection (the PROXY protocol).
+    pub introducing: Vec<Network>,
 }
 
 impl ProxyRules {
     /// Whether an address is that of such a proxy.
     pub(crate) fn contain(&self, address: IpAddr) -> bool {
         self.networks.iter().any(|network| network.contains(address))
+    }
+
+    /// Whether connections from an address begin with an introduction.
+    pub(crate) fn introduce(&self, address: IpAddr) -> bool {
+        self.introducing.iter().any(|network| network.contains(address))
     }
 }
 

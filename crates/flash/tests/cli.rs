@@ -250,7 +250,7 @@ fn every_flag_changes_the_settings() {
         "schedule" => "srpt",
         "cwnd_cap" => "64KiB",
         "egress" => "10Mbit",
-        "client_exempt" | "trusted_proxies" => "10.0.0.0/8",
+        "client_exempt" | "trusted_proxies" | "proxy_protocol" => "10.0.0.0/8",
         "proxy_field" => "forwarded",
         "control" => "none",
         _ => match spec.kind {

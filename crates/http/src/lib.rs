@@ -19,6 +19,7 @@ pub mod h2;
 mod hop;
 pub mod negotiate;
 pub mod proxies;
+pub mod proxy_protocol;
 pub mod range;
 mod refusal;
 pub mod request;

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use flash_engine::limits::{BODY_GRACE_MS, NAMES_BYTES, SPOOL_IDLE_MS, SPOOL_PIECE_BYTES_MAX};
 use flash_engine::{
-    AdmissionRules, BodyRules, Cutoffs, EgressRules, HttpsRedirect, Optimizations, Policy, ProxyRules, Route,
-    RoutePaths, Rules, ServerRules, SiteRules, Timeouts, UpstreamId, UpstreamProtocol, UpstreamRules,
+    AdmissionRules, BodyRules, Cutoffs, EgressRules, HttpsRedirect, Network, Optimizations, Policy,
+    ProxyRules, Route, RoutePaths, Rules, ServerRules, SiteRules, Timeouts, UpstreamId, UpstreamProtocol,
+    UpstreamRules,
 };
 use flash_http::proxies::ProxyField as NamedIn;
 use flash_http::response::Status;
@@ -18,7 +19,7 @@ use flash_waiting::memory::usable_bytes;
 use flash_worker::SendBy;
 
 use crate::config::architecture::{self, connections_that_fit, open_files_max};
-use crate::config::{self, ProxyField, SchedulePolicy, Settings};
+use crate::config::{self, Clients, ProxyField, SchedulePolicy, Settings};
 
 /// The fraction of the store's size that a worker's name cache may have: a file of a page and its name have 8 : 1.
 const STORE_NAMES_SHARE: u64 = 8;
@@ -63,7 +64,8 @@ pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
         },
         spool_idle_ms: SPOOL_IDLE_MS,
         proxies: ProxyRules {
-            networks: settings.trusted_proxies.iter().flat_map(|clients| clients.networks()).collect(),
+            networks: networks(&settings.trusted_proxies),
+            introducing: networks(&settings.proxy_protocol),
             field: match settings.proxy_field {
                 ProxyField::XForwardedFor => NamedIn::XForwarded,
                 ProxyField::Forwarded => NamedIn::Forwarded,
@@ -96,8 +98,12 @@ fn admission(settings: &Settings, connections_max: usize) -> AdmissionRules {
     AdmissionRules {
         connections_max,
         client_connections_max: usize::try_from(scaled).unwrap_or(usize::MAX).max(share.min(1)),
-        exempt: settings.client_exempt.iter().flat_map(|clients| clients.networks()).collect(),
+        exempt: networks(&settings.client_exempt),
     }
+}
+
+fn networks(clients: &[Clients]) -> Vec<Network> {
+    clients.iter().copied().flat_map(Clients::networks).collect()
 }
 
 /// How long new connections may wait to be accepted, in milliseconds. A connection of the other architectures waits for a

@@ -74,6 +74,7 @@ impl Refusals {
                 "one client address has its share of connections; if it is a proxy, name it in --client-exempt, \
                  or raise --client-connections"
             }
+            WhyRefused::Introduction => "a proxy of --proxy-protocol did not introduce its client",
             WhyRefused::Overload => {
                 "new connections waited longer than --accept-wait: the worker has more to do than it can"
             }

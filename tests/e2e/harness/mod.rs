@@ -13,6 +13,8 @@ mod skipping;
 pub(crate) mod upstream;
 mod wire;
 
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) use client::{Answer, Broken, Client, Page};
@@ -24,6 +26,17 @@ pub(crate) use wire::{Wire, not_http2, only_plain};
 /// Maximum time for an event that should happen at once. A test that succeeds never waits this long, so it is far beyond what
 /// a busy machine needs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An address for a program that cannot take any free port, such as nginx: its port is below those that the system gives out,
+/// and another one for each call and process.
+pub(crate) fn address_to_give() -> SocketAddr {
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    let port = || {
+        let number = std::process::id().wrapping_mul(64).wrapping_add(CALLS.fetch_add(1, Ordering::Relaxed));
+        SocketAddr::from(([127, 0, 0, 1], 10_000 + (number % 20_000) as u16))
+    };
+    wait_for("a free port", || Some(port()).filter(|address| TcpListener::bind(address).is_ok()))
+}
 
 /// Repeats `check` until it returns a value.
 #[track_caller]

@@ -3,28 +3,16 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::harness::server::in_a_session;
-use crate::harness::{Folder, PATIENCE, is_root, kill, skip, wait_for, wait_until};
+use crate::harness::{Folder, PATIENCE, address_to_give, is_root, kill, skip, wait_for, wait_until};
 
 const NGINX: &str = "/usr/sbin/nginx";
 const HEADERS: &str = "/usr/share/nginx/src/configure";
-
-/// An address for nginx, which tries again for seconds when another program has it: its port is below those that the system
-/// gives out, and another one for each call and process.
-fn own_address() -> SocketAddr {
-    static CALLS: AtomicU32 = AtomicU32::new(0);
-    let port = || {
-        let number = std::process::id().wrapping_mul(64).wrapping_add(CALLS.fetch_add(1, Ordering::Relaxed));
-        SocketAddr::from(([127, 0, 0, 1], 10_000 + (number % 20_000) as u16))
-    };
-    wait_for("a free port", || Some(port()).filter(|address| TcpListener::bind(address).is_ok()))
-}
 
 /// `modules/nginx` of the project.
 fn source() -> PathBuf {
@@ -373,7 +361,7 @@ impl<'a> Setup<'a> {
 
     #[track_caller]
     pub(super) fn start(self) -> Nginx {
-        let ports = [own_address(), own_address()];
+        let ports = [address_to_give(), address_to_give()];
         let file = self.folder.write("nginx.conf", self.configuration(ports[0].port(), ports[1].port()));
         let mut command = self.program();
         command.arg("-c").arg(file).stdin(Stdio::null()).stderr(

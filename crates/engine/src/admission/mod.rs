@@ -47,12 +47,19 @@ pub enum WhyRefused {
     Overload,
     /// The process or the system has no more descriptors or memory.
     Descriptors,
+    /// Its proxy did not introduce the client.
+    Introduction,
 }
 
 impl WhyRefused {
     /// All reasons.
-    pub const ALL: [WhyRefused; 4] =
-        [WhyRefused::Connections, WhyRefused::Client, WhyRefused::Overload, WhyRefused::Descriptors];
+    pub const ALL: [WhyRefused; 5] = [
+        WhyRefused::Connections,
+        WhyRefused::Client,
+        WhyRefused::Overload,
+        WhyRefused::Descriptors,
+        WhyRefused::Introduction,
+    ];
 }
 
 /// The place for a new connection.

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use super::conn::{Conn, client_number};
 use super::h1::H1;
+use super::introduction::Introducing;
 use super::timers::{Look, SearchPlace};
 use super::{Connection, Protocol, Wire, Wires};
 use crate::admission::{Room, WhyRefused};
@@ -29,7 +30,11 @@ impl<S> Wires<S> {
             Room::OfAnyIdle => return Err((socket, WhyRefused::Connections)),
             Room::OfOwnIdle => return Err((socket, WhyRefused::Client)),
         }
-        if matches!(protocol, Protocol::Sealed(_)) && !self.admission.shakes(client, peer.ip()) {
+        let is_introduced = turn.desk.core.rules.proxies.introduce(peer.ip());
+        if matches!(protocol, Protocol::Sealed(_))
+            && !is_introduced
+            && !self.admission.shakes(client, peer.ip())
+        {
             return Err((socket, WhyRefused::Client));
         }
         self.admission.opened(client);
@@ -39,6 +44,10 @@ impl<S> Wires<S> {
         let mut conn = Conn::new(socket, peer, opener);
         conn.is_proxy = turn.desk.core.rules.proxies.contain(peer.ip());
         let wire = match protocol {
+            Protocol::H1 if is_introduced => Wire::Introducing(Box::new(Introducing::new(None))),
+            Protocol::Sealed(layer) if is_introduced => {
+                Wire::Introducing(Box::new(Introducing::new(Some(layer))))
+            }
             Protocol::H1 => Wire::H1(H1::new()),
             Protocol::Sealed(layer) => {
                 conn.seal(layer);
@@ -65,7 +74,7 @@ impl<S> Wires<S> {
 
     /// Closes the connection, of this client if given, that has been idle longest, among a bounded number of
     /// candidates. Returns false if there is none; the next search then continues where this one stopped.
-    fn evict_idle<M: Machine<Socket = S>>(
+    pub(super) fn evict_idle<M: Machine<Socket = S>>(
         &mut self,
         turn: &mut Turn<'_, M>,
         of: Option<ClientNumber>,

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use flash_http::Field;
 use flash_http::proxies::{NamedClient, named_client};
+use flash_http::proxy_protocol::Introduction;
 
 use crate::desk::{Core, Desk};
 use crate::exchange::{Inputs, Opener};
@@ -24,7 +25,9 @@ pub(crate) struct Conn<S> {
     pub(crate) peer: SocketAddr,
     /// Whether the peer is a proxy whose word about its clients counts.
     pub(crate) is_proxy: bool,
-    /// Who sent the last request: the peer, or the client that it names.
+    /// Who sends its requests: the peer, or the client that it has introduced.
+    own: Asker,
+    /// Who sent the last request: the same, or the client that a trusted proxy names in it.
     pub(crate) asker: Asker,
     /// The address that the client reached, once an application has wanted it.
     local: OnceCell<Option<SocketAddr>>,
@@ -81,11 +84,13 @@ pub(crate) enum Verdict {
 
 impl<S> Conn<S> {
     pub(crate) fn new(socket: S, peer: SocketAddr, opener: Opener) -> Self {
+        let own = Asker { address: peer, scheme: Scheme::Http, sharer: opener.sharer() };
         Self {
             transport: Transport::new(socket),
             peer,
             is_proxy: false,
-            asker: Asker { address: peer, scheme: Scheme::Http, sharer: opener.sharer() },
+            own,
+            asker: own,
             local: OnceCell::new(),
             opener,
             input: Vec::new(),
@@ -101,13 +106,26 @@ impl<S> Conn<S> {
     /// Puts a record layer between the connection and its socket, which is new.
     pub(crate) fn seal(&mut self, layer: Box<dyn RecordLayer>) {
         self.transport.seal(layer);
+        self.own.scheme = Scheme::Https;
         self.asker.scheme = Scheme::Https;
+    }
+
+    /// Gives the connection the client that its proxy has introduced.
+    pub(crate) fn introduce(&mut self, introduction: &Introduction, is_exempt: bool) {
+        if let Some((client, server)) = introduction.addresses {
+            self.opener = Opener { client: client_number(client), is_exempt, ..self.opener };
+            self.own = Asker { address: client, scheme: self.own.scheme, sharer: self.opener.sharer() };
+            self.local = OnceCell::from(Some(server));
+        }
+        if introduction.is_encrypted {
+            self.own.scheme = Scheme::Https;
+        }
+        self.asker = self.own;
     }
 
     /// Who sent a request with these fields.
     pub(crate) fn asker<'f, F>(&self, core: &Core<F>, fields: impl FnOnce() -> Vec<Field<'f>>) -> Asker {
-        let of_transport = if self.transport.is_sealed() { Scheme::Https } else { Scheme::Http };
-        let own = Asker { address: self.peer, scheme: of_transport, sharer: self.opener.sharer() };
+        let own = self.own;
         if !self.is_proxy {
             return own;
         }

@@ -7,6 +7,7 @@ mod conn;
 mod drain;
 mod h1;
 mod h2;
+mod introduction;
 mod sealed;
 #[cfg(feature = "test-wire")]
 mod streams;
@@ -20,6 +21,7 @@ use flash_http::request::first_line;
 use conn::{Conn, Uplink, Verdict};
 use h1::H1;
 use h2::{H2, Workspace};
+use introduction::Introducing;
 use sealed::{finish_closing, judge_closing, late};
 #[cfg(feature = "test-wire")]
 use streams::Streams;
@@ -31,6 +33,7 @@ use crate::limits::{
     CONTINUED_PER_TURN_MAX, DEADLINES_PER_TURN_MAX, READ_BYTES_MAX, RECEIVE_BYTES, TARGET_BYTES_MAX, TICK_MS,
 };
 use crate::machine::{JobId, Machine, RecordLayer};
+use crate::report_limit::ReportLimit;
 use crate::slab::{ExchangeKey, Key, Slab};
 use crate::transport::Readiness;
 use crate::upstream::Links;
@@ -46,6 +49,7 @@ pub(crate) struct Wires<S> {
     continued: VecDeque<Key>,
     /// Connections whose handshake is to be continued.
     shaking: VecDeque<Key>,
+    introduction_reports: ReportLimit,
     receive_buffer: Vec<u8>,
     h2_workspace: Workspace,
     draining: bool,
@@ -68,7 +72,7 @@ impl<S> Connection<S> {
         let is_idle = match &self.wire {
             Wire::H1(h1) => h1.is_idle(),
             Wire::H2(h2) => h2.is_idle(),
-            Wire::Handshake => true,
+            Wire::Handshake | Wire::Introducing(_) => true,
             Wire::Closing => false,
             #[cfg(feature = "test-wire")]
             Wire::Streams(streams) => streams.is_idle(),
@@ -80,6 +84,8 @@ impl<S> Connection<S> {
 /// The protocol that a connection speaks.
 #[derive(Debug)]
 enum Wire {
+    /// None yet: the client is to be introduced by its proxy.
+    Introducing(Box<Introducing>),
     /// None yet: the handshake of an encrypted connection is under way.
     Handshake,
     H1(H1),
@@ -117,6 +123,7 @@ impl<S> Wires<S> {
             due: VecDeque::new(),
             continued: VecDeque::new(),
             shaking: VecDeque::new(),
+            introduction_reports: ReportLimit::default(),
             receive_buffer: vec![0; RECEIVE_BYTES],
             h2_workspace: Workspace::default(),
             draining: false,
@@ -193,6 +200,9 @@ impl<S> Wires<S> {
         if connection.conn.transport.flush(turn.desk.machine).is_err() {
             return Some(Verdict::Close);
         }
+        if matches!((&connection.wire, act), (Wire::Introducing(_), Act::Turn)) {
+            return Some(self.introduce(turn, key));
+        }
         if matches!((&connection.wire, act), (Wire::Handshake, Act::Turn)) {
             let verdict = connection.shake_hands(turn);
             if !matches!(connection.wire, Wire::Handshake) {
@@ -215,6 +225,7 @@ impl<S> Wires<S> {
                 turn.budget = Budget::of_h2();
                 h2.time_out(conn, turn, (buffer, &mut self.h2_workspace))
             }
+            (Wire::Introducing(_), _) => Verdict::Close,
             (Wire::Handshake, _) => late(turn),
             (Wire::Closing, Act::Turn) => finish_closing(conn),
             (Wire::Closing, Act::TimeOut) => judge_closing(conn, turn),
@@ -247,7 +258,7 @@ impl<S> Wires<S> {
             Some(Connection { conn, wire: Wire::H2(h2) }) => h2.drop_exchanges(conn, turn, has_panicked),
             #[cfg(feature = "test-wire")]
             Some(Connection { conn, wire: Wire::Streams(streams) }) => streams.drop_exchanges(conn, turn),
-            Some(Connection { wire: Wire::Handshake | Wire::Closing, .. }) | None => {}
+            Some(Connection { wire: Wire::Introducing(_) | Wire::Handshake | Wire::Closing, .. }) | None => {}
         }
     }
 

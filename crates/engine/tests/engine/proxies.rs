@@ -1,19 +1,21 @@
 //! Clients behind proxies: their addresses and schemes, if the proxy is trusted.
 
-use flash_engine::{Access, HttpsRedirect, LogFormat, PathRule, PathRules, ProxyRules, Rules};
+use flash_engine::{Access, HttpsRedirect, LogFormat, PathRule, PathRules, ProxyRules, Rules, WhyRefused};
 use flash_http::proxies::ProxyField;
 use flash_http::response::Status;
 
 use super::h2::{connect, exchange};
 use super::relays::{ask, proxying};
 use crate::machine::World;
+use crate::machine::world::HEAD_MS;
 
 /// A site that trusts the proxies in 10.0.0.0/8, and admits no client from 192.0.2.0/24.
 fn behind_proxies(field: ProxyField) -> Rules {
     let mut rules = proxying();
     rules.log_format = LogFormat::Json;
     let network = |text: &str| text.parse().expect("a network");
-    rules.proxies = ProxyRules { networks: vec![network("10.0.0.0/8")], field };
+    let introducing = vec![network("10.9.0.0/16")];
+    rules.proxies = ProxyRules { networks: vec![network("10.0.0.0/8")], field, introducing };
     let access = Access { allow: vec![], deny: vec![network("192.0.2.0/24")] };
     rules.sites[0].paths = PathRules::new(vec![PathRule { access, ..PathRule::new("*") }]);
     rules
@@ -105,5 +107,109 @@ fn a_script_gets_the_usual_port_of_the_scheme() {
     {
         assert!(records.contains(variable), "{variable} in {records}");
     }
+    world.end();
+}
+
+const GET: &str = "GET /a HTTP/1.1\r\nHost: a\r\n\r\n";
+
+/// A header of version 2 for a client of IPv4 at 198.51.100.7, with these values behind the addresses.
+fn binary_header(values: &[u8]) -> Vec<u8> {
+    let rest = [&[198, 51, 100, 7, 192, 0, 2, 2, 0x12, 0x67, 0x01, 0xbb], values].concat();
+    [b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0", &[rest.len() as u8][..], &rest].concat()
+}
+
+#[test]
+fn a_proxy_introduces_the_client_of_a_connection() {
+    let line = |client: &str| format!("PROXY TCP4 {client} 192.0.2.2 4711 80\r\n").into_bytes();
+    for (header, status, logged) in [
+        (line("198.51.100.7"), 200, "198.51.100.7"),
+        (line("192.0.2.1"), 403, "192.0.2.1"),
+        (b"PROXY UNKNOWN\r\n".to_vec(), 200, "10.9.0.1"),
+        (binary_header(&[]), 200, "198.51.100.7"),
+    ] {
+        for piece_bytes in [1, 7, 1_000] {
+            let mut world = world_from("10.9.0.1", behind_proxies(ProxyField::XForwarded));
+            let client = world.connect();
+            // A client that is no proxy can write what it likes.
+            let get = GET.replace("\r\n\r\n", "\r\nX-Forwarded-For: 203.0.113.1\r\n\r\n");
+            let get = if logged == "10.9.0.1" { GET } else { &get };
+            let bytes = [&header, get.as_bytes(), GET.as_bytes()].concat();
+            client.send_pieces(bytes.chunks(piece_bytes).map(<[u8]>::to_vec));
+            world.run();
+            let statuses: Vec<u16> = client.take().iter().map(|answer| answer.status).collect();
+            assert_eq!(statuses, [status; 2], "{}", header.escape_ascii());
+            let peer = format!("\"peer\":\"{logged}\"");
+            assert!(world.machine.log.iter().all(|line| line.contains(&peer)), "{:?}", world.machine.log);
+            world.end();
+        }
+    }
+}
+
+#[test]
+fn an_introduced_client_can_speak_tls() {
+    let mut world = world_from("10.9.0.1", behind_proxies(ProxyField::XForwarded));
+    let client = world.connect_sealed_introduced(&binary_header(&[]));
+    client.send(GET);
+    world.run();
+    assert_eq!(client.take_one().status, 200);
+    assert!(world.machine.log[0].contains("\"peer\":\"198.51.100.7\""), "{:?}", world.machine.log);
+    world.end();
+}
+
+#[test]
+fn a_client_that_is_introduced_as_encrypted_uses_https() {
+    let mut rules = behind_proxies(ProxyField::XForwarded);
+    rules.sites[0].https_redirect = Some(HttpsRedirect { status: Status::MOVED_PERMANENTLY, port: 443 });
+    let mut world = world_from("10.9.0.1", rules);
+    for (values, status) in [(&[0x20, 0, 5, 1, 0, 0, 0, 0][..], 200), (&[], 301)] {
+        let client = world.connect();
+        client.send([&binary_header(values), GET.as_bytes()].concat());
+        world.run();
+        assert_eq!(client.take_one().status, status);
+    }
+    world.end();
+}
+
+#[test]
+fn a_proxy_that_introduces_nobody_is_refused() {
+    let mut world = world_from("10.9.0.1", behind_proxies(ProxyField::XForwarded));
+    for bytes in [GET, "PROXY TCP4 nobody\r\n"] {
+        let client = world.connect();
+        client.send(bytes);
+        world.run();
+        assert!(client.is_ended() && client.take_bytes().is_empty());
+    }
+    let silent = world.connect();
+    world.advance(HEAD_MS + 1_000);
+    assert!(silent.is_ended());
+    assert_eq!(world.engine.counters().refused[WhyRefused::Introduction as usize], 2);
+    assert_eq!(world.machine.reports.len(), 1, "once in a while: {:?}", world.machine.reports);
+    assert!(world.machine.reports[0].contains("connection from 10.9.0.1"), "{:?}", world.machine.reports);
+    world.end();
+}
+
+#[test]
+fn the_connections_of_an_introduced_client_are_its_own() {
+    let mut rules = behind_proxies(ProxyField::XForwarded);
+    rules.admission.client_connections_max = 2;
+    let mut world = world_from("10.9.0.1", rules);
+    let introduced = |world: &mut World, number: u8| {
+        let client = world.connect();
+        client.send(format!("PROXY TCP4 198.51.100.{number} 192.0.2.2 4711 80\r\nGET /a HTTP/1.1\r\n"));
+        world.run();
+        client
+    };
+    let all: Vec<_> = (1..=5).map(|number| introduced(&mut world, number)).collect();
+    let mine: Vec<_> = (0..3).map(|_| introduced(&mut world, 9)).collect();
+    assert!(all.iter().chain(&mine[..2]).all(|client| !client.is_ended()));
+    assert!(mine[2].is_ended(), "one more than its share");
+    for client in all.iter().chain(&mine[..2]) {
+        client.send("Host: a\r\nConnection: close\r\n\r\n");
+        world.run();
+        assert_eq!(client.take_one().status, 200);
+        client.end();
+    }
+    world.run();
+    assert_eq!(introduced(&mut world, 9).is_ended(), false);
     world.end();
 }

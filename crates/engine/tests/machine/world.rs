@@ -218,6 +218,15 @@ impl World {
         self.connect_as(Edge::Mistaken).expect("room for a connection")
     }
 
+    /// A client of an encrypted connection whose proxy first sends this header.
+    pub(crate) fn connect_sealed_introduced(&mut self, header: &[u8]) -> Client {
+        let client = self.connect_by_mistake();
+        client.send(header);
+        let (_, wire) = self.wires.last().expect("the new one");
+        wire.borrow_mut().seal();
+        client
+    }
+
     /// A client that speaks the protocol of several streams.
     pub(crate) fn connect_streams(&mut self) -> Client {
         self.connect_as(Edge::Streams).expect("room for a connection")

@@ -87,7 +87,7 @@ mod tests {
             "encoded_slash" => "refuse",
             "schedule" => "srpt",
             "egress" => "10Mbit",
-            "client_exempt" | "trusted_proxies" => "10.0.0.0/8,loopback",
+            "client_exempt" | "trusted_proxies" | "proxy_protocol" => "10.0.0.0/8,loopback",
             "proxy_field" => "forwarded",
             "etag" => "changed",
             _ => match spec.kind {

@@ -225,6 +225,8 @@ rows! {
         "Take the client's address and scheme from the requests of these proxies; repeat for several";
     proxy_field: ProxyField, at(Group::Network, "FIELD"), Kind::OneOf(ProxyField::WORDS), Text("x-forwarded-for"), [server.proxy_field],
         "Field in which trusted proxies name the client; x-forwarded-for also takes the scheme from X-Forwarded-Proto";
+    proxy_protocol: Vec<Clients>, at(Group::Network, "NETWORK"), Kind::Networks, Depends("none"), [server.proxy_protocol],
+        "Expect connections of these proxies to begin with the PROXY protocol, version 1 or 2; repeat for several";
     accept_wait: u64, at(Group::Network, "TIME"), millis(0, HOUR_MS), Text("1s"), [server.accept_wait_ms],
         "Refuse new connections (503) while the worker has not caught up with them for this long; 0s disables";
     http2: bool, at(Group::Network, "BOOL"), Kind::Switch, Text("true"), [server.http2],

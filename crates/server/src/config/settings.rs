@@ -113,6 +113,7 @@ mod tests {
             client_exempt: vec![Clients::Loopback, Clients::Network("10.0.0.0/8".parse().unwrap())],
             trusted_proxies: vec![Clients::Loopback],
             proxy_field: ProxyField::Forwarded,
+            proxy_protocol: vec![Clients::Loopback],
             accept_wait_ms: 1_000,
             http2: true,
             log_format: LogFormat::Json,

@@ -131,6 +131,7 @@ fn nothing_said_means_the_defaults() {
         client_exempt: vec![Clients::Loopback],
         trusted_proxies: Vec::new(),
         proxy_field: ProxyField::XForwardedFor,
+        proxy_protocol: Vec::new(),
         accept_wait_ms: 1_000,
         log_format: LogFormat::Off,
         log_file: None,

@@ -150,6 +150,7 @@ fn labelled(text: &mut Text, sum: &Counters) {
         ("client", by.client),
         ("overload", by.overload),
         ("descriptors", by.descriptors),
+        ("introduction", by.introduction),
     ];
     for (reason, count) in reasons {
         text.sample("connections_refused_total", &[("reason", reason)], count);

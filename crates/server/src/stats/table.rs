@@ -136,10 +136,13 @@ fn requests(out: &mut String, sum: &Counters, amounts: Amounts) {
 }
 
 fn refused_connections(out: &mut String, by: &RefusedBy, amounts: Amounts) {
-    let counts = [by.limit, by.client, by.overload, by.descriptors];
-    let [limit, client, overload, descriptors] = counts.map(|count| amounts.of(count));
+    let counts = [by.limit, by.client, by.overload, by.descriptors, by.introduction];
+    let [limit, client, overload, descriptors, introduction] = counts.map(|count| amounts.of(count));
     let _ = write!(out, "  refused    {limit:>12} at the limit   {client} over a client's share");
-    let _ = writeln!(out, "   {overload} in overload   {descriptors} without descriptors");
+    let _ = writeln!(
+        out,
+        "   {overload} in overload   {descriptors} without descriptors   {introduction} without introduction"
+    );
 }
 
 /// Encrypted connections. Nothing if there was none.

@@ -191,7 +191,7 @@ figures! {
 
 figures! {
     /// Refused connections, by reason.
-    RefusedBy(refused: [u64; 4]) {
+    RefusedBy(refused: [u64; 5]) {
         /// The limit of connections.
         limit: u64 = refused[0],
         /// The share of one client address.
@@ -200,6 +200,8 @@ figures! {
         overload: u64 = refused[2],
         /// No more descriptors or memory.
         descriptors: u64 = refused[3],
+        /// A proxy that did not introduce the client.
+        introduction: u64 = refused[4],
     }
 }
 

@@ -1,0 +1,105 @@
+//! Connections of proxies that introduce their clients before any other byte (the PROXY protocol). Such a connection counts as
+//! one of its client as soon as the client is known. Called by [`wire`](super).
+
+use flash_http::proxy_protocol::{Introduction, Progress, read};
+
+use super::conn::{Verdict, client_number};
+use super::h1::H1;
+use super::{Connection, Wire, Wires};
+use crate::admission::{Room, WhyRefused};
+use crate::exchange::Turn;
+use crate::limits::REPORT_MS;
+use crate::machine::{Machine, RecordLayer};
+use crate::slab::Key;
+use crate::transport::{Received, Transport};
+
+/// A connection whose client is not introduced yet.
+#[derive(Debug)]
+pub(super) struct Introducing {
+    header: Vec<u8>,
+    /// The record layer of a client that then speaks TLS.
+    layer: Option<Box<dyn RecordLayer>>,
+}
+
+impl Introducing {
+    pub(super) fn new(layer: Option<Box<dyn RecordLayer>>) -> Self {
+        Self { header: Vec::new(), layer }
+    }
+
+    /// Receives the rest of the header, and no byte more.
+    fn receive<M: Machine>(
+        &mut self,
+        machine: &mut M,
+        transport: &mut Transport<M::Socket>,
+    ) -> Result<Introduction, Verdict> {
+        loop {
+            let missing = match read(&self.header) {
+                Progress::Needs(missing) => missing,
+                Progress::Done(introduction) => return Ok(introduction),
+                Progress::Bad => return Err(Verdict::Close),
+            };
+            let length = self.header.len();
+            self.header.resize(length + missing, 0);
+            let received = transport.receive(machine, &mut self.header[length..]);
+            let bytes = if let Received::Bytes(bytes) = received { bytes } else { 0 };
+            self.header.truncate(length + bytes);
+            match received {
+                Received::Bytes(_) => {}
+                Received::Nothing => return Err(Verdict::Blocked),
+                Received::End | Received::Failed => return Err(Verdict::Close),
+            }
+        }
+    }
+}
+
+impl<S> Wires<S> {
+    /// Continues a connection whose client is to be introduced.
+    pub(super) fn introduce<M: Machine<Socket = S>>(&mut self, turn: &mut Turn<'_, M>, key: Key) -> Verdict {
+        let Some(Connection { conn, wire: Wire::Introducing(introducing) }) = self.connections.get_mut(key)
+        else {
+            return Verdict::Blocked;
+        };
+        let introduction = match introducing.receive(turn.desk.machine, &mut conn.transport) {
+            Ok(introduction) => introduction,
+            Err(Verdict::Blocked) => return Verdict::Blocked,
+            Err(verdict) => {
+                let peer = conn.peer.ip().to_canonical();
+                turn.desk.core.counters.refused[WhyRefused::Introduction as usize] += 1;
+                if self.introduction_reports.is_due(turn.desk.core.clock.ms(), REPORT_MS) {
+                    turn.desk.machine.report(&format!(
+                        "refused a connection from {peer}, which did not begin with the PROXY protocol; \
+                         turn it on in the proxy, or take the address out of proxy_protocol"
+                    ));
+                }
+                return verdict;
+            }
+        };
+        let layer = introducing.layer.take();
+        let client = introduction.addresses.map_or(conn.peer, |(client, _)| client);
+        let (proxy, number) = (conn.opener.client, client_number(client));
+        self.admission.closed(proxy);
+        let has_room = match self.admission.room(number, client.ip()) {
+            Room::Free | Room::OfAnyIdle => true,
+            Room::OfOwnIdle => self.evict_idle(turn, Some(number)),
+        };
+        let may_shake = layer.is_none() || has_room && self.admission.shakes(number, client.ip());
+        self.admission.opened(if has_room { number } else { proxy });
+        let is_exempt = self.admission.is_exempt(client.ip());
+        let Some(Connection { conn, wire }) = self.connections.get_mut(key) else { return Verdict::Close };
+        if !has_room || !may_shake {
+            turn.desk.core.counters.refused[WhyRefused::Client as usize] += 1;
+            conn.opener.client = if has_room { number } else { proxy };
+            return Verdict::Close;
+        }
+        conn.introduce(&introduction, is_exempt);
+        conn.is_proxy = turn.desk.core.rules.proxies.contain(client.ip());
+        *wire = match layer {
+            Some(layer) => {
+                conn.seal(layer);
+                Wire::Handshake
+            }
+            None => Wire::H1(H1::new()),
+        };
+        Verdict::Yield
+    }
+}
