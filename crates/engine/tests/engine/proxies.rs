@@ -210,6 +210,6 @@ fn the_connections_of_an_introduced_client_are_its_own() {
         client.end();
     }
     world.run();
-    assert_eq!(introduced(&mut world, 9).is_ended(), false);
+    assert!(!introduced(&mut world, 9).is_ended());
     world.end();
 }
