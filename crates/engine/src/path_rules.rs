@@ -91,6 +91,17 @@ pub(crate) enum Entry {
     Refused,
 }
 
+impl Entry {
+    /// The answer for a path that stands for another one.
+    pub(crate) fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Entry::Refused, _) | (_, Entry::Refused) => Entry::Refused,
+            (Entry::Open, Entry::Open) => Entry::Open,
+            _ => Entry::Admitted,
+        }
+    }
+}
+
 /// How the fields of answers change. Names are compared without regard to case.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldChanges {

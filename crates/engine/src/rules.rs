@@ -272,7 +272,7 @@ impl ProxyRules {
     }
 
     /// Whether connections from an address begin with an introduction.
-    pub(crate) fn introduce(&self, address: IpAddr) -> bool {
+    pub(crate) fn introduces(&self, address: IpAddr) -> bool {
         self.introducing.iter().any(|network| network.contains(address))
     }
 }

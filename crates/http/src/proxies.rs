@@ -39,7 +39,10 @@ pub fn named_client(
         ProxyField::XForwarded => {
             list(fields, b"x-forwarded-for").map(|node| Hop { node: Some(node), proto: None }).collect()
         }
-        ProxyField::Forwarded => list(fields, b"forwarded").map(hop).collect(),
+        ProxyField::Forwarded => {
+            let values = fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case(b"forwarded"));
+            values.flat_map(|(_, value)| unquoted_parts(value, b',')).map(hop).collect()
+        }
     };
     let mut client = NamedClient::default();
     for hop in hops.iter().rev() {
@@ -70,20 +73,39 @@ fn list<'f, 'b: 'f>(fields: &'f [Field<'b>], wanted: &'static [u8]) -> impl Iter
     fields.iter().filter(is_wanted).flat_map(|(_, value)| elements(value))
 }
 
-/// An element of `Forwarded`. A quoted comma, which no address has, would end it early, so that it names no client.
+/// The parts of a value between marks outside of quotes. It is read from its end, which the last proxy has written: an open
+/// quote before that changes nothing in it.
+fn unquoted_parts(value: &[u8], mark: u8) -> Vec<&[u8]> {
+    let (mut parts, mut end, mut is_quoted) = (Vec::new(), value.len(), false);
+    for (at, byte) in value.iter().enumerate().rev() {
+        let escapes = value[..at].iter().rev().take_while(|byte| **byte == b'\\').count();
+        if *byte == b'"' && escapes % 2 == 0 {
+            is_quoted = !is_quoted;
+        } else if *byte == mark && !is_quoted {
+            parts.push(value[at + 1..end].trim_ascii());
+            end = at;
+        }
+    }
+    parts.push(value[..end].trim_ascii());
+    parts.reverse();
+    parts
+}
+
+/// An element of `Forwarded`. One that names the same twice names nothing: a proxy does not write that.
 fn hop(element: &[u8]) -> Hop<'_> {
-    let mut hop = Hop { node: None, proto: None };
-    for pair in element.split(|byte| *byte == b';').map(<[u8]>::trim_ascii) {
+    let (mut nodes, mut protos) = (Vec::new(), Vec::new());
+    for pair in unquoted_parts(element, b';') {
         let Some(at) = pair.iter().position(|byte| *byte == b'=') else { continue };
         let (name, value) = (&pair[..at], &pair[at + 1..]);
         let value = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value);
         if name.eq_ignore_ascii_case(b"for") {
-            hop.node = Some(value);
+            nodes.push(value);
         } else if name.eq_ignore_ascii_case(b"proto") {
-            hop.proto = Some(value);
+            protos.push(value);
         }
     }
-    hop
+    let only = |values: &[_]| if let [value] = values { Some(*value) } else { None };
+    Hop { node: only(&nodes), proto: only(&protos) }
 }
 
 /// An address with or without a port; one of IPv6 can have brackets.
@@ -148,7 +170,7 @@ mod tests {
 
     #[test]
     fn forwarded_names_both() {
-        let of = |value| client(&[("Forwarded", value)], ProxyField::Forwarded);
+        let of = |value: &str| client(&[("Forwarded", value)], ProxyField::Forwarded);
         let some = |text: &str| Some(text.to_owned());
         assert_eq!(of("for=192.0.2.1;proto=https;by=10.0.0.9"), (some("192.0.2.1:0"), Some(true)));
         assert_eq!(of("For=\"[2001:db8::1]:80\"; Proto=http"), (some("[2001:db8::1]:80"), Some(false)));
@@ -159,6 +181,14 @@ mod tests {
         assert_eq!(of("for=1.1.1.1, for=_hidden, for=10.0.0.2"), (some("10.0.0.2:0"), None));
         assert_eq!(of("for=unknown"), (None, None));
         assert_eq!(of("for=\"1.1.1.1,192.0.2.1\""), (None, None));
+        let real = || (some("192.0.2.1:0"), None);
+        for host in ["x;for=1.1.1.1;a=", "x,for=1.1.1.1;a=", "x;for=1.1.1.1", "x\\\";for=1.1.1.1;a="] {
+            assert_eq!(of(&format!("for=192.0.2.1;host=\"{host}\"")), real(), "{host}");
+        }
+        for first in ["for=\"", "for=1.1.1.1;host=\"", "\\", "\"\\\""] {
+            assert_eq!(of(&format!("{first}, for=192.0.2.1;host=\"a\"")), real(), "{first}");
+        }
+        assert_eq!(of("for=1.1.1.1;for=192.0.2.1"), (None, None));
         assert_eq!(of("proto=https"), (None, None));
     }
 }

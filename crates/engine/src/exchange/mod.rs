@@ -164,6 +164,7 @@ fn resume<M: Machine>(
     };
     if let Cow::Owned(path) = asked.path {
         file.path = path.into();
+        file.may_fall_back = false;
     }
     step
 }

@@ -15,14 +15,14 @@ use flash_http::RequestBuf;
 use flash_http::forward::Inbound;
 use flash_http::request::{Body as RequestBody, Method, Request};
 use flash_http::response::Status;
-use flash_http::target::decode_path;
+use flash_http::target::{BadPath, decode_path};
 
 use super::Response;
 use super::error_page::{
     AMBIGUOUS_PATH, LENGTH_REQUIRED, NO_SITE, NOT_ADMITTED, Refusal, TOO_LARGE, error_page, redirect_to,
 };
 use super::https::{self, Scheme};
-use super::route::{Routed, find_route, is_ambiguous, leads_to_script};
+use super::route::{Routed, find_route, leads_to_script};
 use crate::caches::Pass;
 use crate::desk::Core;
 use crate::head_changes::HeadChanges;
@@ -51,6 +51,8 @@ pub(crate) struct FileRequest<'r> {
     /// The decoded path; it begins with a slash.
     pub(crate) path: Cow<'r, [u8]>,
     pub(crate) pass: Pass,
+    /// Whether another file may answer if this one is missing.
+    pub(crate) may_fall_back: bool,
 }
 
 /// A [`FileRequest`] that owns its bytes.
@@ -59,13 +61,15 @@ pub(crate) struct FileRequestBuf {
     request: RequestBuf,
     pub(crate) site: SiteId,
     pub(crate) path: Box<[u8]>,
+    pub(crate) may_fall_back: bool,
 }
 
 impl FileRequestBuf {
     /// Copies a request.
     pub(crate) fn new(file: &FileRequest<'_>) -> Self {
-        let FileRequest { request, site, path, .. } = file;
-        Self { request: RequestBuf::new(request), site: *site, path: path.as_ref().into() }
+        let FileRequest { request, site, path, may_fall_back, .. } = file;
+        let (site, may_fall_back) = (*site, *may_fall_back);
+        Self { request: RequestBuf::new(request), site, path: path.as_ref().into(), may_fall_back }
     }
 
     pub(crate) fn request(&self) -> Request<'_> {
@@ -74,7 +78,8 @@ impl FileRequestBuf {
 
     /// The request for the file, which borrows this buffer and what [`FileRequestBuf::request`] has returned.
     pub(crate) fn lent<'r>(&'r self, request: &'r Request<'r>) -> FileRequest<'r> {
-        FileRequest { request, site: self.site, path: Cow::Borrowed(&self.path), pass: Pass::Once }
+        let (path, may_fall_back) = (Cow::Borrowed(&self.path[..]), self.may_fall_back);
+        FileRequest { request, site: self.site, path, pass: Pass::Once, may_fall_back }
     }
 }
 
@@ -120,9 +125,16 @@ pub(crate) fn admit<'r, F>(
         let rewritten = rules.paths.rewrite(decoded);
         let is_rewritten = rewritten.is_some();
         match rewritten {
-            Some(Ok(rewritten)) => *decoded = Cow::Owned(rewritten),
+            Some(Ok(rewritten)) => {
+                // The rules of access are for the new path too: a part of the client's path can lead anywhere.
+                entry = entry.and(rules.paths.entry(&rewritten, client));
+                *decoded = Cow::Owned(rewritten);
+            }
             Some(Err(bad)) => return Admitted::Refused(error_page(request, (bad.status(), bad.reason()))),
             None => {}
+        }
+        if entry == Entry::Refused {
+            return Admitted::Refused(error_page(request, NOT_ADMITTED));
         }
         if let Some(found) = find_route(rules, decoded) {
             let mut routed = Routed::new(inbound(), *site, decoded.clone(), found);
@@ -130,6 +142,22 @@ pub(crate) fn admit<'r, F>(
             return admit_route(core, routed);
         }
     }
+    // Issuers of certificates must hear that a file of theirs is missing.
+    let may_fall_back = !matches!(&path, Some((_, Ok(path))) if is_challenge(path));
+    admit_file(core, (request, scheme), path, (entry, may_fall_back))
+}
+
+/// A site, and the decoded path of a request there.
+type SitePath<'r> = (SiteId, Result<Cow<'r, [u8]>, BadPath>);
+
+/// Decides on a request that has no route.
+#[inline]
+fn admit_file<'r, F>(
+    core: &Core<F>,
+    (request, scheme): (&'r Request<'r>, Scheme),
+    path: Option<SitePath<'r>>,
+    (entry, may_fall_back): (Entry, bool),
+) -> Admitted<'r, F> {
     let refused = |refusal| Admitted::Refused(error_page(request, refusal));
     match (request.method, request.body) {
         (Method::Known, _) => {
@@ -142,7 +170,7 @@ pub(crate) fn admit<'r, F>(
             Some((site, Ok(path))) => {
                 let has_body = body != RequestBody::None;
                 let pass = if has_body { Pass::Once } else { pass(core.rules.site(site), scheme, entry) };
-                Admitted::File(FileRequest { request, site, path, pass })
+                Admitted::File(FileRequest { request, site, path, pass, may_fall_back })
             }
             Some((_, Err(bad))) => Admitted::Answer(error_page(request, (bad.status(), bad.reason()))),
             None => Admitted::Answer(error_page(request, NO_SITE)),
@@ -231,12 +259,7 @@ fn judge_body<F>(core: &Core<F>, routed: &Routed<'_>) -> Result<bool, Refusal> {
     let needs_length = routed.protocol(core) == UpstreamProtocol::FastCgi && body == RequestBody::Chunked;
     match body {
         _ if needs_length && !gathers => Err(LENGTH_REQUIRED),
-        // Of a rewritten path, servers get the encoded form, which all read in the same way.
-        _ if !routed.is_rewritten
-            && is_ambiguous(core.rules.site(routed.site), request.path, routed.route) =>
-        {
-            Err(AMBIGUOUS_PATH)
-        }
+        _ if routed.is_ambiguous(core) => Err(AMBIGUOUS_PATH),
         RequestBody::Length(bytes) if bytes > rules.body_bytes_max => Err(TOO_LARGE),
         _ => Ok(gathers),
     }
@@ -260,5 +283,5 @@ pub(crate) fn admit_application_file<F>(
     if leads_to_script(rules, &path) {
         return Err("The answer names a script instead of a file");
     }
-    Ok(FileRequestBuf { request, site, path })
+    Ok(FileRequestBuf { request, site, path, may_fall_back: false })
 }

@@ -137,7 +137,10 @@ pub(crate) fn answer<M: Machine>(
             Handled::Step(step) => return step,
             // The file was closed, but its stored siblings are still valid, so the entry is kept.
             Handled::Closed => reopen = true,
-            Handled::Elsewhere => {}
+            Handled::Elsewhere => {
+                found = Found { tries, ..Found::NOTHING };
+                continue;
+            }
             Handled::Stale => {
                 desk.core.caches.forget(asked.site, &asked.path, &entry);
                 look_up::doubt(desk, asked.site, &asked.path);
@@ -153,6 +156,9 @@ pub(crate) fn answer<M: Machine>(
 
 /// Makes a request for a missing file one for the file that answers in its place, if there is one.
 fn fall_back<F>(core: &Core<F>, asked: &mut FileRequest<'_>) -> bool {
+    if !std::mem::take(&mut asked.may_fall_back) {
+        return false;
+    }
     let Some(fallback) = core.rules.site(asked.site).paths.fallback(&asked.path) else { return false };
     asked.path = Cow::Owned(fallback.to_vec());
     // The missing file can come to be while the other stays as it is.

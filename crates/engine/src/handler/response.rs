@@ -52,8 +52,9 @@ impl<F> Response<F> {
         Self::new(Status::NO_CONTENT, About::Methods, None, Body::Empty)
     }
 
-    /// The response with the page that the rules of a site have for its error. A client that prefers JSON gets no page.
-    pub(crate) fn with_page_of_rules(mut self, changes: Option<&HeadChanges>) -> Self {
+    /// Gives an error the page that the rules of the site have for it. A client that prefers JSON gets none.
+    #[inline]
+    pub(crate) fn follow_rules(&mut self, changes: Option<&HeadChanges>) {
         if let About::Page { content_type: HTML, .. } = self.about
             && let Some(html) = changes.and_then(|changes| changes.error_page(self.status))
         {
@@ -62,7 +63,6 @@ impl<F> Response<F> {
                 self.body = Body::Page(html.into(), 0);
             }
         }
-        self
     }
 
     /// Marks the response as one that can be repeated while the entry is fresh.

@@ -19,6 +19,8 @@ pub(crate) struct Routed<'r> {
     path: Cow<'r, [u8]>,
     /// Where the path of the script ends and `PATH_INFO` begins.
     script_bytes: usize,
+    /// Length of the name of an index at the end of `path`.
+    index_bytes: usize,
     /// Whether a rule has replaced the client's path.
     pub(super) is_rewritten: bool,
     /// Whether the spool takes the body before a server gets it.
@@ -36,8 +38,9 @@ pub(super) struct RouteMatch {
 impl<'r> Routed<'r> {
     pub(super) fn new(inbound: Inbound<'r>, site: SiteId, path: Cow<'r, [u8]>, found: RouteMatch) -> Self {
         let RouteMatch { route, script_bytes, with_index } = found;
+        let index_bytes = with_index.as_ref().map_or(0, |with_index| with_index.len() - path.len());
         let path = with_index.map_or(path, Cow::Owned);
-        Self { inbound, site, route, path, script_bytes, is_rewritten: false, gathers: false }
+        Self { inbound, site, route, path, script_bytes, index_bytes, is_rewritten: false, gathers: false }
     }
 
     /// The decoded path of the script, for CGI; empty if the route's prefix is `/`.
@@ -52,7 +55,21 @@ impl<'r> Routed<'r> {
 
     /// The path that the server gets in place of the client's, percent-encoded.
     pub(crate) fn new_path(&self) -> Option<String> {
-        self.is_rewritten.then(|| encode_path(&self.path))
+        self.is_rewritten.then(|| encode_path(&self.path[..self.path.len() - self.index_bytes]))
+    }
+
+    /// Whether the server could read the path differently, and so find what belongs to another route. Flash resolves dot
+    /// segments, joins slashes and decodes `%2F` before it chooses a route, but servers get the path as it was sent. An
+    /// application of FastCGI gets that besides a rewritten one.
+    pub(super) fn is_ambiguous<F>(&self, core: &Core<F>) -> bool {
+        let (rules, sent) = (core.rules.site(self.site), self.inbound.request.path);
+        match self.new_path() {
+            Some(new) if self.protocol(core) == UpstreamProtocol::Http => {
+                is_ambiguous(rules, new.as_bytes(), self.route)
+            }
+            Some(_) => has_dot_segment(sent),
+            None => is_ambiguous(rules, sent, self.route),
+        }
     }
 
     /// The script that must be a file beneath the root before a server is asked to run it. A path such as
@@ -72,9 +89,8 @@ impl<'r> Routed<'r> {
     }
 }
 
-/// Whether a server could read a path of a route differently, and so find what belongs to another route. Flash resolves
-/// dot segments, joins slashes and decodes `%2F` before it chooses a route, but servers get the path as it was sent.
-pub(super) fn is_ambiguous(rules: &SiteRules, path: &[u8], route: usize) -> bool {
+/// Whether a server could read a path of a route differently.
+fn is_ambiguous(rules: &SiteRules, path: &[u8], route: usize) -> bool {
     let is_same = |reading: Vec<u8>| find_route(rules, &reading).is_some_and(|found| found.route == route);
     !is_plain(path) && (has_dot_segment(path) || !readings(path).all(is_same))
 }

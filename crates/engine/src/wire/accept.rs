@@ -30,9 +30,9 @@ impl<S> Wires<S> {
             Room::OfAnyIdle => return Err((socket, WhyRefused::Connections)),
             Room::OfOwnIdle => return Err((socket, WhyRefused::Client)),
         }
-        let is_introduced = turn.desk.core.rules.proxies.introduce(peer.ip());
+        let begins_with_introduction = turn.desk.core.rules.proxies.introduces(peer.ip());
         if matches!(protocol, Protocol::Sealed(_))
-            && !is_introduced
+            && !begins_with_introduction
             && !self.admission.shakes(client, peer.ip())
         {
             return Err((socket, WhyRefused::Client));
@@ -44,8 +44,8 @@ impl<S> Wires<S> {
         let mut conn = Conn::new(socket, peer, opener);
         conn.is_proxy = turn.desk.core.rules.proxies.contain(peer.ip());
         let wire = match protocol {
-            Protocol::H1 if is_introduced => Wire::Introducing(Box::new(Introducing::new(None))),
-            Protocol::Sealed(layer) if is_introduced => {
+            Protocol::H1 if begins_with_introduction => Wire::Introducing(Box::new(Introducing::new(None))),
+            Protocol::Sealed(layer) if begins_with_introduction => {
                 Wire::Introducing(Box::new(Introducing::new(Some(layer))))
             }
             Protocol::H1 => Wire::H1(H1::new()),

@@ -123,14 +123,16 @@ impl<S> Conn<S> {
         self.asker = self.own;
     }
 
-    /// Who sent a request with these fields.
-    pub(crate) fn asker<'f, F>(&self, core: &Core<F>, fields: impl FnOnce() -> Vec<Field<'f>>) -> Asker {
+    /// Counts input that is no request as sent by the peer, or by the client that it has introduced.
+    pub(crate) fn forget_asker(&mut self) {
+        self.asker = self.own;
+    }
+
+    /// Who sent a request with these fields, if the peer is a trusted proxy.
+    pub(crate) fn named_asker<F>(&self, core: &Core<F>, fields: &[Field<'_>]) -> Asker {
         let own = self.own;
-        if !self.is_proxy {
-            return own;
-        }
         let NamedClient { address, is_https } =
-            named_client(&fields(), core.rules.proxies.field, |ip| core.rules.proxies.contain(ip));
+            named_client(fields, core.rules.proxies.field, |ip| core.rules.proxies.contain(ip));
         let scheme =
             is_https.map_or(own.scheme, |is_https| if is_https { Scheme::Https } else { Scheme::Http });
         let Some(address) = address else { return Asker { scheme, ..own } };

@@ -8,7 +8,7 @@ use super::h1::H1;
 use super::{Connection, Wire, Wires};
 use crate::admission::{Room, WhyRefused};
 use crate::exchange::Turn;
-use crate::limits::REPORT_MS;
+use crate::limits::{NEWCOMER_GRACE_MS, REPORT_MS};
 use crate::machine::{Machine, RecordLayer};
 use crate::slab::Key;
 use crate::transport::{Received, Transport};
@@ -62,6 +62,8 @@ impl<S> Wires<S> {
         let introduction = match introducing.receive(turn.desk.machine, &mut conn.transport) {
             Ok(introduction) => introduction,
             Err(Verdict::Blocked) => return Verdict::Blocked,
+            // A health check may only connect.
+            Err(verdict) if introducing.header.is_empty() => return verdict,
             Err(verdict) => {
                 let peer = conn.peer.ip().to_canonical();
                 turn.desk.core.counters.refused[WhyRefused::Introduction as usize] += 1;
@@ -75,6 +77,8 @@ impl<S> Wires<S> {
             }
         };
         let layer = introducing.layer.take();
+        // It must not be the one that makes room for itself.
+        conn.idle_since_ms = u64::MAX;
         let client = introduction.addresses.map_or(conn.peer, |(client, _)| client);
         let (proxy, number) = (conn.opener.client, client_number(client));
         self.admission.closed(proxy);
@@ -92,6 +96,7 @@ impl<S> Wires<S> {
             return Verdict::Close;
         }
         conn.introduce(&introduction, is_exempt);
+        conn.idle_since_ms = turn.desk.core.clock.ms() + NEWCOMER_GRACE_MS;
         conn.is_proxy = turn.desk.core.rules.proxies.contain(client.ip());
         *wire = match layer {
             Some(layer) => {

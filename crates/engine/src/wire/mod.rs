@@ -27,7 +27,7 @@ use sealed::{finish_closing, judge_closing, late};
 use streams::Streams;
 use timers::{SearchPlace, Timers};
 
-use crate::admission::{AdmissionRules, OpenConnections};
+use crate::admission::{AdmissionRules, OpenConnections, WhyRefused};
 use crate::exchange::{Blamed, Budget, Exchanges, Turn};
 use crate::limits::{
     CONTINUED_PER_TURN_MAX, DEADLINES_PER_TURN_MAX, READ_BYTES_MAX, RECEIVE_BYTES, TARGET_BYTES_MAX, TICK_MS,
@@ -225,7 +225,10 @@ impl<S> Wires<S> {
                 turn.budget = Budget::of_h2();
                 h2.time_out(conn, turn, (buffer, &mut self.h2_workspace))
             }
-            (Wire::Introducing(_), _) => Verdict::Close,
+            (Wire::Introducing(_), _) => {
+                turn.desk.core.counters.refused[WhyRefused::Introduction as usize] += 1;
+                Verdict::Close
+            }
             (Wire::Handshake, _) => late(turn),
             (Wire::Closing, Act::Turn) => finish_closing(conn),
             (Wire::Closing, Act::TimeOut) => judge_closing(conn, turn),

@@ -264,6 +264,14 @@ fn single_pages() -> Rules {
         rewriting("/user/*", "/profiles/$1.html"),
         rewriting("/api/*", "/one/v2/$1"),
         rewriting("/up*", "/.$1"),
+        rewriting("/img-*", "/images/$1"),
+        PathRule {
+            access: Access {
+                allow: vec![],
+                deny: vec!["::/0".parse().unwrap(), "0.0.0.0/0".parse().unwrap()],
+            },
+            ..PathRule::new("/internal/*")
+        },
         changing("*.html", uncached),
     ]);
     rules
@@ -276,6 +284,7 @@ fn another_file_answers_for_one_that_is_missing() {
         world.machine.files.add(name, content);
     }
     world.machine.files.add("profiles/a b.html", "a profile");
+    world.machine.files.add("internal/a", "secret");
     let client = world.connect();
     let mut streams = connect(&mut world);
     let page = Some("no-cache");
@@ -290,6 +299,10 @@ fn another_file_answers_for_one_that_is_missing() {
         ("/user/none", (200, "app", page)),
         ("/.git/config", (404, "", None)),
         ("/up./../etc/passwd", (200, "app", page)),
+        ("/internal/a", (403, "", None)),
+        ("/user/../internal/a", (403, "", None)),
+        ("/user/..%2f..%2finternal/a", (400, "", None)),
+        ("/img-../internal/a", (403, "", None)),
         ("/up.%2fetc/passwd", (400, "", None)),
     ] {
         for _ in 0..3 {
@@ -339,7 +352,7 @@ fn fallbacks_that_are_missing_end() {
     let client = world.connect();
     client.send("GET /a1 HTTP/1.1\r\nHost: a\r\n\r\n");
     world.run();
-    assert_eq!(client.take_one().status, 503);
+    assert_eq!(client.take_one().status, 404, "no fallback has one itself");
     world.end();
 }
 

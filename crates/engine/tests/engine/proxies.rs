@@ -182,7 +182,7 @@ fn a_proxy_that_introduces_nobody_is_refused() {
     let silent = world.connect();
     world.advance(HEAD_MS + 1_000);
     assert!(silent.is_ended());
-    assert_eq!(world.engine.counters().refused[WhyRefused::Introduction as usize], 2);
+    assert_eq!(world.engine.counters().refused[WhyRefused::Introduction as usize], 3);
     assert_eq!(world.machine.reports.len(), 1, "once in a while: {:?}", world.machine.reports);
     assert!(world.machine.reports[0].contains("connection from 10.9.0.1"), "{:?}", world.machine.reports);
     world.end();

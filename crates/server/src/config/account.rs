@@ -111,7 +111,7 @@ pub(super) fn read_text(
 ) -> Result<String, (String, Option<String>)> {
     let account = run_as.map(RunAs::account);
     let read = || {
-        let found = file::open(root, path.trim_start_matches('/').as_bytes(), Want::Content)?;
+        let found = file::open_on_same(root, path.trim_start_matches('/').as_bytes(), Want::Content)?;
         let file = found.file.ok_or_else(|| io::Error::other("it is no file"))?;
         let mut bytes = Vec::new();
         // One byte more shows that it is too long.

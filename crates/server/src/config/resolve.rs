@@ -151,10 +151,9 @@ fn sites(
     }
     let folders = check_roots(&roots, run_as, problems);
     for ((site, drafts), folder) in sites.iter_mut().zip(&rule_drafts).zip(folders) {
-        let rules = (&drafts[..], &mut site.rules[..]);
         match folder {
-            Some(folder) => rule_checks::read_error_pages(rules, &folder, run_as, problems),
-            None if rules.1.iter().any(|rule| rule.error_page.is_some()) => eprintln!(
+            Some(folder) => rule_checks::read_error_pages(drafts, site, &folder, run_as, problems),
+            None if site.rules.iter().any(|rule| rule.error_page.is_some()) => eprintln!(
                 "warning: no error pages of `{}` are shown: they are read at the start, from local disks that answer",
                 site.root.display()
             ),

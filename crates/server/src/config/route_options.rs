@@ -164,6 +164,12 @@ impl Spec<RouteOverrides> {
 }
 
 impl Route {
+    /// Whether files of this name belong to the route by their extension.
+    pub(super) fn is_script(&self, name: &str) -> bool {
+        let RoutePaths::Extension(extension) = &self.paths else { return false };
+        name.to_ascii_lowercase().ends_with(&format!(".{extension}"))
+    }
+
     /// The connections to its servers that a worker can have open, idle ones included.
     pub(crate) fn connections_of_worker(&self) -> u64 {
         let processes = self.servers.len() as u64 * self.processes_of_server();

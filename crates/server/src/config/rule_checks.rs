@@ -17,6 +17,7 @@ use super::account;
 use super::admission::Clients;
 use super::error::{ConfigErrorKind, Problem};
 use super::file::RuleDraft;
+use super::options::Site;
 use super::rule_options::{HeadField, Rule, RuleOverrides};
 use super::run_as::RunAs;
 use super::table::{self, Given};
@@ -57,6 +58,13 @@ impl RuleDraft {
                 problems.push(Problem::given(&target.origin, title, format!("`path` has {stars} `*`")));
             }
         }
+        if let Some(rewrite) = rewrite {
+            let sample = (1..=stars)
+                .fold(rewrite.value.clone(), |text, number| text.replace(&format!("${number}"), SAMPLE));
+            if let Err(bad) = decode_path(sample.as_bytes(), EncodedSlash::Decode) {
+                problems.push(Problem::given(&rewrite.origin, "wrong value for `rewrite`", bad.reason()));
+            }
+        }
     }
 
     /// Whether each key has those without which it has no effect, and none with which it has none.
@@ -75,12 +83,15 @@ impl RuleDraft {
             let alone = |origin| Problem::given(origin, format!("`{key}` without {others}"), "has no effect");
             problems.extend(origin.map(|origin| alone(origin).of(ConfigErrorKind::Key)));
         }
-        for (key, other) in [("rewrite", rewrite), ("fallback", fallback)] {
-            if let Some(other) = other.as_ref().filter(|_| redirect.is_some()) {
-                let title = format!("`{key}` beside `redirect`");
-                let problem =
-                    Problem::given(&other.origin, title, "no request that is redirected gets to it");
-                problems.push(problem.of(ConfigErrorKind::Key));
+        for (key, later, first, earlier) in [
+            ("rewrite", rewrite, "redirect", redirect),
+            ("fallback", fallback, "redirect", redirect),
+            ("fallback", fallback, "rewrite", rewrite),
+        ] {
+            if let (Some(later), Some(_)) = (later, earlier) {
+                let why = "a request to which that applies no longer has this path";
+                let problem = Problem::given(&later.origin, format!("`{key}` beside `{first}`"), why);
+                problems.push(problem.of(ConfigErrorKind::Key).helped("write it in a rule for the new path"));
             }
         }
     }
@@ -129,13 +140,19 @@ pub(super) fn resolve(drafts: &[RuleDraft], hosts: &[String], problems: &mut Vec
 /// Reads the error pages of rules beneath the root of their site. Later they are shown without looking at the disk, which an error
 /// may be about.
 pub(super) fn read_error_pages(
-    (drafts, rules): (&[RuleDraft], &mut [Rule]),
+    drafts: &[RuleDraft],
+    site: &mut Site,
     root: &OwnedFd,
     run_as: Option<&RunAs>,
     problems: &mut Vec<Problem>,
 ) {
-    for (draft, rule) in drafts.iter().zip(rules) {
+    for (draft, rule) in drafts.iter().zip(&mut site.rules) {
         let Some(Given { value: path, origin }) = &draft.given.error_page else { continue };
+        if site.routes.iter().any(|route| route.is_script(path)) {
+            let why = "it is a script of a route, and its source would be shown";
+            problems.push(Problem::given(origin, format!("cannot show `{path}`"), why));
+            continue;
+        }
         match account::read_text(root, (path, PAGE_BYTES_MAX), run_as) {
             Ok(html) => rule.error_html = Some(html),
             Err((why, help)) => {

@@ -117,11 +117,7 @@ fn unreached_rules(sites: &[Site]) -> Vec<String> {
 fn fallbacks_to_scripts(sites: &[Site]) -> Vec<String> {
     let mut warnings = Vec::new();
     for site in sites {
-        let is_script = |path: &&String| {
-            let runs_it =
-                |route: &Route| extension(&route.paths).is_some_and(|it| path.ends_with(&format!(".{it}")));
-            site.routes.iter().any(runs_it)
-        };
+        let is_script = |path: &&String| site.routes.iter().any(|route| route.is_script(path));
         let fallbacks = site.rules.iter().filter_map(|rule| rule.fallback.as_ref());
         warnings.extend(fallbacks.filter(is_script).map(|path| {
             format!(

@@ -22,7 +22,7 @@ pub(super) fn seek_script<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay)
         ScriptSearch::Wanted(path) => {
             let request = relay.request.request();
             let (site, path) = (relay.site, Cow::Borrowed(&path[..]));
-            let asked = FileRequest { request: &request, site, path, pass: Pass::Once };
+            let asked = FileRequest { request: &request, site, path, pass: Pass::Once, may_fall_back: false };
             find_script(&mut turn.desk, &asked)
         }
     };

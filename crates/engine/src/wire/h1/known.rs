@@ -65,8 +65,7 @@ impl H1 {
         let core = &mut *turn.desk.core;
         let (hash, known) = core.caches.known.get(head);
         let scheme = conn.asker.scheme;
-        let fresh =
-            known.filter(|known| !turn.draining && !conn.is_proxy && is_valid(core, &known.reply, scheme));
+        let fresh = known.filter(|known| !turn.draining && is_valid(core, &known.reply, scheme));
         let Some(known) = fresh else {
             core.counters.known_misses += 1;
             return Shortcut::Unknown(hash);

@@ -185,7 +185,13 @@ impl H1 {
             }
             *turn.blamed = Blamed::InBuffer(at);
             let rest = &bytes[at..];
-            let (taken, flow) = match self.answer_known(conn, turn, rest) {
+            // The same bytes of a proxy can come from several clients.
+            let shortcut = if conn.is_proxy {
+                Shortcut::Unknown(HeadHash::NONE)
+            } else {
+                self.answer_known(conn, turn, rest)
+            };
+            let (taken, flow) = match shortcut {
                 Shortcut::Answered(flow) => (rest.len(), flow),
                 Shortcut::Unknown(hash) => match parse_head(rest, &HEAD_LIMITS) {
                     Ok(Head::Complete(request)) => {
@@ -290,7 +296,9 @@ impl H1 {
     ) -> Flow {
         turn.desk.core.counters.requests += 1;
         let has_body = !request.body.is_empty();
-        conn.asker = conn.asker(turn.desk.core, || Inbound::of_head(request, head, "").fields);
+        if conn.is_proxy {
+            conn.asker = conn.named_asker(turn.desk.core, &Inbound::of_head(request, head, "").fields);
+        }
         let Asker { address, scheme, .. } = conn.asker;
         let inbound = || Inbound::of_head(request, head, scheme.name());
         let mut file = match admit(turn.desk.core, (request, scheme, address.ip()), inbound) {

@@ -39,6 +39,7 @@ impl H1 {
         refusal: Refusal,
     ) -> Flow {
         turn.desk.core.counters.requests += 1;
+        conn.forget_asker();
         let answering = Answering::of_line(line, turn);
         self.reply(conn, turn, answering, malformed(refusal))
     }

@@ -60,7 +60,8 @@ impl H1 {
         answering: Answering<'_>,
         response: Response<M::File>,
     ) -> Flow {
-        let response = response.with_page_of_rules(answering.changes.as_deref());
+        let mut response = response;
+        response.follow_rules(answering.changes.as_deref());
         conn.follow_schedule(&mut turn.desk, response.body.len());
         let fields = (answering.persistence, answering.changes.as_deref());
         let first = if turn.desk.core.egress.is_off() {

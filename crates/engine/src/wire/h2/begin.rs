@@ -76,7 +76,7 @@ impl H2 {
         let (asker, priority) = (conn.asker, Priority::default());
         let fresh = Fresh { id, asker, priority, receiving, changes: None, started_ms };
         // A known list has no `priority` but the usual one.
-        let hash = if ends_stream && self.early_priorities.is_empty() {
+        let hash = if ends_stream && self.early_priorities.is_empty() && !conn.is_proxy {
             match self.answer_known(conn, turn, (fresh.clone(), list)) {
                 None => return Ok(()),
                 Some(hash) => hash,
@@ -102,7 +102,11 @@ impl H2 {
             Body::None | Body::Chunked => Receiving::Open { left_bytes: None },
         };
         let priority = self.priority_of(id, head.priority);
-        let asker = conn.asker(turn.desk.core, || head.inbound("").fields);
+        let asker = if conn.is_proxy {
+            conn.named_asker(turn.desk.core, &head.inbound("").fields)
+        } else {
+            conn.asker
+        };
         turn.desk.core.counters.requests += 1;
         *turn.blamed = Blamed::Line(request.line.to_vec());
         let hash = if priority == Priority::default() { hash } else { HeadHash::NONE };
@@ -195,8 +199,7 @@ impl H2 {
         let core = &mut *turn.desk.core;
         let (hash, known) = core.caches.known.get(list.as_bytes());
         let usable = known.filter(|known| {
-            !conn.is_proxy
-                && readmit(known.reply.pass, conn.asker.scheme)
+            readmit(known.reply.pass, conn.asker.scheme)
                 && known.reply.entry.is_fresh(core.clock.ms(), core.rules.freshness_ms)
                 && !list.is_too_large()
         });
@@ -255,7 +258,8 @@ impl H2 {
         (fresh, asked): (Fresh, Asked<'_>),
         response: Response<M::File>,
     ) {
-        let response = response.with_page_of_rules(fresh.changes.as_deref());
+        let mut response = response;
+        response.follow_rules(fresh.changes.as_deref());
         if let Some(body) = self.whole_now(fresh.priority, &response.body) {
             let Fresh { id, asker, receiving, changes, started_ms, .. } = fresh;
             let Response { status, about, length, .. } = &response;

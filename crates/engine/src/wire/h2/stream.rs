@@ -103,11 +103,11 @@ impl Stream {
     /// Begins to send an answer; `file` is its request if a file answers.
     pub(super) fn begin_answer<F>(
         &mut self,
-        response: Response<F>,
+        mut response: Response<F>,
         file: Option<FileRequestBuf>,
     ) -> State<F> {
-        let Response { status, about, length, body, tries, .. } =
-            response.with_page_of_rules(self.changes.as_deref());
+        response.follow_rules(self.changes.as_deref());
+        let Response { status, about, length, body, tries, .. } = response;
         let outgoing = StreamAnswer { status, head: Some((about, length)), body_bytes: 0 };
         self.part = StreamPart::Sending(Box::new(outgoing));
         State::Sending(Sending::new(body, file, tries))

@@ -24,7 +24,7 @@ impl Reader {
                 }
             }
             if EFFECTS.iter().all(|key| !table.contains_key(*key)) {
-                let why = "it has a path, and nothing to do there";
+                let why = "it does nothing";
                 let problem = Problem::at(span.clone(), "incomplete rule", why);
                 let problem =
                     problem.helped("add a line such as `set = { \"Cache-Control\" = \"no-cache\" }`");

@@ -28,6 +28,8 @@ fn rules_belong_to_their_site_in_their_order() {
         [[site.rule]]
         path = "/user/*"
         rewrite = "/profiles/$1%20.html"
+        [[site.rule]]
+        path = "/profiles/*"
         fallback = "/no one.html"
         "#,
     );
@@ -41,17 +43,14 @@ fn rules_belong_to_their_site_in_their_order() {
         (&Some("https://example.org/$1?y".into()), RedirectStatus::Found)
     );
     assert_eq!(settings.sites[1].rules[0].status, RedirectStatus::Permanent);
-    let user = &settings.sites[1].rules[1];
+    let [_, user, profile] = &settings.sites[1].rules[..] else { panic!("{:?}", settings.sites[1].rules) };
     assert_eq!(user.rewrite.as_deref(), Some("/profiles/$1%20.html"));
-    assert_eq!(user.fallback.as_deref(), Some("/no one.html"));
+    assert_eq!(profile.fallback.as_deref(), Some("/no one.html"));
 }
 
 /// Rules that are wrong, and parts of what is said about each.
 const WRONG_RULES: &[(&str, &[&str])] = &[
-    (
-        "path = \"/a\"",
-        &["incomplete rule", "it has a path, and nothing to do there", "add a line such as `set"],
-    ),
+    ("path = \"/a\"", &["incomplete rule", "it does nothing", "add a line such as `set"]),
     (
         "path = \"a\"\nredirect = \"/b\"",
         &["wrong value for `path`", "must begin with `/` or `*`", "write `/a`"],
@@ -93,6 +92,16 @@ const WRONG_RULES: &[(&str, &[&str])] = &[
     ("path = \"/a\"\nrewrite = \"/b/$1\"", &["`$1` in `rewrite`", "`path` has 0 `*`"]),
     ("rewrite = \"/a\"\nredirect = \"/b\"", &["`rewrite` beside `redirect`"]),
     ("fallback = \"/a\"\nredirect = \"/b\"", &["`fallback` beside `redirect`"]),
+    (
+        "path = \"/a\"\nrewrite = \"/b\"\nfallback = \"/c\"",
+        &["`fallback` beside `rewrite`", "a rule for the new path"],
+    ),
+    ("rewrite = \"/a%zz\"", &["wrong value for `rewrite`"]),
+    ("rewrite = \"/a/../../b\"", &["wrong value for `rewrite`"]),
+    (
+        "error_page = \"/404.PHP\"\n[[route]]\nextension = \"php\"\nfastcgi = \"unix:/run/php.sock\"",
+        &["cannot show `/404.PHP`", "its source would be shown"],
+    ),
     ("fallback = \"index.html\"", &["must begin with `/`", "write `/index.html`"]),
     ("fallback = \"/\"", &["must be the path of a file beneath the root"]),
     ("fallback = \"/a/.b\"", &["must not lead to a hidden file"]),
