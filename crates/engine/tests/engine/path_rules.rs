@@ -1,9 +1,9 @@
-//! Rules of a site for paths: fields of answers in every form of HTTP, and redirects.
+//! Rules of a site for paths: fields of answers in every form of HTTP, redirects, rewrites, fallbacks, error pages and access.
 
 use std::ops::RangeInclusive;
 
 use flash_engine::{
-    Access, ErrorPage, FieldChanges, PathPattern, PathRule, PathRules, Redirect, Rules, Target,
+    Access, ErrorPage, FieldChanges, HttpsRedirect, PathPattern, PathRule, PathRules, Redirect, Rules, Target,
 };
 use flash_http::response::Status;
 
@@ -263,6 +263,7 @@ fn single_pages() -> Rules {
         falling_back("*", "/index.html"),
         rewriting("/user/*", "/profiles/$1.html"),
         rewriting("/api/*", "/one/v2/$1"),
+        rewriting("/script/*", "/a.php"),
         rewriting("/up*", "/.$1"),
         rewriting("/img-*", "/images/$1"),
         PathRule {
@@ -467,5 +468,30 @@ fn a_server_that_fails_has_the_page_of_its_rule() {
     world.run();
     let answer = client.take_one();
     assert_eq!((answer.status, answer.text().as_str()), (500, "own"));
+    world.end();
+}
+
+#[test]
+fn a_missing_file_of_an_issuer_has_no_fallback() {
+    let mut rules = single_pages();
+    rules.sites[0].https_redirect = Some(HttpsRedirect { status: Status::FOUND, port: 443 });
+    let mut world = World::with(rules);
+    world.machine.files.add("index.html", "app");
+    for (path, status) in [("/.well-known/acme-challenge/none", 404), ("/none", 302)] {
+        assert_eq!(world.get(path).status, status, "{path}");
+    }
+    world.end();
+}
+
+#[test]
+fn a_rewritten_path_that_servers_read_differently_is_refused() {
+    let mut world = World::with(single_pages());
+    world.machine.files.add("a.php", "source");
+    for path in ["/api/..%5C..%5Cadmin", "/script/x/../y"] {
+        let client = world.connect();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        world.run();
+        assert_eq!(client.take_one().status, 400, "{path}");
+    }
     world.end();
 }

@@ -75,6 +75,22 @@ fn requests_of_several_clients_on_a_connection_are_told_apart() {
 }
 
 #[test]
+fn input_that_is_no_request_is_that_of_the_proxy() {
+    let mut world = world_from("10.0.0.1", behind_proxies(ProxyField::XForwarded));
+    let client = world.connect();
+    client.send("GET /a HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 198.51.100.7\r\n\r\nnonsense\r\n\r\n");
+    world.run();
+    let peers = ["\"peer\":\"198.51.100.7\"", "\"peer\":\"10.0.0.1\""];
+    assert!(
+        world.machine.log.iter().zip(peers).all(|(line, peer)| line.contains(peer)),
+        "{:?}",
+        world.machine.log
+    );
+    assert_eq!(world.machine.log.len(), 2);
+    world.end();
+}
+
+#[test]
 fn servers_get_the_client_and_its_scheme() {
     let mut rules = behind_proxies(ProxyField::XForwarded);
     rules.sites[0].https_redirect = Some(HttpsRedirect { status: Status::MOVED_PERMANENTLY, port: 443 });
@@ -179,6 +195,11 @@ fn a_proxy_that_introduces_nobody_is_refused() {
         world.run();
         assert!(client.is_ended() && client.take_bytes().is_empty());
     }
+    // A health check says nothing.
+    let check = world.connect();
+    check.end();
+    world.run();
+    assert!(check.is_ended());
     let silent = world.connect();
     world.advance(HEAD_MS + 1_000);
     assert!(silent.is_ended());
