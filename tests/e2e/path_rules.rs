@@ -21,6 +21,8 @@ fn the_rules_of_the_documents_do_what_they_say() {
         "internal/a.html",
         "profiles/ann.html",
         "app/index.html",
+        "shop/index.html",
+        "shop/a.js",
         "errors/404.html",
         "errors/sorry.html",
     ] {
@@ -46,9 +48,16 @@ fn the_rules_of_the_documents_do_what_they_say() {
     }
     assert_eq!(fields(&server, "/blog/one/index.html", &["Location"]).1, [some("/articles/one/")]);
     assert_eq!(server.get("/articles/one/").status, 200);
-    for (path, status) in
-        [("/user/ann", 200), ("/user/bob", 404), ("/app/", 200), ("/app/items/7", 200), ("/appendix", 404)]
-    {
+    for (path, status) in [
+        ("/user/ann", 200),
+        ("/user/bob", 404),
+        ("/app/", 200),
+        ("/app/items/7", 200),
+        ("/appendix", 404),
+        ("/shop/items/7", 200),
+        ("/shop/a.js", 200),
+        ("/shop/none.js", 404),
+    ] {
         assert_eq!(server.get(path).status, status, "{path}");
     }
     folder.www("errors/404.html", "changed");

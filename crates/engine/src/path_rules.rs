@@ -38,6 +38,13 @@ impl PathPattern {
         if let [path] = &self.pieces[..] { Some(path) } else { None }
     }
 
+    /// Whether it has every path that another pattern has.
+    #[must_use]
+    pub fn has_all_of(&self, other: &Self) -> bool {
+        // No path of a config file has this character, so what fits it fits any other.
+        self.parts(&other.pieces.join(&b"\x01"[..])).is_some()
+    }
+
     /// The parts of a path for which each `*` stands, as short as can be; None if the path does not fit.
     #[must_use]
     pub fn parts<'p>(&self, path: &'p [u8]) -> Option<Vec<&'p [u8]>> {
@@ -195,6 +202,8 @@ impl Redirect {
 pub struct PathRule {
     /// The paths that it is for.
     pub paths: PathPattern,
+    /// No paths of these forms, even if they are among those.
+    pub except: Vec<PathPattern>,
     /// The clients that are admitted.
     pub access: Access,
     /// How the fields of their answers change.
@@ -215,6 +224,7 @@ impl PathRule {
     pub fn new(pattern: &str) -> Self {
         Self {
             paths: PathPattern::new(pattern),
+            except: Vec::new(),
             access: Access::default(),
             fields: FieldChanges::default(),
             redirect: None,
@@ -222,6 +232,12 @@ impl PathRule {
             fallback: None,
             error_page: None,
         }
+    }
+
+    /// The [parts](PathPattern::parts) of a path that it is for.
+    fn parts<'p>(&self, path: &'p [u8]) -> Option<Vec<&'p [u8]>> {
+        let parts = self.paths.parts(path)?;
+        self.except.iter().all(|paths| paths.parts(path).is_none()).then_some(parts)
     }
 }
 
@@ -235,10 +251,10 @@ struct FirstOf {
 }
 
 impl FirstOf {
-    fn push(&mut self, number: usize, paths: &PathPattern) {
-        match paths.exact() {
-            Some(path) => drop(self.of_one.entry(path.to_vec()).or_insert(number)),
-            None => self.of_many.push(number),
+    fn push(&mut self, number: usize, rule: &PathRule) {
+        match rule.paths.exact() {
+            Some(path) if rule.except.is_empty() => drop(self.of_one.entry(path.to_vec()).or_insert(number)),
+            _ => self.of_many.push(number),
         }
     }
 
@@ -249,7 +265,7 @@ impl FirstOf {
             .of_many
             .iter()
             .take_while(|number| of_one.is_none_or(|of_one| **number < of_one))
-            .find_map(|number| Some((*number, rules[*number].paths.parts(path)?)));
+            .find_map(|number| Some((*number, rules[*number].parts(path)?)));
         of_many.or_else(|| Some((of_one?, Vec::new())))
     }
 }
@@ -278,10 +294,7 @@ impl PathRules {
                 (rule.rewrite.is_some(), &mut all.rewriting),
                 (rule.fallback.is_some(), &mut all.falling_back),
             ];
-            of_first
-                .into_iter()
-                .filter(|(is_one, _)| *is_one)
-                .for_each(|(_, all)| all.push(number, &rule.paths));
+            of_first.into_iter().filter(|(is_one, _)| *is_one).for_each(|(_, all)| all.push(number, rule));
             if !rule.fields.is_empty() || rule.error_page.is_some() {
                 all.changing.push(number);
             }
@@ -326,7 +339,7 @@ impl PathRules {
     pub(crate) fn entry(&self, path: &[u8], client: IpAddr) -> Entry {
         let mut entry = Entry::Open;
         for rule in self.guarding.iter().map(|number| &self.rules[*number]) {
-            if rule.paths.parts(path).is_some() {
+            if rule.parts(path).is_some() {
                 if !rule.access.admits(client) {
                     return Entry::Refused;
                 }
@@ -343,7 +356,7 @@ impl PathRules {
 
     /// The numbers of the rules that change answers for this path.
     pub(crate) fn changing(&self, path: &[u8]) -> Vec<usize> {
-        let is_for = |number: &usize| self.rules[*number].paths.parts(path).is_some();
+        let is_for = |number: &usize| self.rules[*number].parts(path).is_some();
         self.changing.iter().copied().filter(is_for).collect()
     }
 }
@@ -423,6 +436,24 @@ mod tests {
         );
         assert_eq!(rewritten("/x./etc/passwd"), Some(Err(BadPath::AboveRoot)));
         assert_eq!(rewritten("/other"), None);
+    }
+
+    #[test]
+    fn a_rule_is_not_for_what_it_excepts() {
+        let except = vec![PathPattern::new("*.*"), PathPattern::new("/api/*")];
+        let rules = PathRules::new(vec![
+            PathRule { rewrite: Some(Target::new("/index.html")), except, ..PathRule::new("/*") },
+            PathRule {
+                rewrite: Some(Target::new("/other")),
+                except: vec![PathPattern::new("/a.js")],
+                ..PathRule::new("/a.js")
+            },
+        ]);
+        let rewritten = |path: &str| rules.rewrite(path.as_bytes()).map(Result::unwrap);
+        assert_eq!(rewritten("/items/7").as_deref(), Some(&b"/index.html"[..]));
+        for path in ["/a.js", "/v1.2/items", "/api/items"] {
+            assert_eq!(rewritten(path), None, "{path}");
+        }
     }
 
     #[test]

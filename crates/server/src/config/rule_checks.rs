@@ -43,7 +43,14 @@ impl RuleDraft {
     fn check(&self, problems: &mut Vec<Problem>) {
         self.check_companions(problems);
         self.check_vary(problems);
-        let RuleOverrides { path, allow, deny, redirect, rewrite, .. } = &self.given;
+        let RuleOverrides { path, except, allow, deny, redirect, rewrite, .. } = &self.given;
+        let pattern = PathPattern::new(path.as_ref().map_or("*", |path| &path.value));
+        if let Some(except) = except
+            && let Some(all) = except.value.iter().find(|all| PathPattern::new(all).has_all_of(&pattern))
+        {
+            let why = format!("{all} has all paths of the rule, so it would never apply");
+            problems.push(Problem::given(&except.origin, "wrong value for `except`", why));
+        }
         for (key, given) in [("allow", allow), ("deny", deny)] {
             if let Some(given) = given.as_ref().filter(|given| given.value.is_empty()) {
                 let title = format!("wrong value for `{key}`");
@@ -215,6 +222,7 @@ pub(crate) fn path_rules(rules: &[Rule]) -> PathRules {
     let networks = |clients: &[Clients]| clients.iter().flat_map(|clients| clients.networks()).collect();
     let rule = |rule: &Rule| PathRule {
         paths: PathPattern::new(&rule.path),
+        except: rule.except.iter().map(|path| PathPattern::new(path)).collect(),
         access: Access { allow: networks(&rule.allow), deny: networks(&rule.deny) },
         fields: FieldChanges {
             set: fields(&rule.set),
@@ -272,16 +280,18 @@ pub(super) fn unreached(rules: &[Rule]) -> impl Iterator<Item = Unreached<'_>> {
 fn unreached_of<'r>(rules: impl Iterator<Item = &'r Rule>) -> Option<(&'r Rule, &'r Rule)> {
     let (mut of_paths, mut of_patterns) = (HashMap::new(), Vec::new());
     for rule in rules {
-        // No path of a config file has this character, so what fits it fits any other.
-        let path = rule.path.replace('*', "\u{1}");
-        let has_all = |(pattern, _): &&(PathPattern, &Rule)| pattern.parts(path.as_bytes()).is_some();
+        let pattern = PathPattern::new(&rule.path);
+        let has_all = |(earlier, _): &&(PathPattern, &Rule)| earlier.has_all_of(&pattern);
         let of_pattern = of_patterns.iter().find(has_all).map(|(_, earlier)| *earlier);
         if let Some(earlier) = of_paths.get(&rule.path).copied().or(of_pattern) {
             return Some((rule, earlier));
         }
+        if !rule.except.is_empty() {
+            continue;
+        }
         of_paths.insert(&rule.path, rule);
         if rule.path.contains('*') {
-            of_patterns.push((PathPattern::new(&rule.path), rule));
+            of_patterns.push((pattern, rule));
         }
     }
     None

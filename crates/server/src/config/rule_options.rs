@@ -117,6 +117,8 @@ rows! {
 
     path: String, (), Kind::Text(Form::Pattern), Text("*"), [rule.path],
         "Apply the rule to paths of this form, in which each * stands for any characters";
+    except: Vec<String>, (), Kind::Texts(Form::Pattern), Depends("none"), [rule.except],
+        "Do not apply the rule to paths of these forms";
     allow: Vec<Clients>, (), Kind::Networks, Depends("all"), [rule.allow],
         "Answer only clients of these networks, others with 403";
     deny: Vec<Clients>, (), Kind::Networks, Depends("none"), [rule.deny],

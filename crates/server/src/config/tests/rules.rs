@@ -30,6 +30,7 @@ fn rules_belong_to_their_site_in_their_order() {
         rewrite = "/profiles/$1%20.html"
         [[site.rule]]
         path = "/profiles/*"
+        except = ["*.js", "*.css"]
         fallback = "/no one.html"
         "#,
     );
@@ -46,6 +47,7 @@ fn rules_belong_to_their_site_in_their_order() {
     let [_, user, profile] = &settings.sites[1].rules[..] else { panic!("{:?}", settings.sites[1].rules) };
     assert_eq!(user.rewrite.as_deref(), Some("/profiles/$1%20.html"));
     assert_eq!(profile.fallback.as_deref(), Some("/no one.html"));
+    assert_eq!(profile.except, ["*.js", "*.css"]);
 }
 
 /// Rules that are wrong, and parts of what is said about each.
@@ -96,6 +98,12 @@ const WRONG_RULES: &[(&str, &[&str])] = &[
         "path = \"/a\"\nrewrite = \"/b\"\nfallback = \"/c\"",
         &["`fallback` beside `rewrite`", "a rule for the new path"],
     ),
+    (
+        "path = \"/a/*\"\nexcept = [\"/a*\"]\nfallback = \"/b\"",
+        &["wrong value for `except`", "/a* has all paths of the rule"],
+    ),
+    ("except = \"/a\"\nfallback = \"/b\"", &["must be a list of paths, such as [\"/api/*\"]"]),
+    ("except = [\"a\"]\nfallback = \"/b\"", &["must begin with `/` or `*`"]),
     ("rewrite = \"/a%zz\"", &["wrong value for `rewrite`"]),
     ("rewrite = \"/a/../../b\"", &["wrong value for `rewrite`"]),
     (
@@ -169,6 +177,8 @@ fn rules_that_no_request_reaches_are_reported() {
     let rewrite = "[[rule]]\npath = \"/a/*\"\nrewrite = \"/b\"\n";
     let redirect = "[[rule]]\npath = \"/a/*\"\nredirect = \"/c\"\n";
     assert_eq!(warnings(&format!("{fallback}{rewrite}{redirect}")), "", "each kind for itself");
+    let excepting = "[[rule]]\npath = \"/a/*\"\nexcept = [\"*.js\"]\nrewrite = \"/b\"\n";
+    assert_eq!(warnings(&format!("{excepting}{rewrite}")), "", "the first does not have all paths");
     assert!(warnings(&format!("{rewrite}{rewrite}")).contains("the default site never rewrites /a/*"));
     assert!(warnings(&format!("{fallback}{fallback}")).contains("never uses its fallback for /a/*"));
 }
