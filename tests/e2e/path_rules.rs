@@ -1,7 +1,7 @@
 //! Rules of a site for paths, as the documents show them, and very many of them.
 
 use crate::harness::documented::block;
-use crate::harness::{Folder, Launch, Server, wait_until};
+use crate::harness::{Folder, Launch, Server, skips, stats_at, wait_until};
 
 fn fields(server: &Server, path: &str, names: &[&str]) -> (u16, Vec<Option<String>>) {
     let page = server.get(path);
@@ -96,5 +96,34 @@ fn clients_that_a_rule_does_not_admit_get_403() {
         {
             assert_eq!(server.get(path).status, status, "{path}");
         }
+    }
+}
+
+#[test]
+fn paths_of_an_app_cost_no_helper_each() {
+    const PATHS: u32 = 50;
+    if skips(&["sped", "mp", "mt"], "they look up names themselves") {
+        return;
+    }
+    let folder = Folder::new();
+    folder.www("index.html", "app");
+    let control = folder.path("control");
+    let rules = "[[rule]]\npath = \"/app/*\"\nfallback = \"/index.html\"\n\
+                 [[rule]]\nexcept = [\"*.*\"]\nrewrite = \"/index.html\"\n";
+    let config = format!("root = \"www\"\nworkers = 1\nlisten = [\"127.0.0.1:0\"]\n{rules}");
+    let server = Launch::configured(&folder, &config).arg("--control").arg(&control).start();
+    let look_ups = |beneath: &str| {
+        let started = || stats_at(&control)["sum"]["jobs"]["find"]["started"].as_u64().unwrap();
+        assert_eq!(server.get(&format!("{beneath}first")).text(), "app");
+        let before = started();
+        for number in 0..PATHS {
+            assert_eq!(server.get(&format!("{beneath}{number}")).text(), "app");
+        }
+        started() - before
+    };
+    // Some look up the app's file, or a directory that the kernel has forgotten.
+    for beneath in ["/app/deep.d/", "/"] {
+        let look_ups = look_ups(beneath);
+        assert!(look_ups < u64::from(PATHS) / 5, "{beneath}: {look_ups} of {PATHS}");
     }
 }

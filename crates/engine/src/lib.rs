@@ -1,8 +1,8 @@
 //! Serves requests: connections, exchanges, handlers, caches and jobs. Every decision of a worker is made in
 //! this crate.
 //!
-//! The engine is sans-I/O: it makes no system calls, reads no clock and has no unsafe code. A [`Machine`]
-//! does these things for it. `flash-worker` implements `Machine` on Linux; the tests implement it in memory.
+//! The engine is sans-I/O: it makes no system calls and reads no clock. A [`Machine`] does these things for it.
+//! `flash-worker` implements `Machine` on Linux; the tests implement it in memory.
 //!
 //! Each worker has one [`Engine`], which is single-threaded; threads that share one take turns. The worker
 //! passes events to `handle_*` methods and asks for the next step through `poll_*` methods; [`Engine`] lists

@@ -278,6 +278,7 @@ fn every_flag_changes_the_settings() {
             "listing_entries" => &["--browse"],
             "hsts" | "https_redirect" => &["--listen-tls", "[::1]:1"],
             "srpt_cutoffs" | "srpt_dscp" => &["--schedule", "srpt"],
+            "proxy_field" => &["--trusted-proxies", "loopback"],
             "spool" | "spool_max" => &["--config", "routes.toml"],
             _ => &[],
         };
@@ -460,6 +461,7 @@ fn the_example_config_file_shows_every_default() {
                     "threads",
                     "spool",
                     "srpt",
+                    "proxy_field",
                     "listen_tls",
                     "admin",
                     "certificate",

@@ -130,8 +130,8 @@ fn is_request_id(value: &[u8]) -> bool {
 
 /// Appends the HTTP/1.1 head of a request to an upstream, up to the framing of its body, which [`end_proxy_head`] adds.
 ///
-/// The target is in origin-form, with query and, unless `forwarding` has another, path as the client sent them. `Host` is empty if an HTTP/1.0
-/// client sent none (RFC 9112 section 3.2). The client's fields are passed on, except those that concern only
+/// The target is in origin-form, with query and, unless `forwarding` has another, path as the client sent them. `Host` is empty
+/// if an HTTP/1.0 client sent none (RFC 9112 section 3.2). The client's fields are passed on, except those that concern only
 /// its connection or only Flash, and those that only a proxy before the upstream can know (`X-Forwarded-*`). `Via`
 /// gets one entry more (RFC 9110 section 7.6.3), and the `Max-Forwards` of OPTIONS is one less (section 7.6.2).
 pub fn write_proxy_head(out: &mut Vec<u8>, inbound: &Inbound<'_>, forwarding: &Forwarding<'_>) {

@@ -1,8 +1,7 @@
 //! HTTP itself: parses requests and encodes responses, and does the reverse for upstream servers.
 //!
 //! Called by `engine`, and by `server` and `lab` for dates and escapes. Everything here is a pure function of
-//! its arguments: no input or output, no clock (callers pass the time), no unsafe code, and no panic on any
-//! input.
+//! its arguments: no input or output, no clock (callers pass the time), and no panic on any input.
 //!
 //! Where to start reading: [`request`] is the heart. It decides which request heads are valid and how their
 //! bodies are framed, which is what protects against request smuggling. [`target`] makes paths safe, and

@@ -78,8 +78,9 @@ fn list<'f, 'b: 'f>(fields: &'f [Field<'b>], wanted: &'static [u8]) -> impl Iter
 fn unquoted_parts(value: &[u8], mark: u8) -> Vec<&[u8]> {
     let (mut parts, mut end, mut is_quoted) = (Vec::new(), value.len(), false);
     for (at, byte) in value.iter().enumerate().rev() {
-        let escapes = value[..at].iter().rev().take_while(|byte| **byte == b'\\').count();
-        if *byte == b'"' && escapes % 2 == 0 {
+        // Only at quotes: no backslash is counted twice, however many there are.
+        let escapes = || value[..at].iter().rev().take_while(|byte| **byte == b'\\').count();
+        if *byte == b'"' && escapes() % 2 == 0 {
             is_quoted = !is_quoted;
         } else if *byte == mark && !is_quoted {
             parts.push(value[at + 1..end].trim_ascii());

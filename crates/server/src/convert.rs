@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use flash_engine::limits::{BODY_GRACE_MS, NAMES_BYTES, SPOOL_IDLE_MS, SPOOL_PIECE_BYTES_MAX};
 use flash_engine::{
-    AdmissionRules, BodyRules, Cutoffs, EgressRules, HttpsRedirect, Network, Optimizations, Policy,
-    ProxyRules, Route, RoutePaths, Rules, ServerRules, SiteRules, Timeouts, UpstreamId, UpstreamProtocol,
-    UpstreamRules,
+    AdmissionRules, BodyRules, Cutoffs, EgressRules, HttpsRedirect, Optimizations, Policy, ProxyRules, Route,
+    RoutePaths, Rules, ServerRules, SiteRules, Timeouts, UpstreamId, UpstreamProtocol, UpstreamRules,
 };
 use flash_http::proxies::ProxyField as NamedIn;
 use flash_http::response::Status;
@@ -64,8 +63,8 @@ pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
         },
         spool_idle_ms: SPOOL_IDLE_MS,
         proxies: ProxyRules {
-            networks: networks(&settings.trusted_proxies),
-            introducing: networks(&settings.proxy_protocol),
+            networks: Clients::networks_of(&settings.trusted_proxies),
+            introducing: Clients::networks_of(&settings.proxy_protocol),
             field: match settings.proxy_field {
                 ProxyField::XForwardedFor => NamedIn::XForwarded,
                 ProxyField::Forwarded => NamedIn::Forwarded,
@@ -98,12 +97,8 @@ fn admission(settings: &Settings, connections_max: usize) -> AdmissionRules {
     AdmissionRules {
         connections_max,
         client_connections_max: usize::try_from(scaled).unwrap_or(usize::MAX).max(share.min(1)),
-        exempt: networks(&settings.client_exempt),
+        exempt: Clients::networks_of(&settings.client_exempt),
     }
-}
-
-fn networks(clients: &[Clients]) -> Vec<Network> {
-    clients.iter().copied().flat_map(Clients::networks).collect()
 }
 
 /// How long new connections may wait to be accepted, in milliseconds. A connection of the other architectures waits for a

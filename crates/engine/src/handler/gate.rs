@@ -114,9 +114,10 @@ pub(crate) fn admit<'r, F>(
         && !is_challenge(decoded)
     {
         let rules = core.rules.site(*site);
+        let refuse = || Admitted::Refused(error_page(request, NOT_ADMITTED));
         entry = rules.paths.entry(decoded, client);
         if entry == Entry::Refused {
-            return Admitted::Refused(error_page(request, NOT_ADMITTED));
+            return refuse();
         }
         if let Some((redirect, parts)) = rules.paths.redirect(decoded) {
             let location = redirect.location(&parts, request.query);
@@ -128,13 +129,13 @@ pub(crate) fn admit<'r, F>(
             Some(Ok(rewritten)) => {
                 // The rules of access are for the new path too: a part of the client's path can lead anywhere.
                 entry = entry.and(rules.paths.entry(&rewritten, client));
+                if entry == Entry::Refused {
+                    return refuse();
+                }
                 *decoded = Cow::Owned(rewritten);
             }
             Some(Err(bad)) => return Admitted::Refused(error_page(request, (bad.status(), bad.reason()))),
             None => {}
-        }
-        if entry == Entry::Refused {
-            return Admitted::Refused(error_page(request, NOT_ADMITTED));
         }
         if let Some(found) = find_route(rules, decoded) {
             let mut routed = Routed::new(inbound(), *site, decoded.clone(), found);

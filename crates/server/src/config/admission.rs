@@ -29,11 +29,16 @@ const LOOPBACK_NETWORKS: [&str; 2] = ["127.0.0.0/8", "::1/128"];
 
 impl Clients {
     /// The networks of these clients.
-    pub(crate) fn networks(self) -> Vec<Network> {
+    fn networks(self) -> Vec<Network> {
         match self {
             Clients::Loopback => LOOPBACK_NETWORKS.iter().filter_map(|text| text.parse().ok()).collect(),
             Clients::Network(network) => vec![network],
         }
+    }
+
+    /// The networks of all of these clients.
+    pub(crate) fn networks_of(all: &[Self]) -> Vec<Network> {
+        all.iter().copied().flat_map(Self::networks).collect()
     }
 
     fn parse(text: &str) -> Result<Self, WrongNetwork> {

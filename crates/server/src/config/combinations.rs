@@ -41,6 +41,10 @@ pub(super) fn check(given: &Overrides, problems: &mut Vec<Problem>) {
         problems.extend(problem.map(|it| it.helped("remove it, or use --helpers processes")));
     }
     check_cap(given, problems);
+    if given.trusted_proxies.as_ref().is_none_or(|given| given.value.is_empty()) {
+        let problem = no_effect(given, "proxy_field", "no proxy is trusted");
+        problems.extend(problem.map(|it| it.helped("name the proxies in `trusted_proxies`, or remove it")));
+    }
     if given.schedule.as_ref().is_none_or(|given| given.value != SchedulePolicy::Srpt) {
         let why = "the schedule is `fair`: only `srpt` puts responses into bands";
         let found = ["srpt_cutoffs", "srpt_dscp"].iter().filter_map(|key| no_effect(given, key, why));
@@ -218,6 +222,8 @@ mod tests {
         assert_eq!(refused(&[]), 0);
         assert_eq!(refused(&[("srpt_dscp", "true"), ("srpt_cutoffs", "1kB")]), 2);
         assert_eq!(refused(&[("schedule", "srpt"), ("srpt_dscp", "true"), ("srpt_cutoffs", "1kB")]), 0);
+        assert_eq!(refused(&[("proxy_field", "forwarded")]), 1);
+        assert_eq!(refused(&[("proxy_field", "forwarded"), ("trusted_proxies", "loopback")]), 0);
         assert_eq!(refused(&[("cwnd_cap", "12KiB")]), 0);
         assert_eq!(refused(&[("cwnd_cap", "12287")]), 1);
         assert_eq!(refused(&[("cwnd_cap", "64KiB"), ("send", "sendfile")]), 1);

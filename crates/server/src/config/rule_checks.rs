@@ -219,11 +219,10 @@ pub(crate) fn path_rules(rules: &[Rule]) -> PathRules {
     let fields = |fields: &[HeadField]| {
         fields.iter().map(|field| (field.name.clone(), field.value.clone())).collect::<Vec<_>>()
     };
-    let networks = |clients: &[Clients]| clients.iter().flat_map(|clients| clients.networks()).collect();
     let rule = |rule: &Rule| PathRule {
         paths: PathPattern::new(&rule.path),
         except: rule.except.iter().map(|path| PathPattern::new(path)).collect(),
-        access: Access { allow: networks(&rule.allow), deny: networks(&rule.deny) },
+        access: Access { allow: Clients::networks_of(&rule.allow), deny: Clients::networks_of(&rule.deny) },
         fields: FieldChanges {
             set: fields(&rule.set),
             add: fields(&rule.add),
