@@ -27,6 +27,9 @@ def parse_arguments():
     parser.add_argument("--small-files", type=int, default=1_000_000, help="how many" + default)
     parser.add_argument("--named-files", type=int, default=1_000_000, help="how many files for names" + default)
     parser.add_argument("--directories", type=int, default=1000, help="of the files for names" + default)
+    parser.add_argument("--names-by", default="watched,checked", help="how changes of names are noticed, by commas" + default)
+    parser.add_argument("--idle-seconds", type=int, default=0, help="for which nobody asks between filling the store and the "
+                        "load for names" + default)
     parser.add_argument("--fill-seconds", type=int, default=240, help="after which no pass begins that fills the store with "
                         "small files" + default)
     parser.add_argument("--seconds", type=int, default=30, help="of each load of small files" + default)
@@ -75,7 +78,7 @@ def names(arguments, folder, ports, result):
     write_files(root, paths, [size_bytes] * count)
     result.say(f"{count} files of {size_bytes} B in {-(-count // each)} directories")
     result.data["names"] = {how: names_by(how, (root, paths, listed), arguments, folder, ports, result)
-                            for how in ("watched", "checked")}
+                            for how in arguments.names_by.split(",")}
 
 
 def names_by(how, files, arguments, folder, ports, result):
@@ -95,6 +98,7 @@ def names_by(how, files, arguments, folder, ports, result):
         passes = fill_store(running, place, paths, arguments.fill_seconds)
         fill_s = time.monotonic() - began
         memory = memory_bytes(running)
+        time.sleep(arguments.idle_seconds)
         with process.SlowDisk(root, READS_PER_S) as disk:
             disk.join(running.process.pid)
             process.drop_page_cache()
@@ -109,7 +113,8 @@ def names_by(how, files, arguments, folder, ports, result):
     helped = jobs_started(after) - jobs_started(before)
     result.say(f"{how}: {store['names']} names and {store['blocks']} blocks of {len(paths)} files after {passes} pass(es); "
                f"{memory / 2**20:.0f} MiB in all processes; {store['directories_watched']} directories watched")
-    result.say(f"  at 1,000 requests/s {level['answered_per_s']:.0f} answered/s, p50 {latency['p50_ms']:.3f} ms, "
+    idle = f"after {arguments.idle_seconds} s without a request, " if arguments.idle_seconds else ""
+    result.say(f"  {idle}at 1,000 requests/s {level['answered_per_s']:.0f} answered/s, p50 {latency['p50_ms']:.3f} ms, "
                f"p99 {latency['p99_ms']:.2f} ms; {helped} jobs of helpers for {requests} requests "
                f"({100 * helped / max(1, requests):.2f} %)")
     result.say(f"  read into the page cache in {read_s:.0f} s, filled in {fill_s:.0f} s")

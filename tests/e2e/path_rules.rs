@@ -25,6 +25,7 @@ fn the_rules_of_the_documents_do_what_they_say() {
         "shop/a.js",
         "errors/404.html",
         "errors/sorry.html",
+        "search/a",
     ] {
         folder.www(name, "content");
     }
@@ -60,6 +61,8 @@ fn the_rules_of_the_documents_do_what_they_say() {
     ] {
         assert_eq!(server.get(path).status, status, "{path}");
     }
+    let searches: Vec<u16> = (0..200).map(|_| server.get("/search/a").status).collect();
+    assert!(searches[..20].iter().all(|status| *status == 200) && searches.contains(&429), "{searches:?}");
     folder.www("errors/404.html", "changed");
     assert_eq!(server.get("/none").text(), "content", "as it was at the start");
     server.signal("HUP");
@@ -126,4 +129,32 @@ fn paths_of_an_app_cost_no_helper_each() {
         let look_ups = look_ups(beneath);
         assert!(look_ups < u64::from(PATHS) / 5, "{beneath}: {look_ups} of {PATHS}");
     }
+}
+
+#[test]
+fn all_workers_count_the_requests_of_a_client_together() {
+    let folder = Folder::new();
+    folder.www("a", "content");
+    folder.www("b", "content");
+    let rules = |rate| format!("[[rule]]\npath = \"/a\"\nrate = \"{rate}\"\nburst = 5\n");
+    let config = |rate| {
+        let workers =
+            if skips(&["mp"], "its processes share nothing but this") { "" } else { "workers = 4\n" };
+        format!("root = \"www\"\n{workers}listen = [\"127.0.0.1:0\"]\n{}", rules(rate))
+    };
+    let server = Launch::configured(&folder, &config("5/h")).start();
+    let statuses = |path: &str| {
+        let mut statuses: Vec<u16> = (0..40).map(|_| server.get(path).status).collect();
+        statuses.sort_unstable();
+        statuses
+    };
+    assert_eq!(statuses("/a"), [[200].repeat(5), [429].repeat(35)].concat());
+    assert_eq!(statuses("/b"), [200].repeat(40));
+    let refused = server.get("/a");
+    let retry_after_s: u32 = refused.field("Retry-After").unwrap().parse().unwrap();
+    assert!((1..=720).contains(&retry_after_s), "{retry_after_s}");
+    // A reload with the same rate gives nobody new requests; one with another rate does.
+    server.signal("HUP");
+    wait_until("the reload", || server.announcements().len() == 2);
+    assert_eq!(statuses("/a"), [429].repeat(40));
 }

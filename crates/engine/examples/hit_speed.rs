@@ -7,15 +7,16 @@ use std::hint::black_box;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use flash_engine::{
-    AdmissionRules, Band, Bands, Block, BlockBytes, Blocks, BodyRules, Engine, FieldChanges, FileKind,
-    FilePart, FileSent, FileStat, Files, Gateway, Helpers, JobId, Key, KnownName, Log, LogFormat,
-    LookUpError, Machine, Moment, Net, Opened, Optimizations, PathRule, PathRules, Policy, ProxyRules,
-    Readiness, RecordLayer, Redirect, Resident, Route, RoutePaths, Rules, ServerId, ServerRules, SharedNames,
-    SiteId, SiteRules, Target, Task, Timeouts, UplinkShare, UpstreamId, UpstreamProtocol, UpstreamRules,
-    Want,
+    AdmissionRules, Band, Bands, Block, BlockBytes, Blocks, BodyRules, BucketKey, Buckets, Engine,
+    FieldChanges, FileKind, FilePart, FileSent, FileStat, Files, Gateway, Helpers, JobId, Key, KnownName,
+    Log, LogFormat, LookUpError, Machine, Moment, Net, Opened, Optimizations, PathRule, PathRules, Policy,
+    ProxyRules, Readiness, RecordLayer, Redirect, Resident, Route, RoutePaths, Rules, ServerId, ServerRules,
+    SharedNames, SiteId, SiteRules, Target, Task, Timeouts, UplinkShare, UpstreamId, UpstreamProtocol,
+    UpstreamRules, Want,
 };
 use flash_http::EncodedSlash;
 use flash_http::response::Status;
@@ -36,6 +37,7 @@ struct OneFile {
     asked: Option<Key>,
     /// Whether the server has a request to answer.
     is_server_asked: bool,
+    bucket: AtomicU64,
 }
 
 /// The kind of the site.
@@ -125,6 +127,12 @@ impl Bands for OneFile {
 impl UplinkShare for OneFile {
     fn share_uplink(&mut self, _: bool) -> u32 {
         0
+    }
+}
+
+impl Buckets for OneFile {
+    fn bucket(&mut self, _: &BucketKey) -> Option<&AtomicU64> {
+        Some(&self.bucket)
     }
 }
 
@@ -299,8 +307,16 @@ fn measure(request: &[u8], log_format: LogFormat, site: Site) -> f64 {
     let content: Block = Arc::new(Content([0; STAT.size_bytes as usize]));
     let (asked, is_server_asked) = (None, false);
     let request = request.to_vec();
-    let mut machine =
-        OneFile { request, number_at, number: 0, pending: false, content, asked, is_server_asked };
+    let mut machine = OneFile {
+        request,
+        number_at,
+        number: 0,
+        pending: false,
+        content,
+        asked,
+        is_server_asked,
+        bucket: AtomicU64::new(0),
+    };
     let mut link = None;
     let peer = SocketAddr::from(([127, 0, 0, 1], 1));
     let connect = |engine: &mut Engine<OneFile>, machine: &mut OneFile| {

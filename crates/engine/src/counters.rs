@@ -47,6 +47,8 @@ pub struct Counters {
     pub responses: [u64; 5],
     /// Answers of which only a part was sent.
     pub responses_cut: u64,
+    /// Requests that a rule refused because they came too soon.
+    pub limited: u64,
     /// Bytes of each send to a client; 0 when the connection accepted nothing.
     pub sends: Histogram,
     /// Events of each dispatch: the number of ready descriptors that the kernel returned at once.

@@ -26,6 +26,7 @@
 //! transport  a socket and its readiness, and the record layer of an encrypted one
 //! caches     names, versions, contents, heads, known requests, open files
 //! jobs       work for helpers: joining, order, shares, deadlines
+//! rates      how many requests rules admit
 //! schedule   whose bytes go to the network first
 //! admission  who gets a connection when there is not room for all
 //! machine    the traits that the machine must implement
@@ -50,6 +51,7 @@ mod jobs;
 pub mod limits;
 mod machine;
 mod path_rules;
+mod rates;
 mod report_limit;
 mod rules;
 mod schedule;
@@ -67,12 +69,13 @@ pub use counters::{Counters, JobCounters, JobKind, LinkCounters, Times, TlsCount
 pub use engine::Engine;
 pub use histogram::{BUCKETS, Bucket, Histogram};
 pub use machine::{
-    Bands, Block, BlockBytes, Blocks, FileId, FileKind, FilePart, FileSent, FileStat, Files, Finding,
-    Gateway, Handshake, Helpers, JobId, KnownName, Log, LookUpError, Machine, Moment, NameFacts, NameOfFile,
-    Net, Opened, Outcome, Part, ReceiveCall, RecordLayer, Resident, SendCall, SharedNames, Task, UplinkShare,
-    Want,
+    Bands, Block, BlockBytes, Blocks, BucketKey, Buckets, FileId, FileKind, FilePart, FileSent, FileStat,
+    Files, Finding, Gateway, Handshake, Helpers, JobId, KnownName, Log, LookUpError, Machine, Moment,
+    NameFacts, NameOfFile, Net, Opened, Outcome, Part, ReceiveCall, RecordLayer, Resident, SendCall,
+    SharedNames, Task, UplinkShare, Want,
 };
 pub use path_rules::{Access, ErrorPage, FieldChanges, PathPattern, PathRule, PathRules, Redirect, Target};
+pub use rates::{Rate, Rates};
 pub use report_limit::ReportLimit;
 pub use rules::{
     BodyRules, HttpsRedirect, Optimizations, ProxyRules, Route, RoutePaths, Rules, ServerId, ServerRules,

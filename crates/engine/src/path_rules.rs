@@ -1,4 +1,4 @@
-//! The rules of a site for paths: which clients are admitted, which requests are redirected or rewritten, which file answers in
+//! The rules of a site for paths: which clients are admitted and how often, which requests are redirected or rewritten, which file answers in
 //! place of one that is missing, which page errors have, and which fields of answers change. The server builds them from the configuration; the
 //! [handlers](crate::handler) and [`head_changes`](crate::head_changes) apply them.
 
@@ -12,6 +12,7 @@ use flash_http::response::Status;
 use flash_http::target::{BadPath, EncodedSlash, decode_path, encode_path};
 
 use crate::admission::Network;
+use crate::rates::Rates;
 
 /// The mark in a pattern for any bytes.
 const ANY: u8 = b'*';
@@ -216,6 +217,8 @@ pub struct PathRule {
     pub fallback: Option<Vec<u8>>,
     /// The page of their errors.
     pub error_page: Option<ErrorPage>,
+    /// How many of their requests are admitted.
+    pub rates: Rates,
 }
 
 impl PathRule {
@@ -231,6 +234,7 @@ impl PathRule {
             rewrite: None,
             fallback: None,
             error_page: None,
+            rates: Rates::default(),
         }
     }
 
@@ -281,6 +285,8 @@ pub struct PathRules {
     changing: Vec<usize>,
     /// The rules that do not admit every client.
     guarding: Vec<usize>,
+    /// The rules that do not admit every number of requests.
+    limiting: Vec<usize>,
 }
 
 impl PathRules {
@@ -300,6 +306,9 @@ impl PathRules {
             }
             if !rule.access.is_open() {
                 all.guarding.push(number);
+            }
+            if rule.rates.are_there() {
+                all.limiting.push(number);
             }
         }
         Self { rules, ..all }
@@ -347,6 +356,18 @@ impl PathRules {
             }
         }
         entry
+    }
+
+    /// The rules that limit requests for a path, with their numbers. Not those that limit requests for the path in place of which it
+    /// came, since they have counted already.
+    #[inline]
+    pub(crate) fn rates(&self, path: &[u8], former: Option<&[u8]>) -> impl Iterator<Item = (usize, Rates)> {
+        let is_for = move |rule: &PathRule| {
+            let has = |path| rule.parts(path).is_some();
+            has(path) && !former.is_some_and(has)
+        };
+        let rules = self.limiting.iter().map(|number| (*number, &self.rules[*number]));
+        rules.filter(move |(_, rule)| is_for(rule)).map(|(number, rule)| (number, rule.rates))
     }
 
     /// Whether a rule changes answers.

@@ -2,6 +2,8 @@
 //! place. All modules of the engine use it. The key types for exchanges, clients and versions are here too,
 //! so that modules can share them.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 
 /// The place of an item and its generation.
@@ -47,6 +49,17 @@ impl HeldKey {
 /// A client address as a number, used by jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ClientNumber(pub(crate) u64);
+
+impl ClientNumber {
+    /// The number of an address. An IPv6 /64 is one client.
+    pub(crate) fn of(address: IpAddr) -> Self {
+        Self(match address.to_canonical() {
+            // IPv6 addresses with this prefix are multicast, so no client has one.
+            IpAddr::V4(ip) => 0xffff_0000_0000_0000 | u64::from(ip.to_bits()),
+            IpAddr::V6(ip) => (ip.to_bits() >> 64) as u64,
+        })
+    }
+}
 
 /// The number of one state of a file; never used twice in a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -190,5 +203,13 @@ mod tests {
             assert_eq!(Key::from_u64(key.to_u64()), key);
             slab.remove(key);
         }
+    }
+    #[test]
+    fn a_client_is_an_address_or_an_ipv6_network() {
+        let number = |text: &str| ClientNumber::of(text.parse().expect("an address"));
+        assert_eq!(number("192.0.2.1"), number("::ffff:192.0.2.1"));
+        assert_ne!(number("192.0.2.1"), number("192.0.2.2"));
+        assert_eq!(number("2001:db8::1"), number("2001:db8::2"));
+        assert_ne!(number("2001:db8::1"), number("2001:db8:0:1::1"));
     }
 }

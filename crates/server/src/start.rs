@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use flash_engine::SiteId;
 use flash_prompt::OwnedFd;
+use flash_prompt::buckets::SharedBuckets;
 use flash_prompt::names::NamesReader;
 use flash_prompt::sharers::Sharers;
 use flash_prompt::store_memory::StoreMemory;
@@ -41,6 +42,8 @@ pub(crate) struct Begun {
     log: Option<OwnedFd>,
     /// Its place among the workers at the same uplink, and the file in which they announce its use.
     uplink: Option<(u64, OwnedFd)>,
+    /// The buckets of rates.
+    buckets: Option<OwnedFd>,
     store: BegunStore,
     gateway: Option<OwnedFd>,
     /// Its number among the workers.
@@ -84,6 +87,7 @@ pub(crate) fn begin(control: OwnedFd, settings: &Settings) -> io::Result<Begun> 
         tls: BegunTls::default(),
         log: None,
         uplink: None,
+        buckets: None,
         store,
         gateway: None,
         place: 0,
@@ -105,6 +109,7 @@ pub(crate) fn begin(control: OwnedFd, settings: &Settings) -> io::Result<Begun> 
             Order::Gateway(channel) => begun.gateway = Some(channel),
             Order::Spool(slots, file) => begun.spool = Some((slots, file)),
             Order::Uplink(place, file) => begun.uplink = Some((place, file)),
+            Order::Buckets(file) => begun.buckets = Some(file),
             Order::StoreMemory { length_bytes, file } => {
                 // The first file is for reading; if this process fills the store itself, a second one for writing
                 // follows.
@@ -165,7 +170,8 @@ impl Begun {
             HelperKind::Processes => Vec::new(),
             HelperKind::Threads => helper::start_threads(settings, self.disk_work(settings)?)?,
         };
-        let Begun { control, roots, listeners, mut tls, log, uplink, store, gateway, place, spool } = self;
+        let Begun { control, roots, listeners, mut tls, log, uplink, buckets, store, gateway, place, spool } =
+            self;
         let store = store.map(settings, &roots).or_else(|e| {
             let text = format!("serves without the store: cannot map it: {e}");
             send_notice(&control, &Notice::Report(text)).map(|()| None)
@@ -175,6 +181,7 @@ impl Begun {
         let place_of = |place: u64| usize::try_from(place).unwrap_or(usize::MAX);
         rules.worker = place_of(place);
         let sharers = uplink.map(|(place, file)| Sharers::map(file, place_of(place))).transpose()?;
+        let buckets = buckets.map(SharedBuckets::map).transpose()?;
         let connector = tls.trust.take().map(connector).transpose()?.unwrap_or_default();
         let (tls_listeners, tls) = tls.acceptor(settings.http2)?;
         let given = Given {
@@ -188,6 +195,7 @@ impl Begun {
             store,
             gateway,
             sharers,
+            buckets,
             helpers,
         };
         let plan = Plan {

@@ -85,6 +85,8 @@ pub enum Order<Fd = OwnedFd> {
     BytesMax(u64),
     /// For a worker: its place among those that share the uplink, and the file in which they announce its use.
     Uplink(u64, Fd),
+    /// For a worker: the buckets in which all workers count requests, for rules with a rate.
+    Buckets(Fd),
     /// For a worker: the list of hot files to load. For the keeper: the file in which to save the list.
     HotList(Fd),
     /// For a worker: its number among the workers.
@@ -173,6 +175,7 @@ impl<Fd> Order<Fd> {
             Order::Settled => Order::Settled,
             Order::BytesMax(bytes) => Order::BytesMax(*bytes),
             Order::Uplink(place, own) => Order::Uplink(*place, fd(own)?),
+            Order::Buckets(own) => Order::Buckets(fd(own)?),
             Order::HotList(own) => Order::HotList(fd(own)?),
             Order::Place(number) => Order::Place(*number),
             Order::Begin => Order::Begin,

@@ -1,7 +1,10 @@
 //! A worker's end of the channel to the gateway, which connects to the servers of routes for it. Called by
 //! [`system`](crate::system) and the worker's loop. It must not wait for the gateway.
+//!
+//! If the gateway dies, the next one is asked for everything that it has not answered, so that no request fails. The engine bounds how
+//! long a request waits.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io;
 
 use flash_engine::{Key, ServerId};
@@ -34,8 +37,8 @@ pub(super) struct GatewayChannel {
     channel: Option<OwnedFd>,
     /// How many channels there have been.
     channels: u64,
-    /// The numbers of the connections that the gateway has not answered for.
-    asked: BTreeSet<u64>,
+    /// The numbers of the connections that no gateway has answered for, and their servers.
+    asked: BTreeMap<u64, ServerId>,
     /// Connections that were not made, for the end of the turn.
     failed: Vec<LinkResult>,
 }
@@ -53,30 +56,31 @@ impl GatewayChannel {
     /// Takes the channel to a gateway. An earlier one, which has gone, no longer answers. `token` makes an event
     /// token from the channel's number.
     pub(super) fn connect(&mut self, events: &mut Mechanism, token: fn(u64) -> u64, channel: OwnedFd) {
-        self.lose();
         self.channels += 1;
         let watched = channel::set_nonblocking(&channel)
             .and_then(|()| events.add(&channel, token(self.channels), Watch::Input));
         self.channel = watched.is_ok().then_some(channel);
+        for (link, server) in std::mem::take(&mut self.asked) {
+            self.ask(Key::from_u64(link), server);
+        }
     }
 
     pub(super) fn is_open(&self, number: u64) -> bool {
         self.channel.is_some() && number == self.channels
     }
 
-    /// Asks for a connection.
+    /// Asks for a connection, once there is a gateway.
     pub(super) fn ask(&mut self, link: Key, server: ServerId) {
-        let sent = match &self.channel {
-            Some(channel) => send(channel, &Connect { link: link.to_u64(), server }, &[]),
-            None => {
-                Err(io::Error::new(io::ErrorKind::NotConnected, "the gateway has ended; another one starts"))
+        if let Some(channel) = &self.channel {
+            let sent = send(channel, &Connect { link: link.to_u64(), server }, &[]);
+            lap(Call::Message);
+            match sent {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return self.failed.push((link, Err(e))),
+                Err(_) => self.channel = None,
+                Ok(()) => {}
             }
-        };
-        lap(Call::Message);
-        match sent {
-            Ok(()) => drop(self.asked.insert(link.to_u64())),
-            Err(e) => self.failed.push((link, Err(e))),
         }
+        self.asked.insert(link.to_u64(), server);
     }
 
     /// Receives answers and the results of probes.
@@ -96,7 +100,7 @@ impl GatewayChannel {
             let (link, result) = match answer {
                 None => {
                     // The gateway has gone, and another one will come.
-                    self.lose();
+                    self.channel = None;
                     break;
                 }
                 Some(GatewayReply::Connected { link }) => {
@@ -108,7 +112,7 @@ impl GatewayChannel {
                     continue;
                 }
             };
-            if self.asked.remove(&link) {
+            if self.asked.remove(&link).is_some() {
                 events.push(GatewayEvent::Link((Key::from_u64(link), result)));
             }
         }
@@ -124,14 +128,6 @@ impl GatewayChannel {
     /// Takes the connections that were not made.
     pub(super) fn take_failed(&mut self) -> Vec<LinkResult> {
         std::mem::take(&mut self.failed)
-    }
-
-    /// Closes the channel, over which no further answer comes.
-    fn lose(&mut self) {
-        self.channel = None;
-        let lost = std::mem::take(&mut self.asked).into_iter();
-        self.failed
-            .extend(lost.map(|link| (Key::from_u64(link), Err(io::ErrorKind::ConnectionReset.into()))));
     }
 }
 
@@ -224,28 +220,47 @@ mod tests {
         };
     }
 
+    /// The connections that a gateway was asked for.
+    fn asked(theirs: &OwnedFd) -> Vec<u64> {
+        let mut bytes = [0; GATEWAY_MESSAGE_BYTES_MAX];
+        let receive =
+            || channel::recv(theirs, &mut bytes, &mut Vec::new()).ok().map(|length| bytes[..length].to_vec());
+        let messages = std::iter::from_fn(receive);
+        messages.map(|message| decode::<Connect>(&message).expect("a question").link).collect()
+    }
+
     #[test]
-    fn a_gateway_that_is_gone_or_takes_nothing_fails_the_connections() {
-        let (mut gateway, mut events, theirs) = connected();
+    fn a_gateway_that_takes_nothing_fails_the_connections() {
+        let (mut gateway, _events, _theirs) = connected();
         let full = (0..).find(|link| {
             gateway.ask(Key::from_u64(*link), SERVER);
             gateway.has_failed()
         });
         let full = full.expect("a bounded channel");
         assert_eq!(kinds(gateway.take_failed()), [(full, Some(io::ErrorKind::WouldBlock))]);
+    }
+
+    #[test]
+    fn the_next_gateway_is_asked_for_what_the_last_one_has_not_made() {
+        let (mut gateway, mut events, theirs) = connected();
+        (1..=3).for_each(|link| gateway.ask(Key::from_u64(link), SERVER));
+        answer(&theirs, GatewayReply::Connected { link: 2 }, Some(&theirs));
+        assert_eq!(kinds(made(gateway.receive())), [(2, None)]);
         drop(theirs);
-        assert!(gateway.is_open(1) && gateway.receive().is_empty() && !gateway.is_open(1));
-        let lost = kinds(gateway.take_failed());
-        assert_eq!(lost, (0..full).map(|n| (n, Some(io::ErrorKind::ConnectionReset))).collect::<Vec<_>>());
+        // One notices the end by a question, the other by the channel.
+        gateway.ask(Key::from_u64(4), SERVER);
+        assert!(!gateway.is_open(1) && gateway.receive().is_empty());
         gateway.ask(Key::from_u64(5), SERVER);
-        assert_eq!(kinds(gateway.take_failed()), [(5, Some(io::ErrorKind::NotConnected))]);
-        let (ours, theirs) = channel::pair(BYTES).expect("a pair");
-        gateway.connect(&mut events, |number| number, ours);
-        assert!(gateway.is_open(2) && !gateway.is_open(1));
-        gateway.ask(Key::from_u64(6), SERVER);
-        // A message that is none.
-        channel::send(&theirs, &[IoSlice::new(&[7])], &[]).expect("sent");
-        assert!(gateway.receive().is_empty() && !gateway.is_open(2));
-        assert_eq!(kinds(gateway.take_failed()), [(6, Some(io::ErrorKind::ConnectionReset))]);
+        for number in [2, 3] {
+            let (ours, theirs) = channel::pair(BYTES).expect("a pair");
+            channel::set_nonblocking(&theirs).expect("set");
+            gateway.connect(&mut events, |number| number, ours);
+            assert!(gateway.is_open(number));
+            assert_eq!(asked(&theirs), [1, 3, 4, 5]);
+            // A message that is none.
+            channel::send(&theirs, &[IoSlice::new(&[7])], &[]).expect("sent");
+            assert!(gateway.receive().is_empty() && !gateway.is_open(number));
+        }
+        assert!(!gateway.has_failed());
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use flash_engine::{Rules, SiteId};
 use flash_prompt::OwnedFd;
+use flash_prompt::buckets::SharedBuckets;
 use flash_prompt::mechanism::MechanismKind;
 use flash_prompt::net::InFlightCap;
 use flash_prompt::sharers::Sharers;
@@ -40,6 +41,8 @@ pub struct Given {
     pub gateway: Option<OwnedFd>,
     /// The workers at the same uplink; None if it has no known rate.
     pub sharers: Option<Sharers>,
+    /// The buckets of rates; None if no rule has a rate.
+    pub buckets: Option<SharedBuckets>,
     /// The channels to helper threads. Helper processes come later.
     pub helpers: Vec<OwnedFd>,
 }

@@ -4,12 +4,15 @@
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use flash_engine::{
-    Band, Bands, FilePart, FileSent, FileStat, Files, Gateway, JobId, Key, KnownName, Log, LookUpError,
-    Machine, Net, Opened, RecordLayer, ReportLimit, Resident, ServerId, SiteId, Task, UplinkShare, Want,
+    Band, Bands, BucketKey, Buckets, FilePart, FileSent, FileStat, Files, Gateway, JobId, Key, KnownName,
+    Log, LookUpError, Machine, Net, Opened, RecordLayer, ReportLimit, Resident, ServerId, SiteId, Task,
+    UplinkShare, Want,
 };
 use flash_prompt::OwnedFd;
+use flash_prompt::buckets::SharedBuckets;
 use flash_prompt::mechanism::Mechanism;
 use flash_prompt::net::InFlightCap;
 use flash_prompt::sharers::Sharers;
@@ -50,6 +53,8 @@ pub struct LinuxSystem {
     cap: Option<InFlightCap>,
     /// The workers at the same uplink; None if it has no known rate.
     sharers: Option<Sharers>,
+    /// None if no rule has a rate.
+    buckets: Option<SharedBuckets>,
     pub(super) helpers: Helpers,
     /// Jobs of the worker's own process, in architectures without helpers.
     pub own: Option<OwnJobs>,
@@ -86,6 +91,7 @@ impl LinuxSystem {
             gateway,
             connector,
             sharers,
+            buckets,
             helpers: threads,
             ..
         } = given;
@@ -106,6 +112,7 @@ impl LinuxSystem {
             marks: plan.marks,
             cap: plan.cap,
             sharers,
+            buckets,
             helpers,
             own,
             log,
@@ -301,6 +308,12 @@ impl Bands for LinuxSystem {
 impl UplinkShare for LinuxSystem {
     fn share_uplink(&mut self, uses: bool) -> u32 {
         self.sharers.as_ref().map_or(0, |sharers| sharers.announce(uses))
+    }
+}
+
+impl Buckets for LinuxSystem {
+    fn bucket(&mut self, key: &BucketKey) -> Option<&AtomicU64> {
+        self.buckets.as_ref()?.bucket(&key.to_bytes())
     }
 }
 

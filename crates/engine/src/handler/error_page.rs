@@ -21,6 +21,8 @@ pub(super) const AMBIGUOUS_PATH: Refusal =
     (Status::BAD_REQUEST, "The application could read this path differently.");
 pub(crate) const DENIED: Refusal = (Status::FORBIDDEN, "The server is not permitted to read this.");
 pub(super) const NOT_ADMITTED: Refusal = (Status::FORBIDDEN, "Your address is not admitted here.");
+const TOO_MANY: Refusal = (Status::TOO_MANY_REQUESTS, "You send too many requests. Try again later.");
+const TOO_MANY_OF_ALL: Refusal = (Status::UNAVAILABLE, "There are too many requests. Try again soon.");
 pub(super) const NO_SITE: Refusal = (Status::MISDIRECTED, "No site is configured for this host.");
 pub(super) const NOT_ACCEPTABLE: Refusal =
     (Status::NOT_ACCEPTABLE, "No coding of this file is acceptable to the client.");
@@ -57,6 +59,22 @@ pub(crate) fn busy_page<F>(request: &Request<'_>, wait_ms: Option<u64>) -> Respo
     let retry_after_s =
         wait_ms.map_or(RETRY_AFTER_S, |wait_ms| wait_ms.div_ceil(1_000).clamp(1, RETRY_AFTER_S_MAX));
     page(BUSY, Form::of(request), Some(retry_after(retry_after_s)))
+}
+
+/// A request that came too soon for the rate of a rule.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TooSoon {
+    /// When it would be admitted, in microseconds.
+    pub(super) wait_us: u64,
+    /// Whether its own client sends too many, not all clients together.
+    pub(super) is_of_client: bool,
+}
+
+/// The page for a request that a rule would admit after a while.
+pub(super) fn too_soon_page<F>(request: &Request<'_>, too_soon: TooSoon) -> Response<F> {
+    let retry_after_s = too_soon.wait_us.div_ceil(1_000_000).max(1);
+    let refusal = if too_soon.is_of_client { TOO_MANY } else { TOO_MANY_OF_ALL };
+    page(refusal, Form::of(request), Some(retry_after(retry_after_s)))
 }
 
 /// The page for input that is not a valid request.

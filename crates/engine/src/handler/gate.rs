@@ -1,9 +1,8 @@
 //! The gate: decides on a request before anything looks for its answer. A wire asks once for each request, as soon as the
 //! head is complete, and gets one value ([`Admitted`]): an answer, a request for a file, or one for an upstream.
 //!
-//! [`admit`] applies all rules for requests, in this order: the site, the path (decoded here), access, redirects, rewrites,
-//! the route, and then the rules of files or of the route. Rules to come have their place between them: authentication and limits of
-//! rate after the path is known. HTTP/1 answers repeated requests by the bytes of their heads
+//! [`admit`] applies all rules for requests, in this order: the site, the path (decoded here), access and rates, redirects, rewrites,
+//! the route, and then the rules of files or of the route. Authentication will have its place after the rates. HTTP/1 answers repeated requests by the bytes of their heads
 //! ([`caches::KnownRequests`](crate::caches::KnownRequests)); such a head keeps the [`Pass`] from the gate, and
 //! [`readmit`] decides whether it still counts.
 
@@ -19,16 +18,20 @@ use flash_http::target::{BadPath, decode_path};
 
 use super::Response;
 use super::error_page::{
-    AMBIGUOUS_PATH, LENGTH_REQUIRED, NO_SITE, NOT_ADMITTED, Refusal, TOO_LARGE, error_page, redirect_to,
+    AMBIGUOUS_PATH, LENGTH_REQUIRED, NO_SITE, NOT_ADMITTED, Refusal, TOO_LARGE, TooSoon, error_page,
+    redirect_to, too_soon_page,
 };
 use super::https::{self, Scheme};
 use super::route::{Routed, find_route, leads_to_script};
 use crate::caches::Pass;
-use crate::desk::Core;
+use crate::desk::{Core, Desk};
 use crate::head_changes::HeadChanges;
 use crate::limits::{RECEIVE_BYTES, REQUEST_BODY_BYTES_MAX};
+use crate::machine::{BucketKey, Machine};
 use crate::path_rules::Entry;
+use crate::rates::Rates;
 use crate::rules::{SiteId, SiteRules, UpstreamProtocol};
+use crate::slab::ClientNumber;
 
 /// The decision of the gate.
 pub(crate) enum Admitted<'r, F> {
@@ -88,11 +91,12 @@ pub(crate) const NOT_A_FILE_OF_THE_SITE: &str = "The answer names a path that is
 
 /// Decides on a request of a connection with this scheme and client. `inbound` returns all its fields, which only an upstream needs.
 #[inline]
-pub(crate) fn admit<'r, F>(
-    core: &Core<F>,
+pub(crate) fn admit<'r, M: Machine>(
+    desk: &mut Desk<'_, M>,
     (request, scheme, client): (&'r Request<'r>, Scheme, IpAddr),
     inbound: impl FnOnce() -> Inbound<'r>,
-) -> Admitted<'r, F> {
+) -> Admitted<'r, M::File> {
+    let core = &*desk.core;
     let site = core.router.route(request.host);
     let mut path = site.map(|site| (site, decode_path(request.path, core.rules.site(site).encoded_slash)));
     // CONNECT asks for a tunnel to anywhere, and TRACE would show the fields that Flash adds.
@@ -113,39 +117,110 @@ pub(crate) fn admit<'r, F>(
         && has_path
         && !is_challenge(decoded)
     {
-        let rules = core.rules.site(*site);
-        let refuse = || Admitted::Refused(error_page(request, NOT_ADMITTED));
-        entry = rules.paths.entry(decoded, client);
-        if entry == Entry::Refused {
-            return refuse();
-        }
-        if let Some((redirect, parts)) = rules.paths.redirect(decoded) {
-            let location = redirect.location(&parts, request.query);
-            return Admitted::Refused(redirect_to(request, redirect.status, location));
-        }
-        let rewritten = rules.paths.rewrite(decoded);
-        let is_rewritten = rewritten.is_some();
-        match rewritten {
-            Some(Ok(rewritten)) => {
-                // The rules of access are for the new path too: a part of the client's path can lead anywhere.
-                entry = entry.and(rules.paths.entry(&rewritten, client));
-                if entry == Entry::Refused {
-                    return refuse();
-                }
-                *decoded = Cow::Owned(rewritten);
+        let rewritten = match enter(desk, (request, client), *site, decoded) {
+            Ok(entered) => {
+                entry = entered.entry;
+                entered.rewritten
             }
-            Some(Err(bad)) => return Admitted::Refused(error_page(request, (bad.status(), bad.reason()))),
-            None => {}
-        }
-        if let Some(found) = find_route(rules, decoded) {
+            Err(response) => return Admitted::Refused(response),
+        };
+        let is_rewritten = rewritten.is_some();
+        rewritten.into_iter().for_each(|path| *decoded = Cow::Owned(path));
+        if let Some(found) = find_route(desk.core.rules.site(*site), decoded) {
             let mut routed = Routed::new(inbound(), *site, decoded.clone(), found);
             routed.is_rewritten = is_rewritten;
-            return admit_route(core, routed);
+            return admit_route(desk.core, routed);
         }
     }
     // Issuers of certificates must hear that a file of theirs is missing.
     let may_fall_back = !matches!(&path, Some((_, Ok(path))) if is_challenge(path));
-    admit_file(core, (request, scheme), path, (entry, may_fall_back))
+    admit_file(desk.core, (request, scheme), path, (entry, may_fall_back))
+}
+
+/// A client that the rules of a site have let in.
+struct Entered {
+    entry: Entry,
+    /// The path that takes the place of that of the request.
+    rewritten: Option<Vec<u8>>,
+}
+
+/// Applies the rules of a site for a path.
+///
+/// # Errors
+/// The answer, if they decide on it.
+fn enter<M: Machine>(
+    desk: &mut Desk<'_, M>,
+    (request, client): (&Request<'_>, IpAddr),
+    site: SiteId,
+    path: &[u8],
+) -> Result<Entered, Response<M::File>> {
+    let mut entry = let_in(desk, (request, client), site, (path, None))?;
+    let rules = &desk.core.rules.site(site).paths;
+    if let Some((redirect, parts)) = rules.redirect(path) {
+        let location = redirect.location(&parts, request.query);
+        return Err(redirect_to(request, redirect.status, location));
+    }
+    let bad_page = |bad: BadPath| error_page(request, (bad.status(), bad.reason()));
+    let rewritten = rules.rewrite(path).transpose().map_err(bad_page)?;
+    if let Some(rewritten) = &rewritten {
+        // The rules of access are for the new path too: a part of the client's path can lead anywhere.
+        entry = entry.and(let_in(desk, (request, client), site, (rewritten, Some(path)))?);
+    }
+    Ok(Entered { entry, rewritten })
+}
+
+/// Whether the rules of a site let a client in at a path, which takes the place of a former one if there is one.
+///
+/// # Errors
+/// The answer to a client that they do not let in.
+#[inline]
+fn let_in<M: Machine>(
+    desk: &mut Desk<'_, M>,
+    (request, client): (&Request<'_>, IpAddr),
+    site: SiteId,
+    (path, former): (&[u8], Option<&[u8]>),
+) -> Result<Entry, Response<M::File>> {
+    let Desk { machine, core } = desk;
+    let rules = &core.rules.site(site).paths;
+    let mut entry = rules.entry(path, client);
+    if entry == Entry::Refused {
+        return Err(error_page(request, NOT_ADMITTED));
+    }
+    for (number, rates) in rules.rates(path, former) {
+        let now_us = core.clock.ms() * 1_000;
+        if let Err(too_soon) = count(*machine, (site, number, rates), ClientNumber::of(client), now_us) {
+            core.counters.limited += 1;
+            return Err(too_soon_page(request, too_soon));
+        }
+        entry = entry.and(Entry::Admitted);
+    }
+    Ok(entry)
+}
+
+/// Counts a request of a client for a rule of a site.
+///
+/// # Errors
+/// If the rates of the rule do not admit it.
+fn count<M: Machine>(
+    machine: &mut M,
+    (site, rule, rates): (SiteId, usize, Rates),
+    client: ClientNumber,
+    now_us: u64,
+) -> Result<(), TooSoon> {
+    for (rate, client) in [(rates.of_client, Some(client)), (rates.of_all, None)] {
+        let Some(rate) = rate else { continue };
+        let key = BucketKey {
+            site: site.0,
+            rule: rule as u32,
+            interval_us: rate.interval_us,
+            burst: rate.burst,
+            client: client.map(|client| client.0),
+        };
+        let Some(bucket) = machine.bucket(&key) else { continue };
+        let too_soon = |wait_us| TooSoon { wait_us, is_of_client: client.is_some() };
+        rate.take(bucket, now_us).map_err(too_soon)?;
+    }
+    Ok(())
 }
 
 /// A site, and the decoded path of a request there.
@@ -190,7 +265,7 @@ fn pass(rules: &SiteRules, scheme: Scheme, entry: Entry) -> Pass {
     }
 }
 
-/// Whether the same head as that of an earlier request is admitted without being parsed. A limit of rate would count here.
+/// Whether the same head as that of an earlier request is admitted without being parsed.
 #[inline]
 pub(crate) fn readmit(pass: Pass, scheme: Scheme) -> bool {
     match pass {

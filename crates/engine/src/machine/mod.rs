@@ -14,6 +14,7 @@ use std::fmt;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 pub use file::{FileKind, FilePart, FileSent, FileStat, LookUpError, Opened, Resident, Want};
 pub use name::{KnownName, NameFacts, SharedNames};
@@ -69,6 +70,43 @@ pub trait UplinkShare {
     /// Announces whether this worker uses the uplink now. Returns how many others do. Called only if the uplink has a
     /// known rate ([`EgressRules`](crate::EgressRules)).
     fn share_uplink(&mut self, uses: bool) -> u32;
+}
+
+/// Buckets that all workers share, for rates of requests.
+pub trait Buckets {
+    /// The number of a bucket, 0 if it is new. It may be forgotten, the sooner the smaller it is. None if there are no buckets,
+    /// and all requests are admitted.
+    fn bucket(&mut self, key: &BucketKey) -> Option<&AtomicU64>;
+}
+
+/// The name of a bucket. It has the rate too, so that a reload that changes rules begins with new buckets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BucketKey {
+    /// The number of the site.
+    pub site: u16,
+    /// The number of the rule there.
+    pub rule: u32,
+    /// The time in which the bucket gets a token, in microseconds.
+    pub interval_us: u64,
+    /// How many tokens it can have.
+    pub burst: u32,
+    /// The number of the client; None for all clients together.
+    pub client: Option<u64>,
+}
+
+impl BucketKey {
+    /// The key as bytes, different for every key.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; 27] {
+        let mut bytes = [0; 27];
+        bytes[..2].copy_from_slice(&self.site.to_le_bytes());
+        bytes[2..6].copy_from_slice(&self.rule.to_le_bytes());
+        bytes[6..14].copy_from_slice(&self.interval_us.to_le_bytes());
+        bytes[14..18].copy_from_slice(&self.burst.to_le_bytes());
+        bytes[18] = self.client.is_some().into();
+        bytes[19..].copy_from_slice(&self.client.unwrap_or(0).to_le_bytes());
+        bytes
+    }
 }
 
 /// Calls on the files of the sites.
@@ -155,7 +193,7 @@ pub trait Log {
 
 /// The complete machine of a worker.
 pub trait Machine:
-    Net + Bands + UplinkShare + Files + SharedNames + Blocks + Helpers + Gateway + Log
+    Net + Bands + UplinkShare + Buckets + Files + SharedNames + Blocks + Helpers + Gateway + Log
 {
     /// Sends as much of `head` and then of `part` as the connection accepts and as is in memory without a
     /// gap. If the first byte of the part is not in memory, sends nothing, not even the head. Called only if

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::conn::{Conn, client_number};
+use super::conn::Conn;
 use super::h1::H1;
 use super::introduction::Introducing;
 use super::timers::{Look, SearchPlace};
@@ -22,7 +22,7 @@ impl<S> Wires<S> {
         peer: SocketAddr,
         protocol: Protocol,
     ) -> Result<Key, (S, WhyRefused)> {
-        let client = client_number(peer);
+        let client = ClientNumber::of(peer.ip());
         match self.admission.room(client, peer.ip()) {
             Room::Free => {}
             Room::OfAnyIdle if self.evict_idle(turn, None) => {}

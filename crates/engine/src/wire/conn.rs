@@ -2,7 +2,7 @@
 //! [`wire`](crate::wire) and the protocols.
 
 use std::cell::OnceCell;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use flash_http::Field;
 use flash_http::proxies::{NamedClient, named_client};
@@ -113,7 +113,7 @@ impl<S> Conn<S> {
     /// Gives the connection the client that its proxy has introduced.
     pub(crate) fn introduce(&mut self, introduction: &Introduction, is_exempt: bool) {
         if let Some((client, server)) = introduction.addresses {
-            self.opener = Opener { client: client_number(client), is_exempt, ..self.opener };
+            self.opener = Opener { client: ClientNumber::of(client.ip()), is_exempt, ..self.opener };
             self.own = Asker { address: client, scheme: self.own.scheme, sharer: self.opener.sharer() };
             self.local = OnceCell::from(Some(server));
         }
@@ -137,7 +137,7 @@ impl<S> Conn<S> {
             is_https.map_or(own.scheme, |is_https| if is_https { Scheme::Https } else { Scheme::Http });
         let Some(address) = address else { return Asker { scheme, ..own } };
         let is_exempt = core.rules.admission.exempts(address.ip());
-        Asker { address, scheme, sharer: Sharer { client: client_number(address), is_exempt } }
+        Asker { address, scheme, sharer: Sharer { client: ClientNumber::of(address.ip()), is_exempt } }
     }
 
     /// The connection and the client that the exchange of a request belongs to.
@@ -254,28 +254,5 @@ impl<S> Conn<S> {
         let before = self.acknowledged_before.replace(acknowledged_bytes).unwrap_or(0);
         self.deadline_ms = desk.core.clock.ms() + RATE_WINDOW_MS;
         acknowledged_bytes.saturating_sub(before) >= wanted_bytes
-    }
-}
-
-/// The number of a client address. An IPv6 /64 is one client.
-pub(crate) fn client_number(peer: SocketAddr) -> ClientNumber {
-    ClientNumber(match peer.ip().to_canonical() {
-        // IPv6 addresses with this prefix are multicast, so no client has one.
-        IpAddr::V4(ip) => 0xffff_0000_0000_0000 | u64::from(ip.to_bits()),
-        IpAddr::V6(ip) => (ip.to_bits() >> 64) as u64,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_client_is_an_address_or_an_ipv6_network() {
-        let number = |text: &str| client_number(SocketAddr::new(text.parse().expect("an address"), 1));
-        assert_eq!(number("192.0.2.1"), number("::ffff:192.0.2.1"));
-        assert_ne!(number("192.0.2.1"), number("192.0.2.2"));
-        assert_eq!(number("2001:db8::1"), number("2001:db8::2"));
-        assert_ne!(number("2001:db8::1"), number("2001:db8:0:1::1"));
     }
 }

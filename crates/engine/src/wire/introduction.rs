@@ -3,14 +3,14 @@
 
 use flash_http::proxy_protocol::{Introduction, Progress, read};
 
-use super::conn::{Verdict, client_number};
+use super::conn::Verdict;
 use super::h1::H1;
 use super::{Connection, Wire, Wires};
 use crate::admission::{Room, WhyRefused};
 use crate::exchange::Turn;
 use crate::limits::{NEWCOMER_GRACE_MS, REPORT_MS};
 use crate::machine::{Machine, RecordLayer};
-use crate::slab::Key;
+use crate::slab::{ClientNumber, Key};
 use crate::transport::{Received, Transport};
 
 /// A connection whose client is not introduced yet.
@@ -80,7 +80,7 @@ impl<S> Wires<S> {
         // It must not be the one that makes room for itself.
         conn.idle_since_ms = u64::MAX;
         let client = introduction.addresses.map_or(conn.peer, |(client, _)| client);
-        let (proxy, number) = (conn.opener.client, client_number(client));
+        let (proxy, number) = (conn.opener.client, ClientNumber::of(client.ip()));
         self.admission.closed(proxy);
         let has_room = match self.admission.room(number, client.ip()) {
             Room::Free | Room::OfAnyIdle => true,

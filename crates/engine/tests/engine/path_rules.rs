@@ -3,7 +3,8 @@
 use std::ops::RangeInclusive;
 
 use flash_engine::{
-    Access, ErrorPage, FieldChanges, HttpsRedirect, PathPattern, PathRule, PathRules, Redirect, Rules, Target,
+    Access, ErrorPage, FieldChanges, HttpsRedirect, PathPattern, PathRule, PathRules, Rate, Rates, Redirect,
+    Rules, Target,
 };
 use flash_http::response::Status;
 
@@ -243,6 +244,99 @@ fn a_client_that_is_not_admitted_gets_no_answer_of_others() {
             assert_eq!(streams.take(stream).status(), if is_admitted { 200 } else { 403 }, "{address}");
         }
     }
+    world.end();
+}
+
+/// Two requests at once of each client, and one more each second, beneath `/limited/`; four of all, and ten more each second, beneath
+/// `/all/`.
+fn with_rates() -> Rules {
+    let mut rules = proxying();
+    let rate = |interval_us, burst| Some(Rate { interval_us, burst });
+    let of_client = Rates { of_client: rate(1_000_000, 2), of_all: None };
+    let of_all = Rates { of_client: None, of_all: rate(100_000, 4) };
+    rules.sites[0].paths = PathRules::new(vec![
+        PathRule { rates: of_client, ..PathRule::new("/limited/*") },
+        PathRule { rates: of_client, ..PathRule::new("/one/*") },
+        PathRule { rewrite: Some(Target::new("/limited/$1")), ..PathRule::new("/new/*") },
+        PathRule { rates: of_all, ..PathRule::new("/all/*") },
+    ]);
+    rules
+}
+
+#[test]
+fn a_client_that_sends_too_many_requests_is_told_to_wait() {
+    let mut world = World::with(with_rates());
+    world.machine.files.add("limited/a", "content");
+    world.machine.files.add("b", "content");
+    for address in ["192.0.2.1", "2001:db8::1"] {
+        world.only_address = Some(address.parse().expect("an address"));
+        let client = world.connect();
+        for (path, status) in [
+            ("/limited/a", 200),
+            ("/b", 200),
+            ("/new/a", 200),
+            ("/limited/a", 429),
+            ("/new/a", 429),
+            ("/limited/none", 429),
+            ("/b", 200),
+        ] {
+            client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            world.run();
+            let answer = client.take_one();
+            let retry_after = (status == 429).then_some("1");
+            assert_eq!(
+                (answer.status, answer.field("Retry-After")),
+                (status, retry_after),
+                "{address} {path}"
+            );
+        }
+        // Another connection, another form of HTTP, and another address of the network are the same client.
+        if address.contains(':') {
+            world.only_address = Some("2001:db8::2".parse().expect("an address"));
+        }
+        let mut streams = connect(&mut world);
+        let stream = streams.get("/limited/a");
+        exchange(&mut world, &mut streams);
+        assert_eq!(streams.take(stream).status(), 429, "{address}");
+    }
+    assert_eq!(world.engine.counters().limited, 8);
+    world.advance(1_000);
+    let statuses = [0, 1].map(|_| world.get("/limited/a").status);
+    assert_eq!(statuses, [200, 429], "one more each second");
+    world.end();
+}
+
+#[test]
+fn a_request_beyond_the_rate_reaches_no_server() {
+    let mut world = World::with(with_rates());
+    world.only_address = Some("192.0.2.1".parse().expect("an address"));
+    for _ in 0..2 {
+        let (client, server) = ask(&mut world, "GET /one/x HTTP/1.1\r\nHost: a\r\n\r\n");
+        server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        world.run();
+        assert_eq!(client.take_one().status, 200);
+        server.end();
+        client.end();
+        world.run();
+    }
+    let client = world.connect();
+    client.send("POST /one/x HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc");
+    world.run();
+    assert_eq!((client.take_one().status, world.machine.asked.len()), (429, 0));
+    world.end();
+}
+
+#[test]
+fn all_clients_together_have_a_rate() {
+    let mut world = World::with(with_rates());
+    world.machine.files.add("all/a", "content");
+    for (number, status) in [200, 200, 200, 200, 503, 503].into_iter().enumerate() {
+        world.only_address = Some([192, 0, 2, number as u8].into());
+        let answer = world.get("/all/a");
+        assert_eq!((answer.status, answer.field("Retry-After")), (status, (status == 503).then_some("1")));
+    }
+    world.advance(200);
+    assert_eq!([0, 1, 2].map(|_| world.get("/all/a").status), [200, 200, 503]);
     world.end();
 }
 

@@ -17,16 +17,17 @@ pub(crate) mod trace;
 pub(crate) mod world;
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use flash_engine::limits::{LOAD_BYTES, READ_BYTES_MAX};
 use flash_engine::{
-    Band, Block, FilePart, FileSent, FileStat, Gateway, JobId, Key, KnownName, Log, LookUpError, Moment, Net,
-    Opened, RecordLayer, Resident, ServerId, SiteId, Task, Want,
+    Band, Block, BucketKey, FilePart, FileSent, FileStat, Gateway, JobId, Key, KnownName, Log, LookUpError,
+    Moment, Net, Opened, RecordLayer, Resident, ServerId, SiteId, Task, Want,
 };
 
 pub(crate) use client::Client;
@@ -115,6 +116,8 @@ pub(crate) struct Machine {
     pub(crate) store: Option<WorkerStore>,
     /// Other workers that use the same uplink.
     pub(crate) others_at_uplink: u32,
+    /// The buckets of all workers.
+    pub(crate) buckets: HashMap<BucketKey, AtomicU64>,
     /// The connections to servers that the engine has asked for, oldest first.
     pub(crate) asked: Vec<(Key, ServerId)>,
     /// The servers to which connections are encrypted.
@@ -137,6 +140,7 @@ impl Machine {
             meddling: None,
             store: None,
             others_at_uplink: 0,
+            buckets: HashMap::new(),
             asked: Vec::new(),
             sealed: BTreeSet::new(),
             versions: BTreeMap::new(),
@@ -247,6 +251,12 @@ impl flash_engine::Bands for Machine {
 impl flash_engine::UplinkShare for Machine {
     fn share_uplink(&mut self, _: bool) -> u32 {
         self.others_at_uplink
+    }
+}
+
+impl flash_engine::Buckets for Machine {
+    fn bucket(&mut self, key: &BucketKey) -> Option<&AtomicU64> {
+        Some(self.buckets.entry(*key).or_default())
     }
 }
 

@@ -11,6 +11,8 @@ use super::values::OFF;
 const SUBDOMAINS: &str = "includeSubDomains";
 /// Maximum `*` of a form of paths.
 const STARS_MAX: usize = 8;
+/// Maximum number of requests in the unit of a rate.
+const REQUESTS_MAX: u32 = 1_000_000;
 /// Maximum length of a path in bytes.
 const PATH_BYTES_MAX: usize = 1_024;
 
@@ -32,6 +34,7 @@ impl Form {
             Form::NewPath => new_path(text),
             Form::FilePath => file_path(text),
             Form::ErrorStatus => error_status(text),
+            Form::RequestRate => request_rate(text),
         }
     }
 }
@@ -237,6 +240,27 @@ fn error_status(text: &str) -> Result<String, Refusal> {
     Err(Refusal::new("must be the status of an error, from 400 to 599, or \"4xx\" or \"5xx\""))
 }
 
+/// A number of requests in a second, a minute or an hour.
+fn request_rate(text: &str) -> Result<String, Refusal> {
+    let why = "must be a number of requests from 1 to 1000000 in a second, a minute or an hour";
+    let refusal = || Refusal::new(why).helped("write it as 10/s, 100/m or 1000/h".to_owned());
+    rate_parts(text).map(|_| text.to_owned()).ok_or_else(refusal)
+}
+
+/// The number of requests in such a text, and the time, in microseconds.
+pub(super) fn rate_parts(text: &str) -> Option<(u32, u64)> {
+    let (number, unit) = text.split_once('/')?;
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        _ => return None,
+    };
+    let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+    let number = number.parse().ok().filter(|number| is_number && (1..=REQUESTS_MAX).contains(number))?;
+    Some((number, seconds * 1_000_000))
+}
+
 /// The name of a server in its certificate.
 fn server_name(text: &str) -> Result<String, Refusal> {
     if flash_tls::is_server_name(text) {
@@ -301,6 +325,20 @@ mod tests {
         }
         for text in ["", "utf 8", "utf-8; x", "utf-8\r\nX: y", "ü"] {
             assert!(why(Form::Charset.read(text)).contains("such as utf-8, or off"), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_have_a_number_and_a_time() {
+        for (text, parts) in
+            [("10/s", (10, 1_000_000)), ("1000000/m", (1_000_000, 60_000_000)), ("1/h", (1, 3_600_000_000))]
+        {
+            assert_eq!((Form::RequestRate.read(text), rate_parts(text)), (Ok(text.to_owned()), Some(parts)));
+        }
+        for text in
+            ["", "10", "/s", "0/s", "1000001/s", "+1/s", "1.5/s", "10/d", "10 /s", "off", "99999999999/s"]
+        {
+            assert!(why(Form::RequestRate.read(text)).contains("10/s, 100/m or 1000/h"), "{text}");
         }
     }
 

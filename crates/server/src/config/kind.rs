@@ -80,6 +80,8 @@ pub enum Form {
     FilePath,
     /// The status of errors, or a hundred of them.
     ErrorStatus,
+    /// A number of requests in a time.
+    RequestRate,
 }
 
 /// The unit of a number.
@@ -173,6 +175,7 @@ impl Kind {
             Kind::Paths => "a list of files, such as [\"site.pem\"]",
             Kind::Networks => "a list of networks, such as [\"10.0.0.0/8\"]",
             Kind::Text(Form::Charset) => "a name in quotes, such as \"utf-8\" or \"off\"",
+            Kind::Text(Form::RequestRate) => "a rate in quotes, such as \"10/s\" or \"100/m\"",
             Kind::Text(Form::Hsts) => "a text in quotes, such as \"max-age=31536000\" or \"off\"",
             Kind::Text(_) => "a text in quotes",
             Kind::Command => "a program, or a list of a program and its arguments, in quotes",
@@ -210,6 +213,7 @@ impl Kind {
             Kind::Networks => "list of networks".to_owned(),
             Kind::Text(Form::Charset) => "name, or `off`".to_owned(),
             Kind::Text(Form::Hsts) => "value of the field, or `off`".to_owned(),
+            Kind::Text(Form::RequestRate) => "number of requests, with `/s`, `/m` or `/h`".to_owned(),
             Kind::Text(Form::Location) => "path or address".to_owned(),
             Kind::Text(Form::NewPath | Form::FilePath) => "path".to_owned(),
             Kind::Text(_) => "text".to_owned(),

@@ -6,7 +6,9 @@
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
-use flash_engine::{Access, ErrorPage, FieldChanges, PathPattern, PathRule, PathRules, Redirect, Target};
+use flash_engine::{
+    Access, ErrorPage, FieldChanges, PathPattern, PathRule, PathRules, Rate, Rates, Redirect, Target,
+};
 use flash_http::EncodedSlash;
 use flash_http::response::Status;
 use flash_http::target::decode_path;
@@ -17,6 +19,7 @@ use super::account;
 use super::admission::Clients;
 use super::error::{ConfigErrorKind, Problem};
 use super::file::RuleDraft;
+use super::forms::rate_parts;
 use super::options::Site;
 use super::rule_options::{HeadField, Rule, RuleOverrides};
 use super::run_as::RunAs;
@@ -77,15 +80,17 @@ impl RuleDraft {
     /// Whether each key has those without which it has no effect, and none with which it has none.
     fn check_companions(&self, problems: &mut Vec<Problem>) {
         let RuleOverrides { set, add, remove, errors, redirect, status, rewrite, fallback, .. } = &self.given;
-        let RuleOverrides { error_page, statuses, .. } = &self.given;
+        let RuleOverrides { error_page, statuses, rate, burst, .. } = &self.given;
         let changes_fields = set.is_some() || add.is_some() || remove.is_some();
         let errors = errors.as_ref().filter(|_| !changes_fields).map(|given| &given.origin);
         let status = status.as_ref().filter(|_| redirect.is_none()).map(|given| &given.origin);
         let statuses = statuses.as_ref().filter(|_| error_page.is_none()).map(|given| &given.origin);
+        let burst = burst.as_ref().filter(|_| rate.is_none()).map(|given| &given.origin);
         for (key, origin, others) in [
             ("errors", errors, "`set`, `add` or `remove`"),
             ("status", status, "`redirect`"),
             ("statuses", statuses, "`error_page`"),
+            ("burst", burst, "`rate`"),
         ] {
             let alone = |origin| Problem::given(origin, format!("`{key}` without {others}"), "has no effect");
             problems.extend(origin.map(|origin| alone(origin).of(ConfigErrorKind::Key)));
@@ -239,8 +244,19 @@ pub(crate) fn path_rules(rules: &[Rule]) -> PathRules {
             .error_html
             .as_deref()
             .map(|html| ErrorPage { statuses: statuses(&rule.statuses), html: html.into() }),
+        rates: Rates {
+            of_client: rule.rate.as_deref().and_then(|text| rate(text, rule.burst)),
+            of_all: rule.total_rate.as_deref().and_then(|text| rate(text, 0)),
+        },
     };
     PathRules::new(rules.iter().map(rule).collect())
+}
+
+/// The rate that is written so. Without a burst, all requests of its time may come at once.
+fn rate(text: &str, burst: u64) -> Option<Rate> {
+    let (number, time_us) = rate_parts(text)?;
+    let burst = u32::try_from(burst).ok().filter(|burst| *burst > 0).unwrap_or(number);
+    Some(Rate { interval_us: (time_us / u64::from(number)).max(1), burst })
 }
 
 /// The statuses of errors that are written so; all if there are none.

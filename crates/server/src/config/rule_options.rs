@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::admission::Clients;
 use super::choices::{Choice, RedirectStatus};
 use super::error::{NotUtf8, Refusal};
-use super::kind::{Form, Kind};
+use super::kind::{Form, Kind, count};
 use super::table::{DefaultValue, Field, fields, held, put, rows, show};
 use super::values::{Item, ListItem, utf8};
 
@@ -123,6 +123,12 @@ rows! {
         "Answer only clients of these networks, others with 403";
     deny: Vec<Clients>, (), Kind::Networks, Depends("none"), [rule.deny],
         "Answer clients of these networks with 403";
+    rate: String, (), Kind::Text(Form::RequestRate), Depends("none"), [rule.rate as Option<String>],
+        "Answer 429 to a client that sends more requests than this";
+    burst: u64, (), count(1, 1_000_000), Depends("the number of `rate`"), [rule.burst],
+        "How many requests a client may send at once";
+    total_rate: String, (), Kind::Text(Form::RequestRate), Depends("none"), [rule.total_rate as Option<String>],
+        "Answer 503 while all clients together send more requests than this";
     set: Vec<HeadField>, (), Kind::Fields, Depends("none"), [rule.set],
         "Put these fields into the answers, in place of others with their names";
     add: Vec<HeadField>, (), Kind::Fields, Depends("none"), [rule.add],
@@ -151,5 +157,12 @@ rows! {
             /// The error page itself, if it could be read.
             pub error_html: Option<String>,
         }
+    }
+}
+
+impl Rule {
+    /// Whether it counts requests.
+    pub(crate) fn has_rate(&self) -> bool {
+        self.rate.is_some() || self.total_rate.is_some()
     }
 }

@@ -15,6 +15,7 @@ mod prepare;
 mod process;
 mod processes;
 mod pulse;
+mod rates;
 pub(crate) mod reader;
 mod reload;
 mod roots;
@@ -44,6 +45,7 @@ use control_socket::{ControlSocket, Subject};
 use generation::Generation;
 use life::State;
 use messages::Messages;
+use outbox::Shared;
 use poller::{Poller, Watched};
 use prepare::prepare;
 use reader::Reader;
@@ -125,6 +127,8 @@ struct Resources {
     store: Option<Store>,
     /// Likewise.
     uplink: Option<Uplink>,
+    /// The buckets of rates; likewise.
+    buckets: Option<Shared>,
     /// Of all configurations, so that sessions outlive them.
     tickets: TicketSecret,
 }
@@ -185,6 +189,7 @@ impl<'m> Supervisor<'m> {
             starter: Starter::new()?,
             store: None,
             uplink: None,
+            buckets: None,
             tickets: TicketSecret::default(),
         };
         let (generation, warnings) = Generation::start(prepared, sockets, &mut resources)?;

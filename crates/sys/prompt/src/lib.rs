@@ -13,6 +13,7 @@
 //!
 //! Errors are `std::io::Error` with the kernel's own code.
 
+pub mod buckets;
 pub mod call;
 pub mod channel;
 pub mod clock;

@@ -166,6 +166,8 @@ figures! {
         of_5xx: u64 = engine.responses[4],
         /// Answers of which only a part was sent.
         cut: u64 = engine.responses_cut,
+        /// Answers 429 and 503 to requests that a rule did not admit because of its rate.
+        limited: u64 = engine.limited,
     }
 }
 

@@ -301,7 +301,7 @@ impl H1 {
         }
         let Asker { address, scheme, .. } = conn.asker;
         let inbound = || Inbound::of_head(request, head, scheme.name());
-        let mut file = match admit(turn.desk.core, (request, scheme, address.ip()), inbound) {
+        let mut file = match admit(&mut turn.desk, (request, scheme, address.ip()), inbound) {
             Admitted::Route(routed) => return self.begin_relay(conn, turn, &routed),
             Admitted::Answer(response) if has_body => {
                 let after = AfterBody::Answer(RequestBuf::new(request), response);

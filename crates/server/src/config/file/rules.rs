@@ -6,8 +6,19 @@ use super::super::table;
 use super::{Reader, RuleDraft, Value, unknown};
 
 /// The keys of which each rule has one.
-const EFFECTS: &[&str] =
-    &["allow", "deny", "set", "add", "remove", "redirect", "rewrite", "fallback", "error_page"];
+const EFFECTS: &[&str] = &[
+    "allow",
+    "deny",
+    "rate",
+    "total_rate",
+    "set",
+    "add",
+    "remove",
+    "redirect",
+    "rewrite",
+    "fallback",
+    "error_page",
+];
 /// Maximum rules of a site.
 const RULES_MAX: usize = 100_000;
 

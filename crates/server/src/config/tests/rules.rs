@@ -1,6 +1,9 @@
 //! Tests of rules for paths, and the text of every error.
 
+use flash_engine::{Rate, Rates};
+
 use super::*;
+use crate::config::path_rules;
 
 #[test]
 fn rules_belong_to_their_site_in_their_order() {
@@ -61,6 +64,11 @@ const WRONG_RULES: &[(&str, &[&str])] = &[
     ("set = \"x\"", &["must be a table of fields, such as { \"Cache-Control\" = \"no-cache\" }"]),
     ("allow = []", &["wrong value for `allow`", "name at least one network"]),
     ("deny = [\"10.0.0.1/8\"]", &["did you mean `10.0.0.0/8`?"]),
+    ("rate = \"10\"", &["must be a number of requests from 1 to 1000000 in a second", "write it as 10/s"]),
+    ("total_rate = \"0/m\"", &["wrong value for `total_rate`", "must be a number of requests"]),
+    ("rate = 10", &["must be a rate in quotes, such as \"10/s\" or \"100/m\""]),
+    ("rate = \"10/s\"\nburst = 0", &["must be from 1 to 1000000"]),
+    ("total_rate = \"10/s\"\nburst = 5", &["`burst` without `rate`", "has no effect"]),
     ("set = {}", &["name at least one field"]),
     ("set = { Age = 1 }", &["must be a text in quotes, or a list of them"]),
     (
@@ -153,6 +161,20 @@ fn wrong_rules_say_what_to_write() {
         folder.error(&format!("{site}redirect = \"https://Example.org:443/$1\"")).contains("in a circle")
     );
     folder.load(&format!("{site}redirect = \"https://www.example.org/$1\""));
+}
+
+#[test]
+fn a_rate_has_a_burst() {
+    let folder = Folder::new();
+    let rates = |text: &str| {
+        let settings = folder.load(&format!("root = \"www\"\n[[rule]]\n{text}"));
+        path_rules(&settings.sites[0].rules).rules()[0].rates
+    };
+    let rate = |interval_us, burst| Some(Rate { interval_us, burst });
+    assert_eq!(rates("rate = \"5/s\"").of_client, rate(200_000, 5));
+    assert_eq!(rates("rate = \"6/m\"\nburst = 1").of_client, rate(10_000_000, 1));
+    let both = Rates { of_client: rate(3_600, 1_000_000), of_all: rate(1, 1_000_000) };
+    assert_eq!(rates("rate = \"1000000/h\"\ntotal_rate = \"1000000/s\""), both);
 }
 
 #[test]

@@ -15,12 +15,13 @@ use flash_worker::control::{InForce, Notice, Order};
 
 use crate::certificates::Expiry;
 use crate::config::architecture;
-use crate::config::{CacheMemory, Settings};
+use crate::config::{CacheMemory, Rule, Settings};
 use crate::supervisor::life::{Duty, State, not_started};
 use crate::supervisor::outbox::{self, Outbox, Shared};
 use crate::supervisor::prepare::Prepared;
 use crate::supervisor::process::Process;
 use crate::supervisor::processes::Processes;
+use crate::supervisor::rates::new_buckets;
 use crate::supervisor::roots::Roots;
 use crate::supervisor::sockets::Sockets;
 use crate::supervisor::spool::Spool;
@@ -56,6 +57,8 @@ pub(super) struct Generation {
     has_store: bool,
     /// None if the uplink has no known rate.
     uplink: Option<UplinkPlaces>,
+    /// None if no rule has a rate.
+    buckets: Option<Shared>,
     spool: Spool,
     pub(super) state: State,
     /// The end of its time to drain, if that has one.
@@ -102,6 +105,11 @@ impl Generation {
         }
         let uplink = resources.uplink.as_mut().filter(|_| has_uplink);
         let uplink = uplink.map(Uplink::places).transpose()?;
+        let has_rates = settings.sites.iter().flat_map(|site| &site.rules).any(Rule::has_rate);
+        if has_rates && resources.buckets.is_none() {
+            resources.buckets = Some(new_buckets()?);
+        }
+        let buckets = resources.buckets.clone().filter(|_| has_rates);
         let mut generation = Generation {
             number: 1,
             settings_file,
@@ -114,6 +122,7 @@ impl Generation {
             trust: trust.map(Arc::new),
             has_store: settings.cache_memory.bytes_max() > 0,
             uplink,
+            buckets,
             spool: Spool::of(&settings),
             settings,
             state: State::Starting,
@@ -198,6 +207,9 @@ impl Generation {
         }
         if let Some(uplink) = &self.uplink {
             uplink.give(place, &mut worker.orders)?;
+        }
+        if let Some(buckets) = &self.buckets {
+            worker.orders.give_at_start(Order::Buckets(Arc::clone(buckets)))?;
         }
         worker.orders.give_at_start(Order::Place(place as u64))?;
         self.spool.begin(&mut worker, clock::monotonic_ms())?;

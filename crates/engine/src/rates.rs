@@ -1,0 +1,87 @@
+//! How many requests rules admit: a bucket of tokens that fills at a steady rate. A bucket is one number that all workers share, the
+//! time at which it will be full again, as in the generic cell rate algorithm (ITU-T I.371, annex A). Called by the
+//! [gate](crate::handler).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How often a worker tries to take a token while others change the bucket. Then the request is admitted.
+const TRIES_MAX: usize = 32;
+
+/// How many requests are admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// The time in which one more is admitted, in microseconds; at least 1.
+    pub interval_us: u64,
+    /// How many are admitted at once; at least 1.
+    pub burst: u32,
+}
+
+/// The rates of a rule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rates {
+    /// Of each client.
+    pub of_client: Option<Rate>,
+    /// Of all clients together.
+    pub of_all: Option<Rate>,
+}
+
+impl Rates {
+    pub(crate) fn are_there(self) -> bool {
+        self.of_client.is_some() || self.of_all.is_some()
+    }
+}
+
+impl Rate {
+    /// Takes a token out of a bucket.
+    ///
+    /// # Errors
+    /// The time until there is one, in microseconds.
+    pub(crate) fn take(self, full_us: &AtomicU64, now_us: u64) -> Result<(), u64> {
+        let whole_us = self.interval_us.saturating_mul(u64::from(self.burst));
+        let latest_us = now_us.saturating_add(whole_us);
+        let mut before_us = full_us.load(Ordering::Relaxed);
+        for _ in 0..TRIES_MAX {
+            // A later time than that of an empty bucket is not one of this rate.
+            let after_us = before_us.clamp(now_us, latest_us).saturating_add(self.interval_us);
+            if after_us > latest_us {
+                return Err(after_us - latest_us);
+            }
+            let (ordering, changed) = (Ordering::Relaxed, Ordering::Relaxed);
+            match full_us.compare_exchange_weak(before_us, after_us, ordering, changed) {
+                Ok(_) => break,
+                Err(now) => before_us = now,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATE: Rate = Rate { interval_us: 100_000, burst: 3 };
+
+    #[test]
+    fn a_bucket_has_its_burst_and_fills_at_its_rate() {
+        let bucket = AtomicU64::new(0);
+        let taken = |now_us| RATE.take(&bucket, now_us);
+        assert_eq!([0, 1, 2].map(|_| taken(5_000_000)), [Ok(()); 3]);
+        assert_eq!(taken(5_000_000), Err(100_000));
+        assert_eq!(taken(5_099_999), Err(1));
+        assert_eq!(taken(5_100_000), Ok(()));
+        assert_eq!(taken(5_100_000), Err(100_000), "a refused request costs no token");
+        // After a long pause it is full, and not fuller.
+        assert_eq!([0, 1, 2, 3].map(|_| taken(60_000_000).is_ok()), [true, true, true, false]);
+    }
+
+    #[test]
+    fn a_number_that_is_no_time_of_the_rate_does_no_harm() {
+        let bucket = AtomicU64::new(u64::MAX);
+        assert_eq!(RATE.take(&bucket, 1_000), Err(100_000));
+        bucket.store(900_000_000, Ordering::Relaxed);
+        assert_eq!(RATE.take(&bucket, 1_000), Err(100_000), "no longer than until the next token");
+        let endless = Rate { interval_us: u64::MAX, burst: u32::MAX };
+        assert_eq!(endless.take(&AtomicU64::new(0), u64::MAX), Ok(()));
+    }
+}
