@@ -251,7 +251,7 @@ fn reloads_keep_add_and_drop_sockets() {
 }
 
 #[test]
-fn connections_are_never_lost_over_reloads() {
+fn no_client_waits_forever_over_reloads() {
     if only_plain("the test has its own clients")
         || skips(&["mp", "mt"], "its few processes or threads each have one connection")
     {

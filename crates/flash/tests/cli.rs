@@ -465,6 +465,7 @@ fn the_example_config_file_shows_every_default() {
                     "srpt",
                     "proxy_field",
                     "listen_tls",
+                    "listen_mode",
                     "admin",
                     "certificate",
                 ]
