@@ -26,6 +26,7 @@ mod hung_disks;
 mod ipv6;
 mod lifecycle;
 mod limits;
+mod listeners;
 mod listings;
 mod logs;
 mod many_files;

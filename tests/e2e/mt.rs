@@ -15,6 +15,7 @@ mod hits;
 mod http_methods;
 mod ipv6;
 mod limits;
+mod listeners;
 mod listings;
 mod logs;
 mod negotiation;

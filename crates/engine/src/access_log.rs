@@ -8,6 +8,7 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
+use flash_http::client;
 use flash_http::date::{iso_date, log_date};
 use flash_http::request::Request;
 use flash_http::response::{Status, push_number};
@@ -210,6 +211,9 @@ fn or_dash(text: &[u8]) -> &[u8] {
 
 fn push_address(out: &mut Vec<u8>, peer: &SocketAddr) {
     match peer {
+        SocketAddr::V4(peer) if client::is_unix((*peer.ip()).into()) => {
+            out.extend_from_slice(client::UNIX.as_bytes());
+        }
         SocketAddr::V4(peer) => {
             for (place, octet) in peer.ip().octets().into_iter().enumerate() {
                 if place > 0 {
@@ -382,5 +386,17 @@ mod tests {
         let ending = (AnswerEnd { status: Status::OK, body_bytes: 7, is_whole: true }, 3);
         let line = writer.line(&peer, 0, LogSource::Fields(fields()), ending);
         assert!(line.starts_with(b"2001:db8::1 - - ["));
+    }
+
+    #[test]
+    fn a_client_of_a_unix_socket_has_no_address() {
+        let peer = SocketAddr::from(([0, 0, 0, 0], 0));
+        let ending = (AnswerEnd { status: Status::OK, body_bytes: 7, is_whole: true }, 3);
+        let start = |format| {
+            let mut writer = LineWriter::new(format);
+            String::from_utf8_lossy(writer.line(&peer, 0, LogSource::Fields(fields()), ending)).into_owned()
+        };
+        assert!(start(LogFormat::Combined).starts_with("unix: - - ["));
+        assert!(start(LogFormat::Json).contains("\"peer\":\"unix:\","));
     }
 }

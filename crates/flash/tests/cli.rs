@@ -252,6 +252,7 @@ fn every_flag_changes_the_settings() {
         "egress" => "10Mbit",
         "client_exempt" | "trusted_proxies" | "proxy_protocol" => "10.0.0.0/8",
         "proxy_field" => "forwarded",
+        "listen_mode" => "0666",
         "control" => "none",
         _ => match spec.kind {
             Kind::Number(Bounds { unit: Unit::Millis, .. }) => "7s",
@@ -279,6 +280,7 @@ fn every_flag_changes_the_settings() {
             "hsts" | "https_redirect" => &["--listen-tls", "[::1]:1"],
             "srpt_cutoffs" | "srpt_dscp" => &["--schedule", "srpt"],
             "proxy_field" => &["--trusted-proxies", "loopback"],
+            "listen_mode" => &["--listen", "unix:http.sock"],
             "spool" | "spool_max" => &["--config", "routes.toml"],
             _ => &[],
         };
@@ -463,6 +465,7 @@ fn the_example_config_file_shows_every_default() {
                     "srpt",
                     "proxy_field",
                     "listen_tls",
+                    "listen_mode",
                     "admin",
                     "certificate",
                 ]

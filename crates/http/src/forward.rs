@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use memchr::memchr;
 
+use crate::client;
 use crate::hop::{Field, Named, elements, is_hop_by_hop};
 use crate::request::fields::parse_length;
 use crate::request::line::{is_token_byte, split_authority};
@@ -34,7 +35,7 @@ pub struct Inbound<'a> {
 /// The facts about a request that its client does not send.
 #[derive(Clone, Copy, Debug)]
 pub struct Forwarding<'a> {
-    /// The client's address. An IPv4-mapped IPv6 address is written as IPv4.
+    /// The client's address, which is written as [`client::address_text`] has it.
     pub peer: SocketAddr,
     /// The address that the client connected to, if it is known. Only for CGI.
     pub server: Option<SocketAddr>,
@@ -243,7 +244,9 @@ fn server_variables(sent: &Sent<'_>, param: &mut impl FnMut(&[u8], &[u8])) {
         param(b"SERVER_ADDR", server.to_string().as_bytes());
     }
     param(b"REMOTE_ADDR", sent.peer.as_bytes());
-    param(b"REMOTE_PORT", &decimal(peer.port().into()));
+    if !client::is_unix(peer.ip()) {
+        param(b"REMOTE_PORT", &decimal(peer.port().into()));
+    }
     param(b"REQUEST_SCHEME", scheme.as_bytes());
     if *scheme == "https" {
         // Apache's variable, by which applications choose the scheme of their links.
@@ -295,7 +298,7 @@ fn field_variables(sent: &Sent<'_>, param: &mut impl FnMut(&[u8], &[u8])) {
 struct Sent<'a> {
     inbound: &'a Inbound<'a>,
     forwarding: &'a Forwarding<'a>,
-    /// The client's address, an IPv4-mapped one as IPv4.
+    /// The client's address as text.
     peer: String,
     request_id: &'a [u8],
     named: Named<'a>,
@@ -309,7 +312,7 @@ impl<'a> Sent<'a> {
         Self {
             inbound,
             forwarding,
-            peer: forwarding.peer.ip().to_canonical().to_string(),
+            peer: client::address_text(forwarding.peer.ip()),
             request_id: sent_id.unwrap_or(forwarding.request_id.as_bytes()),
             named: Named::new(&inbound.fields),
         }
@@ -332,8 +335,13 @@ impl<'a> Sent<'a> {
 
     /// The value of `Forwarded` (RFC 7239 section 4).
     fn forwarded(&self) -> Vec<u8> {
-        let quotes: (&[u8], &[u8]) = if self.peer.contains(':') { (b"\"[", b"]\"") } else { (b"", b"") };
-        let mut value = [b"for=", quotes.0, self.peer.as_bytes(), quotes.1].concat();
+        let node = match self.peer.as_str() {
+            // Section 6.2: of a client without an address.
+            client::UNIX => "unknown".to_owned(),
+            peer if peer.contains(':') => format!("\"[{peer}]\""),
+            peer => peer.to_owned(),
+        };
+        let mut value = [b"for=", node.as_bytes()].concat();
         // A host has no byte that must be escaped between quotes.
         match self.inbound.authority {
             [] => {}

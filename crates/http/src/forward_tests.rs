@@ -91,6 +91,7 @@ fn peers() {
     for (peer, plain, quoted) in [
         ("[2001:db8::1]:5", "2001:db8::1", "\"[2001:db8::1]\""),
         ("[::ffff:192.0.2.7]:5", "192.0.2.7", "192.0.2.7"),
+        ("0.0.0.0:0", "unix:", "unknown"),
     ] {
         let mut case = Case { scheme: "https", ..case(Body::None) };
         case.forwarding.peer = peer.parse().unwrap();
@@ -237,6 +238,15 @@ fn variables_of_a_usual_request() {
     let found: Vec<(&str, &str)> =
         found.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     assert_eq!(found, expected);
+}
+
+#[test]
+fn variables_of_a_client_of_a_unix_socket() {
+    let mut case = case(Body::None);
+    case.forwarding.peer = "0.0.0.0:0".parse().unwrap();
+    let found = variables("GET / HTTP/1.1\r\nHost: a\r\n\r\n", &case, &SCRIPT);
+    assert_eq!((found["REMOTE_ADDR"].as_str(), found["HTTP_X_FORWARDED_FOR"].as_str()), ("unix:", "unix:"));
+    assert!(!found.contains_key("REMOTE_PORT") && !found.contains_key("SERVER_ADDR"));
 }
 
 #[test]

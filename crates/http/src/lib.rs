@@ -9,6 +9,7 @@
 //! head of the response.
 
 pub mod body;
+pub mod client;
 pub mod conditional;
 pub mod date;
 pub mod error_page;

@@ -5,6 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use crate::client;
 use crate::hop::{Field, elements};
 
 /// The fields in which proxies name the client.
@@ -112,11 +113,10 @@ fn hop(element: &[u8]) -> Hop<'_> {
 /// An address with or without a port; one of IPv6 can have brackets.
 fn address(text: &[u8]) -> Option<SocketAddr> {
     let text = std::str::from_utf8(text).ok()?;
-    if let Ok(address) = text.parse() {
-        return Some(address);
-    }
     let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
-    Some(SocketAddr::new(inner.unwrap_or(text).parse().ok()?, 0))
+    let without_port = || inner.unwrap_or(text).parse().map(|ip| SocketAddr::new(ip, 0));
+    let address = text.parse().or_else(|_| without_port()).ok();
+    address.filter(|address: &SocketAddr| !client::is_unix(address.ip()))
 }
 
 fn is_https(scheme: &[u8]) -> Option<bool> {
@@ -151,6 +151,11 @@ mod tests {
             ("192.0.2.1, evil, 10.0.0.2", Some("10.0.0.2:0")),
             ("192.0.2.1, evil", None),
             ("192.0.2.1,", None),
+            // No client has such an address, so that none passes for that of a Unix socket.
+            ("192.0.2.1, 0.0.0.0", None),
+            ("192.0.2.1, [::]:80, 10.0.0.2", Some("10.0.0.2:0")),
+            ("192.0.2.1, ::ffff:0.0.0.0", None),
+            ("unix:", None),
             ("", None),
         ] {
             assert_eq!(of(value).as_deref(), expected, "{value}");

@@ -5,6 +5,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use crate::client;
+
 /// The first bytes of version 2.
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 /// The first bytes of version 1.
@@ -80,7 +82,9 @@ fn read_line(header: &[u8]) -> Progress {
             let addresses = address(from, from_port).zip(address(to, to_port));
             let fits = |address: SocketAddr| address.is_ipv4() == (family == "TCP4");
             match addresses.filter(|(from, to)| fits(*from) && fits(*to)) {
-                Some(_) => Progress::Done(Introduction { addresses, is_encrypted: false }),
+                Some(_) => {
+                    Progress::Done(Introduction { addresses: of_client(addresses), is_encrypted: false })
+                }
                 None => Progress::Bad,
             }
         }
@@ -117,8 +121,13 @@ fn read_binary(header: &[u8]) -> Progress {
         _ => return Progress::Bad,
     };
     let Some((from, to)) = from.zip(to) else { return Progress::Bad };
-    let addresses = Some((SocketAddr::from(from), SocketAddr::from(to)));
+    let addresses = of_client(Some((SocketAddr::from(from), SocketAddr::from(to))));
     Progress::Done(Introduction { addresses, is_encrypted: is_encrypted(&rest[address_bytes..]) })
+}
+
+/// The addresses, if the first one can be that of a client.
+fn of_client(addresses: Option<(SocketAddr, SocketAddr)>) -> Option<(SocketAddr, SocketAddr)> {
+    addresses.filter(|(from, _)| !client::is_unix(from.ip()))
 }
 
 /// Whether the values behind the addresses tell that the client uses encryption.

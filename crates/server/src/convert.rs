@@ -250,14 +250,14 @@ fn site_rules(site: &config::Site) -> SiteRules {
     }
 }
 
-/// The redirect of a site's plain HTTP. The first address for HTTPS has the port that it names.
+/// The redirect of a site's plain HTTP.
 fn https_redirect(settings: &Settings, site: &config::Site) -> Option<HttpsRedirect> {
     let status = match site.https_redirect {
         config::HttpsRedirect::Off => return None,
         config::HttpsRedirect::Moved => Status::MOVED_PERMANENTLY,
         config::HttpsRedirect::Permanent => Status::PERMANENT_REDIRECT,
     };
-    settings.tls_listen.first().map(|address| HttpsRedirect { status, port: address.port() })
+    config::https_port(&settings.tls_listen).map(|port| HttpsRedirect { status, port })
 }
 
 /// The content types.

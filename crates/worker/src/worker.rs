@@ -148,8 +148,11 @@ impl Worker {
         listeners.append(&mut given.tls_listeners);
         let tls = given.tls.take();
         for listener in &listeners {
-            net::cap_in_flight(listener, plan.cap)?;
-            net::bound_unsent(listener, plan.unsent_bytes_max)?;
+            // The connections of a Unix socket have the kernel's own bound.
+            if net::is_tcp(listener)? {
+                net::cap_in_flight(listener, plan.cap)?;
+                net::bound_unsent(listener, plan.unsent_bytes_max)?;
+            }
         }
         let timer = Timer::new()?;
         mechanism.add(&timer, token(kind::TIMER, 0), Watch::Input)?;

@@ -383,11 +383,12 @@ pub(crate) fn landlock_version(server: &Server) -> u8 {
 
 fn addresses_of(start_line: &str) -> Vec<SocketAddr> {
     // A backend has no address.
-    let Some((_, rest)) = start_line.rsplit_once(" at http://") else { return Vec::new() };
-    let (urls, _) = rest.split_once("; ").unwrap();
+    let starts = [" at http", " at unix:"].map(|start| start_line.rfind(start));
+    let Some(start) = starts.into_iter().flatten().min() else { return Vec::new() };
+    let (urls, _) = start_line[start..].split_once("; ").unwrap();
     let is_of_wire = |url: &&str| WIRE == Wire::Plain || url.starts_with("https://");
-    let addresses = urls.split(' ').filter(is_of_wire).map(|url| {
-        let address = url.rsplit_once("//").map_or(url, |(_, rest)| rest).strip_suffix('/').unwrap();
+    let addresses = urls.split(' ').filter(|url| url.starts_with("http")).filter(is_of_wire).map(|url| {
+        let address = url.rsplit_once("//").and_then(|(_, rest)| rest.strip_suffix('/')).unwrap();
         address.parse().unwrap()
     });
     addresses.collect()

@@ -138,6 +138,14 @@ impl Peer {
         Self::of(stream.unwrap_or_else(|e| panic!("cannot connect from {own} to {address}: {e}")))
     }
 
+    /// A client of the Unix socket at this path.
+    #[track_caller]
+    pub(crate) fn at(path: &Path) -> Self {
+        let stream = UnixStream::connect(path);
+        let stream = stream.unwrap_or_else(|e| panic!("cannot connect to {}: {e}", path.display()));
+        Self::of(TcpStream::from(OwnedFd::from(stream)))
+    }
+
     fn of(stream: TcpStream) -> Self {
         stream.set_nonblocking(false).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -12,6 +12,8 @@ mod queue;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+use flash_http::client;
+
 pub use network::{Network, WrongNetwork};
 pub use queue::{AcceptBatch, AcceptQueue};
 
@@ -30,9 +32,10 @@ pub struct AdmissionRules {
 }
 
 impl AdmissionRules {
-    /// Whether a client has no bound of its own.
+    /// Whether a client has no bound of its own. One of a Unix socket has none: all of them would share it, and the socket's
+    /// permissions say who can connect.
     pub(crate) fn exempts(&self, address: IpAddr) -> bool {
-        self.exempt.iter().any(|network| network.contains(address))
+        client::is_unix(address) || self.exempt.iter().any(|network| network.contains(address))
     }
 }
 
@@ -195,6 +198,18 @@ mod tests {
             open.opened(ONE.0);
         }
         assert_eq!(open.room(ONE.0, ONE.1), Room::OfAnyIdle);
+    }
+
+    #[test]
+    fn clients_of_a_unix_socket_are_exempt() {
+        let mut open = connections(1, "");
+        let address = "0.0.0.0".parse().expect("an address");
+        for _ in 0..5 {
+            assert_eq!(open.room(ONE.0, address), Room::Free);
+            open.opened(ONE.0);
+        }
+        assert_eq!(open.room(ONE.0, address), Room::OfAnyIdle);
+        assert!(!open.is_exempt(ONE.1));
     }
 
     #[test]

@@ -2,9 +2,10 @@
 //! the configuration, asked by [`OpenConnections`](super::OpenConnections).
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
+use flash_http::client;
 use serde::{Deserialize, Serialize};
 
 /// An address and the length of its prefix.
@@ -22,13 +23,19 @@ pub enum WrongNetwork {
     Form,
     /// The address has bits beyond the prefix; this is the network that it belongs to.
     BitsBeyondPrefix(Network),
+    /// It is the unspecified address alone, which no client has.
+    Unspecified,
 }
 
 impl Network {
+    /// The clients of Unix sockets. No text is read as this network, and no other one contains them.
+    pub const UNIX: Network = Network { address: IpAddr::V4(Ipv4Addr::UNSPECIFIED), prefix_bits: u32::BITS };
+
     /// Whether the address is in the network. An IPv4 address that is mapped to IPv6 counts as IPv4.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         first_bits(address.to_canonical(), self.prefix_bits) == Some(self.address)
+            && (!client::is_unix(address) || *self == Self::UNIX)
     }
 }
 
@@ -66,6 +73,9 @@ impl FromStr for Network {
         };
         let first = first_bits(address, prefix_bits).ok_or(WrongNetwork::Form)?;
         let network = Network { address: first, prefix_bits };
+        if client::is_unix(first) && prefix_bits == all_bits(first) {
+            return Err(WrongNetwork::Unspecified);
+        }
         if first == address { Ok(network) } else { Err(WrongNetwork::BitsBeyondPrefix(network)) }
     }
 }
@@ -97,6 +107,19 @@ mod tests {
         assert!(!contains("2001:db8::/32", "2001:db9::1"));
         assert!(contains("::1", "::1"));
         assert!(contains("::/0", "::1") && !contains("::/0", "127.0.0.1"));
+    }
+
+    #[test]
+    fn clients_of_unix_sockets_are_in_their_own_network_alone() {
+        let unix = "0.0.0.0".parse().expect("an address");
+        assert!(Network::UNIX.contains(unix));
+        assert!(!Network::UNIX.contains("0.0.0.1".parse().expect("an address")));
+        for all in ["0.0.0.0/0", "0.0.0.0/8", "::/0", "::/127"] {
+            assert!(!all.parse::<Network>().expect("a network").contains(unix), "{all}");
+        }
+        for one in ["0.0.0.0", "0.0.0.0/32", "::", "::/128"] {
+            assert_eq!(one.parse::<Network>(), Err(WrongNetwork::Unspecified), "{one}");
+        }
     }
 
     #[test]

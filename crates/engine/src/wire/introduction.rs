@@ -1,6 +1,7 @@
 //! Connections of proxies that introduce their clients before any other byte (the PROXY protocol). Such a connection counts as
 //! one of its client as soon as the client is known. Called by [`wire`](super).
 
+use flash_http::client;
 use flash_http::proxy_protocol::{Introduction, Progress, read};
 
 use super::conn::Verdict;
@@ -65,7 +66,7 @@ impl<S> Wires<S> {
             // A health check may only connect.
             Err(verdict) if introducing.header.is_empty() => return verdict,
             Err(verdict) => {
-                let peer = conn.peer.ip().to_canonical();
+                let peer = client::address_text(conn.peer.ip());
                 turn.desk.core.counters.refused[WhyRefused::Introduction as usize] += 1;
                 if self.introduction_reports.is_due(turn.desk.core.clock.ms(), REPORT_MS) {
                     turn.desk.machine.report(&format!(

@@ -1,9 +1,8 @@
 //! `flash check`: checks the settings as `flash serve` does, and starts nothing.
 
-use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use flash_server::config::{NotUtf8, Settings, Sources};
+use flash_server::config::{Listen, NotUtf8, Settings, Sources};
 
 use crate::options::ServeOptions;
 use crate::output;
@@ -68,7 +67,7 @@ fn summary(settings: &Settings) -> String {
         [site] if site.hosts.is_empty() => format!("`{}`", site.root.display()),
         sites => counted(sites.len(), "site"),
     };
-    let addresses = settings.listen.iter().map(SocketAddr::to_string);
+    let addresses = settings.listen.iter().map(Listen::to_string);
     let addresses = addresses.chain(settings.tls_listen.iter().map(|address| format!("{address} (TLS)")));
     let addresses: Vec<String> = addresses.collect();
     let workers = counted(settings.workers, "worker");

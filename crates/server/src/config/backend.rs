@@ -14,6 +14,7 @@ use super::choices::Architecture;
 use super::endpoint::EndpointOptions;
 use super::error::{ConfigError, ConfigErrorKind, Problem};
 use super::file::Draft;
+use super::listen::Listen;
 use super::memory::CacheMemory;
 use super::options::{Overrides, Settings};
 use super::resolve;
@@ -68,7 +69,7 @@ impl BackendOptions {
         let socket = self.cwd.join(&self.socket);
         let names = self.names.iter().map(|directory| self.cwd.join(directory).into()).collect();
         Ok(Settings {
-            listen,
+            listen: listen.into_iter().map(Listen::Tcp).collect(),
             architecture: Architecture::Amped,
             workers: 1,
             event_mechanism: MechanismKind::Epoll,

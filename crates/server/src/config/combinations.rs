@@ -11,6 +11,7 @@ use super::architecture::{self, connections_that_fit};
 use super::choices::{Choice, HttpsRedirect, SchedulePolicy};
 use super::error::Problem;
 use super::kind::Kind;
+use super::listen::https_port;
 use super::options::{self, OPTIONS, Overrides, Settings, Site};
 use super::table::{DefaultValue, Given, Origin};
 use super::values::{Auto, OFF, PathOrWord};
@@ -77,16 +78,17 @@ pub(super) fn check_listings(given: &Overrides, sites: &[Site], problems: &mut V
 
 /// Checks that HTTPS, which the server or a site asks clients to use, has an address.
 pub(super) fn check_https(given: &Overrides, of_sites: &[&Overrides], problems: &mut Vec<Problem>) {
-    let address = given.listen_tls.as_ref().and_then(|given| given.value.first());
+    let listen = given.listen_tls.as_ref().map_or(&[][..], |given| &given.value);
+    let port = https_port(listen);
     for given in [given].into_iter().chain(of_sites.iter().copied()) {
         let hsts = given.hsts.as_ref().filter(|given| given.value != OFF).map(|given| &given.origin);
         let redirect = given.https_redirect.as_ref().filter(|given| given.value != HttpsRedirect::Off);
         let redirect = redirect.map(|given| &given.origin);
-        if address.is_none() {
+        if port.is_none() {
             let why = "there is no HTTPS: listen_tls has no address";
             problems.extend(hsts.map(|origin| senseless("hsts", origin, why)));
             problems.extend(redirect.map(|origin| senseless("https_redirect", origin, why)));
-        } else if address.is_some_and(|address| address.port() == 0) {
+        } else if port == Some(0) {
             let why =
                 "the first address of listen_tls takes any free port, and a redirect must name the port";
             problems.extend(redirect.map(|origin| senseless("https_redirect", origin, why)));

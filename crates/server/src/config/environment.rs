@@ -89,6 +89,7 @@ mod tests {
             "egress" => "10Mbit",
             "client_exempt" | "trusted_proxies" | "proxy_protocol" => "10.0.0.0/8,loopback",
             "proxy_field" => "forwarded",
+            "listen_mode" => "0666",
             "etag" => "changed",
             _ => match spec.kind {
                 Kind::Switch | Kind::AutoSwitch => "yes",

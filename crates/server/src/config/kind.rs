@@ -29,6 +29,8 @@ pub enum Kind {
     Path,
     /// Paths of files, any number, relative to the folder of their source.
     Paths,
+    /// The permissions of a file, in octal digits.
+    Permissions,
     /// A path, or this word.
     PathOr(&'static str),
     /// A program, or a list of a program and its arguments.
@@ -180,6 +182,7 @@ impl Kind {
             Kind::Text(_) => "a text in quotes",
             Kind::Command => "a program, or a list of a program and its arguments, in quotes",
             Kind::Path | Kind::PathOr(_) => "a path in quotes",
+            Kind::Permissions => "permissions in quotes, such as \"0660\"",
             Kind::Switch => "true or false, without quotes",
             Kind::AutoSwitch => "\"auto\", or true or false, without quotes",
             Kind::OneOf(words) => return one_of(words, Some('"')).into(),
@@ -219,6 +222,7 @@ impl Kind {
             Kind::Text(_) => "text".to_owned(),
             Kind::Command => "program, or list of a program and its arguments".to_owned(),
             Kind::Path => "path".to_owned(),
+            Kind::Permissions => "permissions, such as `0660`".to_owned(),
             Kind::PathOr(word) => format!("path, or `{word}`"),
             Kind::Switch => "true or false".to_owned(),
             Kind::AutoSwitch | Kind::OneOf(_) => one_of(self.words(), Some('`')),

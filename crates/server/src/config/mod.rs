@@ -20,6 +20,8 @@ mod file;
 mod file_path;
 mod forms;
 mod kind;
+mod listen;
+mod listen_checks;
 mod memory;
 pub mod options;
 mod print;
@@ -56,6 +58,8 @@ pub use endpoint::{EndpointOptions, EndpointProtocol, EndpointSettings, Endpoint
 pub use error::{ConfigError, ConfigErrorKind, NotUtf8, Refusal};
 pub use file_path::FilePath;
 pub use kind::{Bounds, Form, Kind, Unit, one_of};
+pub(crate) use listen::https_port;
+pub use listen::{Listen, SocketMode};
 pub use memory::CacheMemory;
 pub use options::{Overrides, Settings, Site};
 pub(crate) use programs::DIRECTORIES;

@@ -19,6 +19,7 @@ use super::choices::{
 };
 use super::file_path::FilePath;
 use super::kind::{Form, GIB, HOUR_MS, Kind, Unit, bounds, count, memory, millis, number};
+use super::listen::{Listen, SocketMode};
 use super::memory::CacheMemory;
 use super::route_options::Route;
 use super::rule_options::Rule;
@@ -26,7 +27,7 @@ use super::run_as::RunAs;
 use super::schedule::Cutoffs;
 use super::service::{ControlSocket, Service};
 use super::table::{self, DefaultValue, Field, Show, Shown, Spec as Row, fields, held, one, put, rows, show};
-use super::values::{Auto, OFF, PathOrWord, UserName};
+use super::values::{Auto, ListItem, OFF, PathOrWord, UserName};
 
 /// An option of the server or of its sites.
 pub type Spec = Row<Overrides>;
@@ -201,10 +202,12 @@ rows! {
         "Watch the roots for changes, so that names need no checks where the file system tells what changes";
     stale: u64, at(Group::Files, "TIME"), millis(0, 24 * HOUR_MS), Text("10s"), [server.stale_ms],
         "Serve an expired file for this much longer while its check waits for the disk";
-    listen: Vec<SocketAddr>, at(Group::Network, "ADDR:PORT"), Kind::Addresses, Text("127.0.0.1:8080"), [server.listen],
-        "Listen on this address; repeat for several; port 0 takes any free port";
-    listen_tls: Vec<SocketAddr>, at(Group::Network, "ADDR:PORT"), Kind::Addresses, Depends("none"), [by tls_listen],
+    listen: Vec<Listen>, at(Group::Network, "ADDRESS"), Kind::Addresses, Text("127.0.0.1:8080"), [server.listen],
+        "Listen on this ADDR:PORT, unix:PATH or systemd:NAME; repeat for several; port 0 takes any free port";
+    listen_tls: Vec<Listen>, at(Group::Network, "ADDRESS"), Kind::Addresses, Depends("none"), [by tls_listen],
         "Listen on this address for HTTPS; repeat for several";
+    listen_mode: SocketMode, at(Group::Network, "MODE"), Kind::Permissions, Text("0660"), [server.listen_mode],
+        "Permissions of the Unix sockets of listen and listen_tls, which belong to user; who can write can connect";
     certificate: Vec<PathBuf>, at(Group::Network, "FILE"), Kind::Paths, Depends("none"), [site.certificates as Vec<FilePath>],
         "Certificate for HTTPS in PEM form, with those of its issuers; repeat for one with another kind of key";
     certificate_key: Vec<PathBuf>, at(Group::Network, "FILE"), Kind::Paths, Depends("none"), [site.certificate_keys as Vec<FilePath>],
@@ -329,7 +332,9 @@ rows! {
             /// The file of the access log, or `None` for standard output.
             pub log_file: Option<FilePath>,
             /// Addresses to listen on for TLS.
-            pub tls_listen: Vec<SocketAddr>,
+            pub tls_listen: Vec<Listen>,
+            /// Whether no source named `listen`: sockets of systemd take its place.
+            pub listens_by_default: bool,
             /// Addresses of the pages for operators and their programs.
             pub admin: Vec<SocketAddr>,
             /// Content types by file extension, in lower case and without a dot, in addition to the built-in table.
@@ -382,8 +387,8 @@ fn admin(settings: &Settings, kind: Kind) -> Shown {
 }
 
 /// None are shown as a setting that is not given.
-fn addresses(addresses: &Vec<SocketAddr>, kind: Kind) -> Shown {
-    if addresses.is_empty() { Ok(None) } else { show::<Vec<SocketAddr>>(addresses, kind) }
+fn addresses<A: ListItem>(addresses: &Vec<A>, kind: Kind) -> Shown {
+    if addresses.is_empty() { Ok(None) } else { show::<Vec<A>>(addresses, kind) }
 }
 
 fn cap_fowner(settings: &Settings, _: Kind) -> Shown {

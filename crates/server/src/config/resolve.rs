@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -24,6 +23,7 @@ use super::crew::{self, Crew};
 use super::error::{ConfigErrorKind, Problem, reason};
 use super::file::{Draft, RouteDraft, RuleDraft, SiteDraft};
 use super::file_path::FilePath;
+use super::listen_checks;
 use super::memory::CacheMemory;
 use super::options::{self, Overrides, Settings, Site};
 use super::route_checks;
@@ -43,6 +43,7 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
     let mut problems = Vec::new();
     check_hosts(&draft.sites, &mut problems);
     combinations::check(&given, &mut problems);
+    listen_checks::check(&given, &mut problems);
     let log = log(&given, &mut problems);
     let run_as = account::run_as(&given, &mut problems);
     let cap_fowner = account::cap_fowner(&given, &mut problems);
@@ -59,11 +60,9 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
     }
     let mut settings = Settings { types, sites, ..Settings::default() };
     given.put(&mut settings);
-    let addresses = |given: &Option<Given<Vec<SocketAddr>>>| {
-        given.as_ref().map_or_else(Vec::new, |given| given.value.clone())
-    };
-    settings.tls_listen = addresses(&given.listen_tls);
-    settings.admin = addresses(&given.admin);
+    settings.tls_listen = given.listen_tls.as_ref().map_or_else(Vec::new, |given| given.value.clone());
+    settings.admin = given.admin.as_ref().map_or_else(Vec::new, |given| given.value.clone());
+    settings.listens_by_default = given.listen.as_ref().is_some_and(|given| given.origin == Origin::Default);
     (settings.log_format, settings.log_file) = log;
     (settings.run_as, settings.cap_fowner) = (run_as, cap_fowner);
     if given.client_connections.is_none() {

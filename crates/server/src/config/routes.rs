@@ -12,14 +12,11 @@ use serde::{Deserialize, Serialize};
 use super::error::{NotUtf8, Refusal};
 use super::file_path::FilePath;
 use super::kind::Kind;
+use super::listen::{SOCKET_PATH_BYTES_MAX, UNIX};
 use super::values::{Item, ListItem, address_guess, utf8};
 
 /// Maximum routes of all sites.
 pub(super) const ROUTES_MAX: usize = 256;
-/// Maximum length of the path of a Unix socket in bytes (unix(7), without the final NUL).
-const SOCKET_PATH_BYTES_MAX: usize = 107;
-/// Begins the address of a Unix socket.
-const UNIX: &str = "unix:";
 /// Begins the address of a server that is reached over TLS, and the port without any other (RFC 9110, section 4.2.2).
 const HTTPS: &str = "https://";
 const HTTPS_PORT: u16 = 443;

@@ -62,6 +62,7 @@ mod tests {
         Architecture, EncodedSlash, EtagTime, HttpsRedirect, ProxyField, SandboxMode, SchedulePolicy,
     };
     use super::super::endpoint::EndpointSettings;
+    use super::super::listen::{Listen, SocketMode};
     use super::super::memory::CacheMemory;
     use super::super::run_as::RunAs;
     use super::super::service::{BackendSettings, ControlSocket, Service};
@@ -70,7 +71,8 @@ mod tests {
     fn settings() -> Settings {
         Settings {
             listen: vec!["127.0.0.1:8080".parse().unwrap(), "[::1]:0".parse().unwrap()],
-            tls_listen: vec!["127.0.0.1:8443".parse().unwrap()],
+            tls_listen: vec!["unix:/run/https.sock".parse().unwrap(), "systemd:https".parse().unwrap()],
+            listen_mode: SocketMode(0o666),
             admin: vec!["127.0.0.1:9180".parse().unwrap()],
             architecture: Architecture::Mt,
             workers: 2,
@@ -111,7 +113,7 @@ mod tests {
             egress_bits_per_s: 10_000_000,
             client_connections_max: 100,
             client_exempt: vec![Clients::Loopback, Clients::Network("10.0.0.0/8".parse().unwrap())],
-            trusted_proxies: vec![Clients::Loopback],
+            trusted_proxies: vec![Clients::Loopback, Clients::Unix],
             proxy_field: ProxyField::Forwarded,
             proxy_protocol: vec![Clients::Loopback],
             accept_wait_ms: 1_000,
@@ -152,6 +154,8 @@ mod tests {
         settings.control = ControlSocket::Default;
         settings.types.clear();
         settings.charset = None;
+        settings.listens_by_default = true;
+        settings.listen.push(Listen::Unix(OsString::from_vec(b"/run/\xfe".to_vec()).into()));
         let socket = OsString::from_vec(b"/run/\xff".to_vec()).into();
         settings.service = Service::Backend(BackendSettings {
             socket,

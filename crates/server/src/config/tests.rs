@@ -83,6 +83,8 @@ fn nothing_said_means_the_defaults() {
         service: Service::Files,
         listen: vec!["127.0.0.1:8080".parse().unwrap()],
         tls_listen: Vec::new(),
+        listens_by_default: true,
+        listen_mode: SocketMode(0o660),
         admin: Vec::new(),
         architecture: Architecture::Amped,
         workers: std::thread::available_parallelism().unwrap().get().min(256),
@@ -216,7 +218,8 @@ fn every_key_is_read() {
         encoded_slash = "refuse"
         charset = "ISO-8859-1"
         etag = "changed"
-        listen = ["[::]:80"]
+        listen = ["[::]:80", "unix:http.sock"]
+        listen_mode = "0666"
         workers = 0x10
         helpers_max = 1
         freshness = "250ms"
@@ -278,6 +281,9 @@ fn every_key_is_read() {
     assert_eq!((settings.sandbox, settings.cap_fowner), (SandboxMode::Required, false));
     assert_eq!(settings.types["mjs"], "text/javascript");
     assert_eq!(settings.charset.as_deref(), Some("iso-8859-1"));
+    let socket = Listen::Unix(folder.path().join("http.sock").into());
+    assert_eq!((settings.listen_mode, settings.listens_by_default), (SocketMode(0o666), false));
+    assert_eq!(settings.listen, ["[::]:80".parse().unwrap(), socket]);
     assert_eq!((settings.schedule, settings.srpt_dscp), (SchedulePolicy::Srpt, true));
     assert_eq!(settings.srpt_cutoffs, [1_000, 50_000]);
     assert_eq!((settings.cwnd_cap_bytes, settings.egress_bits_per_s), (65_536, 10_000_000));

@@ -20,8 +20,8 @@ pub use answer::{Answer, CertificateStats, ServerStats, StoreStats, VERSION, Wor
 pub use client::{ANSWER_BYTES_MAX, AskError, ask, ask_stalls, find_running};
 pub use flash_worker::stats::{Caches, CallTimes, Calls, Counters, STALL_NS, STALLS_MAX, Stall, Stalls};
 pub use metrics::{TextFormat, metrics};
-pub(crate) use network::network;
 pub use network::{ListenerStats, NamespaceCounts, NetworkStats, Queue};
+pub(crate) use network::{Listening, network};
 pub(crate) use place::own_socket;
 pub use place::socket_of;
 pub use stalls::{ServerStalls, WorkerStalls, stalls_heading, stalls_table};

@@ -47,7 +47,7 @@ pub struct NetworkStats {
 /// An address and its listening sockets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListenerStats {
-    /// The address as bound.
+    /// The address as bound, or `unix:` and a path; with `(systemd:NAME)` if it is a socket of systemd.
     pub address: String,
     /// The accept queue of each of its sockets. Shorter than their number if a socket could not be read.
     pub accept_queues: Vec<Queue>,
@@ -75,6 +75,15 @@ impl ListenerStats {
         let sum = |of: fn(&Queue) -> u64| self.accept_queues.iter().map(of).sum();
         Queue { now: sum(|queue| queue.now), bound: sum(|queue| queue.bound) }
     }
+}
+
+/// A place that the server listens at.
+pub(crate) struct Listening<'a> {
+    /// As an answer has it.
+    pub(crate) name: String,
+    /// Its address, if it is one of TCP.
+    pub(crate) address: Option<SocketAddr>,
+    pub(crate) sockets: &'a [OwnedFd],
 }
 
 /// Defines [`NamespaceCounts`]: each field with its meaning, and the file, line and name of the kernel.
@@ -140,29 +149,34 @@ fn by_name(text: &str) -> BTreeMap<(&str, &str), u64> {
 }
 
 /// Reads the network of a server that listens on these sockets. Waits for nothing.
-pub(crate) fn network<'a>(listening: impl Iterator<Item = (SocketAddr, &'a [OwnedFd])>) -> NetworkStats {
+pub(crate) fn network<'a>(listening: impl Iterator<Item = Listening<'a>>) -> NetworkStats {
     // Those of the thread: the namespace belongs to it.
     let read = |name| fs::read_to_string(format!("/proc/thread-self/net/{name}"));
     let namespace = match (read("netstat"), read("snmp")) {
         (Ok(netstat), Ok(snmp)) => Some(NamespaceCounts::parse(&(netstat + &snmp))),
         _ => None,
     };
-    let listeners = listening.take(ADDRESSES_MAX).map(|(address, sockets)| listener(address, sockets));
+    let listeners = listening.take(ADDRESSES_MAX).map(listener);
     NetworkStats { listeners: listeners.collect(), namespace }
 }
 
-fn listener(address: SocketAddr, sockets: &[OwnedFd]) -> ListenerStats {
-    let queues = sockets.iter().filter_map(|socket| listening::accept_queue(socket).ok());
+fn listener(Listening { name, address, sockets }: Listening<'_>) -> ListenerStats {
+    let queue = |socket| match address {
+        Some(_) => listening::accept_queue(socket),
+        None => listening::accept_queue_of_unix(socket),
+    };
+    let queues = sockets.iter().filter_map(|socket| queue(socket).ok());
     let queues = queues.map(|queue| Queue { now: queue.length.into(), bound: queue.bound.into() });
     let accept_queues: Vec<_> = queues.collect();
     let mut stats = ListenerStats {
-        address: address.to_string(),
+        address: name,
         accept_queues,
         syn_queue: None,
         connections: BTreeMap::new(),
         is_cut: false,
     };
-    let Ok(counted) = listening::connections(address, CONNECTIONS_MAX) else { return stats };
+    let counted = address.and_then(|address| listening::connections(address, CONNECTIONS_MAX).ok());
+    let Some(counted) = counted else { return stats };
     for (name, count) in STATE_NAMES.iter().zip(counted.by_state) {
         if let Some(name) = name.filter(|_| count > 0) {
             *stats.connections.entry(name.to_owned()).or_default() += count;

@@ -1,21 +1,20 @@
-//! The sockets of `flash backend`: its own and those of the warm endpoint. The supervisor owns them, so that clients
-//! can connect while a worker is replaced, and they are the same for all configurations. systemd can pass them on.
+//! Unix sockets at a path: those of `listen` and `listen_tls`, and those of `flash backend`, its own and those of the warm endpoint.
+//! The supervisor owns them, so that clients can connect while a worker is replaced. Those of a backend are the same for all
+//! configurations, and systemd can pass them on.
 
-use std::ffi::OsString;
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use flash_prompt::OwnedFd;
 use flash_waiting::local;
-use flash_waiting::sandbox::privileges;
-use flash_waiting::systemd::{self, Listener};
+use flash_waiting::sandbox::privileges::{self, Keep};
+use flash_waiting::systemd::{self, Listener, Place};
 
-use crate::config::{RunAs, SOCKET_BY_DEFAULT};
+use crate::config::{FilePath, Listen, RunAs, SOCKET_BY_DEFAULT, Settings};
 
-/// The permissions of the socket: its user and group.
+/// The permissions of a backend's socket: its user and group.
 const PERMISSIONS: u32 = 0o660;
 
 /// A listening socket at a path.
@@ -33,7 +32,7 @@ impl LocalSocket {
     ///
     /// Errors: with the path, the reason and the remedy.
     pub(super) fn bind(path: &Path, run_as: Option<&RunAs>, passed: &mut Passed) -> io::Result<Self> {
-        if let Some(socket) = passed.take(|listener| listener.is_packets) {
+        if let Some(socket) = passed.take(|listener, _| listener.is_packets) {
             return Ok(socket);
         }
         let failed = |e: io::Error| explain(path, "--socket", &e);
@@ -47,13 +46,44 @@ impl LocalSocket {
         run_as: Option<&RunAs>,
         passed: &mut Passed,
     ) -> io::Result<Self> {
-        let is_it =
-            |listener: &Listener| !listener.is_packets && listener.path == path.as_os_str().as_bytes();
-        if let Some(socket) = passed.take(is_it) {
+        if let Some(socket) = passed.take(|listener, place| !listener.is_packets && place == path) {
             return Ok(socket);
         }
         let bound = Self::own(path, run_as, local::listen_bytes(path, PERMISSIONS));
         bound.map_err(|e| explain(path, "--warm or --fastcgi", &e))
+    }
+
+    /// Listens at the path of `listen` or `listen_tls`. The socket belongs to the user of the workers from the first moment on.
+    ///
+    /// Errors: with the path, the reason and the remedy.
+    fn bind_listener(path: &Path, settings: &Settings) -> io::Result<Self> {
+        let account = settings.run_as.as_ref().map(RunAs::account);
+        let bind = || {
+            let listener = local::listen_bytes(path, settings.listen_mode.0)?;
+            Ok((listener, local::give_to(path, None)?))
+        };
+        let bound = privileges::with_rights_of(account.as_ref(), Keep::DacOverride, bind);
+        let (listener, file) = bound.and_then(|bound| bound).map_err(|e| explain_listener(path, &e))?;
+        Ok(Self { listener, path: path.to_owned(), file: Some(file) })
+    }
+
+    /// Its descriptor, its path and its file, for another process, which removes it.
+    pub(super) fn into_parts(mut self) -> io::Result<(OwnedFd, PathBuf, (u64, u64))> {
+        let parts = (self.listener.try_clone()?, self.path.clone(), self.file.unwrap_or_default());
+        self.file = None;
+        Ok(parts)
+    }
+
+    /// The reverse of [`LocalSocket::into_parts`].
+    pub(super) fn from_parts((listener, path, file): (OwnedFd, PathBuf, (u64, u64))) -> Self {
+        Self { listener, path, file: Some(file) }
+    }
+
+    /// Removes it without waiting for its disk.
+    pub(super) fn remove_later(mut self) {
+        if let Some(file) = self.file.take() {
+            local::remove_later(&self.path, file);
+        }
     }
 
     /// Gives a bound socket to this user.
@@ -72,7 +102,16 @@ impl LocalSocket {
     }
 }
 
-/// The sockets that systemd has passed on and that nothing has taken yet.
+/// Binds the paths of `listen` and `listen_tls`, except those that this server already listens at. It may wait for disks.
+///
+/// Errors: the first that cannot be bound, with the reason and the remedy.
+pub(super) fn bind_new(settings: &Settings, known: &[FilePath]) -> io::Result<Vec<LocalSocket>> {
+    let paths = settings.listen.iter().chain(&settings.tls_listen).filter_map(Listen::path);
+    let new = paths.filter(|path| !known.contains(path));
+    new.map(|path| LocalSocket::bind_listener(path, settings)).collect()
+}
+
+/// The sockets that systemd has passed to a backend and that nothing has taken yet.
 #[derive(Debug)]
 pub(super) struct Passed(Vec<Listener>);
 
@@ -84,27 +123,36 @@ impl Passed {
         Ok(Self(systemd::take_listeners()?))
     }
 
-    fn take(&mut self, is_it: impl Fn(&Listener) -> bool) -> Option<LocalSocket> {
-        let at = self.0.iter().position(is_it)?;
-        let Listener { socket, path, .. } = self.0.remove(at);
-        Some(LocalSocket { listener: socket, path: PathBuf::from(OsString::from_vec(path)), file: None })
+    fn take(&mut self, is_it: impl Fn(&Listener, &Path) -> bool) -> Option<LocalSocket> {
+        let path_of = |listener: &Listener| match &listener.place {
+            Place::Path(path) if is_it(listener, path) => Some(path.clone()),
+            _ => None,
+        };
+        let (at, path) = self.0.iter().enumerate().find_map(|(at, it)| Some((at, path_of(it)?)))?;
+        Some(LocalSocket { listener: self.0.remove(at).socket, path, file: None })
     }
 
     /// Every socket must have been taken: clients of another one would wait forever.
     ///
     /// Errors: the first that is left, with the remedy.
     pub(super) fn finish(self) -> io::Result<()> {
-        let Some(Listener { is_packets, path, .. }) = self.0.first() else { return Ok(()) };
-        let path = String::from_utf8_lossy(path);
-        let why = if *is_packets {
-            format!(
-                "systemd passed a second socket for packets, `{path}`; give its units one ListenSequentialPacket="
-            )
-        } else {
-            format!(
-                "systemd passed the socket `{path}`, which no option names; add --warm unix:{path} or \
-                 --fastcgi unix:{path} with --warm-root, or stop its unit"
-            )
+        let Some(Listener { is_packets, place, .. }) = self.0.first() else { return Ok(()) };
+        let why = match place {
+            Place::Path(path) if *is_packets => format!(
+                "systemd passed a second socket for packets, `{}`; give its units one ListenSequentialPacket=",
+                path.display()
+            ),
+            Place::Path(path) => {
+                let path = path.display();
+                format!(
+                    "systemd passed the socket `{path}`, which no option names; add --warm unix:{path} or \
+                     --fastcgi unix:{path} with --warm-root, or stop its unit"
+                )
+            }
+            Place::Tcp(address) => format!(
+                "systemd passed the socket {address}, which `flash backend` cannot take; give its unit a path, or use \
+                 --warm {address} without the unit"
+            ),
         };
         Err(io::Error::new(io::ErrorKind::InvalidInput, why))
     }
@@ -143,4 +191,23 @@ fn explain(path: &Path, option: &str, error: &io::Error) -> io::Error {
         _ => return io::Error::new(error.kind(), format!("cannot listen at `{}`: {error}", path.display())),
     };
     io::Error::new(error.kind(), format!("cannot listen at `{}`: {error}{advice} {option}", path.display()))
+}
+
+fn explain_listener(path: &Path, error: &io::Error) -> io::Error {
+    let why = match error.kind() {
+        io::ErrorKind::AddrInUse => "a process listens there; stop it, or choose another path".to_owned(),
+        io::ErrorKind::AlreadyExists => "it exists and is not a socket; choose another path".to_owned(),
+        io::ErrorKind::NotFound => {
+            "its folder does not exist; create it first, or let systemd create it with RuntimeDirectory=".to_owned()
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "its file system is read-only; choose a path in /run, or name its folder in ReadWritePaths= of the service"
+                .to_owned()
+        }
+        io::ErrorKind::PermissionDenied => {
+            format!("{error}: this user cannot create or replace it; choose a folder of this user")
+        }
+        _ => format!("{error}; choose another path"),
+    };
+    io::Error::new(error.kind(), format!("cannot listen on `unix:{}`: {why}", path.display()))
 }

@@ -13,6 +13,7 @@ use flash_waiting::file;
 use flash_waiting::root::{Root, Unopened, open_roots};
 use flash_waiting::sandbox::privileges::{self, Keep};
 
+use super::local_socket::LocalSocket;
 use super::store::HotList;
 use crate::certificates::{self, Expiry};
 use crate::config::{FilePath, ROOT_PATIENCE, RunAs, Service, Settings};
@@ -35,6 +36,8 @@ pub(super) struct Prepared {
     pub(super) trust: Option<OwnedFd>,
     /// Empty if the store has its list already.
     pub(super) hot_list: HotList,
+    /// The sockets at paths of `listen` and `listen_tls` that a reload adds.
+    pub(super) new_sockets: Vec<LocalSocket>,
 }
 
 /// The certificates of the sites.
@@ -85,7 +88,7 @@ pub(super) fn prepare(settings: Settings, has_store: bool) -> io::Result<Prepare
     };
     let trust = trust::read(&settings).map_err(io::Error::other)?;
     let trust = trust.map(|trust| file::secret_file(&trust.to_bytes())).transpose()?;
-    Ok(Prepared { settings, roots, residency, certificates, trust, hot_list })
+    Ok(Prepared { settings, roots, residency, certificates, trust, hot_list, new_sockets: Vec::new() })
 }
 
 /// Whether the kernel reports to workers which parts of the sites' files are in memory.

@@ -8,7 +8,6 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IoSlice, Read, Seek};
 use std::os::fd::AsFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -23,11 +22,12 @@ use flash_waiting::{file, process, signal};
 use flash_worker::control::CHANNEL_BYTES;
 
 use super::Program;
+use super::local_socket::{self, LocalSocket};
 use super::poller::{Poller, Watched};
 use super::prepare::{Certificates, FoundRoot, Prepared, prepare};
 use super::store::HotList;
 use crate::certificates::Expiry;
-use crate::config::Settings;
+use crate::config::{FilePath, Settings};
 use crate::trust;
 
 /// The name of the process, as `flash role` knows it.
@@ -55,7 +55,25 @@ enum Document {
         expiries: Option<Vec<Expiry>>,
         /// None if there is no list of hot files, or no new one.
         list: Option<SentList>,
+        sockets: Vec<SentSocket>,
     },
+}
+
+/// The facts about the server that the process needs.
+#[derive(Debug, Serialize, Deserialize)]
+struct Server {
+    /// The directory that it was started in, which could be gone, and its name with it.
+    folder: FilePath,
+    has_store: bool,
+    /// The paths that it listens at already.
+    paths: Vec<FilePath>,
+}
+
+/// A new [`LocalSocket`] without its descriptor.
+#[derive(Debug, Serialize, Deserialize)]
+struct SentSocket {
+    path: FilePath,
+    file: (u64, u64),
 }
 
 /// A [`HotList`] without its three descriptors.
@@ -83,20 +101,20 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Starts it.
+    /// Starts it, for a server that has a store or not, and listens at these paths.
     ///
     /// Errors: a process cannot be started.
     pub(super) fn start(
         program: &Program,
-        has_store: bool,
+        (has_store, paths): (bool, Vec<FilePath>),
         now_ms: u64,
         poller: &mut Poller,
     ) -> io::Result<Self> {
         let (ours, theirs) = channel::pair(CHANNEL_BYTES)?;
         channel::set_nonblocking(&ours)?;
-        // The directory could be gone, and its name with it.
-        let folder = file::memory_file(program.folder().as_os_str().as_bytes())?;
-        channel::send(&ours, &[IoSlice::new(&[u8::from(has_store)])], &[folder.as_fd()])?;
+        let server = Server { folder: program.folder().into(), has_store, paths };
+        let server = file::memory_file(&serde_json::to_vec(&server)?)?;
+        channel::send(&ours, &[IoSlice::new(&[DOCUMENT])], &[server.as_fd()])?;
         let channel = poller.watch(ours)?;
         let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
         let child = Subprocess::start_again(ROLE, &arguments, theirs)?;
@@ -146,12 +164,13 @@ impl Drop for Reader {
 ///
 /// Errors: the document is none.
 fn read_document(document: OwnedFd, descriptors: Vec<OwnedFd>) -> io::Result<Result<Prepared, String>> {
-    let (settings, sent, residency, expiries, list) = match serde_json::from_slice(&contents(document)?)? {
-        Document::Refused(why) => return Ok(Err(why)),
-        Document::Prepared { settings, roots, residency, expiries, list } => {
-            (settings, roots, residency, expiries, list)
-        }
-    };
+    let (settings, sent, residency, expiries, (list, sockets)) =
+        match serde_json::from_slice(&contents(document)?)? {
+            Document::Refused(why) => return Ok(Err(why)),
+            Document::Prepared { settings, roots, residency, expiries, list, sockets } => {
+                (settings, roots, residency, expiries, (list, sockets))
+            }
+        };
     let settings = Settings::from_toml(&settings).map_err(io::Error::other)?;
     let mut descriptors = descriptors.into_iter();
     let mut next = || descriptors.next().ok_or(io::ErrorKind::InvalidData);
@@ -177,7 +196,11 @@ fn read_document(document: OwnedFd, descriptors: Vec<OwnedFd>) -> io::Result<Res
         }
         _ => HotList::default(),
     };
-    Ok(Ok(Prepared { settings, roots, residency, certificates, trust, hot_list }))
+    let new_sockets = sockets
+        .into_iter()
+        .map(|SentSocket { path, file }| Ok(LocalSocket::from_parts((next()?, path.to_path_buf(), file))));
+    let new_sockets = new_sockets.collect::<io::Result<_>>()?;
+    Ok(Ok(Prepared { settings, roots, residency, certificates, trust, hot_list, new_sockets }))
 }
 
 /// The contents of a memory file.
@@ -201,17 +224,18 @@ fn answer(program: impl FnOnce(PathBuf) -> Result<Program, ExitCode>) -> io::Res
     signal::leave_to_supervisor();
     process::die_with_parent()?;
     let channel = io::stdin().as_fd().try_clone_to_owned()?;
-    let (mut has_store, mut descriptors) = ([0], Vec::new());
-    channel::recv(&channel, &mut has_store, &mut descriptors)?;
-    let folder = contents(descriptors.pop().ok_or(io::ErrorKind::InvalidData)?)?;
-    let program = match program(PathBuf::from(OsString::from_vec(folder))) {
+    let mut descriptors = Vec::new();
+    channel::recv(&channel, &mut [0], &mut descriptors)?;
+    let server = contents(descriptors.pop().ok_or(io::ErrorKind::InvalidData)?)?;
+    let Server { folder, has_store, paths } = serde_json::from_slice(&server)?;
+    let program = match program(folder.to_path_buf()) {
         Ok(program) => program,
         Err(code) => return Ok(code),
     };
     let refused = |text: String| send_descriptor(&channel, DOCUMENT, &document(&Document::Refused(text))?);
     match program.load() {
         Err(error) => refused(error.text_for_stderr())?,
-        Ok(settings) => match prepare(settings, has_store != [0]) {
+        Ok(settings) => match prepare_with_sockets(settings, has_store, &paths) {
             Err(e) => refused(format!("flash: {e}"))?,
             Ok(prepared) => send_prepared(&channel, prepared)?,
         },
@@ -219,8 +243,14 @@ fn answer(program: impl FnOnce(PathBuf) -> Result<Program, ExitCode>) -> io::Res
     Ok(ExitCode::SUCCESS)
 }
 
+/// The sockets come last, so that nothing is created for settings that cannot be used.
+fn prepare_with_sockets(settings: Settings, has_store: bool, known: &[FilePath]) -> io::Result<Prepared> {
+    let prepared = prepare(settings, has_store)?;
+    Ok(Prepared { new_sockets: local_socket::bind_new(&prepared.settings, known)?, ..prepared })
+}
+
 fn send_prepared(channel: &OwnedFd, prepared: Prepared) -> io::Result<()> {
-    let Prepared { settings, roots, residency, certificates, trust, hot_list } = prepared;
+    let Prepared { settings, roots, residency, certificates, trust, hot_list, new_sockets } = prepared;
     let mut sent = Vec::with_capacity(roots.len());
     for root in roots {
         sent.push(match root {
@@ -248,9 +278,15 @@ fn send_prepared(channel: &OwnedFd, prepared: Prepared) -> io::Result<()> {
         }
         None => None,
     };
+    let mut sockets = Vec::with_capacity(new_sockets.len());
+    for socket in new_sockets {
+        let (listener, path, file) = socket.into_parts()?;
+        send_descriptor(channel, DESCRIPTOR, &listener)?;
+        sockets.push(SentSocket { path: path.into(), file });
+    }
     let settings = settings.to_toml();
     let expiries = certificates.map(|certificates| certificates.expiries);
-    let prepared = Document::Prepared { settings, roots: sent, residency, expiries, list };
+    let prepared = Document::Prepared { settings, roots: sent, residency, expiries, list, sockets };
     send_descriptor(channel, DOCUMENT, &document(&prepared)?)
 }
 

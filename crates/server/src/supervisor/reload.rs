@@ -44,7 +44,9 @@ impl Supervisor<'_> {
         }
         self.reload.is_wanted = false;
         let Resources { poller, store, .. } = &mut self.resources;
-        match Reader::start(&self.program, store.is_some(), now_ms, poller) {
+        let serving = self.generations.iter().find(|generation| generation.state == State::Serving);
+        let paths = serving.map_or(Vec::new(), |generation| generation.sockets.created_paths());
+        match Reader::start(&self.program, (store.is_some(), paths), now_ms, poller) {
             Ok(reader) => self.reload.reader = Some(reader),
             Err(e) => {
                 self.messages.report(&format!("cannot start a process that reads the configuration: {e}"));
@@ -70,7 +72,7 @@ impl Supervisor<'_> {
 
     /// Starts the processes of the next configuration; the old ones continue until the new ones are ready, and for good
     /// if they never are.
-    fn start_next(&mut self, prepared: Prepared) {
+    fn start_next(&mut self, mut prepared: Prepared) {
         if prepared.settings.control != self.control_wanted.0
             || prepared.settings.admin != self.control_wanted.1
         {
@@ -79,7 +81,8 @@ impl Supervisor<'_> {
         let serving = self.generations.iter().find(|generation| generation.state == State::Serving);
         let none = Sockets::default();
         let old = serving.map_or(&none, |generation| &generation.sockets);
-        let started = Sockets::of(&prepared.settings, old)
+        let new = std::mem::take(&mut prepared.new_sockets);
+        let started = Sockets::of(&prepared.settings, old, new)
             .and_then(|sockets| Generation::start(prepared, sockets, &mut self.resources));
         match started {
             Ok((mut generation, messages)) => {

@@ -1,37 +1,66 @@
 //! The listening sockets. The supervisor owns them, one `SO_REUSEPORT` socket per worker and address (or one for all workers,
-//! depending on the architecture), so that replacing a dead worker loses no queued connection.
+//! depending on the architecture), so that replacing a dead worker loses no queued connection. All workers share a Unix socket, and
+//! those of systemd.
 
 use std::io;
 use std::net::SocketAddr;
-
 use std::path::Path;
 use std::sync::Arc;
 
 use flash_prompt::OwnedFd;
 use flash_prompt::net;
+use flash_waiting::systemd::{self, Listener, Place};
 
 use super::local_socket::{LocalSocket, Passed};
 use crate::config::architecture;
-use crate::config::{EndpointSocket, Service, Settings};
+use crate::config::{EndpointSocket, FilePath, Listen, Service, Settings};
+use crate::stats::Listening;
 
 /// Maximum connections in one socket's queue; the kernel also bounds it by `somaxconn`.
 const BACKLOG: i32 = 4096;
 
-/// One address and its sockets.
+/// One place and its sockets.
 #[derive(Debug)]
 struct Group {
     /// As configured.
-    wanted: SocketAddr,
+    wanted: Listen,
     /// As bound: with the port that was chosen for port 0.
-    bound: SocketAddr,
+    bound: Place,
     is_tls: bool,
     sockets: Vec<OwnedFd>,
+    /// Whether every worker accepts from all of them.
+    is_shared: bool,
+    /// The owner of the path that was created for it.
+    local: Option<Arc<LocalSocket>>,
 }
 
-/// The sockets of every address.
+impl Group {
+    /// The place with its source, if that is systemd: `http://127.0.0.1:8080/ (systemd:http)`.
+    fn shown(&self, place: impl FnOnce(&Place) -> String) -> String {
+        let source = match &self.wanted {
+            Listen::Systemd(name) if name.is_empty() => " (systemd)".to_owned(),
+            wanted @ Listen::Systemd(_) => format!(" ({wanted})"),
+            Listen::Tcp(_) | Listen::Unix(_) => String::new(),
+        };
+        place(&self.bound) + &source
+    }
+
+    fn url(&self) -> String {
+        self.shown(|bound| match (bound, self.is_tls) {
+            (Place::Tcp(address), false) => format!("http://{address}/"),
+            (Place::Tcp(address), true) => format!("https://{address}/"),
+            (Place::Path(path), false) => format!("unix:{}", path.display()),
+            (Place::Path(path), true) => format!("unix:{} (TLS)", path.display()),
+        })
+    }
+}
+
+/// The sockets of every place.
 #[derive(Debug, Default)]
 pub(super) struct Sockets {
     groups: Vec<Group>,
+    /// The sockets of systemd, for all configurations of `flash serve`.
+    passed: Arc<Vec<Listener>>,
     /// The socket of a backend. Configurations share it.
     local: Option<Arc<LocalSocket>>,
     /// The sockets of its warm endpoint, in the order of the settings.
@@ -39,12 +68,22 @@ pub(super) struct Sockets {
 }
 
 impl Sockets {
-    /// Only the sockets of a backend, if these settings are of one. Their owner is its user, so this comes before the
-    /// supervisor gives up the right to set owners.
+    /// Only the sockets of systemd, and those of a backend, if these settings are of one. Their owner is its user, so this comes
+    /// before the supervisor gives up the right to set owners.
     ///
-    /// Errors: a path cannot be bound, or systemd has passed on a socket that nothing uses.
+    /// Errors: a path cannot be bound, or systemd has passed on a socket that cannot be used.
     pub(super) fn local(settings: &Settings) -> io::Result<Sockets> {
-        let Service::Backend(backend) = &settings.service else { return Ok(Sockets::default()) };
+        let Service::Backend(backend) = &settings.service else {
+            let passed = systemd::take_listeners()?;
+            if let Some(wrong) = passed.iter().find(|listener| listener.is_packets) {
+                let why = format!(
+                    "systemd passed the socket `{}` for packets, and HTTP needs a stream; give its unit ListenStream=",
+                    wrong.place
+                );
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+            }
+            return Ok(Sockets { passed: Arc::new(passed), ..Sockets::default() });
+        };
         let (run_as, mut passed) = (settings.run_as.as_ref(), Passed::from_systemd()?);
         let local = LocalSocket::bind(&backend.socket, run_as, &mut passed)?;
         let of_endpoint = |socket: &EndpointSocket| {
@@ -52,41 +91,37 @@ impl Sockets {
         };
         let endpoint = backend.endpoint.sockets.iter().map(of_endpoint).collect::<io::Result<_>>()?;
         passed.finish()?;
-        Ok(Sockets { groups: Vec::new(), local: Some(Arc::new(local)), endpoint })
+        Ok(Sockets { local: Some(Arc::new(local)), endpoint, ..Sockets::default() })
     }
 
-    /// The sockets of these settings, including those of `old`.
+    /// The sockets of these settings, including those of `old` and the `new` ones at a path. Each address has at least one for each
+    /// worker: no queued connection is lost, even if there are fewer workers than before.
     ///
-    /// Errors: the first address or path that cannot be bound; `old` is unchanged then.
-    pub(super) fn of(settings: &Settings, old: &Sockets) -> io::Result<Sockets> {
-        let count = architecture::sockets(settings);
-        let mut groups = old.bind_groups(&settings.listen, false, count)?;
-        groups.extend(old.bind_groups(&settings.tls_listen, true, count)?);
-        let mut sockets = Sockets { groups, local: None, endpoint: Vec::new() };
-        sockets.local = old.local.clone();
-        sockets.endpoint = old.endpoint.clone();
-        Ok(sockets)
+    /// Errors: the first place that cannot be had, or a socket of systemd that the settings do not name; `old` is unchanged then.
+    pub(super) fn of(settings: &Settings, old: &Sockets, new: Vec<LocalSocket>) -> io::Result<Sockets> {
+        let sockets = architecture::sockets(settings);
+        let mut making = Making { old, new, passed: old.passed.iter().collect(), sockets };
+        let tls = making.groups(&settings.tls_listen, true)?;
+        let mut groups = if settings.listens_by_default && !old.passed.is_empty() {
+            making.rest_of_systemd()?
+        } else {
+            making.groups(&settings.listen, false)?
+        };
+        making.finish()?;
+        groups.extend(tls);
+        let (local, endpoint) = (old.local.clone(), old.endpoint.clone());
+        Ok(Sockets { groups, passed: Arc::clone(&old.passed), local, endpoint })
     }
 
-    /// At least `sockets` sockets for each of `addresses`, including those of `old`: no queued connection is lost,
-    /// even if there are fewer workers.
-    ///
-    /// Errors: the first address that cannot be bound; `old` is unchanged then.
-    #[cfg(test)]
-    fn bind(addresses: &[SocketAddr], sockets: usize, old: &Sockets) -> io::Result<Sockets> {
-        let groups = old.bind_groups(addresses, false, sockets)?;
-        Ok(Sockets { groups, local: None, endpoint: Vec::new() })
+    /// The paths that the server has created for `listen` and `listen_tls`.
+    pub(super) fn created_paths(&self) -> Vec<FilePath> {
+        self.groups.iter().filter_map(|group| group.local.as_ref()).map(|local| local.path().into()).collect()
     }
 
-    /// The groups of these addresses, each with the sockets that it has here. Port 0 can be one of each kind.
-    fn bind_groups(&self, addresses: &[SocketAddr], is_tls: bool, sockets: usize) -> io::Result<Vec<Group>> {
-        let mut groups = Vec::new();
-        for wanted in addresses {
-            let known = self.groups.iter().find(|group| group.wanted == *wanted && group.is_tls == is_tls);
-            let group = bind_group(*wanted, sockets, known).map_err(|e| explain(*wanted, &e))?;
-            groups.push(Group { is_tls, ..group });
-        }
-        Ok(groups)
+    /// Removes the paths that no later configuration has, without waiting for their disks.
+    pub(super) fn give_way(self) {
+        let own = self.groups.into_iter().filter_map(|group| group.local.and_then(Arc::into_inner));
+        own.for_each(LocalSocket::remove_later);
     }
 
     /// Copies of the sockets for TLS of all addresses that the worker in `place` accepts from; see
@@ -97,13 +132,15 @@ impl Sockets {
 
     fn copies(&self, is_tls: bool, place: usize, sockets: usize) -> io::Result<Vec<OwnedFd>> {
         let groups = self.groups.iter().filter(|group| group.is_tls == is_tls);
-        let all = groups.flat_map(|group| group.sockets.iter().enumerate());
-        let mine = all.filter(|(number, _)| number % sockets == place % sockets);
+        let mine = groups.flat_map(|group| {
+            let is_mine = move |number: usize| group.is_shared || number % sockets == place % sockets;
+            group.sockets.iter().enumerate().filter(move |(number, _)| is_mine(*number))
+        });
         mine.map(|(_, socket)| socket.try_clone()).collect()
     }
 
-    /// Copies of the sockets of all addresses, then of a backend's socket and of its endpoint, that the worker in `place` accepts from, with `sockets` sockets per address: surplus
-    /// sockets of earlier configurations are distributed too.
+    /// Copies of the sockets of all places, then of a backend's socket and of its endpoint, that the worker in `place` accepts from,
+    /// with `sockets` sockets per address: surplus sockets of earlier configurations are distributed too.
     pub(super) fn of_worker(&self, place: usize, sockets: usize) -> io::Result<Vec<OwnedFd>> {
         let mut copies = self.copies(false, place, sockets)?;
         let local = self.local.iter().chain(&self.endpoint).map(|socket| socket.try_clone());
@@ -118,32 +155,146 @@ impl Sockets {
         self.local.as_ref().map(|socket| socket.path())
     }
 
-    /// The sockets of each address, as bound.
-    pub(super) fn listening(&self) -> impl Iterator<Item = (SocketAddr, &[OwnedFd])> + '_ {
-        self.groups.iter().map(|group| (group.bound, group.sockets.as_slice()))
+    /// The sockets of each place, as bound.
+    pub(super) fn listening(&self) -> impl Iterator<Item = Listening<'_>> + '_ {
+        self.groups.iter().map(|group| {
+            let name = group.shown(|bound| match bound {
+                Place::Tcp(address) => address.to_string(),
+                Place::Path(path) => format!("unix:{}", path.display()),
+            });
+            let address = if let Place::Tcp(address) = group.bound { Some(address) } else { None };
+            Listening { name, address, sockets: &group.sockets }
+        })
     }
 
-    /// The addresses as bound, as a browser takes them.
+    /// The places as bound, an address as a browser takes it.
     pub(super) fn urls(&self) -> impl Iterator<Item = String> + '_ {
-        self.groups.iter().map(|group| {
-            let scheme = if group.is_tls { "https" } else { "http" };
-            format!("{scheme}://{}/", group.bound)
-        })
+        self.groups.iter().map(Group::url)
     }
 
     /// The addresses as bound.
     pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
-        self.groups.iter().map(|group| group.bound)
+        self.listening().filter_map(|listening| listening.address)
     }
+}
+
+/// The sockets of a configuration while they are gathered.
+struct Making<'o> {
+    old: &'o Sockets,
+    /// The new ones at a path that no group has yet.
+    new: Vec<LocalSocket>,
+    /// The sockets of systemd that no group has yet.
+    passed: Vec<&'o Listener>,
+    /// Sockets per address.
+    sockets: usize,
+}
+
+impl Making<'_> {
+    /// The groups of these places, each with the sockets that it had. Port 0 can be one of each kind.
+    fn groups(&mut self, places: &[Listen], is_tls: bool) -> io::Result<Vec<Group>> {
+        let mut groups = Vec::new();
+        for wanted in places {
+            match wanted {
+                Listen::Tcp(address) => {
+                    let mut known = self.old.groups.iter();
+                    let known = known.find(|group| group.wanted == *wanted && group.is_tls == is_tls);
+                    let group =
+                        bind_group(*address, self.sockets, known).map_err(|e| explain(*address, &e))?;
+                    groups.push(Group { is_tls, ..group });
+                }
+                Listen::Unix(path) => groups.push(Group { is_tls, ..self.at_path(path)? }),
+                Listen::Systemd(name) => groups.extend(self.of_systemd(name, is_tls)?),
+            }
+        }
+        Ok(groups)
+    }
+
+    fn at_path(&mut self, path: &FilePath) -> io::Result<Group> {
+        let mut known = self.old.groups.iter().filter_map(|group| group.local.as_ref());
+        let local = match known.find(|local| local.path() == &**path) {
+            Some(local) => Arc::clone(local),
+            None => match self.new.iter().position(|local| local.path() == &**path) {
+                Some(at) => Arc::new(self.new.swap_remove(at)),
+                None => {
+                    let why =
+                        format!("cannot listen on `unix:{}`: it has just gone; reload again", path.display());
+                    return Err(io::Error::new(io::ErrorKind::NotFound, why));
+                }
+            },
+        };
+        Ok(Group {
+            wanted: Listen::Unix(path.clone()),
+            bound: Place::Path(path.to_path_buf()),
+            is_tls: false,
+            sockets: vec![local.try_clone()?],
+            is_shared: true,
+            local: Some(local),
+        })
+    }
+
+    /// The sockets of systemd with this name.
+    fn of_systemd(&mut self, name: &str, is_tls: bool) -> io::Result<Vec<Group>> {
+        let (named, others) =
+            self.passed.iter().partition::<Vec<&Listener>, _>(|listener| listener.name == name);
+        if named.is_empty() {
+            return Err(not_passed(name, &self.old.passed));
+        }
+        self.passed = others;
+        named.into_iter().map(|listener| group_of(listener, is_tls)).collect()
+    }
+
+    /// The sockets of systemd that no group has, in clear text.
+    fn rest_of_systemd(&mut self) -> io::Result<Vec<Group>> {
+        std::mem::take(&mut self.passed).into_iter().map(|listener| group_of(listener, false)).collect()
+    }
+
+    /// Every socket of systemd must have a group: clients of another one would wait forever.
+    fn finish(self) -> io::Result<()> {
+        let Some(Listener { name, place, .. }) = self.passed.first() else { return Ok(()) };
+        let advice = match name.as_str() {
+            "" => {
+                "give its unit FileDescriptorName=, and add `systemd:NAME` to listen or listen_tls".to_owned()
+            }
+            name => format!("add `systemd:{name}` to listen or listen_tls"),
+        };
+        let why = format!(
+            "systemd passed the socket `{place}`, which no setting names; {advice}, or stop its unit"
+        );
+        Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+    }
+}
+
+fn group_of(listener: &Listener, is_tls: bool) -> io::Result<Group> {
+    Ok(Group {
+        wanted: Listen::Systemd(listener.name.clone()),
+        bound: listener.place.clone(),
+        is_tls,
+        sockets: vec![listener.socket.try_clone()?],
+        is_shared: true,
+        local: None,
+    })
+}
+
+fn not_passed(name: &str, passed: &[Listener]) -> io::Error {
+    let mut names: Vec<String> = passed.iter().map(|listener| format!("`{}`", listener.name)).collect();
+    names.dedup();
+    let why = match &names[..] {
+        [] => "systemd has passed no socket; start Flash by a socket unit, or name an address instead"
+            .to_owned(),
+        names => format!(
+            "systemd has passed no socket of this name left, of {}; set FileDescriptorName={name} in its socket unit",
+            names.join(", ")
+        ),
+    };
+    io::Error::new(io::ErrorKind::NotFound, format!("cannot listen on `systemd:{name}`: {why}"))
 }
 
 fn bind_group(wanted: SocketAddr, count: usize, known: Option<&Group>) -> io::Result<Group> {
     let (mut bound, mut sockets) = match known {
-        Some(group) => {
-            let copies = group.sockets.iter().map(OwnedFd::try_clone).collect::<io::Result<Vec<_>>>()?;
-            (group.bound, copies)
+        Some(Group { bound: Place::Tcp(bound), sockets, .. }) => {
+            (*bound, sockets.iter().map(OwnedFd::try_clone).collect::<io::Result<Vec<_>>>()?)
         }
-        None => {
+        _ => {
             if wanted.port() != 0 {
                 net::probe(wanted)?;
             }
@@ -155,7 +306,8 @@ fn bind_group(wanted: SocketAddr, count: usize, known: Option<&Group>) -> io::Re
         bound = net::local_address(&socket)?;
         sockets.push(socket);
     }
-    Ok(Group { wanted, bound, is_tls: false, sockets })
+    let (wanted, bound) = (Listen::Tcp(wanted), Place::Tcp(bound));
+    Ok(Group { wanted, bound, is_tls: false, sockets, is_shared: false, local: None })
 }
 
 fn explain(address: SocketAddr, error: &io::Error) -> io::Error {
@@ -172,15 +324,122 @@ fn explain(address: SocketAddr, error: &io::Error) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use super::super::local_socket;
     use super::*;
+    use crate::config::SocketMode;
 
     fn any_port() -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], 0))
     }
 
+    fn bind(addresses: &[SocketAddr], sockets: usize, old: &Sockets) -> io::Result<Sockets> {
+        let listen = addresses.iter().copied().map(Listen::Tcp).collect();
+        Sockets::of(&Settings { listen, workers: sockets, ..Settings::default() }, old, Vec::new())
+    }
+
+    /// Sockets of systemd with these names.
+    fn passed(names: &[&str]) -> Sockets {
+        let listener = |name: &&str| {
+            let socket = net::listen(any_port(), 1).expect("listens");
+            let place = Place::Tcp(net::local_address(&socket).expect("an address"));
+            Listener { socket, name: (*name).to_owned(), is_packets: false, place }
+        };
+        Sockets { passed: Arc::new(names.iter().map(listener).collect()), ..Sockets::default() }
+    }
+
+    /// The places of `listen` and `listen_tls`; without any of the first, the default.
+    fn settings(listen: &[&str], tls_listen: &[&str]) -> Settings {
+        let places = |texts: &[&str]| texts.iter().map(|text| text.parse().expect("a place")).collect();
+        let listens_by_default = listen.is_empty();
+        let listen = places(if listens_by_default { &["127.0.0.1:0"] } else { listen });
+        let listen_mode = SocketMode(0o660);
+        let settings = Settings { listen, listens_by_default, listen_mode, ..Settings::default() };
+        Settings { tls_listen: places(tls_listen), workers: 2, ..settings }
+    }
+
+    #[test]
+    fn sockets_of_systemd_take_the_place_of_the_default_or_are_named() {
+        let urls = |names: &[&str], listen: &[&str], tls: &[&str]| {
+            let sockets = Sockets::of(&settings(listen, tls), &passed(names), Vec::new())?;
+            let marks: Vec<String> = sockets
+                .urls()
+                .map(|url| {
+                    let (scheme, rest) = url.split_once("://").expect("an address");
+                    let mark = rest.split_once(' ').map_or("", |(_, mark)| mark);
+                    format!("{scheme} {mark}")
+                })
+                .collect();
+            for worker in 0..2 {
+                let of_all = [sockets.of_worker(worker, 2), sockets.of_worker_for_tls(worker, 2)];
+                let count: usize = of_all.map(|copies| copies.expect("copies").len()).iter().sum();
+                assert_eq!(count, sockets.groups.len(), "each worker has every place");
+            }
+            io::Result::Ok(marks.join(", "))
+        };
+        let ok = |names: &[&str], listen: &[&str], tls: &[&str]| urls(names, listen, tls).expect("sockets");
+        assert_eq!(ok(&[], &[], &[]), "http ");
+        assert_eq!(ok(&["", "b"], &[], &[]), "http (systemd), http (systemd:b)");
+        assert_eq!(
+            ok(&["a", "b", "a"], &[], &["systemd:a"]),
+            "http (systemd:b), https (systemd:a), https (systemd:a)"
+        );
+        assert_eq!(ok(&["a"], &[], &["systemd:a"]), "https (systemd:a)");
+        assert_eq!(ok(&["a"], &["127.0.0.1:0", "systemd:a"], &[]), "http , http (systemd:a)");
+        let why = |names: &[&str], listen: &[&str], tls: &[&str]| {
+            urls(names, listen, tls).expect_err("wrong").to_string()
+        };
+        assert!(why(&["a"], &["127.0.0.1:0"], &[]).contains("add `systemd:a` to listen or listen_tls"));
+        assert!(why(&[""], &["127.0.0.1:0"], &[]).contains("give its unit FileDescriptorName="));
+        assert!(
+            why(&[], &["systemd:a"], &[])
+                .contains("systemd has passed no socket; start Flash by a socket unit")
+        );
+        assert!(why(&["b"], &["systemd:a"], &[]).contains("of `b`; set FileDescriptorName=a"));
+        assert!(why(&["a"], &["systemd:a"], &["systemd:a"]).contains("no socket of this name left"));
+    }
+
+    #[test]
+    fn a_path_is_created_once_and_removed_with_its_last_configuration() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        let settings = settings(&[&format!("unix:{}", path.display()), "127.0.0.1:0"], &[]);
+        let new = local_socket::bind_new(&settings, &[]).expect("bound");
+        let one = Sockets::of(&settings, &Sockets::default(), new).expect("sockets");
+        assert_eq!(one.created_paths(), [path.clone().into()]);
+        assert!(local_socket::bind_new(&settings, &one.created_paths()).expect("nothing to bind").is_empty());
+        let why = local_socket::bind_new(&settings, &[]).expect_err("in use").to_string();
+        assert!(why.contains("a process listens there; stop it"), "{why}");
+        let two = Sockets::of(&settings, &one, Vec::new()).expect("sockets");
+        one.give_way();
+        assert!(path.exists(), "the next configuration has it");
+        assert_eq!(two.urls().next(), Some(format!("unix:{}", path.display())));
+        drop(two);
+        assert!(!path.exists());
+        let why = Sockets::of(&settings, &Sockets::default(), Vec::new()).expect_err("gone").to_string();
+        assert!(why.contains("reload again"), "{why}");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_path_is_told() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("file"), "precious").expect("a file");
+        std::os::unix::fs::symlink("file", folder.path().join("link")).expect("a link");
+        for (path, part) in [
+            ("file", "it exists and is not a socket"),
+            ("link", "it exists and is not a socket"),
+            ("file/socket", "choose another path"),
+            ("none/socket", "create it first"),
+        ] {
+            let settings = settings(&[&format!("unix:{}", folder.path().join(path).display())], &[]);
+            let why = local_socket::bind_new(&settings, &[]).expect_err(path).to_string();
+            assert!(why.contains(part) && why.contains(path), "{why}");
+        }
+        assert_eq!(std::fs::read(folder.path().join("file")).expect("the file"), b"precious");
+    }
+
     #[test]
     fn every_socket_has_a_worker_whatever_their_number() {
-        let three = Sockets::bind(&[any_port()], 3, &Sockets::default()).expect("bound");
+        let three = bind(&[any_port()], 3, &Sockets::default()).expect("bound");
         for workers in 1..=3 {
             let dealt: usize = (0..workers).map(|p| three.of_worker(p, workers).expect("copies").len()).sum();
             assert_eq!(dealt, 3);
@@ -189,7 +448,7 @@ mod tests {
 
     #[test]
     fn one_socket_is_for_all_workers_and_so_are_those_that_were_there_before() {
-        let three = Sockets::bind(&[any_port()], 3, &Sockets::default()).expect("bound");
+        let three = bind(&[any_port()], 3, &Sockets::default()).expect("bound");
         for place in 0..5 {
             assert_eq!(three.of_worker(place, 1).expect("copies").len(), 3);
         }
@@ -197,10 +456,10 @@ mod tests {
 
     #[test]
     fn a_new_configuration_keeps_port_and_sockets() {
-        let one = Sockets::bind(&[any_port()], 1, &Sockets::default()).expect("bound");
-        let two = Sockets::bind(&[any_port()], 2, &one).expect("bound");
+        let one = bind(&[any_port()], 1, &Sockets::default()).expect("bound");
+        let two = bind(&[any_port()], 2, &one).expect("bound");
         assert_eq!(one.addresses().collect::<Vec<_>>(), two.addresses().collect::<Vec<_>>());
-        let fewer = Sockets::bind(&[any_port()], 1, &two).expect("bound");
+        let fewer = bind(&[any_port()], 1, &two).expect("bound");
         assert_eq!(fewer.groups[0].sockets.len(), 2);
     }
 
@@ -208,10 +467,10 @@ mod tests {
     fn an_address_in_use_is_refused_with_advice() {
         let other = std::net::TcpListener::bind(any_port()).expect("bound");
         let taken = other.local_addr().expect("an address");
-        let error = Sockets::bind(&[taken], 1, &Sockets::default()).expect_err("taken");
+        let error = bind(&[taken], 1, &Sockets::default()).expect_err("taken");
         assert!(error.to_string().contains("another program uses it"), "{error}");
-        let ours = Sockets::bind(&[any_port()], 1, &Sockets::default()).expect("bound");
+        let ours = bind(&[any_port()], 1, &Sockets::default()).expect("bound");
         let taken = ours.addresses().next().expect("one");
-        assert!(Sockets::bind(&[taken], 1, &Sockets::default()).is_err(), "also by another flash");
+        assert!(bind(&[taken], 1, &Sockets::default()).is_err(), "also by another flash");
     }
 }

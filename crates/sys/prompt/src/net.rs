@@ -1,7 +1,7 @@
 //! Sockets, all of them non-blocking.
 
 use std::io::{self, IoSlice};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
 use super::call::check;
@@ -74,14 +74,32 @@ pub fn local_address(fd: impl AsFd) -> io::Result<SocketAddr> {
     Ok(net::getsockname(fd)?.try_into()?)
 }
 
-/// Accepts one queued connection as a non-blocking socket.
+/// Whether a socket is one of TCP, not a Unix socket.
+pub fn is_tcp(fd: impl AsFd) -> io::Result<bool> {
+    Ok(net::getsockname(fd)?.address_family() != AddressFamily::UNIX)
+}
+
+/// The address of a client of a Unix socket, which has none: the unspecified one.
+const NO_ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+
+/// Accepts one queued connection as a non-blocking socket. A client by IPv4 has an address of IPv4 also at a socket of IPv6, and the
+/// client of a Unix socket the unspecified one.
 ///
 /// Errors: `WouldBlock` if none is queued; `EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM` at the system's limits;
 /// `ECONNABORTED` if the client has left.
 pub fn accept(listener: impl AsFd) -> io::Result<(OwnedFd, SocketAddr)> {
     let (fd, address) = net::acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
-    let address = address.and_then(|a| a.try_into().ok()).unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
-    Ok((fd, address))
+    // The kernel tells it for every connection.
+    let address = address.ok_or(io::ErrorKind::ConnectionAborted)?;
+    if address.address_family() == AddressFamily::UNIX {
+        return Ok((fd, NO_ADDRESS));
+    }
+    Ok(match SocketAddr::try_from(address)? {
+        SocketAddr::V6(client) if client.ip().to_ipv4_mapped().is_some() => {
+            (fd, SocketAddr::new(client.ip().to_canonical(), client.port()))
+        }
+        client => (fd, client),
+    })
 }
 
 /// Starts to connect. The socket becomes writable when the attempt is over (see [`take_error`]).
@@ -401,6 +419,33 @@ mod tests {
             let news: Vec<_> = epoll.wait(Some(60_000)).expect("a wait").collect();
             assert!(news.iter().any(|ready| ready.writable), "{news:?}");
         }
+    }
+
+    #[test]
+    fn a_client_of_a_unix_socket_has_the_unspecified_address() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        let listener = std::os::unix::net::UnixListener::bind(&path).expect("a listener");
+        assert!(!is_tcp(&listener).expect("an answer"));
+        let _client = std::os::unix::net::UnixStream::connect(&path).expect("connected");
+        let (server, client) = accept(&listener).expect("accepted");
+        assert!(client.ip().is_unspecified() && local_address(&server).is_err(), "{client}");
+    }
+
+    #[test]
+    fn a_client_by_ipv4_of_a_socket_for_both_has_its_address_of_ipv4() {
+        let Ok(listener) = TcpListener::bind("[::]:0") else {
+            // This machine has no IPv6.
+            return;
+        };
+        assert!(is_tcp(&listener).expect("an answer"));
+        let port = listener.local_addr().expect("an address").port();
+        let Ok(client) = TcpStream::connect(("127.0.0.1", port)) else {
+            // Its sockets of IPv6 take only IPv6.
+            return;
+        };
+        let (_, address) = accept(&listener).expect("accepted");
+        assert_eq!(address, client.local_addr().expect("an address"));
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub(crate) struct Errand {
     /// The child, as a descriptor (pidfd_open(2)).
     child: OwnedFd,
     channel: OwnedFd,
+    /// Whether the child continues when the errand is dropped.
+    is_left: bool,
 }
 
 impl Errand {
@@ -88,6 +90,20 @@ impl Errand {
         }
     }
 
+    /// Starts `work` in a child that nobody waits for. It ends with this process at the latest.
+    ///
+    /// Errors: those of starting a process.
+    ///
+    /// # Safety
+    ///
+    /// As of [`Errand::start`].
+    pub(crate) unsafe fn leave(work: impl FnOnce() -> Result<(), Errno>) -> io::Result<()> {
+        // SAFETY: the caller answers for `work`.
+        let mut errand = unsafe { Self::start_with(None, |_| work().map(|()| (None, Note::default()))) }?;
+        errand.is_left = true;
+        Ok(())
+    }
+
     /// # Safety
     ///
     /// As of [`Errand::start`].
@@ -108,7 +124,7 @@ impl Errand {
                 let opened = pidfd_open(child, PidfdFlags::empty()).inspect_err(|_| {
                     let _ = kill_process(child, Signal::KILL);
                 })?;
-                Ok(Self { child: opened, channel: ours })
+                Ok(Self { child: opened, channel: ours, is_left: false })
             }
             None => {
                 report(work, &theirs, kept);
@@ -162,6 +178,9 @@ impl AsFd for Errand {
 
 impl Drop for Errand {
     fn drop(&mut self) {
+        if self.is_left {
+            return;
+        }
         // A child that hangs ends when its file system lets it, and is reaped later, like one that has just answered.
         let _ = pidfd_send_signal(&self.child, Signal::KILL);
         let _ = waitid(WaitId::PidFd(self.child.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);

@@ -1,4 +1,4 @@
-//! The queues of listening TCP sockets, and the connections of an address by state: getsockopt(2) with `TCP_INFO`, and
+//! The queues of listening sockets, and the connections of an address by state: getsockopt(2) with `TCP_INFO`, and
 //! sock_diag(7). For the supervisor's statistics; no call here waits.
 //!
 //! The kernel walks all its connections for [`connections`], a few milliseconds for a hundred thousand. That is why it is
@@ -20,6 +20,9 @@ const ANSWER_BYTES: usize = 64 << 10;
 const HEADER_BYTES: usize = 16;
 /// A request (linux/inet_diag.h, `inet_diag_req_v2`), in bytes.
 const REQUEST_BYTES: usize = 56;
+/// A request for a Unix socket (linux/unix_diag.h, `unix_diag_req`), and its answer without attributes, in bytes.
+const UNIX_REQUEST_BYTES: usize = 24;
+const UNIX_SOCKET_BYTES: usize = 16;
 /// A connection (`inet_diag_msg`) up to the end of its own address, in bytes.
 const CONNECTION_BYTES: usize = 24;
 /// `SOCK_DIAG_BY_FAMILY` (linux/sock_diag.h).
@@ -58,6 +61,58 @@ pub fn accept_queue(listener: impl AsFd) -> io::Result<AcceptQueue> {
     Ok(AcceptQueue { length: info.tcpi_unacked, bound: info.tcpi_sacked })
 }
 
+/// Reads the accept queue of a listening Unix socket (unix_diag_get_exact in net/unix/diag.c).
+///
+/// Errors: `ENOENT` for a kernel without sock_diag(7) for Unix sockets, any of socket(2).
+pub fn accept_queue_of_unix(listener: impl AsFd) -> io::Result<AcceptQueue> {
+    let number = rustix::fs::fstat(listener)?.st_ino as u32;
+    let socket = ask(&request_of_unix(number))?;
+    let mut buffer = vec![0; ANSWER_BYTES];
+    let length = receive(&socket, &mut buffer)?;
+    match message(&buffer[..length]) {
+        Some((Message::Other, body, _)) => queue_in(body).ok_or_else(|| io::ErrorKind::InvalidData.into()),
+        Some((Message::Failed(why), ..)) => Err(why),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+/// A question for the queue of the Unix socket with this inode number.
+fn request_of_unix(number: u32) -> Vec<u8> {
+    const SHOW_QUEUES: u32 = 0x10;
+    let mut bytes = header(UNIX_REQUEST_BYTES, libc::NLM_F_REQUEST as u16);
+    bytes.extend([libc::AF_UNIX as u8, 0, 0, 0]);
+    // Any state, and any cookie.
+    for word in [u32::MAX, number, SHOW_QUEUES, u32::MAX, u32::MAX] {
+        bytes.extend(word.to_ne_bytes());
+    }
+    bytes
+}
+
+/// The queue among the attributes of an answer.
+fn queue_in(body: &[u8]) -> Option<AcceptQueue> {
+    const QUEUES: u16 = 4;
+    let mut attributes = body.get(UNIX_SOCKET_BYTES..)?;
+    loop {
+        let (length, kind) = (attributes.get(..2)?, attributes.get(2..4)?);
+        let length = usize::from(u16::from_ne_bytes(length.try_into().ok()?));
+        let value = attributes.get(4..length)?;
+        if u16::from_ne_bytes(kind.try_into().ok()?) == QUEUES {
+            let word = |at: usize| Some(u32::from_ne_bytes(value.get(at..at + 4)?.try_into().ok()?));
+            return Some(AcceptQueue { length: word(0)?, bound: word(4)? });
+        }
+        attributes = attributes.get(length.next_multiple_of(4)..)?;
+    }
+}
+
+/// Sends a question to the kernel.
+fn ask(request: &[u8]) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(netlink::SOCK_DIAG))?;
+    // An unbound socket sends to the kernel.
+    send(&socket, request, SendFlags::empty())?;
+    Ok(socket)
+}
+
 /// Connections of an address by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Connections {
@@ -72,10 +127,7 @@ pub struct Connections {
 ///
 /// Errors: `ENOENT` for a kernel without sock_diag(7) for TCP, any of socket(2).
 pub fn connections(address: SocketAddr, connections_max: u64) -> io::Result<Connections> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(netlink::SOCK_DIAG))?;
-    // An unbound socket sends to the kernel.
-    send(&socket, &request(address), SendFlags::empty())?;
+    let socket = ask(&request(address))?;
     let mut counted = Connections::default();
     let mut seen = 0;
     let mut buffer = vec![0; ANSWER_BYTES];
@@ -114,15 +166,21 @@ fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
 /// A question for all connections of a port, in all states except listening.
 fn request(address: SocketAddr) -> Vec<u8> {
     let (family, states) = (family_of(address), !(1_u32 << LISTEN));
-    let mut bytes = Vec::with_capacity(HEADER_BYTES + REQUEST_BYTES);
-    bytes.extend(((HEADER_BYTES + REQUEST_BYTES) as u32).to_ne_bytes());
-    bytes.extend(BY_FAMILY.to_ne_bytes());
-    bytes.extend(((libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16).to_ne_bytes());
-    bytes.extend([0; 8]);
+    let mut bytes = header(REQUEST_BYTES, (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16);
     bytes.extend([family, libc::IPPROTO_TCP as u8, 0, 0]);
     bytes.extend(states.to_ne_bytes());
     bytes.extend(address.port().to_be_bytes());
     bytes.resize(HEADER_BYTES + REQUEST_BYTES, 0);
+    bytes
+}
+
+/// The header of a question of this length.
+fn header(request_bytes: usize, flags: u16) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + request_bytes);
+    bytes.extend(((HEADER_BYTES + request_bytes) as u32).to_ne_bytes());
+    bytes.extend(BY_FAMILY.to_ne_bytes());
+    bytes.extend(flags.to_ne_bytes());
+    bytes.extend([0; 8]);
     bytes
 }
 
@@ -177,6 +235,7 @@ fn state_at(wanted: IpAddr, body: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::os::unix::net::{UnixListener, UnixStream};
 
     use super::*;
 
@@ -193,6 +252,22 @@ mod tests {
         assert_eq!(length(), 2);
         assert!(accept_queue(&accepted).is_err(), "it does not listen");
         drop(clients);
+    }
+
+    #[test]
+    fn the_accept_queue_of_a_unix_socket_too() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        let listener = UnixListener::bind(&path).expect("a listener");
+        let queue = match accept_queue_of_unix(&listener) {
+            Ok(queue) => queue,
+            Err(why) => return crate::skipping::skip(&format!("this kernel has no sock_diag: {why}")),
+        };
+        assert!(queue.length == 0 && queue.bound > 0, "{queue:?}");
+        let _clients = [(); 3].map(|()| UnixStream::connect(&path).expect("connected"));
+        assert_eq!(accept_queue_of_unix(&listener).expect("its queue"), AcceptQueue { length: 3, ..queue });
+        let file = std::fs::File::open("/dev/null").expect("a file");
+        assert!(accept_queue_of_unix(&file).is_err(), "no socket");
     }
 
     #[test]
@@ -239,5 +314,8 @@ mod tests {
         assert!(message(&long).is_none(), "longer than it is");
         assert_eq!(state_at([127, 0, 0, 1].into(), &[1; 10]), None);
         assert_eq!(state_at([0, 0, 0, 0].into(), &[200; 72]), None, "no such state");
+        for wrong in [&[0; 16][..], &[0; 20], &[0; 64], &[1; 64], &[255; 64]] {
+            assert_eq!(queue_in(wrong), None, "{wrong:?}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Unix sockets at a path (unix(7)): the supervisor's control socket and its clients, the socket of `flash
 //! backend`, and those of the programs of routes, whose paths are gone.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -10,7 +10,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use flash_prompt::clock;
-use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -132,14 +132,22 @@ pub fn give_to(path: &Path, owner: Option<(u32, u32)>) -> io::Result<(u64, u64)>
 /// because its disk may hang.
 pub fn remove(path: &Path, file: (u64, u64)) {
     let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return };
-    let work = |_: Option<BorrowedFd<'_>>| {
-        let found = rustix::fs::lstat(path.as_c_str())?;
-        if (found.st_dev, found.st_ino) == file { rustix::fs::unlink(path.as_c_str()) } else { Ok(()) }
-    };
     // A socket that stays is stale, and replaced at the next start.
     //
     // SAFETY: it makes only system calls, and the path exists.
-    let _ = unsafe { Errand::run(None, work) };
+    let _ = unsafe { Errand::run(None, |_| unlink(&path, file)) };
+}
+
+/// The same, for a process that goes on: it does not wait for the child.
+pub fn remove_later(path: &Path, file: (u64, u64)) {
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return };
+    // SAFETY: as in `remove`.
+    let _ = unsafe { Errand::leave(|| unlink(&path, file)) };
+}
+
+fn unlink(path: &CStr, file: (u64, u64)) -> Result<(), Errno> {
+    let found = rustix::fs::lstat(path)?;
+    if (found.st_dev, found.st_ino) == file { rustix::fs::unlink(path) } else { Ok(()) }
 }
 
 /// The place of a socket of this user, whatever its path leads to later. A user who can change its folder could replace it by
@@ -265,6 +273,26 @@ mod tests {
         std::fs::hard_link(&other, &path).expect("a link");
         let replaced = set_permissions(&path, 0o666).expect_err("another socket");
         assert_eq!(replaced.kind(), io::ErrorKind::AlreadyExists);
+    }
+
+    #[test]
+    fn only_the_own_socket_is_removed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        let wait_until_gone = || {
+            while path.exists() {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        };
+        let _first = listen(&path).expect("a listener");
+        let file = give_to(&path, None).expect("its own");
+        remove(&path, (file.0, file.1 + 1));
+        assert!(path.exists(), "it is another one");
+        remove(&path, file);
+        assert!(!path.exists());
+        let _second = listen(&path).expect("a listener");
+        remove_later(&path, give_to(&path, None).expect("its own"));
+        wait_until_gone();
     }
 
     #[test]

@@ -12,6 +12,8 @@ use rustix::process::{
     pidfd_send_signal, waitid, waitpid,
 };
 
+use crate::systemd;
+
 /// A child process. Dropping it neither ends nor reaps it.
 #[derive(Debug)]
 pub struct Subprocess {
@@ -28,10 +30,14 @@ impl Subprocess {
         Self::start(itself(name).env_clear().stdin(Stdio::from(channel)))
     }
 
-    /// Starts this program again as `flash role NAME WORDS`, with the environment of this process. Otherwise like
-    /// [`Subprocess::start_role`].
+    /// Starts this program again as `flash role NAME WORDS`, with the environment of this process, except for the sockets that
+    /// only this process has from systemd. Otherwise like [`Subprocess::start_role`].
     pub fn start_again(name: &str, words: &[OsString], channel: OwnedFd) -> io::Result<Self> {
-        Self::start(itself(name).args(words).stdin(Stdio::from(channel)))
+        let mut command = itself(name);
+        for variable in systemd::VARIABLES {
+            command.env_remove(variable);
+        }
+        Self::start(command.args(words).stdin(Stdio::from(channel)))
     }
 
     fn start(command: &mut Command) -> io::Result<Self> {

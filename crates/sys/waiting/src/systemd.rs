@@ -1,12 +1,14 @@
 //! The interface to systemd, without its library: state messages (sd_notify(3)) and sockets that it passes on
 //! (sd_listen_fds(3)). Called by the supervisor. Without systemd nothing here has an effect.
 
-use std::env;
 use std::ffi::OsStr;
-use std::io;
+use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::{env, fmt, io, iter};
 
 use rustix::fd::{AsFd, FromRawFd, OwnedFd};
+use rustix::fs::OFlags;
 use rustix::io::FdFlags;
 use rustix::net::{self, AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
@@ -53,21 +55,44 @@ fn send(path: &OsStr, state: State) -> io::Result<()> {
     Ok(())
 }
 
-/// A listening Unix socket that systemd has passed to this process.
+/// A listening socket that systemd has passed to this process.
 #[derive(Debug)]
 pub struct Listener {
-    /// The socket.
+    /// The socket. Calls on it do not block.
     pub socket: OwnedFd,
+    /// The name that its unit gives it (`FileDescriptorName=`), by default that of the unit; empty if there is none.
+    pub name: String,
     /// Whether it carries packets (`ListenSequentialPacket=`) and not a stream of bytes (`ListenStream=`).
     pub is_packets: bool,
-    /// The path that it is bound to.
-    pub path: Vec<u8>,
+    /// The place that it is bound to.
+    pub place: Place,
 }
+
+/// The place that a socket is bound to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// An address of TCP.
+    Tcp(SocketAddr),
+    /// The path of a Unix socket.
+    Path(PathBuf),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Tcp(address) => address.fmt(f),
+            Place::Path(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// The variables by which systemd passes sockets on. They are of this process alone.
+pub(crate) const VARIABLES: [&str; 3] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
 
 /// Takes the listening sockets that systemd has passed to this process; none without systemd. Called once, before
 /// other descriptors are opened.
 ///
-/// Errors: `InvalidInput`, with a message, for a socket of another type or without a path.
+/// Errors: `InvalidInput`, with a message, for a socket of another type or without a place.
 pub fn take_listeners() -> io::Result<Vec<Listener>> {
     let number = |name| env::var(name).ok().and_then(|text: String| text.parse::<u32>().ok());
     if number("LISTEN_PID") != Some(std::process::id()) {
@@ -77,41 +102,95 @@ pub fn take_listeners() -> io::Result<Vec<Listener>> {
     if count > LISTENERS_MAX {
         return Err(wrong(&format!("systemd passed {count} sockets; at most {LISTENERS_MAX} are taken")));
     }
+    let names = env::var_os("LISTEN_FDNAMES").unwrap_or_default();
+    let names = names.to_string_lossy();
     // SAFETY: systemd has opened these descriptors for this process (sd_listen_fds(3)), and no other code owns them.
     let sockets = (FIRST..).take(count as usize).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-    sockets.map(listener).collect()
+    sockets
+        .zip(names.split(':').chain(iter::repeat("")))
+        .map(|(socket, name)| listener(socket, name))
+        .collect()
 }
 
-fn listener(socket: OwnedFd) -> io::Result<Listener> {
-    let kind = sockopt::socket_type(&socket).map_err(|e| wrong(&format!("systemd passed no socket: {e}")))?;
-    let path = path_of(&socket).unwrap_or_default();
+/// Checks a socket, and makes calls on it return at once. Its flags are also those of systemd's copy, which only polls it.
+fn listener(socket: OwnedFd, name: &str) -> io::Result<Listener> {
+    let kind = sockopt::socket_type(&socket).map_err(|e| {
+        wrong(&format!("systemd passed something that is no socket: {e}; see its socket unit"))
+    })?;
     let is_packets = kind == SocketType::SEQPACKET;
-    let is_right = (is_packets || kind == SocketType::STREAM) && path.starts_with(b"/");
-    if !is_right || !sockopt::socket_acceptconn(&socket)? {
-        return Err(wrong(
-            "systemd passed a socket of another type; give its unit ListenSequentialPacket=PATH for --socket or \
-             ListenStream=PATH for --warm and --fastcgi, and Accept=no",
-        ));
-    }
+    let place = place_of(&socket).filter(|place| match place {
+        Place::Tcp(_) => kind == SocketType::STREAM,
+        Place::Path(_) => is_packets || kind == SocketType::STREAM,
+    });
+    let (Some(place), true) = (place, sockopt::socket_acceptconn(&socket)?) else {
+        return Err(wrong(&format!(
+            "systemd passed a socket of another type{}; give its unit ListenStream= with an address or a path (or \
+             ListenSequentialPacket=PATH for --socket of `flash backend`), and Accept=no",
+            if name.is_empty() { String::new() } else { format!(" (`{name}`)") }
+        )));
+    };
     rustix::io::fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
-    Ok(Listener { socket, is_packets, path })
+    rustix::fs::fcntl_setfl(&socket, rustix::fs::fcntl_getfl(&socket)? | OFlags::NONBLOCK)?;
+    if matches!(place, Place::Tcp(_)) {
+        // Accepted connections inherit it.
+        sockopt::set_tcp_nodelay(&socket, true)?;
+    }
+    Ok(Listener { socket, name: name.to_owned(), is_packets, place })
 }
 
 fn wrong(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why.to_owned())
 }
 
-/// The path that a socket is bound to; empty if it has none.
-fn path_of(socket: impl AsFd) -> io::Result<Vec<u8>> {
-    let address = SocketAddrUnix::try_from(net::getsockname(socket)?)?;
-    Ok(address.path_bytes().unwrap_or_default().to_vec())
+/// The place that a socket is bound to; none for an abstract name, which has no permissions, and for other families.
+fn place_of(socket: impl AsFd) -> Option<Place> {
+    let address = net::getsockname(socket).ok()?;
+    if let Ok(address) = SocketAddr::try_from(address.clone()) {
+        return Some(Place::Tcp(address));
+    }
+    let address = SocketAddrUnix::try_from(address).ok()?;
+    let path = Path::new(OsStr::from_bytes(address.path_bytes()?));
+    path.is_absolute().then(|| Place::Path(path.to_owned()))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::net::UnixDatagram;
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+    use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 
     use super::*;
+
+    #[test]
+    fn sockets_are_checked_before_they_are_used() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        let local = UnixListener::bind(&path).expect("a socket");
+        let taken = listener(local.into(), "http").expect("taken");
+        assert_eq!((taken.name.as_str(), taken.is_packets, taken.place), ("http", false, Place::Path(path)));
+        let flags = rustix::fs::fcntl_getfl(&taken.socket).expect("its flags");
+        assert!(flags.contains(OFlags::NONBLOCK));
+        assert!(rustix::io::fcntl_getfd(&taken.socket).expect("its flags").contains(FdFlags::CLOEXEC));
+        let tcp = TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let address = tcp.local_addr().expect("an address");
+        assert_eq!(listener(tcp.into(), "").expect("taken").place, Place::Tcp(address));
+        let client = TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let client = TcpStream::connect(client.local_addr().expect("an address")).expect("connected");
+        let datagrams = UnixDatagram::bind(folder.path().join("datagrams")).expect("a socket");
+        let (pair, _) = UnixStream::pair().expect("a pair");
+        let udp = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        for (wrong, name) in [
+            (OwnedFd::from(client), "a connection"),
+            (datagrams.into(), "datagrams"),
+            (pair.into(), "a pair"),
+            (udp.into(), "udp"),
+        ] {
+            let why = listener(wrong, name).expect_err(name).to_string();
+            assert!(why.contains(&format!("another type (`{name}`); give its unit ListenStream=")), "{why}");
+        }
+        let file = tempfile::tempfile().expect("a file");
+        let why = listener(file.into(), "file").expect_err("a file").to_string();
+        assert!(why.contains("no socket"), "{why}");
+    }
 
     #[test]
     fn states_arrive_as_systemd_expects_them() {

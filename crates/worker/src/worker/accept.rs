@@ -108,6 +108,8 @@ impl Worker {
         if self.listening != on {
             for (number, listener) in self.listeners.iter().enumerate() {
                 if on {
+                    // `Shared` would lose a wake-up: a worker that drains may be the one that a connection at a socket of all
+                    // workers has woken, and does not accept.
                     let watch = if self.accepts == Accepts::All { Watch::Input } else { Watch::Shared };
                     self.mechanism.add(listener, token(kind::LISTENER, number as u64), watch)?;
                 } else {

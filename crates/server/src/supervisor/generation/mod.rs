@@ -82,7 +82,7 @@ impl Generation {
         sockets: Sockets,
         resources: &mut Resources,
     ) -> io::Result<(Generation, Vec<String>)> {
-        let Prepared { mut settings, roots, residency, certificates, trust, hot_list } = prepared;
+        let Prepared { mut settings, roots, residency, certificates, trust, hot_list, .. } = prepared;
         let (roots, mut messages) = Roots::of(&settings, roots, &mut resources.poller)?;
         let mut settings_file = file_of(&settings.without_rules())?;
         if settings.cache_memory.bytes_max() > 0 && resources.store.is_none() {
@@ -363,6 +363,7 @@ impl Generation {
 
     /// Drains the workers for the next configuration.
     pub(super) fn give_way(&mut self, now_ms: u64) {
+        std::mem::take(&mut self.sockets).give_way();
         let limit_ms = Some(self.settings.reload_timeout_ms).filter(|ms| *ms > 0);
         self.drain(limit_ms.map(|ms| now_ms + ms));
     }

@@ -101,13 +101,15 @@ pub fn may_end_others() -> io::Result<bool> {
     Ok(capabilities(None)?.effective.contains(CapabilitySet::KILL))
 }
 
-/// The capability that a role keeps.
+/// The capability that a role, or a thread with its rights, keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// None.
     Nothing,
     /// `CAP_FOWNER`, if present: with it, the kernel reports the residency of files of other owners.
     Fowner,
+    /// `CAP_DAC_OVERRIDE`, if present: a thread creates a socket of another user in a folder of root with it. No role keeps it.
+    DacOverride,
 }
 
 impl Keep {
@@ -115,6 +117,7 @@ impl Keep {
         match self {
             Keep::Nothing => CapabilitySet::empty(),
             Keep::Fowner => CapabilitySet::FOWNER,
+            Keep::DacOverride => CapabilitySet::DAC_OVERRIDE,
         }
     }
 }
