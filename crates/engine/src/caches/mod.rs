@@ -23,6 +23,7 @@ use flash_http::types::TypeTable;
 
 pub(crate) use contents::{Content, ContentBytes, Contents};
 pub use find::find;
+pub(crate) use find::relative;
 pub(crate) use known::{HeadHash, KnownReply, KnownRequests, Pass, Persistence, ReplyForm};
 pub(crate) use listings::Listings;
 pub(crate) use names::{ListingForms, NameEntry, Names, Resolved, Resource};

@@ -53,6 +53,16 @@ pub(crate) struct FileRequest<'r> {
     pub(crate) pass: Pass,
     /// Whether another file may answer if this one is missing.
     pub(crate) may_fall_back: bool,
+    /// As [`RequestClient::is_local`].
+    pub(crate) is_local: bool,
+}
+
+/// The client of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestClient {
+    pub(crate) address: IpAddr,
+    /// Whether it is on this machine, and no known proxy of other clients.
+    pub(crate) is_local: bool,
 }
 
 /// A [`FileRequest`] that owns its bytes.
@@ -62,14 +72,14 @@ pub(crate) struct FileRequestBuf {
     pub(crate) site: SiteId,
     pub(crate) path: Box<[u8]>,
     pub(crate) may_fall_back: bool,
+    is_local: bool,
 }
 
 impl FileRequestBuf {
     /// Copies a request.
     pub(crate) fn new(file: &FileRequest<'_>) -> Self {
-        let FileRequest { request, site, path, may_fall_back, .. } = file;
-        let (site, may_fall_back) = (*site, *may_fall_back);
-        Self { request: RequestBuf::new(request), site, path: path.as_ref().into(), may_fall_back }
+        let &FileRequest { request, site, ref path, may_fall_back, is_local, .. } = file;
+        Self { request: RequestBuf::new(request), site, path: path.as_ref().into(), may_fall_back, is_local }
     }
 
     pub(crate) fn request(&self) -> Request<'_> {
@@ -78,8 +88,8 @@ impl FileRequestBuf {
 
     /// The request for the file, which borrows this buffer and what [`FileRequestBuf::request`] has returned.
     pub(crate) fn lent<'r>(&'r self, request: &'r Request<'r>) -> FileRequest<'r> {
-        let (path, may_fall_back) = (Cow::Borrowed(&self.path[..]), self.may_fall_back);
-        FileRequest { request, site: self.site, path, pass: Pass::Once, may_fall_back }
+        let &Self { site, ref path, may_fall_back, is_local, .. } = self;
+        FileRequest { request, site, path: Cow::Borrowed(path), pass: Pass::Once, may_fall_back, is_local }
     }
 }
 
@@ -90,7 +100,7 @@ pub(crate) const NOT_A_FILE_OF_THE_SITE: &str = "The answer names a path that is
 #[inline]
 pub(crate) fn admit<'r, F>(
     core: &Core<F>,
-    (request, scheme, client): (&'r Request<'r>, Scheme, IpAddr),
+    (request, scheme, client): (&'r Request<'r>, Scheme, RequestClient),
     inbound: impl FnOnce() -> Inbound<'r>,
 ) -> Admitted<'r, F> {
     let site = core.router.route(request.host);
@@ -115,7 +125,7 @@ pub(crate) fn admit<'r, F>(
     {
         let rules = core.rules.site(*site);
         let refuse = || Admitted::Refused(error_page(request, NOT_ADMITTED));
-        entry = rules.paths.entry(decoded, client);
+        entry = rules.paths.entry(decoded, client.address);
         if entry == Entry::Refused {
             return refuse();
         }
@@ -128,7 +138,7 @@ pub(crate) fn admit<'r, F>(
         match rewritten {
             Some(Ok(rewritten)) => {
                 // The rules of access are for the new path too: a part of the client's path can lead anywhere.
-                entry = entry.and(rules.paths.entry(&rewritten, client));
+                entry = entry.and(rules.paths.entry(&rewritten, client.address));
                 if entry == Entry::Refused {
                     return refuse();
                 }
@@ -145,7 +155,7 @@ pub(crate) fn admit<'r, F>(
     }
     // Issuers of certificates must hear that a file of theirs is missing.
     let may_fall_back = !matches!(&path, Some((_, Ok(path))) if is_challenge(path));
-    admit_file(core, (request, scheme), path, (entry, may_fall_back))
+    admit_file(core, (request, scheme, client.is_local), path, (entry, may_fall_back))
 }
 
 /// A site, and the decoded path of a request there.
@@ -155,7 +165,7 @@ type SitePath<'r> = (SiteId, Result<Cow<'r, [u8]>, BadPath>);
 #[inline]
 fn admit_file<'r, F>(
     core: &Core<F>,
-    (request, scheme): (&'r Request<'r>, Scheme),
+    (request, scheme, is_local): (&'r Request<'r>, Scheme, bool),
     path: Option<SitePath<'r>>,
     (entry, may_fall_back): (Entry, bool),
 ) -> Admitted<'r, F> {
@@ -171,7 +181,7 @@ fn admit_file<'r, F>(
             Some((site, Ok(path))) => {
                 let has_body = body != RequestBody::None;
                 let pass = if has_body { Pass::Once } else { pass(core.rules.site(site), scheme, entry) };
-                Admitted::File(FileRequest { request, site, path, pass, may_fall_back })
+                Admitted::File(FileRequest { request, site, path, pass, may_fall_back, is_local })
             }
             Some((_, Err(bad))) => Admitted::Answer(error_page(request, (bad.status(), bad.reason()))),
             None => Admitted::Answer(error_page(request, NO_SITE)),
@@ -284,5 +294,5 @@ pub(crate) fn admit_application_file<F>(
     if leads_to_script(rules, &path) {
         return Err("The answer names a script instead of a file");
     }
-    Ok(FileRequestBuf { request, site, path, may_fall_back: false })
+    Ok(FileRequestBuf { request, site, path, may_fall_back: false, is_local: false })
 }
