@@ -3,7 +3,8 @@
 use std::fmt;
 
 use flash_engine::{
-    FileKind, FileStat, Finding, JobId, Opened, Outcome, Part, ServerId, SiteId, Task, UpstreamId,
+    FileKind, FileStat, Finding, JobId, ListingForm, ListingOrder, Opened, Outcome, Part, ServerId, SiteId,
+    Task, UpstreamId,
 };
 use flash_prompt::OwnedFd;
 use flash_prompt::table::{BlockKey, Place};
@@ -441,7 +442,11 @@ fn message() -> Bytes {
         move |(id, kind, site, path, json, offset, length_bytes)| {
             let task: Task<OwnedFd> = match kind {
                 0 => Task::Find { site: SiteId(site), path: path.into() },
-                1 => Task::List { site: SiteId(site), path: path.into(), json },
+                1 => {
+                    let order = ListingOrder::ALL[offset as usize % ListingOrder::ALL.len()];
+                    let (path, form) = (path.into(), ListingForm { json, order });
+                    Task::List { site: SiteId(site), path, form, with_readme: !json }
+                }
                 2 => Task::Fill { file: file(), block: offset, name: None },
                 3 => Task::Warm { site: SiteId(site), path: path.into(), block: offset },
                 4 => Task::Load { file: file(), offset, length_bytes },

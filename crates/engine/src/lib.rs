@@ -70,9 +70,9 @@ pub use engine::Engine;
 pub use histogram::{BUCKETS, Bucket, Histogram};
 pub use machine::{
     Bands, Block, BlockBytes, Blocks, BucketKey, Buckets, FileId, FileKind, FilePart, FileSent, FileStat,
-    Files, Finding, Gateway, Handshake, Helpers, JobId, KnownName, Log, LookUpError, Machine, Moment,
-    NameFacts, NameOfFile, Net, Opened, Outcome, Part, ReceiveCall, RecordLayer, Resident, SendCall,
-    SharedNames, Task, UplinkShare, Want,
+    Files, Finding, Gateway, Handshake, Helpers, JobId, KnownName, ListingForm, ListingKey, ListingOrder,
+    Log, LookUpError, Machine, Moment, NameFacts, NameOfFile, Net, Opened, Outcome, Part, README_NAMES,
+    ReceiveCall, RecordLayer, Resident, SendCall, SharedNames, Task, UplinkShare, Want,
 };
 pub use path_rules::{Access, ErrorPage, FieldChanges, PathPattern, PathRule, PathRules, Redirect, Target};
 pub use rates::{Rate, Rates};

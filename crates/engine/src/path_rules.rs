@@ -370,6 +370,15 @@ impl PathRules {
         rules.filter(move |(_, rule)| is_for(rule)).map(|(number, rule)| (number, rule.rates))
     }
 
+    /// Whether every client that is admitted to a directory gets the file of this path: it needs no admission of its own, and
+    /// is neither redirected nor rewritten.
+    pub(crate) fn are_as_open(&self, path: &[u8], directory: &[u8]) -> bool {
+        let fits = |number: usize, path: &[u8]| self.rules[number].parts(path).is_some();
+        self.guarding.iter().all(|number| !fits(*number, path) || fits(*number, directory))
+            && self.redirecting.find(&self.rules, path).is_none()
+            && self.rewriting.find(&self.rules, path).is_none()
+    }
+
     /// Whether a rule changes answers.
     pub(crate) fn change_answers(&self) -> bool {
         !self.changing.is_empty()
@@ -475,6 +484,24 @@ mod tests {
         for path in ["/a.js", "/v1.2/items", "/api/items"] {
             assert_eq!(rewritten(path), None, "{path}");
         }
+    }
+
+    #[test]
+    fn a_file_is_as_open_as_its_directory_without_rules_of_its_own() {
+        let deny = || Access { deny: vec!["10.0.0.0/8".parse().unwrap()], ..Access::default() };
+        let guarding = |pattern: &str| PathRule { access: deny(), ..PathRule::new(pattern) };
+        let are_open = |rule: PathRule| PathRules::new(vec![rule]).are_as_open(b"/d/README.md", b"/d/");
+        for pattern in ["/e/*", "/d/", "/d/*", "*"] {
+            assert!(are_open(guarding(pattern)), "{pattern}");
+        }
+        for pattern in ["*.md", "/d/README.md", "/d/R*"] {
+            assert!(!are_open(guarding(pattern)), "{pattern}");
+        }
+        let except = vec![PathPattern::new("/d/")];
+        assert!(!are_open(PathRule { except, ..guarding("*") }));
+        let redirect = Some(Redirect { status: Status::FOUND, target: Target::new("/x") });
+        assert!(!are_open(PathRule { redirect, ..PathRule::new("*.md") }));
+        assert!(!are_open(PathRule { rewrite: Some(Target::new("/x")), ..PathRule::new("*.md") }));
     }
 
     #[test]

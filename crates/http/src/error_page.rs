@@ -1,8 +1,7 @@
 //! The short bodies of error pages, in HTML and JSON, and the escapes of both formats.
 //!
 //! Called by the engine for errors, and by `server` for listings and logs (the escapes). Bodies are a few
-//! hundred bytes long and the same for all clients. They must not contain anything that the client did not
-//! send.
+//! hundred bytes long. They must not contain anything that the client has sent.
 
 use std::borrow::Cow;
 

@@ -62,7 +62,7 @@ const STORE_HEADS_SHARE: u64 = 16;
 /// No store needs more: the engine bounds heads.
 const STORE_HEADS_BYTES_MAX: u64 = 256 << 20;
 /// Maximum memory of an entry of a listing: its longest name, encoded, twice in the page.
-const LISTING_ENTRY_BYTES: u64 = 4 << 10;
+pub(crate) const LISTING_ENTRY_BYTES: u64 = 4 << 10;
 /// Memory of the keeper per block, with room for its tables to grow.
 const KEEPER_BYTES_OF_BLOCK: u64 = 512;
 /// Maximum descriptors of a helper or a log writer, besides the sites' roots.

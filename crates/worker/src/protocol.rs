@@ -66,7 +66,7 @@ pub fn decode_outcome<F: From<OwnedFd>>(
 
 #[cfg(test)]
 mod tests {
-    use flash_engine::{FileKind, FileStat, Finding, Opened, SiteId};
+    use flash_engine::{FileKind, FileStat, Finding, ListingForm, ListingOrder, Opened, SiteId};
 
     use super::*;
     use crate::codec::encode;
@@ -133,10 +133,13 @@ mod tests {
     #[test]
     fn tasks_arrive() {
         let id = JobId::from_u64(9);
-        let task = Task::<OwnedFd>::List { site: SiteId(3), path: (*b"/d/").into(), json: true };
+        let form = ListingForm { json: true, order: ListingOrder::of_query(Some(b"sort=-time")) };
+        let task = Task::<OwnedFd>::List { site: SiteId(3), path: (*b"/d/").into(), form, with_readme: true };
         let decoded = decode_task(&encode(&(id, &task)), &mut Vec::new());
-        let Some((id, Task::List { site, path, json })) = decoded else { panic!("not a listing") };
-        assert_eq!((id.to_u64(), site, &*path, json), (9, SiteId(3), &b"/d/"[..], true));
+        let Some((id, Task::List { site, path, form: decoded, with_readme: true })) = decoded else {
+            panic!("not a listing")
+        };
+        assert_eq!((id.to_u64(), site, &*path, decoded), (9, SiteId(3), &b"/d/"[..], form));
         let bytes = encode(&(id, &Task::Read { file: Arc::new(file()), offset: 1, length_bytes: 2 }));
         assert!(decode_task(&bytes, &mut Vec::new()).is_none(), "decoded without its descriptor");
         let read = decode_task(&bytes, &mut vec![file()]);

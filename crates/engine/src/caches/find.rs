@@ -110,7 +110,7 @@ fn find_listing<F>(
 }
 
 /// A path relative to the root, as openat2(2) needs it.
-fn relative(path: &[u8]) -> &[u8] {
+pub(crate) fn relative(path: &[u8]) -> &[u8] {
     match path.strip_prefix(b"/") {
         Some(rest) if !rest.is_empty() => rest,
         _ => b".",

@@ -23,6 +23,7 @@ use flash_http::types::TypeTable;
 
 pub(crate) use contents::{Content, ContentBytes, Contents};
 pub use find::find;
+pub(crate) use find::relative;
 pub(crate) use known::{HeadHash, KnownReply, KnownRequests, Pass, Persistence, ReplyForm};
 pub(crate) use listings::Listings;
 pub(crate) use names::{ListingForms, NameEntry, Names, Resolved, Resource};
@@ -30,7 +31,7 @@ pub(crate) use open_files::OpenFiles;
 pub(crate) use version::{Version, VersionOrigin, Versions};
 
 use crate::limits::LISTING_MS;
-use crate::machine::{FileStat, Finding, Moment, Opened};
+use crate::machine::{FileStat, Finding, ListingForm, Moment, Opened};
 use crate::rules::{Rules, SiteId};
 use crate::slab::VersionId;
 use doubts::Doubts;
@@ -269,32 +270,42 @@ impl<F> Caches<F> {
         listing: MadeListing<'_, F>,
         now_ms: u64,
     ) -> (Arc<Version>, Arc<F>) {
-        let MadeListing { site, path, json, file, stat, read_ms } = listing;
-        let version = Version::of_listing(self.next_version(), site, stat, json);
+        let MadeListing { site, path, form, file, stat, read_ms } = listing;
+        let version = Version::of_listing(self.next_version(), site, stat, form.json);
         let version = Arc::new(version.keeping_fields(self.keeps_heads));
         let file = Arc::new(file);
-        self.listings.push(site, path, &version);
+        self.listings.push(site, path, form, &version);
         if let Some(Resolved::Listing(forms)) = self.names.get(site, path).map(|entry| &entry.resolved) {
-            forms.of(json).set(Arc::clone(&version), read_ms);
+            forms.set(form, Arc::clone(&version), read_ms);
             self.files.insert(version.id, Arc::clone(&file), now_ms);
         }
         (version, file)
     }
 
     /// Whether there is room for one more listing in addition to `under_way`. Drops old listings that are not
-    /// being sent.
+    /// being sent, first those in another order than the default: a client that asks for all orders drops few others.
     pub(crate) fn has_room_for_listing(&mut self, under_way: usize) -> bool {
-        for _ in 0..self.listings.len() {
-            if self.listings.has_room(under_way) {
-                return true;
+        for in_default_order in [false, true] {
+            for _ in 0..self.listings.len() {
+                if self.listings.has_room(under_way) {
+                    return true;
+                }
+                let Some(kept) = self.listings.pop(in_default_order) else { break };
+                if let Some(version) = kept.version.upgrade() {
+                    self.forget_listing(kept.site, &kept.path, &version);
+                }
+                self.listings.put_back(kept);
             }
-            let Some((site, path, listing)) = self.listings.pop() else { break };
-            if let Some(entry) = self.names.get(site, &path).map(Arc::clone) {
-                self.forget(site, &path, &entry);
-            }
-            self.listings.put_back(site, path, listing);
         }
         self.listings.has_room(under_way)
+    }
+
+    /// Drops a listing, so that it is made again.
+    pub(crate) fn forget_listing(&mut self, site: SiteId, path: &[u8], listing: &Version) {
+        if let Some(Resolved::Listing(forms)) = self.names.get(site, path).map(|entry| &entry.resolved) {
+            forms.drop_one(listing.id);
+        }
+        self.forget_version(listing.id);
     }
 
     /// Caches the content of a file whose block is in the store.
@@ -338,7 +349,7 @@ struct Versioning<'a> {
 pub(crate) struct MadeListing<'p, F> {
     pub(crate) site: SiteId,
     pub(crate) path: &'p [u8],
-    pub(crate) json: bool,
+    pub(crate) form: ListingForm,
     pub(crate) file: F,
     pub(crate) stat: FileStat,
     /// When the directory was read at the earliest, in milliseconds of the monotonic clock.

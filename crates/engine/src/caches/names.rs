@@ -13,8 +13,9 @@ use crate::limits::{
     NAME_ENTRY_BYTES, NAMES_EXPECTED, TOLD_AGAIN_MS, TOLD_AGAIN_MS_MAX, UNTOLD_MS, UNWATCHED_MS,
     VERSION_BYTES, WATCHED_MS, WATCHED_PROOF_MS,
 };
-use crate::machine::Finding;
+use crate::machine::{Finding, ListingForm};
 use crate::rules::SiteId;
+use crate::slab::VersionId;
 
 /// The result that a path leads to.
 #[derive(Debug)]
@@ -48,40 +49,46 @@ impl Resource {
     }
 }
 
-/// The listings of a directory, as HTML and as JSON.
+/// The listings of a directory, at most one in each form.
 #[derive(Debug, Default)]
-pub(crate) struct ListingForms {
-    html: RenderedListing,
-    json: RenderedListing,
+pub(crate) struct ListingForms(Mutex<Vec<RenderedListing>>);
+
+/// A listing in one form, and when its directory was read.
+#[derive(Debug)]
+struct RenderedListing {
+    form: ListingForm,
+    listing: Arc<Version>,
+    read_ms: u64,
 }
 
 impl ListingForms {
-    /// The listing in JSON or in HTML.
-    pub(crate) fn of(&self, json: bool) -> &RenderedListing {
-        if json { &self.json } else { &self.html }
+    /// The listing in this form, if it is made.
+    pub(crate) fn get(&self, form: ListingForm) -> Option<Arc<Version>> {
+        let made = self.lock();
+        Some(Arc::clone(&made.iter().find(|made| made.form == form)?.listing))
+    }
+
+    pub(crate) fn set(&self, form: ListingForm, listing: Arc<Version>, read_ms: u64) {
+        let mut made = self.lock();
+        made.retain(|made| made.form != form);
+        made.push(RenderedListing { form, listing, read_ms });
     }
 
     /// Drops the listings that were read before this time, and returns them.
     pub(crate) fn drop_before(&self, ms: u64) -> Vec<Arc<Version>> {
-        let old = |made: &RenderedListing| Some(made.lock().take_if(|(_, read_ms)| *read_ms < ms)?.0);
-        [&self.html, &self.json].into_iter().filter_map(old).collect()
-    }
-}
-
-/// A listing in one form, once it is made, and when its directory was read.
-#[derive(Debug, Default)]
-pub(crate) struct RenderedListing(Mutex<Option<(Arc<Version>, u64)>>);
-
-impl RenderedListing {
-    pub(crate) fn get(&self) -> Option<Arc<Version>> {
-        Some(Arc::clone(&self.lock().as_ref()?.0))
+        self.lock().extract_if(.., |made| made.read_ms < ms).map(|made| made.listing).collect()
     }
 
-    pub(crate) fn set(&self, listing: Arc<Version>, read_ms: u64) {
-        *self.lock() = Some((listing, read_ms));
+    /// Drops a listing.
+    pub(crate) fn drop_one(&self, id: VersionId) {
+        self.lock().retain(|made| made.listing.id != id);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<(Arc<Version>, u64)>> {
+    fn all(&self) -> Vec<Arc<Version>> {
+        self.lock().iter().map(|made| Arc::clone(&made.listing)).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<RenderedListing>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -246,9 +253,7 @@ impl NameEntry {
     pub(crate) fn versions(&self) -> Vec<Arc<Version>> {
         match &self.resolved {
             Resolved::File(resource) => resource.versions().map(Arc::clone).collect(),
-            Resolved::Listing(listings) => {
-                [&listings.html, &listings.json].into_iter().filter_map(RenderedListing::get).collect()
-            }
+            Resolved::Listing(forms) => forms.all(),
             _ => Vec::new(),
         }
     }

@@ -78,8 +78,8 @@ fn keep_result<F>(
             let name = LookedUp { site, path: &path, as_of_ms: job.since_ms, is_own: false };
             JobResult::Entry(core.caches.learn(name, finding, now))
         }
-        (JobKey::List(site, path, json), Outcome::Listed(file, stat, read_ms)) => {
-            let listing = MadeListing { site, path: &path, json, file, stat, read_ms };
+        (JobKey::List(site, path, form), Outcome::Listed(file, stat, read_ms)) => {
+            let listing = MadeListing { site, path: &path, form, file, stat, read_ms };
             let (version, file) = core.caches.keep_listing(listing, now.monotonic_ms);
             JobResult::Listing(version, file)
         }

@@ -102,7 +102,7 @@ pub(super) fn redirect_to<F>(request: &Request<'_>, status: Status, location: St
 /// The page for a refusal or a redirect, with a field of its own.
 pub(super) fn page_with<F>(
     request: &Request<'_>,
-    refusal: Refusal,
+    refusal: (Status, &str),
     own: (&'static str, String),
 ) -> Response<F> {
     page(refusal, Form::of(request), Some(own))
@@ -128,7 +128,7 @@ impl Form {
 }
 
 /// A page with a field of its own, if it has one.
-fn page<F>((status, detail): Refusal, form: Form, own: Option<(&'static str, String)>) -> Response<F> {
+fn page<F>((status, detail): (Status, &str), form: Form, own: Option<(&'static str, String)>) -> Response<F> {
     let (content_type, page) = error_body(status, detail, form.json);
     let about = About::Page { content_type, fields: page_fields(status, own) };
     let length = Some(page.len() as u64);

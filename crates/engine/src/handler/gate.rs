@@ -56,6 +56,16 @@ pub(crate) struct FileRequest<'r> {
     pub(crate) pass: Pass,
     /// Whether another file may answer if this one is missing.
     pub(crate) may_fall_back: bool,
+    /// As [`RequestClient::is_local`].
+    pub(crate) is_local: bool,
+}
+
+/// The client of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestClient {
+    pub(crate) address: IpAddr,
+    /// Whether it is on this machine, and no known proxy of other clients.
+    pub(crate) is_local: bool,
 }
 
 /// A [`FileRequest`] that owns its bytes.
@@ -65,14 +75,14 @@ pub(crate) struct FileRequestBuf {
     pub(crate) site: SiteId,
     pub(crate) path: Box<[u8]>,
     pub(crate) may_fall_back: bool,
+    is_local: bool,
 }
 
 impl FileRequestBuf {
     /// Copies a request.
     pub(crate) fn new(file: &FileRequest<'_>) -> Self {
-        let FileRequest { request, site, path, may_fall_back, .. } = file;
-        let (site, may_fall_back) = (*site, *may_fall_back);
-        Self { request: RequestBuf::new(request), site, path: path.as_ref().into(), may_fall_back }
+        let &FileRequest { request, site, ref path, may_fall_back, is_local, .. } = file;
+        Self { request: RequestBuf::new(request), site, path: path.as_ref().into(), may_fall_back, is_local }
     }
 
     pub(crate) fn request(&self) -> Request<'_> {
@@ -81,8 +91,8 @@ impl FileRequestBuf {
 
     /// The request for the file, which borrows this buffer and what [`FileRequestBuf::request`] has returned.
     pub(crate) fn lent<'r>(&'r self, request: &'r Request<'r>) -> FileRequest<'r> {
-        let (path, may_fall_back) = (Cow::Borrowed(&self.path[..]), self.may_fall_back);
-        FileRequest { request, site: self.site, path, pass: Pass::Once, may_fall_back }
+        let &Self { site, ref path, may_fall_back, is_local, .. } = self;
+        FileRequest { request, site, path: Cow::Borrowed(path), pass: Pass::Once, may_fall_back, is_local }
     }
 }
 
@@ -93,7 +103,7 @@ pub(crate) const NOT_A_FILE_OF_THE_SITE: &str = "The answer names a path that is
 #[inline]
 pub(crate) fn admit<'r, M: Machine>(
     desk: &mut Desk<'_, M>,
-    (request, scheme, client): (&'r Request<'r>, Scheme, IpAddr),
+    (request, scheme, client): (&'r Request<'r>, Scheme, RequestClient),
     inbound: impl FnOnce() -> Inbound<'r>,
 ) -> Admitted<'r, M::File> {
     let core = &*desk.core;
@@ -134,7 +144,7 @@ pub(crate) fn admit<'r, M: Machine>(
     }
     // Issuers of certificates must hear that a file of theirs is missing.
     let may_fall_back = !matches!(&path, Some((_, Ok(path))) if is_challenge(path));
-    admit_file(desk.core, (request, scheme), path, (entry, may_fall_back))
+    admit_file(desk.core, (request, scheme, client.is_local), path, (entry, may_fall_back))
 }
 
 /// A client that the rules of a site have let in.
@@ -150,7 +160,7 @@ struct Entered {
 /// The answer, if they decide on it.
 fn enter<M: Machine>(
     desk: &mut Desk<'_, M>,
-    (request, client): (&Request<'_>, IpAddr),
+    (request, client): (&Request<'_>, RequestClient),
     site: SiteId,
     path: &[u8],
 ) -> Result<Entered, Response<M::File>> {
@@ -176,19 +186,21 @@ fn enter<M: Machine>(
 #[inline]
 fn let_in<M: Machine>(
     desk: &mut Desk<'_, M>,
-    (request, client): (&Request<'_>, IpAddr),
+    (request, client): (&Request<'_>, RequestClient),
     site: SiteId,
     (path, former): (&[u8], Option<&[u8]>),
 ) -> Result<Entry, Response<M::File>> {
     let Desk { machine, core } = desk;
     let rules = &core.rules.site(site).paths;
-    let mut entry = rules.entry(path, client);
+    let mut entry = rules.entry(path, client.address);
     if entry == Entry::Refused {
         return Err(error_page(request, NOT_ADMITTED));
     }
     for (number, rates) in rules.rates(path, former) {
         let now_us = core.clock.ms() * 1_000;
-        if let Err(too_soon) = count(*machine, (site, number, rates), ClientNumber::of(client), now_us) {
+        if let Err(too_soon) =
+            count(*machine, (site, number, rates), ClientNumber::of(client.address), now_us)
+        {
             core.counters.limited += 1;
             return Err(too_soon_page(request, too_soon));
         }
@@ -230,7 +242,7 @@ type SitePath<'r> = (SiteId, Result<Cow<'r, [u8]>, BadPath>);
 #[inline]
 fn admit_file<'r, F>(
     core: &Core<F>,
-    (request, scheme): (&'r Request<'r>, Scheme),
+    (request, scheme, is_local): (&'r Request<'r>, Scheme, bool),
     path: Option<SitePath<'r>>,
     (entry, may_fall_back): (Entry, bool),
 ) -> Admitted<'r, F> {
@@ -246,7 +258,7 @@ fn admit_file<'r, F>(
             Some((site, Ok(path))) => {
                 let has_body = body != RequestBody::None;
                 let pass = if has_body { Pass::Once } else { pass(core.rules.site(site), scheme, entry) };
-                Admitted::File(FileRequest { request, site, path, pass, may_fall_back })
+                Admitted::File(FileRequest { request, site, path, pass, may_fall_back, is_local })
             }
             Some((_, Err(bad))) => Admitted::Answer(error_page(request, (bad.status(), bad.reason()))),
             None => Admitted::Answer(error_page(request, NO_SITE)),
@@ -359,5 +371,5 @@ pub(crate) fn admit_application_file<F>(
     if leads_to_script(rules, &path) {
         return Err("The answer names a script instead of a file");
     }
-    Ok(FileRequestBuf { request, site, path, may_fall_back: false })
+    Ok(FileRequestBuf { request, site, path, may_fall_back: false, is_local: false })
 }

@@ -8,12 +8,14 @@ use flash_http::request::Method;
 
 use super::error_page::BUSY;
 use super::files::{Looked, Obtained, obtain};
+use super::route::find_route;
 use super::{FileRequest, Found, Handled, Held, Response, Step, Wait, refuse};
-use crate::caches::ListingForms;
+use crate::caches::{ListingForms, NameEntry};
 use crate::counters::JobKind;
 use crate::desk::Desk;
 use crate::jobs::{JobKey, Urgency, Wanted};
-use crate::machine::{Machine, Task};
+use crate::machine::{ListingForm, ListingOrder, Machine, README_NAMES, Task};
+use crate::rules::SiteRules;
 
 /// Answers with a listing of the directory.
 pub(super) fn answer<M: Machine>(
@@ -22,28 +24,34 @@ pub(super) fn answer<M: Machine>(
     forms: &ListingForms,
     looked: Looked<'_, M::File>,
 ) -> Handled<M::File> {
-    let json = prefers_json(asked.request.accept.as_deref());
-    let entry = Arc::clone(looked.entry);
+    let request = asked.request;
+    let form = ListingForm {
+        json: prefers_json(request.accept.as_deref()),
+        order: ListingOrder::of_query(request.query),
+    };
+    let (entry, tries) = (Arc::clone(looked.entry), looked.tries);
     let own = match &looked.held {
         Held::File(version, _) | Held::Content(version, _) => Some(Arc::clone(version)),
         Held::Nothing => None,
     };
-    let Some(version) = own.or_else(|| forms.of(json).get()) else {
-        return Handled::Step(request_listing(desk, asked, &looked, json));
+    let Some(version) = own.or_else(|| forms.get(form)) else {
+        return Handled::Step(request_listing(desk, asked, (entry, tries), form));
     };
-    if asked.request.method == Method::Head {
+    if request.method == Method::Head {
         return Handled::Step(Step::Answer(Response::head_only(&version)));
     }
-    let tries = looked.tries;
     match obtain(desk, &version, looked) {
         Obtained::Source(source) => {
             let mut response = Response::whole(&version, source);
             response.tries = tries;
             Handled::Step(Step::Answer(response))
         }
-        // The listing was closed, so it must be made again.
-        Obtained::Closed => Handled::Stale,
-        other => other.handled(asked.request, entry, tries),
+        // Other forms of it can still be open.
+        Obtained::Closed => {
+            desk.core.caches.forget_listing(asked.site, &asked.path, &version);
+            Handled::Step(request_listing(desk, asked, (entry, tries), form))
+        }
+        other => other.handled(request, entry, tries),
     }
 }
 
@@ -51,22 +59,31 @@ pub(super) fn answer<M: Machine>(
 fn request_listing<M: Machine>(
     desk: &mut Desk<'_, M>,
     asked: &FileRequest<'_>,
-    looked: &Looked<'_, M::File>,
-    json: bool,
+    (entry, tries): (Arc<NameEntry>, u8),
+    form: ListingForm,
 ) -> Step<M::File> {
     if !desk.core.caches.has_room_for_listing(desk.core.jobs.listings_len()) {
         desk.core.jobs.count(JobKind::List).refused += 1;
         return refuse(asked.request, BUSY);
     }
     let (site, path) = (asked.site, asked.path.as_ref());
+    let with_readme = !form.json && serves_readme(desk.core.rules.site(site), path);
     let wanted = Wanted {
-        key: JobKey::List(site, path.into(), json),
-        task: Task::List { site, path: path.into(), json },
+        key: JobKey::List(site, path.into(), form),
+        task: Task::List { site, path: path.into(), form, with_readme },
         urgency: Urgency::Bounded,
         subject: None,
         remaining_bytes: 0,
     };
-    let entry = Some(Arc::clone(looked.entry));
-    let found = Found { entry, tries: looked.tries, ..Found::NOTHING };
+    let found = Found { entry: Some(entry), tries, ..Found::NOTHING };
     Step::Wait(Box::new(Wait { wanted, found }))
+}
+
+/// Whether a README in a directory is sent to every client that may see the listing. The listing must not show a text that a
+/// rule or a route keeps from one of them. Helpers do not know the rules.
+fn serves_readme(rules: &SiteRules, directory: &[u8]) -> bool {
+    README_NAMES.iter().all(|name| {
+        let path = [directory, name.as_bytes()].concat();
+        find_route(rules, &path).is_none() && rules.paths.are_as_open(&path, directory)
+    })
 }

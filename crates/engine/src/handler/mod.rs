@@ -9,6 +9,7 @@ mod error_page;
 mod files;
 mod gate;
 mod head;
+mod hint;
 mod https;
 mod listing;
 mod look_up;
@@ -28,8 +29,8 @@ pub(crate) use error_page::{
 };
 pub(crate) use files::content;
 pub(crate) use gate::{
-    Admitted, FileRequest, FileRequestBuf, NOT_A_FILE_OF_THE_SITE, admit, admit_application_file,
-    head_changes, head_changes_of_path, readmit,
+    Admitted, FileRequest, FileRequestBuf, NOT_A_FILE_OF_THE_SITE, RequestClient, admit,
+    admit_application_file, head_changes, head_changes_of_path, readmit,
 };
 pub(crate) use head::{
     About, Extent, HeadForm, each_own_field, each_shared_field, persistence, write_head, write_relayed_head,
@@ -130,7 +131,8 @@ pub(crate) fn answer<M: Machine>(
             Resolved::Listing(forms) => listing::answer(desk, asked, forms, looked),
             Resolved::Missing if fall_back(desk.core, asked) => Handled::Elsewhere,
             Resolved::Redirect => return Step::Answer(error_page::redirect(request, &asked.path)),
-            Resolved::Script | Resolved::Missing => return refuse(request, error_page::NOT_FOUND),
+            Resolved::Missing => return hint::missing(desk, asked),
+            Resolved::Script => return refuse(request, error_page::NOT_FOUND),
             Resolved::Denied => return refuse(request, error_page::DENIED),
         };
         match handled {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::backlog::{Claim, Rank};
 use crate::counters::JobKind;
-use crate::machine::{FileId, Part, Task};
+use crate::machine::{FileId, ListingForm, Part, Task};
 use crate::rules::SiteId;
 use crate::slab::{ClientNumber, ExchangeKey, HeldKey, VersionId};
 
@@ -12,7 +12,7 @@ use crate::slab::{ClientNumber, ExchangeKey, HeldKey, VersionId};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum JobKey {
     Find(SiteId, Box<[u8]>),
-    List(SiteId, Box<[u8]>, bool),
+    List(SiteId, Box<[u8]>, ListingForm),
     Fill(SiteId, VersionId, u64),
     Warm(SiteId, Box<[u8]>, u64),
     Load(SiteId, VersionId, u64),

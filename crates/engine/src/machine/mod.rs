@@ -5,6 +5,7 @@
 //! (flash-1999, section 3: SPED and MP).
 
 mod file;
+mod listing;
 mod message;
 mod name;
 mod records;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 pub use file::{FileKind, FilePart, FileSent, FileStat, LookUpError, Opened, Resident, Want};
+pub use listing::{ListingForm, ListingKey, ListingOrder, README_NAMES};
 pub use name::{KnownName, NameFacts, SharedNames};
 pub use records::{Handshake, ReceiveCall, RecordLayer, SendCall};
 pub use task::{FileId, Finding, JobId, NameOfFile, Outcome, Part, Task};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::message::bytes;
-use super::{FileStat, Opened};
+use super::{FileStat, ListingForm, Opened};
 use crate::rules::SiteId;
 use crate::slab::Key;
 
@@ -97,8 +97,10 @@ pub enum Task<F> {
         /// The decoded path, beginning and ending with a slash.
         #[serde(with = "bytes")]
         path: Arc<[u8]>,
-        /// As JSON instead of HTML.
-        json: bool,
+        /// The form of the listing.
+        form: ListingForm,
+        /// Whether the listing shows the text of the directory's README.
+        with_readme: bool,
     },
     /// Bring a block of a file into the store ([`Blocks`](crate::Blocks)). If the store has no room, nothing
     /// happens.
@@ -216,7 +218,9 @@ impl<F> Task<F> {
     ) -> Result<Task<G>, E> {
         Ok(match self {
             &Task::Find { site, ref path } => Task::Find { site, path: Arc::clone(path) },
-            &Task::List { site, ref path, json } => Task::List { site, path: Arc::clone(path), json },
+            &Task::List { site, ref path, form, with_readme } => {
+                Task::List { site, path: Arc::clone(path), form, with_readme }
+            }
             &Task::Fill { file: ref own, block, ref name } => {
                 Task::Fill { file: file(own)?, block, name: name.clone() }
             }

@@ -42,7 +42,7 @@ impl<S> Wires<S> {
         let key = self.connections.reserve();
         let opener = Opener { connection: key, client, is_exempt };
         let mut conn = Conn::new(socket, peer, opener);
-        conn.is_proxy = turn.desk.core.rules.proxies.contain(peer.ip());
+        conn.set_proxy(turn.desk.core.rules.proxies.contain(peer.ip()));
         let wire = match protocol {
             Protocol::H1 if begins_with_introduction => Wire::Introducing(Box::new(Introducing::new(None))),
             Protocol::Sealed(layer) if begins_with_introduction => {

@@ -10,7 +10,7 @@ use flash_http::proxy_protocol::Introduction;
 
 use crate::desk::{Core, Desk};
 use crate::exchange::{Inputs, Opener};
-use crate::handler::Scheme;
+use crate::handler::{RequestClient, Scheme};
 use crate::limits::RATE_WINDOW_MS;
 use crate::machine::{Machine, RecordLayer};
 use crate::schedule::{Egress, Ticket};
@@ -55,6 +55,15 @@ pub(crate) struct Asker {
     /// The scheme of the request (RFC 9110, section 4.2).
     pub(crate) scheme: Scheme,
     sharer: Sharer,
+    /// As [`RequestClient::is_local`].
+    is_local: bool,
+}
+
+impl Asker {
+    /// The client, as the gate sees it.
+    pub(crate) fn client(&self) -> RequestClient {
+        RequestClient { address: self.address.ip(), is_local: self.is_local }
+    }
 }
 
 /// The place of a connection at an uplink of known rate.
@@ -84,7 +93,8 @@ pub(crate) enum Verdict {
 
 impl<S> Conn<S> {
     pub(crate) fn new(socket: S, peer: SocketAddr, opener: Opener) -> Self {
-        let own = Asker { address: peer, scheme: Scheme::Http, sharer: opener.sharer() };
+        let is_local = peer.ip().to_canonical().is_loopback();
+        let own = Asker { address: peer, scheme: Scheme::Http, sharer: opener.sharer(), is_local };
         Self {
             transport: Transport::new(socket),
             peer,
@@ -114,12 +124,20 @@ impl<S> Conn<S> {
     pub(crate) fn introduce(&mut self, introduction: &Introduction, is_exempt: bool) {
         if let Some((client, server)) = introduction.addresses {
             self.opener = Opener { client: ClientNumber::of(client.ip()), is_exempt, ..self.opener };
-            self.own = Asker { address: client, scheme: self.own.scheme, sharer: self.opener.sharer() };
+            self.own = Asker { address: client, sharer: self.opener.sharer(), ..self.own };
             self.local = OnceCell::from(Some(server));
         }
         if introduction.is_encrypted {
             self.own.scheme = Scheme::Https;
         }
+        self.own.is_local = false;
+        self.asker = self.own;
+    }
+
+    /// Says whether the peer is a proxy whose word about its clients counts.
+    pub(crate) fn set_proxy(&mut self, is_proxy: bool) {
+        self.is_proxy = is_proxy;
+        self.own.is_local &= !is_proxy;
         self.asker = self.own;
     }
 
@@ -137,7 +155,12 @@ impl<S> Conn<S> {
             is_https.map_or(own.scheme, |is_https| if is_https { Scheme::Https } else { Scheme::Http });
         let Some(address) = address else { return Asker { scheme, ..own } };
         let is_exempt = core.rules.admission.exempts(address.ip());
-        Asker { address, scheme, sharer: Sharer { client: ClientNumber::of(address.ip()), is_exempt } }
+        Asker {
+            address,
+            scheme,
+            sharer: Sharer { client: ClientNumber::of(address.ip()), is_exempt },
+            is_local: false,
+        }
     }
 
     /// The connection and the client that the exchange of a request belongs to.

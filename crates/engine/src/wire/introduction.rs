@@ -98,7 +98,7 @@ impl<S> Wires<S> {
         }
         conn.introduce(&introduction, is_exempt);
         conn.idle_since_ms = turn.desk.core.clock.ms() + NEWCOMER_GRACE_MS;
-        conn.is_proxy = turn.desk.core.rules.proxies.contain(client.ip());
+        conn.set_proxy(turn.desk.core.rules.proxies.contain(client.ip()));
         *wire = match layer {
             Some(layer) => {
                 conn.seal(layer);

@@ -248,7 +248,8 @@ impl Streams {
         }
         turn.desk.core.counters.requests += 1;
         let record = Record::new(turn.desk.core, &request);
-        let (file, response) = match admit(&mut turn.desk, (&request, Scheme::Http, conn.peer.ip()), || {
+        let client = (&request, Scheme::Http, conn.asker.client());
+        let (file, response) = match admit(&mut turn.desk, client, || {
             Inbound::of_head(&request, head, conn.asker.scheme.name())
         }) {
             Admitted::Refused(response) | Admitted::Answer(response) => (None, response),

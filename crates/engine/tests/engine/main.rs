@@ -7,6 +7,7 @@ mod gathered;
 mod h2;
 mod h2_bounds;
 mod h2_relays;
+mod hints;
 mod hits;
 mod https;
 mod large_files;

@@ -1,7 +1,7 @@
 //! Helpers: the jobs that were started, and the results of tasks.
 
 use flash_engine::limits::{HAND_OVER_BYTES_MAX, LOAD_BYTES, SMALL_FILE_BYTES_MAX};
-use flash_engine::{Finding, JobId, LookUpError, Outcome, SiteId, SiteRules, Task, Want, find};
+use flash_engine::{Finding, JobId, ListingForm, LookUpError, Outcome, SiteId, SiteRules, Task, Want, find};
 use flash_http::types::TypeTable;
 
 use super::files::{Content, FileHandle, Files};
@@ -109,9 +109,9 @@ impl Helpers {
         }
         match task {
             Task::Find { site, path } => self.find(*site, path, files, sites, types),
-            Task::List { json, path, .. } => {
+            Task::List { form, path, .. } => {
                 let path = path.escape_ascii().to_string();
-                let text = listing(&path, *json, self.listing_bytes, self.listing_ms);
+                let text = listing(&path, *form, self.listing_bytes, self.listing_ms);
                 let file = files.anonymous(Content::Bytes(text));
                 let stat = file.stat();
                 Outcome::Listed(file, stat, self.listing_ms)
@@ -174,17 +174,24 @@ impl Helpers {
 }
 
 /// The content of a listing made at this time.
-pub(crate) fn listing(path: &str, json: bool, bytes: u64, made_ms: u64) -> Vec<u8> {
-    let form = if json { "JSON" } else { "HTML" };
-    let mut text = format!("{form} of {path} at {made_ms:020}").into_bytes();
+pub(crate) fn listing(path: &str, form: ListingForm, bytes: u64, made_ms: u64) -> Vec<u8> {
+    let mut text = format!("{} at {made_ms:020}", describe_listing(path, form)).into_bytes();
     text.resize(text.len().max(bytes as usize), b'.');
     text
+}
+
+fn describe_listing(path: &str, form: ListingForm) -> String {
+    let kind = if form.json { "JSON" } else { "HTML" };
+    format!("{kind} of {path} by {}", form.order.word())
 }
 
 fn describe(task: &Task<FileHandle>) -> String {
     match task {
         Task::Find { path, .. } => format!("find {}", path.escape_ascii()),
-        Task::List { path, json, .. } => format!("list {} {json}", path.escape_ascii()),
+        Task::List { path, form, with_readme, .. } => {
+            let readme = if *with_readme { " with README" } else { "" };
+            format!("list {}{readme}", describe_listing(&path.escape_ascii().to_string(), *form))
+        }
         Task::Fill { block, .. } => format!("fill {block}"),
         Task::Warm { path, block, .. } => format!("warm {} {block}", path.escape_ascii()),
         Task::Load { offset, length_bytes, .. } => {

@@ -10,8 +10,8 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 
-use flash_engine::FileStat;
 use flash_engine::limits::{RETRY_AFTER_S_MAX, SIBLINGS_MS};
+use flash_engine::{FileStat, ListingForm};
 
 use crate::ask::{Ask, Condition, Method, date, seconds};
 use crate::disk::{CODINGS, Disk, Lead};
@@ -36,7 +36,7 @@ pub(crate) enum Piece {
 #[derive(Debug)]
 pub(crate) struct Listing {
     path: String,
-    json: bool,
+    form: ListingForm,
     pub(crate) bytes: usize,
     /// The earliest and latest time at which it was made.
     made_ms: (u64, u64),
@@ -48,7 +48,7 @@ impl Listing {
         let says = String::from_utf8_lossy(bytes);
         let made_ms = says.split(" at ").nth(1).and_then(|rest| rest.get(..20)?.parse::<u64>().ok());
         let made_ms = made_ms.ok_or_else(|| format!("no listing: {}", bytes.escape_ascii()))?;
-        if bytes != listing(&self.path, self.json, bytes.len() as u64, made_ms) {
+        if bytes != listing(&self.path, self.form, bytes.len() as u64, made_ms) {
             return Err("another listing".into());
         }
         let (first_ms, last_ms) = self.made_ms;
@@ -372,12 +372,13 @@ impl Facts<'_> {
 
     /// The body of a listing.
     fn listing(&self, ask: &Ask, head: &Response, path: &str) -> Judged {
-        let bytes = listing(path, ask.json, self.listing_bytes, 0).len();
+        let form = ListingForm { json: ask.json, ..ListingForm::default() };
+        let bytes = listing(path, form, self.listing_bytes, 0).len();
         if head.length() != Some(bytes) {
             return Err(format!("Content-Length is not {bytes}"));
         }
         let made_ms = (ask.first_ms.saturating_sub(self.listing_old_ms), self.now_ms);
-        let listing = Listing { path: path.to_owned(), json: ask.json, bytes, made_ms };
+        let listing = Listing { path: path.to_owned(), form, bytes, made_ms };
         let is_sent = ask.method != Method::Head;
         Ok(is_sent.then(|| Piece::Listing(listing, Vec::new())).into_iter().collect())
     }

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use flash_engine::limits::{LOAD_BYTES, SMALL_FILE_BYTES_MAX};
 use flash_engine::{
-    FileKind, FileStat, Finding, LookUpError, NameFacts, NameOfFile, Outcome, SiteId, SiteRules, Task, Want,
-    find,
+    FileKind, FileStat, Finding, ListingForm, LookUpError, NameFacts, NameOfFile, Outcome, SiteId, SiteRules,
+    Task, Want, find,
 };
 use flash_http::types::TypeTable;
 use flash_prompt::file::is_path_only;
@@ -105,7 +105,7 @@ impl DiskWork {
     pub(crate) fn do_task<F: AsFd, G: AsFd + From<OwnedFd>>(&self, task: &Task<F>) -> Outcome<G> {
         let outcome = match task {
             Task::Find { site, path } => self.find(*site, path),
-            Task::List { site, path, json } => self.list(*site, path, *json),
+            Task::List { site, path, form, with_readme } => self.list(*site, path, (*form, *with_readme)),
             Task::Fill { file, block, name } => {
                 let filled = self.fill(&**file, *block);
                 if let Some(NameOfFile { site, path }) = name {
@@ -259,16 +259,22 @@ impl DiskWork {
         }
     }
 
-    fn list<G: From<OwnedFd>>(&self, site: SiteId, path: &[u8], json: bool) -> io::Result<Outcome<G>> {
+    fn list<G: From<OwnedFd>>(
+        &self,
+        site: SiteId,
+        path: &[u8],
+        (form, with_readme): (ListingForm, bool),
+    ) -> io::Result<Outcome<G>> {
         let Some((_, root)) = self.rooted(site)? else {
             return Ok(Outcome::Lost);
         };
         let read_ms = clock::monotonic_ms();
-        let listing = match listing::read(root, path, self.listing_entries_max) {
+        let listing = match listing::read(root, path, (self.listing_entries_max, form.order)) {
+            Ok(listing) if with_readme => listing.with_readme(root),
             Ok(listing) => listing,
             Err(e) => return Ok(unlisted(&e)),
         };
-        let text = if json { listing.to_json() } else { listing.to_html() };
+        let text = if form.json { listing.to_json() } else { listing.to_html() };
         let file = file::memory_file(text.as_bytes())?;
         let stat = state(&file)?;
         self.tell_all(site, path, &Finding::<G>::Listing, read_ms);

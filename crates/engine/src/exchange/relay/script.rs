@@ -22,7 +22,8 @@ pub(super) fn seek_script<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay)
         ScriptSearch::Wanted(path) => {
             let request = relay.request.request();
             let (site, path) = (relay.site, Cow::Borrowed(&path[..]));
-            let asked = FileRequest { request: &request, site, path, pass: Pass::Once, may_fall_back: false };
+            let (pass, may_fall_back, is_local) = (Pass::Once, false, false);
+            let asked = FileRequest { request: &request, site, path, pass, may_fall_back, is_local };
             find_script(&mut turn.desk, &asked)
         }
     };

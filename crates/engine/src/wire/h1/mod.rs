@@ -299,9 +299,9 @@ impl H1 {
         if conn.is_proxy {
             conn.asker = conn.named_asker(turn.desk.core, &Inbound::of_head(request, head, "").fields);
         }
-        let Asker { address, scheme, .. } = conn.asker;
+        let Asker { scheme, .. } = conn.asker;
         let inbound = || Inbound::of_head(request, head, scheme.name());
-        let mut file = match admit(&mut turn.desk, (request, scheme, address.ip()), inbound) {
+        let mut file = match admit(&mut turn.desk, (request, scheme, conn.asker.client()), inbound) {
             Admitted::Route(routed) => return self.begin_relay(conn, turn, &routed),
             Admitted::Answer(response) if has_body => {
                 let after = AfterBody::Answer(RequestBuf::new(request), response);

@@ -110,7 +110,7 @@ impl H2 {
         turn.desk.core.counters.requests += 1;
         *turn.blamed = Blamed::Line(request.line.to_vec());
         let hash = if priority == Priority::default() { hash } else { HeadHash::NONE };
-        let client = (request, asker.scheme, asker.address.ip());
+        let client = (request, asker.scheme, asker.client());
         let admitted = admit(&mut turn.desk, client, || head.inbound(asker.scheme.name()));
         let fresh = Fresh { asker, priority, receiving, ..fresh };
         self.begin_admitted(conn, turn, (fresh, request), admitted, (hash, list));
