@@ -75,7 +75,6 @@ const ROOMS: &[(&str, &[&str])] = &[
         &[
             "flash-engine",
             "flash-http",
-            "flash-migrate",
             "flash-prompt",
             "flash-server",
             "flash-tls",
