@@ -32,7 +32,7 @@ pub enum Server {
 pub struct Migration {
     /// The config file; the notes are comments at its head.
     pub toml: String,
-    /// What was not carried over.
+    /// The lines that were not carried over.
     pub notes: Vec<Note>,
 }
 

@@ -3,7 +3,7 @@
 use crate::regex::Shape;
 use crate::values;
 
-/// What is known about the requests whose address is written.
+/// The facts about the requests whose address is written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known<'k> {
     /// The only host, if there is one.
