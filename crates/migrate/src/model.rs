@@ -33,6 +33,35 @@ pub(crate) struct Site {
     pub(crate) rules: Vec<Rule>,
 }
 
+impl Site {
+    /// Whether all requests get a redirect, a refusal or the answer of a server, so that no file answers.
+    fn needs_no_files(&self) -> bool {
+        let is_all = |path: &str| path == "*" || path == "/*";
+        let is_answer = |rule: &Rule| rule.redirect.is_some() || rule.deny == EVERYBODY;
+        self.rules.iter().any(|rule| is_all(&rule.path) && rule.except.is_empty() && is_answer(rule))
+            || self.routes.iter().any(|route| route.paths.1 == "/")
+    }
+}
+
+impl Config {
+    /// Gives each site the root that Flash asks for. One whose files are unknown is closed: it must not show those of another site. The
+    /// result names the closed ones.
+    pub(crate) fn give_roots(&mut self) -> Vec<String> {
+        let any = self.default.iter().chain(&self.sites).find_map(|site| site.root.clone());
+        let any = any.unwrap_or_else(|| "/srv".to_owned());
+        let mut closed = Vec::new();
+        for site in self.default.iter_mut().chain(&mut self.sites).filter(|site| site.root.is_none()) {
+            if !site.needs_no_files() {
+                let deny = EVERYBODY.map(str::to_owned).to_vec();
+                site.rules.insert(0, Rule { deny, ..Rule::new("*") });
+                closed.push(site.hosts.first().cloned().unwrap_or_else(|| "the default site".to_owned()));
+            }
+            site.root = Some(any.clone());
+        }
+        closed
+    }
+}
+
 /// A rule for paths.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Rule {

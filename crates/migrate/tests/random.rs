@@ -98,6 +98,77 @@ const NGINX: &[&str] = &[
     "a_by_lua_block {",
 ];
 
+const CADDY: &[&str] = &[
+    "a.b {\n",
+    ":80 {\n",
+    "http://c, d {\n",
+    "(s) {\n",
+    "{\n",
+    "}\n",
+    "}\n",
+    "}\n",
+    "{",
+    "}",
+    "\n",
+    "\n",
+    "\n",
+    "import s\n",
+    "import none\n",
+    "root * /a\n",
+    "root /b\n",
+    "root\n",
+    "file_server browse\n",
+    "file_server {\n",
+    "index a.php /b\n",
+    "try_files {path} /i.html\n",
+    "try_files\n",
+    "redir /a* https://x{uri} permanent\n",
+    "redir\n",
+    "redir /é /x\n",
+    "rewrite * /x{path}\n",
+    "rewrite /a\n",
+    "header X y\n",
+    "header -X\n",
+    "header /a* {\n",
+    "header\n",
+    "header Strict-Transport-Security max-age=1\n",
+    "respond /x 403\n",
+    "respond\n",
+    "abort\n",
+    "reverse_proxy /a/* localhost:1 {\n",
+    "reverse_proxy unix//x\n",
+    "reverse_proxy :0\n",
+    "php_fastcgi unix//run/x\n",
+    "php_fastcgi\n",
+    "handle /a/* {\n",
+    "handle {\n",
+    "handle_path /a/* {\n",
+    "route {\n",
+    "@m path /a* *.b\n",
+    "@m not path /c\n",
+    "@m\n",
+    "redir @m /x\n",
+    "tls a b\n",
+    "tls internal\n",
+    "tls {\n",
+    "bind ::1\n",
+    "bind\n",
+    "log {\n",
+    "output file /x\n",
+    "output\n",
+    "encode gzip\n",
+    "\"",
+    "`",
+    "#",
+    "\\\n",
+    "<<X\n",
+    "é",
+    "\u{1}",
+    ",",
+    "basic_auth /x/* {\n",
+    "basic_auth\n",
+];
+
 /// A number from the ones before it (splitmix64).
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -178,4 +249,9 @@ fn run(server: Server, words: &[&str], name: &str) {
 #[test]
 fn nginx() {
     run(Server::Nginx, NGINX, "nginx");
+}
+
+#[test]
+fn caddy() {
+    run(Server::Caddy, CADDY, "caddy");
 }

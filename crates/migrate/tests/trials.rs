@@ -38,3 +38,8 @@ fn compare(server: Server, name: &str, ending: &str, least: usize) {
 fn nginx() {
     compare(Server::Nginx, "nginx", "conf", 20);
 }
+
+#[test]
+fn caddy() {
+    compare(Server::Caddy, "caddy", "caddyfile", 6);
+}

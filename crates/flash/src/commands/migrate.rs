@@ -32,12 +32,14 @@ pub(crate) struct Migrate {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Server {
     Nginx,
+    Caddy,
 }
 
 impl Migrate {
     pub(crate) fn run(self) -> ExitCode {
         let server = match self.server {
             Server::Nginx => flash_migrate::Server::Nginx,
+            Server::Caddy => flash_migrate::Server::Caddy,
         };
         let Migration { toml, notes } = match flash_migrate::migrate(server, &self.file) {
             Ok(migration) => migration,

@@ -134,7 +134,9 @@ fn note_addresses(planes: &[Plane<'_>; 2], context: &mut Context<'_>) {
         plane.servers.iter().for_each(|(_, server)| all.extend(plane.places(server)));
         for (_, server) in &plane.servers {
             let own = plane.places(server);
-            let others: Vec<&str> = all.difference(&own).map(String::as_str).collect();
+            let is_wide = |it: &&String| it.rsplit_once(':').is_some_and(|(_, port)| own.contains(port));
+            let others: Vec<&str> =
+                all.difference(&own).filter(|it| !is_wide(it)).map(String::as_str).collect();
             if !others.is_empty() {
                 let text = format!("`server`: Flash answers its hosts on {} too", others.join(", "));
                 context.notes.add(&server.place, text);
@@ -288,17 +290,9 @@ fn finish(config: &mut Config, servers: &[ServerBlock], context: &mut Context<'_
         let place = &servers[0].place;
         context.notes.add(place, format!("`server`: Flash also listens on {PLAIN}, for plain HTTP"));
     }
-    let any = config.default.iter().chain(&config.sites).find_map(|site| site.root.clone());
-    let any = any.unwrap_or_else(|| "/srv".to_owned());
-    for site in config.default.iter_mut().chain(&mut config.sites) {
-        let answers_files = site.rules.iter().all(|rule| rule.redirect.is_none() && rule.deny.is_empty())
-            && site.routes.iter().all(|route| route.paths.1 != "/");
-        if site.root.is_none() && answers_files {
-            let host = site.hosts.first().map_or("the default server", String::as_str);
-            let place = Place { line: 0, ..servers[0].place.clone() };
-            context.notes.add(&place, format!("{host} has no `root`: {any} is only an assumption"));
-        }
-        site.root.get_or_insert_with(|| any.clone());
+    for host in config.give_roots() {
+        let place = Place { line: 0, ..servers[0].place.clone() };
+        context.notes.add(&place, format!("{host}: has no `root`, so everybody gets 403 there"));
     }
     let has_https = !config.listen_tls.is_empty();
     for site in config.default.iter_mut().chain(&mut config.sites).filter(|_| !has_https) {
