@@ -1,9 +1,10 @@
 //! From the configuration of another server to Flash's, as far as static sites go. Called by `flash migrate`.
 //!
-//! Each language has a module with its parser and its meaning: [`nginx`] and [`caddy`]. They fill one small model of
+//! Each language has a module with its parser and its meaning: [`nginx`], [`apache`] and [`caddy`]. They fill one small model of
 //! Flash's configuration (`model`), which `toml` writes, and note what is different (`notes`). The crate reads files and
 //! directories, and nothing else. Whatever a file holds, the result is a configuration or a [`Failure`] with its line.
 
+mod apache;
 mod caddy;
 mod files;
 mod model;
@@ -26,6 +27,8 @@ pub use notes::{Failure, Note, Place};
 pub enum Server {
     /// nginx, from `nginx.conf` or a file with `server` blocks.
     Nginx,
+    /// Apache, from `apache2.conf` or a file with virtual hosts.
+    Apache,
     /// Caddy, from a `Caddyfile`.
     Caddy,
 }
@@ -48,6 +51,7 @@ pub fn migrate(server: Server, file: &Path) -> Result<Migration, Failure> {
     let mut notes = Notes::default();
     let (name, config) = match server {
         Server::Nginx => ("nginx", nginx::read(file, &mut files, &mut notes)?),
+        Server::Apache => ("Apache", apache::read(file, &mut files, &mut notes)?),
         Server::Caddy => ("Caddy", caddy::read(file, &mut files, &mut notes)?),
     };
     Ok(finish(&config, notes, &files, name))

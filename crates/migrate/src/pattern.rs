@@ -62,6 +62,24 @@ pub(crate) fn has_all_of(one: &str, other: &str) -> bool {
     rest.ends_with(last)
 }
 
+/// Paths that a directive is for: forms, each with those that it excepts.
+pub(crate) type Paths = Vec<(String, Vec<String>)>;
+
+/// The paths that are of both.
+pub(crate) fn within(paths: &Paths, outer: &Paths) -> Paths {
+    let mut both = Vec::new();
+    for (path, except) in paths {
+        for (wide, own) in outer.iter().filter(|(wide, _)| overlap(wide, path)) {
+            let narrow = if has_all_of(path, wide) { wide } else { path };
+            let mut all = except.clone();
+            all.extend(own.iter().filter(|it| overlap(it, narrow)).cloned());
+            all.dedup();
+            both.push((narrow.clone(), all));
+        }
+    }
+    both
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

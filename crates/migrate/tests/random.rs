@@ -169,6 +169,69 @@ const CADDY: &[&str] = &[
     "basic_auth\n",
 ];
 
+const APACHE: &[&str] = &[
+    "<VirtualHost *:80>\nDocumentRoot /a\nServerName c.d\n</VirtualHost>\n",
+    "<VirtualHost a:443>\nSSLEngine on\nRewriteRule ^/b(.*) /$1 [R]\n</VirtualHost>\n",
+    "</VirtualHost>\n",
+    "<Directory /a/b>\nRequire all denied\n</Directory>\n",
+    "<FilesMatch \"\\.(js|css)$\">\nHeader set A b\n</FilesMatch>\n",
+    "<Location /x>\nRequire ip 1.2.3.4\nOptions Indexes\n</Location>\n",
+    "<IfModule a>\nDocumentRoot /a/b\n</IfModule>\n",
+    ">\n",
+    "DocumentRoot /a\n",
+    "DocumentRoot b\n",
+    "ServerName a.b:80\n",
+    "ServerAlias *.c é\n",
+    "DirectoryIndex a.php b\n",
+    "Options Indexes\n",
+    "Redirect permanent /a https://b/\n",
+    "Redirect /\n",
+    "Redirect 999 /a /b\n",
+    "Redirect\n",
+    "RedirectMatch ^/x(.*)$ /y$1\n",
+    "RewriteRule\n",
+    "RewriteRule ^ https://%{HTTP_HOST}%{REQUEST_URI} [R=301,L]\n",
+    "RewriteCond %{REQUEST_FILENAME} !-f\n",
+    "RewriteRule . /i.html [L]\n",
+    "RewriteRule ^a/(.*)$ é$9 [R]\n",
+    "Header set A b\n",
+    "Header always\n",
+    "Header\n",
+    "Header unset ETag\n",
+    "ExpiresDefault \"access plus 9999999999999999999 years\"\n",
+    "ExpiresDefault A\n",
+    "ExpiresByType text/css \"access plus 1 day\"\n",
+    "ErrorDocument 404 /e.html\n",
+    "ErrorDocument\n",
+    "FallbackResource /i\n",
+    "Alias /x /a/y\n",
+    "Alias\n",
+    "ProxyPass /p http://127.0.0.1:1/p\n",
+    "ProxyPass\n",
+    "SetHandler \"proxy:unix:/x|fcgi://y\"\n",
+    "Require all denied\n",
+    "Require ip 10.0.0.0/99 ::/0\n",
+    "Require\n",
+    "Deny from all\n",
+    "SSLEngine on\n",
+    "SSLCertificateFile a\n",
+    "Define a ${a}${a}\n",
+    "${a}\n",
+    "${\n",
+    "\"\n",
+    "'\n",
+    "\\\n",
+    "#\n",
+    "é\n",
+    "\u{1}\n",
+    "Include none\n",
+    "Listen 0\n",
+    "Listen é\n",
+    "KeepAliveTimeout 5\n",
+    "AddType a/b .c\n",
+    "AddType\n",
+];
+
 /// A number from the ones before it (splitmix64).
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -254,4 +317,9 @@ fn nginx() {
 #[test]
 fn caddy() {
     run(Server::Caddy, CADDY, "caddy");
+}
+
+#[test]
+fn apache() {
+    run(Server::Apache, APACHE, "apache");
 }

@@ -43,3 +43,8 @@ fn nginx() {
 fn caddy() {
     compare(Server::Caddy, "caddy", "caddyfile", 6);
 }
+
+#[test]
+fn apache() {
+    compare(Server::Apache, "apache", "conf", 5);
+}

@@ -32,6 +32,7 @@ pub(crate) struct Migrate {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Server {
     Nginx,
+    Apache,
     Caddy,
 }
 
@@ -39,6 +40,7 @@ impl Migrate {
     pub(crate) fn run(self) -> ExitCode {
         let server = match self.server {
             Server::Nginx => flash_migrate::Server::Nginx,
+            Server::Apache => flash_migrate::Server::Apache,
             Server::Caddy => flash_migrate::Server::Caddy,
         };
         let Migration { toml, notes } = match flash_migrate::migrate(server, &self.file) {

@@ -10,11 +10,8 @@ use super::parse::Line;
 use crate::files::Files;
 use crate::model::{EVERYBODY, Route, Rule, Site};
 use crate::notes::Notes;
-use crate::pattern;
+use crate::pattern::{self, Paths, within};
 use crate::{toml, values};
-
-/// Paths that a directive is for: a form, and those that it excepts.
-type Paths = Vec<(String, Vec<String>)>;
 
 /// Directives that Flash needs not.
 const NOTHING: &[&str] = &["log_skip", "skip_log", "log_append", "push", "vars", "request_header"];
@@ -458,21 +455,6 @@ impl Builder<'_> {
 
 fn is_all(paths: &Paths) -> bool {
     matches!(&paths[..], [(path, except)] if (path == "*" || path == "/*") && except.is_empty())
-}
-
-/// The paths that are of both.
-fn within(paths: &Paths, outer: &Paths) -> Paths {
-    let mut both = Vec::new();
-    for (path, except) in paths {
-        for (wide, own) in outer.iter().filter(|(wide, _)| pattern::overlap(wide, path)) {
-            let narrow = if pattern::has_all_of(path, wide) { wide } else { path };
-            let mut all = except.clone();
-            all.extend(own.iter().filter(|it| pattern::overlap(it, narrow)).cloned());
-            all.dedup();
-            both.push((narrow.clone(), all));
-        }
-    }
-    both
 }
 
 /// A target with Caddy's placeholders, for paths of this form; the form begins with a slash if the target has a part of it.
