@@ -2,8 +2,11 @@
 //!
 //! Apache applies all sections that fit a path, the later ones over the earlier ones, as Flash applies rules.
 
+mod access;
+mod fields;
 mod parse;
 mod rewrite;
+mod route;
 mod site;
 
 use std::path::Path;

@@ -1,9 +1,10 @@
 //! The directives of a virtual host of Apache, and of the sections in it.
 
+use super::fields;
 use super::parse::Directive;
 use super::rewrite;
 use crate::files::Files;
-use crate::model::{Config, EVERYBODY, Route, Rule, Site};
+use crate::model::{Config, Rule, Site};
 use crate::notes::{Notes, Place};
 use crate::pattern::{self, Paths, within};
 use crate::regex;
@@ -88,30 +89,8 @@ const NOTHING: &[&str] = &[
     "sslstaplingcache",
     "virtualhost",
 ];
-/// The endings of the files of a type.
-const ENDINGS: &[(&str, &[&str])] = &[
-    ("text/html", &["html", "htm"]),
-    ("text/css", &["css"]),
-    ("text/javascript", &["js", "mjs"]),
-    ("application/javascript", &["js", "mjs"]),
-    ("application/json", &["json"]),
-    ("application/pdf", &["pdf"]),
-    ("image/png", &["png"]),
-    ("image/jpeg", &["jpg", "jpeg"]),
-    ("image/jpg", &["jpg", "jpeg"]),
-    ("image/gif", &["gif"]),
-    ("image/svg+xml", &["svg"]),
-    ("image/webp", &["webp"]),
-    ("image/avif", &["avif"]),
-    ("image/x-icon", &["ico"]),
-    ("font/woff", &["woff"]),
-    ("font/woff2", &["woff2"]),
-    ("application/font-woff", &["woff"]),
-    ("application/font-woff2", &["woff2"]),
-    ("text/xml", &["xml"]),
-    ("application/xml", &["xml"]),
-];
 
+/// A site in the making.
 pub(super) struct Builder<'b> {
     pub(super) site: Site,
     is_tls: bool,
@@ -268,7 +247,7 @@ impl Builder<'_> {
             "directoryindex" => self.lose(directive, "Flash's `index` is for whole sites"),
             "options" => self.options(directive, paths),
             "header" => self.header(directive, paths),
-            "expiresdefault" => match expires(&directive.args.concat()) {
+            "expiresdefault" => match fields::expires(&directive.args.concat()) {
                 Some(value) => self.set(paths, "Cache-Control", &value),
                 None => self.lose(directive, "Flash has no such time for Cache-Control"),
             },
@@ -391,60 +370,6 @@ impl Builder<'_> {
         }
     }
 
-    fn set(&mut self, paths: &Paths, name: &str, value: &str) {
-        for (path, except) in paths {
-            let set = vec![(name.to_owned(), vec![value.to_owned()])];
-            self.site.rules.push(Rule { except: except.clone(), set, ..Rule::new(path.clone()) });
-        }
-    }
-
-    fn header(&mut self, directive: &Directive, paths: &Paths) {
-        let is_always = directive.first().eq_ignore_ascii_case("always");
-        let words = &directive.args[usize::from(is_always || directive.first() == "onsuccess")..];
-        let (action, name) =
-            (words.first().map_or("", String::as_str), words.get(1).map_or("", String::as_str));
-        let value = words.get(2).map_or("", String::as_str);
-        if name.eq_ignore_ascii_case("strict-transport-security") && action != "unset" {
-            match values::hsts(value) {
-                Some((text, false)) if is_all(paths) && words.len() == 3 => self.site.hsts = Some(text),
-                _ => self.lose(
-                    directive,
-                    "`hsts` is for whole sites, and takes max-age, includeSubDomains and preload",
-                ),
-            }
-            return;
-        }
-        let problem = values::field_problem(name, if action == "unset" { "x" } else { value });
-        if let Some(why) = problem.filter(|why| !(action == "unset" && why.contains("only remove"))) {
-            return self.lose(directive, &why);
-        }
-        if words.len() > 3 || value.contains("%{") {
-            return self.lose(directive, "Flash sets fields to fixed values, without conditions");
-        }
-        for (path, except) in paths {
-            let mut rule = Rule { except: except.clone(), errors: is_always, ..Rule::new(path.clone()) };
-            let field = (name.to_owned(), vec![value.to_owned()]);
-            match action.to_ascii_lowercase().as_str() {
-                "unset" => rule.remove.push(name.to_owned()),
-                "set" | "setifempty" if !values::is_added(name) => rule.set.push(field),
-                "set" | "add" | "append" | "merge" => rule.add.push(field),
-                _ => return self.lose(directive, "Flash sets, adds and removes fields"),
-            }
-            self.site.rules.push(rule);
-        }
-    }
-
-    fn expires_by_type(&mut self, directive: &Directive, paths: &Paths) {
-        let endings = ENDINGS.iter().find(|(kind, _)| kind.eq_ignore_ascii_case(directive.first()));
-        let value = expires(&directive.args.get(1..).unwrap_or_default().concat());
-        let (Some((_, endings)), Some(value)) = (endings, value) else {
-            return self.lose(directive, "Flash's rules are for paths, and this type has no known endings, or this time no counterpart");
-        };
-        let forms = endings.iter().map(|ending| (format!("*.{ending}"), Vec::new())).collect();
-        let own = within(&forms, paths);
-        self.set(&own, "Cache-Control", &value);
-    }
-
     fn error_page(&mut self, directive: &Directive, paths: &Paths) {
         let status = directive.first().parse::<u16>().ok().filter(|status| (400..600).contains(status));
         let page = directive.args.get(1).filter(|page| directive.args.len() == 2 && values::is_file(page));
@@ -481,146 +406,6 @@ impl Builder<'_> {
             }
         }
     }
-
-    fn proxy(&mut self, directive: &Directive, paths: &Paths) {
-        let (prefix, to) = match (&directive.args[..], &paths[..]) {
-            ([prefix, to, ..], _) if prefix.starts_with('/') => (prefix.clone(), to.clone()),
-            ([to], [(path, _)]) => (path.trim_end_matches('*').to_owned(), to.clone()),
-            _ => return self.lose(directive, "a route of Flash has a prefix"),
-        };
-        let (is_tls, rest) = match (to.strip_prefix("http://"), to.strip_prefix("https://")) {
-            (Some(rest), _) => (false, rest),
-            (_, Some(rest)) => (true, rest),
-            _ => return self.lose(directive, "Flash passes requests on to http:// and https://"),
-        };
-        let (place, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let Some(server) = values::server(place, if is_tls { 443 } else { 80 }) else {
-            return self.lose(directive, &format!("{place}: Flash resolves no names: write the address"));
-        };
-        let prefix = if prefix.is_empty() { "/".to_owned() } else { prefix };
-        if path.trim_end_matches('/') != prefix.trim_end_matches('/') {
-            self.lose(
-                directive,
-                &format!("Flash passes paths as they are: the server gets {prefix}…, not {path}…"),
-            );
-        }
-        let server = if is_tls { format!("https://{server}") } else { server };
-        self.site.routes.push(Route {
-            paths: ("prefix", prefix),
-            protocol: "proxy",
-            servers: vec![server],
-            ..Route::default()
-        });
-    }
-
-    /// A section whose requests a FastCGI server answers.
-    fn handler(&mut self, section: &Directive, paths: &Paths) {
-        let Some(handler) = section.inner.iter().find(|inner| inner.name == "sethandler") else { return };
-        let text = handler.first();
-        let unix = text
-            .strip_prefix("proxy:unix:")
-            .and_then(|rest| rest.split_once('|'))
-            .map(|(path, _)| format!("unix:{path}"));
-        let tcp = text
-            .strip_prefix("proxy:fcgi://")
-            .and_then(|place| values::server(place.trim_end_matches('/'), 9_000));
-        let extension = match &paths[..] {
-            [(path, except)] if except.is_empty() => {
-                path.strip_prefix("*.").filter(|it| it.bytes().all(|byte| byte.is_ascii_alphanumeric()))
-            }
-            _ => None,
-        };
-        match (unix.or(tcp), extension) {
-            (Some(server), Some(extension)) => {
-                let paths = ("extension", extension.to_owned());
-                self.site.routes.push(Route {
-                    paths,
-                    protocol: "fastcgi",
-                    servers: vec![server],
-                    ..Route::default()
-                });
-                let is_script = |name: &String| name.ends_with(&format!(".{extension}"));
-                let (scripts, others): (Vec<String>, Vec<String>) =
-                    self.site.index.iter().cloned().partition(is_script);
-                if let Some(first) = scripts.first() {
-                    self.site.index = vec![first.clone()];
-                    if !others.is_empty() || scripts.len() > 1 {
-                        self.lose(handler, &format!("{first} is the only index: no other is tried"));
-                    }
-                }
-            }
-            _ => self.lose(handler, "Flash passes files with one extension to a FastCGI server"),
-        }
-    }
-
-    pub(super) fn close(&mut self, paths: &Paths) {
-        for (path, except) in paths {
-            let deny = EVERYBODY.map(str::to_owned).to_vec();
-            self.site.rules.push(Rule { except: except.clone(), deny, ..Rule::new(path.clone()) });
-        }
-    }
-
-    /// The clients that the directives of a section admit.
-    fn access(&mut self, directives: &[Directive], paths: &Paths) {
-        let (mut allow, mut deny, mut is_closed, mut is_open) = (Vec::new(), Vec::new(), false, false);
-        let within = directives.iter().filter(|it| ["requireall", "requireany"].contains(&it.name.as_str()));
-        let within: Vec<&Directive> = within.flat_map(|section| &section.inner).collect();
-        for directive in directives.iter().chain(within) {
-            let words: Vec<String> = directive.args.iter().map(|word| word.to_ascii_lowercase()).collect();
-            let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            match (directive.name.as_str(), &words[..]) {
-                ("require", ["all", "denied"]) | ("deny", ["from", "all"]) => is_closed = true,
-                ("require", ["all", "granted"]) | ("allow", ["from", "all"]) => is_open = true,
-                ("require", ["local"]) => allow.push("loopback".to_owned()),
-                ("require", ["ip", networks @ ..]) | ("allow", ["from", networks @ ..]) => {
-                    self.networks(directive, networks, &mut allow);
-                }
-                ("require", ["not", "ip", networks @ ..]) | ("deny", ["from", networks @ ..]) => {
-                    self.networks(directive, networks, &mut deny);
-                }
-                ("require", ["method", ..]) => self.lose(directive, "Flash does not choose by methods"),
-                ("require", _) => {
-                    is_closed = true;
-                    self.lose(
-                        directive,
-                        "Flash checks no users and no names of clients, so everybody gets 403 here",
-                    );
-                }
-                _ => {}
-            }
-        }
-        if is_closed && allow.is_empty() {
-            self.close(paths);
-        } else if !allow.is_empty() || !deny.is_empty() {
-            for (path, except) in paths {
-                let (allow, deny) = (allow.clone(), deny.clone());
-                self.site.rules.push(Rule { except: except.clone(), allow, deny, ..Rule::new(path.clone()) });
-            }
-        } else if is_open {
-            // It opens a part of what is closed above.
-            for (path, _) in paths.iter().filter(|(path, _)| path != "*") {
-                let closed = self
-                    .site
-                    .rules
-                    .iter_mut()
-                    .filter(|rule| rule.deny == EVERYBODY && pattern::overlap(&rule.path, path));
-                closed.filter(|rule| rule.path != *path).for_each(|rule| rule.except.push(path.clone()));
-            }
-        }
-    }
-
-    fn networks(&mut self, directive: &Directive, texts: &[&str], networks: &mut Vec<String>) {
-        for text in texts {
-            match values::network(text) {
-                Some(network) => networks.push(network),
-                None => {
-                    self.lose(directive, &format!("{text}: Flash takes networks"));
-                    // Nobody is in this network, so that nobody is admitted by mistake.
-                    networks.push("255.255.255.255".to_owned());
-                }
-            }
-        }
-    }
 }
 
 fn pattern_of(path: &str) -> Option<Paths> {
@@ -630,45 +415,6 @@ fn pattern_of(path: &str) -> Option<Paths> {
     is_plain.then(|| std::iter::once((form, Vec::new())).chain(below).collect())
 }
 
-fn is_all(paths: &Paths) -> bool {
+pub(super) fn is_all(paths: &Paths) -> bool {
     matches!(&paths[..], [(path, except)] if (path == "*" || path == "/*") && except.is_empty())
-}
-
-/// The Cache-Control of a time such as `access plus 1 month` or `A3600`.
-fn expires(text: &str) -> Option<String> {
-    let lower: String = text.to_ascii_lowercase().split_whitespace().collect();
-    if let Some(seconds) = lower.strip_prefix('a').and_then(|rest| rest.parse::<u64>().ok()) {
-        return Some(format!("max-age={seconds}"));
-    }
-    let rest =
-        ["accessplus", "nowplus", "access", "now"].iter().find_map(|start| lower.strip_prefix(start))?;
-    if rest.is_empty() {
-        return Some("max-age=0".to_owned());
-    }
-    let digits = rest.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let number: u64 = digits.parse().ok()?;
-    let unit = match rest[digits.len()..].trim_end_matches('s') {
-        "second" => 1,
-        "minute" => 60,
-        "hour" => 3_600,
-        "day" => 86_400,
-        "week" => 604_800,
-        "month" => 2_592_000,
-        "year" => 31_536_000,
-        _ => return None,
-    };
-    Some(format!("max-age={}", number.checked_mul(unit)?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_cache_control() {
-        assert_eq!(expires("access plus 1 month").as_deref(), Some("max-age=2592000"));
-        assert_eq!(expires("A60").as_deref(), Some("max-age=60"));
-        assert_eq!(expires("accessplus0seconds").as_deref(), Some("max-age=0"));
-        assert_eq!(expires("modificationplus1day"), None);
-    }
 }
