@@ -34,6 +34,18 @@ pub(crate) struct Site {
 }
 
 impl Site {
+    /// Refuses requests for scripts that have no route, and shows none of them for a directory: otherwise their sources would be sent.
+    pub(crate) fn close_scripts(&mut self, paths: &[(String, Vec<String>)]) {
+        for (path, except) in paths {
+            let deny = EVERYBODY.map(str::to_owned).to_vec();
+            let rule = Rule { except: except.clone(), deny, ..Rule::new(path.clone()) };
+            if !self.rules.contains(&rule) {
+                self.rules.push(rule);
+            }
+        }
+        self.index.retain(|name| !name.to_ascii_lowercase().ends_with(".php"));
+    }
+
     /// Whether all requests get a redirect, a refusal or the answer of a server, so that no file answers.
     fn needs_no_files(&self) -> bool {
         let is_all = |path: &str| path == "*" || path == "/*";

@@ -40,10 +40,9 @@ impl Shape {
         }
         // The first part can be empty.
         let fewer = |text: &String| {
-            let lowered = (2..=9).fold(text.replace("$1", ""), |text, number| {
+            (2..=9).fold(text.replace("$1", ""), |text, number| {
                 text.replace(&format!("${number}"), &format!("${}", number - 1))
-            });
-            lowered
+            })
         };
         let groups = self.groups.iter().map(|(name, text)| (name.clone(), fewer(text))).collect();
         vec![Self { path: rest.to_owned(), except: self.except.clone(), groups }, others]

@@ -31,10 +31,10 @@ pub(crate) fn text(value: &str) -> String {
 
 /// A list of texts as TOML.
 pub(crate) fn list<T: AsRef<str>>(values: &[T]) -> String {
-    wrapped(values.iter().map(|value| text(value.as_ref())).collect())
+    wrapped(&values.iter().map(|value| text(value.as_ref())).collect::<Vec<_>>())
 }
 
-fn wrapped(values: Vec<String>) -> String {
+fn wrapped(values: &[String]) -> String {
     let line = values.join(", ");
     if line.len() <= LINE_CHARS {
         format!("[{line}]")

@@ -244,17 +244,17 @@ fn made(words: &[&str], state: &mut u64) -> Vec<u8> {
     let mut text = String::new();
     for _ in 0..next(state) % 40 {
         text.push_str(words[(next(state) % words.len() as u64) as usize]);
-        text.push(if next(state) % 4 == 0 { '\n' } else { ' ' });
+        text.push(if next(state).is_multiple_of(4) { '\n' } else { ' ' });
     }
     let mut open = text.matches('{').count().saturating_sub(text.matches('}').count());
-    if next(state) % 4 > 0 {
+    if !next(state).is_multiple_of(4) {
         while open > 0 {
             text.push('}');
             open -= 1;
         }
     }
     let mut bytes = text.into_bytes();
-    if next(state) % 4 == 0 && !bytes.is_empty() {
+    if next(state).is_multiple_of(4) && !bytes.is_empty() {
         let at = (next(state) % bytes.len() as u64) as usize;
         bytes[at] = next(state) as u8;
     }

@@ -136,9 +136,8 @@ fn rule(builder: &mut Builder<'_>, directive: &Directive, conditions: &[&Directi
         }
         return;
     }
-    if to == "-" && tests.iter().all(|test| test.contains(" -f") || test.contains(" -d"))
-        || expression == "^index\\.html$" && to == "-"
-    {
+    let tests_files = tests.iter().all(|test| test.contains(" -f") || test.contains(" -d"));
+    if to == "-" && (tests_files || expression == "^index\\.html$") {
         return;
     }
     if !conditions.is_empty()
@@ -187,7 +186,7 @@ fn add_shapes(
         let rule = Rule { except: shape.except.clone(), ..Rule::new(shape.path.clone()) };
         match (values::is_location(&target), status) {
             (true, Some(status)) => {
-                builder.site.rules.push(Rule { redirect: Some((target, status)), ..rule })
+                builder.site.rules.push(Rule { redirect: Some((target, status)), ..rule });
             }
             (true, None) if is_rewrite => builder.site.rules.push(Rule { rewrite: Some(target), ..rule }),
             _ => builder.lose(directive, "Flash takes no such target"),

@@ -74,7 +74,13 @@ impl Builder<'_> {
                     }
                 }
             }
-            _ => self.lose(handler, "Flash passes files with one extension to a FastCGI server"),
+            _ => {
+                self.site.close_scripts(paths);
+                self.lose(
+                    handler,
+                    "Flash passes files with one extension to a FastCGI server: everybody gets 403 here",
+                );
+            }
         }
     }
 }

@@ -265,7 +265,7 @@ impl Builder<'_> {
                 }
             }
             "fallbackresource" => {
-                self.lose(directive, "Flash passes no missing files to a script (docs/migrate.md)")
+                self.lose(directive, "Flash passes no missing files to a script (docs/migrate.md)");
             }
             "alias" => self.alias(directive),
             "allowoverride" if !first.eq_ignore_ascii_case("none") => {
@@ -276,7 +276,7 @@ impl Builder<'_> {
             }
             "allowoverride" => {}
             "redirect" | "redirectpermanent" | "redirecttemp" | "redirectmatch" => {
-                rewrite::redirect(self, directive, paths)
+                rewrite::redirect(self, directive, paths);
             }
             "proxypass" => self.proxy(directive, paths),
             "sslengine" => self.is_tls |= first.eq_ignore_ascii_case("on"),
@@ -360,7 +360,7 @@ impl Builder<'_> {
                 ("indexes" | "+indexes", true) => self.site.browse = true,
                 ("-indexes" | "none", true) => self.site.browse = false,
                 ("indexes" | "+indexes" | "-indexes", false) => {
-                    self.lose(directive, "Flash's `browse` is for whole sites")
+                    self.lose(directive, "Flash's `browse` is for whole sites");
                 }
                 ("execcgi" | "+execcgi" | "includes" | "+includes", _) => {
                     self.lose(directive, "Flash runs programs on routes (docs/applications.md)");
@@ -402,7 +402,7 @@ impl Builder<'_> {
                 }
             }
             _ => {
-                self.lose(directive, &format!("{to} is not beneath the root {root}: move or mount it there"))
+                self.lose(directive, &format!("{to} is not beneath the root {root}: move or mount it there"));
             }
         }
     }

@@ -193,15 +193,15 @@ impl Builder<'_> {
                 "browse" => self.site.browse = true,
                 "index" => {
                     self.site.index =
-                        inner.args().iter().filter(|name| !name.contains('/')).cloned().collect()
+                        inner.args().iter().filter(|name| !name.contains('/')).cloned().collect();
                 }
                 "root" => {
                     self.site.root =
-                        inner.args().first().map(|root| values::folder(&self.files.absolute(root)))
+                        inner.args().first().map(|root| values::folder(&self.files.absolute(root)));
                 }
                 "precompressed" | "pass_thru" | "disable_canonical_uris" => {}
                 "hide" => {
-                    self.lose(inner, "Flash hides the files whose names begin with a dot, and no others")
+                    self.lose(inner, "Flash hides the files whose names begin with a dot, and no others");
                 }
                 _ => self.lose(inner, "Flash has nothing like it"),
             }
@@ -214,7 +214,7 @@ impl Builder<'_> {
         let Some((last, others)) = args.split_last() else { return };
         match last.as_str() {
             _ if !others.iter().all(plain) => {
-                self.lose(line, "Flash looks for the file of the path, and then for one other")
+                self.lose(line, "Flash looks for the file of the path, and then for one other");
             }
             last if plain(&last.to_owned()) || last == "=404" => {}
             last if last.ends_with(".php") => self.lose(line, "Flash passes no missing files to a script"),
@@ -378,7 +378,7 @@ impl Builder<'_> {
                 "to" | "transport" | "fail_duration" | "max_fails" | "health_timeout" | "health_status"
                 | "health_interval" => {}
                 "health_uri" if value.starts_with('/') => {
-                    drop(route.settings.insert("probe", toml::text(value)))
+                    drop(route.settings.insert("probe", toml::text(value)));
                 }
                 "flush_interval" => drop(route.settings.insert("stream_answers", "true".to_owned())),
                 "lb_policy" if ["least_conn", "round_robin", "random"].contains(&value) => {}
@@ -393,7 +393,11 @@ impl Builder<'_> {
 
     fn php(&mut self, line: &Line, args: &[String]) {
         let Some(server) = args.first().and_then(|text| server(text)) else {
-            return self.lose(line, "Flash resolves no names: write the address");
+            self.site.close_scripts(&[("*.php".to_owned(), Vec::new())]);
+            return self.lose(
+                line,
+                "Flash resolves no names: write the address, and everybody gets 403 for scripts",
+            );
         };
         let server = server
             .strip_prefix("unix:/")

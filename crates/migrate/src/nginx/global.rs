@@ -149,7 +149,7 @@ impl Global {
                 self.log = Some(log);
             }
             Some(earlier) if *earlier != log => {
-                lose("Flash has one log of all requests, which an earlier line sets")
+                lose("Flash has one log of all requests, which an earlier line sets");
             }
             Some(_) => {}
         }

@@ -295,6 +295,10 @@ fn finish(config: &mut Config, servers: &[ServerBlock], context: &mut Context<'_
         context.notes.add(&place, format!("{host}: has no `root`, so everybody gets 403 there"));
     }
     let has_https = !config.listen_tls.is_empty();
+    if has_https && config.default.iter().chain(&config.sites).all(|site| site.certificates.is_empty()) {
+        let text = "`server`: has HTTPS without `ssl_certificate`: name `certificate` and `certificate_key`";
+        context.notes.add(&servers[0].place, text);
+    }
     for site in config.default.iter_mut().chain(&mut config.sites).filter(|_| !has_https) {
         if site.hsts.take().is_some() {
             let place = Place { line: 0, ..servers[0].place.clone() };

@@ -1,7 +1,9 @@
 //! Locations: which paths they have, and which of them nginx chooses for a path.
 
 use super::parse::Directive;
+use super::route;
 use super::scope::{Context, Scope};
+use super::site::is_refusal;
 use crate::notes::Place;
 use crate::pattern;
 use crate::regex::{self, Shape};
@@ -112,13 +114,18 @@ impl Locations {
     }
 
     fn note_form(&self, location: &Location, directive: &Directive, context: &mut Context<'_>) {
-        if location.kind != Kind::Regex || location.is_hidden() {
+        let is_route = location.scope.pass.is_some() && route::extension(&location.text).is_some();
+        if location.kind != Kind::Regex || location.is_hidden() || is_route {
             return;
         }
+        let scope = &location.scope;
+        let refuses = scope.returns.as_ref().is_some_and(|returns| is_refusal(returns.status));
+        let is_closed = refuses || scope.closed || !scope.access.is_empty();
+        let open = if is_closed { "; these paths are open" } else { "" };
         if let Err(why) = regex::shapes(&location.text, false) {
-            context.lost(directive, &format!("Flash's forms of paths have only `*`, not {why}"));
+            context.lost(directive, &format!("Flash's forms of paths have only `*`, not {why}{open}"));
         } else if location.shapes.is_empty() {
-            context.lost(directive, "Flash has no such form of paths");
+            context.lost(directive, &format!("Flash has no such form of paths{open}"));
         } else if directive.first().starts_with("~*")
             && location.text.contains(|c: char| c.is_ascii_alphabetic())
         {

@@ -3,6 +3,7 @@
 use super::location::{Kind, Location};
 use super::scope::Pass;
 use super::site::{Builder, is_refusal};
+use super::spread::{Paths, form};
 use crate::model::Route;
 use crate::values;
 
@@ -30,9 +31,23 @@ pub(super) fn add(builder: &mut Builder<'_, '_>) {
                 note_hidden(builder, number, &route);
                 builder.site.routes.push(route);
             }
+            Err(why) if pass.protocol == "fastcgi" => {
+                builder.context.lost(&pass.directive, &format!("{why}; everybody gets 403 here"));
+                close(builder, number);
+            }
             Err(why) => builder.context.lost(&pass.directive, &why),
         }
     }
+}
+
+/// Refuses requests for the scripts of a location.
+fn close(builder: &mut Builder<'_, '_>, number: usize) {
+    let requests = builder.requests[number].iter();
+    let mut paths: Paths = requests.map(|(path, except)| (form(path), except.clone())).collect();
+    if paths.is_empty() {
+        paths.push(("*.php".to_owned(), Vec::new()));
+    }
+    builder.site.close_scripts(&paths);
 }
 
 fn route(builder: &mut Builder<'_, '_>, location: &Location, pass: &Pass) -> Result<Route, String> {
@@ -92,8 +107,8 @@ fn split<'t>(to: &'t str, protocol: &str) -> Result<(bool, &'t str, &'t str), St
         (_, Some(rest)) => (true, rest),
         _ => return Err("Flash has no variables, and takes http:// and https://".to_owned()),
     };
-    if rest.starts_with("unix:") {
-        let (path, uri) = rest["unix:".len()..].split_once(':').unwrap_or((&rest["unix:".len()..], ""));
+    if let Some(unix) = rest.strip_prefix("unix:") {
+        let (path, uri) = unix.split_once(':').unwrap_or((unix, ""));
         return Ok((is_tls, &rest[.."unix:".len() + path.len()], uri));
     }
     let (place, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -131,7 +146,7 @@ fn paths(location: &Location, pass: &Pass) -> Result<(&'static str, String), Str
 }
 
 /// The extension of the files that an expression has, such as `\.php$`.
-fn extension(text: &str) -> Option<String> {
+pub(super) fn extension(text: &str) -> Option<String> {
     let starts = ["[^/]\\.", "^(.+\\.", "^(.+?\\.", "^.+\\.", "\\.", "."];
     let rest = starts.iter().find_map(|start| text.strip_prefix(start))?;
     let end = rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len());

@@ -90,6 +90,8 @@ pub(super) struct Scope {
     pub(super) of_route: BTreeMap<&'static str, String>,
     /// Keys of routes over TLS.
     pub(super) of_tls: BTreeMap<&'static str, String>,
+    pub(super) certificates: Vec<String>,
+    pub(super) keys: Vec<String>,
     // These are not inherited.
     pub(super) alias: Option<(String, Place)>,
     pub(super) returns: Option<Return>,
@@ -111,6 +113,7 @@ impl Scope {
     pub(super) fn within(&self, directives: &[Directive], context: &mut Context<'_>) -> Self {
         // A block that has any of these has none of those above it.
         let empty = Self { headers: Vec::new(), hsts: None, access: Vec::new(), ..self.inherited() };
+        let empty = Self { certificates: Vec::new(), keys: Vec::new(), ..empty };
         let mut scope = Self { error_pages: Vec::new(), ..empty };
         for directive in directives {
             let is_taken = scope.take_file(directive, context)
@@ -128,6 +131,9 @@ impl Scope {
         if scope.access.is_empty() {
             scope.access.clone_from(&self.access);
         }
+        if scope.certificates.is_empty() {
+            (scope.certificates, scope.keys) = (self.certificates.clone(), self.keys.clone());
+        }
         if scope.error_pages.is_empty() {
             scope.error_pages.clone_from(&self.error_pages);
         }
@@ -143,6 +149,11 @@ impl Scope {
             "alias" => self.alias = Some((first.to_owned(), place())),
             "index" => self.index = Some((directive.args.clone(), place())),
             "autoindex" => self.autoindex = Some((first == "on", place())),
+            "ssl_certificate" | "ssl_certificate_key" if first.contains('$') => {
+                context.lost(directive, "Flash has no variables");
+            }
+            "ssl_certificate" => self.certificates.push(context.files.absolute(first)),
+            "ssl_certificate_key" => self.keys.push(context.files.absolute(first)),
             "gzip_static" | "brotli_static" => self.precompressed = Some(first != "off"),
             "autoindex_format" if first == "xml" || first == "jsonp" => {
                 context.lost(directive, "Flash lists directories in HTML and JSON");
@@ -250,7 +261,7 @@ impl Scope {
                 self.returns.get_or_insert(Return { status, text, place });
             }
             "rewrite" if directive.args.len() < 2 => {
-                context.lost(directive, "needs an expression and a target")
+                context.lost(directive, "needs an expression and a target");
             }
             "rewrite" => self.rewrites.push(Rewrite {
                 expression: first.to_owned(),

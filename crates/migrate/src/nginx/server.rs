@@ -69,10 +69,10 @@ impl ServerBlock {
             place: directive.place.clone(),
             listens: Vec::new(),
             names: Vec::new(),
+            certificates: scope.certificates.clone(),
+            keys: scope.keys.clone(),
             scope,
             locations: locations.sorted(),
-            certificates: Vec::new(),
-            keys: Vec::new(),
             ocsp: Vec::new(),
             rejects_handshakes: false,
             conditional,
@@ -92,11 +92,6 @@ impl ServerBlock {
                     self.listens.extend(listen(inner, is_ssl, context));
                 }
                 "server_name" => inner.args.iter().for_each(|name| self.add_name(name, inner, context)),
-                "ssl_certificate" | "ssl_certificate_key" if inner.first().contains('$') => {
-                    context.lost(inner, "Flash has no variables");
-                }
-                "ssl_certificate" => self.certificates.push(path()),
-                "ssl_certificate_key" => self.keys.push(path()),
                 "ssl_stapling_file" => self.ocsp.push(path()),
                 "ssl_reject_handshake" => self.rejects_handshakes = inner.first() == "on",
                 _ => {}
@@ -123,7 +118,7 @@ impl ServerBlock {
                 Some(host) if !self.names.contains(&host) => self.names.push(host),
                 Some(_) => {}
                 None => {
-                    context.lost(directive, &format!("{name}: Flash has names, and `*.` in front of them"))
+                    context.lost(directive, &format!("{name}: Flash has names, and `*.` in front of them"));
                 }
             }
         }

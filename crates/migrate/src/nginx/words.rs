@@ -147,8 +147,6 @@ const NOTHING: &[&str] = &[
     "split_clients",
     "ssl",
     "ssl_buffer_size",
-    "ssl_certificate",
-    "ssl_certificate_key",
     "ssl_ciphers",
     "ssl_conf_command",
     "ssl_dhparam",
