@@ -55,18 +55,21 @@ fn listen(common: &[Directive], hosts: &[Host], config: &mut Config, notes: &mut
     for directive in common.iter().filter(|directive| directive.name == "listen") {
         let text = directive.first();
         let port = text.rsplit(':').next().and_then(|port| port.parse::<u16>().ok());
-        let address = if text.contains(':') { text.to_owned() } else { format!("0.0.0.0:{text}") };
-        match (values::server(&address, 80), port) {
-            (Some(address), Some(port)) => ports.push((address, port)),
-            _ => notes.add(
-                &directive.place,
-                format!("{}: Flash listens on addresses with ports", directive.shown()),
-            ),
+        let all = [format!("0.0.0.0:{text}"), format!("[::]:{text}")];
+        let addresses = if text.contains(':') { vec![text.to_owned()] } else { all.to_vec() };
+        for address in addresses {
+            match (values::server(&address, 80), port) {
+                (Some(address), Some(port)) => ports.push((address, port)),
+                _ => notes.add(
+                    &directive.place,
+                    format!("{}: Flash listens on addresses with ports", directive.shown()),
+                ),
+            }
         }
     }
     if ports.is_empty() {
         for port in hosts.iter().flat_map(|host| host.ports.iter().copied()) {
-            ports.push((format!("0.0.0.0:{port}"), port));
+            ports.extend([(format!("0.0.0.0:{port}"), port), (format!("[::]:{port}"), port)]);
         }
     }
     for (address, port) in ports {

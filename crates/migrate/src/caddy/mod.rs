@@ -147,7 +147,7 @@ fn add(
     let found = site::build(inner, files, notes, &mut config.settings);
     let mut site = found.site;
     let is_https = !site.certificates.is_empty();
-    let bind = found.bind.unwrap_or_else(|| "0.0.0.0".to_owned());
+    let binds = found.bind.map_or_else(|| vec!["0.0.0.0".to_owned(), "::".to_owned()], |bind| vec![bind]);
     for address in &addresses {
         let is_plain = address.is_plain || !is_https;
         let port = match address.port {
@@ -162,10 +162,11 @@ fn add(
             notes.add(place, format!("`{shown}`: {why}"));
         }
         if !is_plain {
-            own.extend(listen(&mut config.listen, &bind, 80));
+            own.extend(binds.iter().filter_map(|bind| listen(&mut config.listen, bind, 80)));
             site.https_redirect = Some(308);
         }
-        own.extend(listen(if is_plain { &mut config.listen } else { &mut config.listen_tls }, &bind, port));
+        let list = if is_plain { &mut config.listen } else { &mut config.listen_tls };
+        own.extend(binds.iter().filter_map(|bind| listen(list, bind, port)));
     }
     if addresses.iter().any(|address| address.host.is_none()) {
         if config.default.is_some() {
@@ -205,7 +206,7 @@ fn note_addresses(config: &Config, places: &[(Place, Vec<String>)], notes: &mut 
     for (place, own) in places {
         for list in [&config.listen, &config.listen_tls] {
             let is_wide = |it: &&String| {
-                it.rsplit_once(':').is_some_and(|(_, port)| own.contains(&format!("0.0.0.0:{port}")))
+                it.rsplit_once(':').is_some_and(|(_, port)| own.contains(&format!("[::]:{port}")))
             };
             let others = list.iter().filter(|it| !own.contains(it) && !is_wide(it));
             let others: Vec<&str> = others.map(String::as_str).collect();
@@ -220,7 +221,7 @@ fn note_addresses(config: &Config, places: &[(Place, Vec<String>)], notes: &mut 
 fn finish(config: &mut Config, files: &Files, notes: &mut Notes) {
     let whole = Place { file: files.first.clone(), line: 0 };
     if config.listen.is_empty() {
-        config.listen.push("0.0.0.0:80".to_owned());
+        config.listen.extend(["0.0.0.0:80", "[::]:80"].map(str::to_owned));
     }
     for host in config.give_roots() {
         notes.add(&whole, format!("{host}: has no root, so everybody gets 403 there"));
