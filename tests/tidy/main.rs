@@ -35,6 +35,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "flash-kit",
             "flash-lab",
             "flash-load",
+            "flash-migrate",
             "flash-prompt",
             "flash-server",
             "flash-trace",
@@ -64,6 +65,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     // The keeper is for the engine's tests.
     ("flash-engine", &["flash-http", "flash-keeper"]),
     ("flash-http", &[]),
+    ("flash-migrate", &[]),
     ("flash-keeper", &[]),
     ("flash-units", &[]),
     ("flash-waiting", &["flash-prompt"]),

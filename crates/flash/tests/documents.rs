@@ -81,7 +81,7 @@ fn words(line: &str) -> Vec<String> {
         }
         last = c;
     }
-    let is_own = |word: &String| !["|", "#", "--", "&", "&&"].contains(&word.as_str());
+    let is_own = |word: &String| !["|", ">", "#", "--", "&", "&&"].contains(&word.as_str());
     let first =
         |word: String| word.split('|').next().unwrap_or_default().trim_end_matches("...").replace("PID", "1");
     words.into_iter().skip(1).take_while(is_own).map(first).filter(|word| !word.is_empty()).collect()

@@ -18,6 +18,7 @@ mod interfere;
 mod link;
 mod load;
 mod man;
+mod migrate;
 mod qdisc;
 mod report;
 mod role;
@@ -51,6 +52,8 @@ enum Command {
     Backend(backend::Backend),
     /// Check the settings without serving
     Check(check::Check),
+    /// Write Flash's configuration for that of another server
+    Migrate(migrate::Migrate),
     /// Make certificates for trying out HTTPS
     Tls(tls::Tls),
     /// Show the counters of a running server
@@ -110,6 +113,7 @@ impl Cli {
             Command::Serve(command) => command.run(),
             Command::Backend(command) => command.run(),
             Command::Check(command) => command.run(),
+            Command::Migrate(command) => command.run(),
             Command::Tls(command) => command.run(),
             Command::Stats(command) => command.run(),
             Command::Qdisc(command) => command.run(),

@@ -1,0 +1,248 @@
+//! Caddy: the addresses of its sites and its global options. `site` has the directives.
+//!
+//! Caddy obtains certificates by itself; Flash takes files. A site without files of its own is carried over for plain HTTP, and noted.
+
+mod parse;
+mod site;
+
+use std::path::Path;
+
+use crate::files::Files;
+use crate::model::{Config, Site};
+use crate::notes::{Failure, Notes, Place};
+use crate::{toml, values};
+use parse::Line;
+
+/// Global options that Flash needs not, or has in its own way.
+const NOTHING: &[&str] = &[
+    "admin",
+    "acme_ca",
+    "acme_ca_root",
+    "acme_eab",
+    "auto_https",
+    "debug",
+    "default_bind",
+    "default_sni",
+    "email",
+    "grace_period",
+    "http_port",
+    "https_port",
+    "order",
+    "persist_config",
+    "skip_install_trust",
+    "storage",
+    "shutdown_delay",
+    "local_certs",
+    "key_type",
+];
+
+/// An address of a site.
+struct Address {
+    /// None for all hosts.
+    host: Option<String>,
+    port: Option<u16>,
+    is_plain: bool,
+}
+
+/// The configuration in a file.
+///
+/// # Errors
+/// The file cannot be read or parsed, or has no site.
+pub(crate) fn read(file: &Path, files: &mut Files, notes: &mut Notes) -> Result<Config, Failure> {
+    let lines = parse::read(file, files, notes)?;
+    let mut config = Config::default();
+    let mut blocks: Vec<(Vec<String>, Vec<Line>, Place)> = Vec::new();
+    for line in &lines {
+        match (&line.words[..], &line.block) {
+            ([], Some(options)) => global(options, &mut config, notes),
+            (words, Some(inner)) => blocks.push((words.to_vec(), inner.clone(), line.place.clone())),
+            // One site without a block: its address, and then its directives.
+            (words, None) if blocks.is_empty() => {
+                let rest =
+                    lines.iter().skip_while(|other| other.place.line <= line.place.line).cloned().collect();
+                blocks.push((words.to_vec(), rest, line.place.clone()));
+                break;
+            }
+            (_, None) => {
+                return Err(Failure::new(&line.place, format!("{} is outside of a site", line.shown())));
+            }
+        }
+    }
+    if blocks.is_empty() {
+        return Err(Failure::new(&Place { file: files.first.clone(), line: 0 }, "has no site"));
+    }
+    let mut places = Vec::new();
+    for (words, inner, place) in blocks {
+        let own = add(&mut config, (&words, &inner), &place, files, notes);
+        places.push((place, own));
+    }
+    note_addresses(&config, &places, notes);
+    finish(&mut config, files, notes);
+    Ok(config)
+}
+
+fn global(options: &[Line], config: &mut Config, notes: &mut Notes) {
+    for option in options {
+        match option.name() {
+            "servers" => {
+                for inner in option.inner() {
+                    let networks: Option<Vec<String>> =
+                        inner.args().iter().skip(1).map(|text| values::network(text)).collect();
+                    match (inner.name(), networks) {
+                        ("trusted_proxies", Some(networks)) if !networks.is_empty() => {
+                            config.settings.insert("trusted_proxies", toml::list(&networks));
+                        }
+                        (
+                            "timeouts"
+                            | "keepalive_interval"
+                            | "protocols"
+                            | "client_ip_headers"
+                            | "name"
+                            | "trusted_proxies_strict",
+                            _,
+                        ) => {}
+                        _ => notes.add(&inner.place, format!("{}: Flash has nothing like it", inner.shown())),
+                    }
+                }
+            }
+            name if NOTHING.contains(&name) => {}
+            _ => notes.add(&option.place, format!("{}: Flash has nothing like it", option.shown())),
+        }
+    }
+}
+
+/// The addresses of a site: `example.com`, `http://a:8080`, `:80`, with or without commas.
+fn addresses(words: &[String], place: &Place, notes: &mut Notes) -> Vec<Address> {
+    let mut addresses = Vec::new();
+    for text in words.iter().flat_map(|word| word.split(',')).filter(|text| !text.is_empty()) {
+        let (scheme, rest) = text.split_once("://").map_or(("", text), |(scheme, rest)| (scheme, rest));
+        let rest = rest.trim_end_matches('/');
+        let (host, port) = match rest.rsplit_once(':') {
+            Some((host, port)) if port.parse::<u16>().is_ok_and(|port| port > 0) => (host, port.parse().ok()),
+            _ => (rest, None),
+        };
+        let is_all = host.is_empty() || host == "*" || host == "0.0.0.0";
+        let known = if is_all { None } else { values::host(host) };
+        if !is_all && known.is_none() {
+            notes.add(place, format!("`{text}`: Flash has names, and `*.` in front of them"));
+            continue;
+        }
+        let is_plain =
+            scheme == "http" || port == Some(80) || (is_all && scheme != "https" && port != Some(443));
+        addresses.push(Address { host: known, port, is_plain });
+    }
+    addresses
+}
+
+/// Adds the sites of a block, and returns the addresses where they listen.
+fn add(
+    config: &mut Config,
+    (words, inner): (&[String], &[Line]),
+    place: &Place,
+    files: &Files,
+    notes: &mut Notes,
+) -> Vec<String> {
+    let mut own = Vec::new();
+    let addresses = addresses(words, place, notes);
+    let found = site::build(inner, files, notes, &mut config.settings);
+    let mut site = found.site;
+    let is_https = !site.certificates.is_empty();
+    let binds = found.bind.map_or_else(|| vec!["0.0.0.0".to_owned(), "::".to_owned()], |bind| vec![bind]);
+    for address in &addresses {
+        let is_plain = address.is_plain || !is_https;
+        let port = match address.port {
+            Some(443) if is_plain => 80,
+            Some(port) => port,
+            None if is_plain => 80,
+            None => 443,
+        };
+        if !address.is_plain && !is_https {
+            let shown = address.host.as_deref().unwrap_or("all hosts");
+            let why = "Flash obtains no certificates: plain HTTP until they are named (docs/tls.md)";
+            notes.add(place, format!("`{shown}`: {why}"));
+        }
+        if !is_plain {
+            own.extend(binds.iter().filter_map(|bind| listen(&mut config.listen, bind, 80)));
+            site.https_redirect = Some(308);
+        }
+        let list = if is_plain { &mut config.listen } else { &mut config.listen_tls };
+        own.extend(binds.iter().filter_map(|bind| listen(list, bind, port)));
+    }
+    if addresses.iter().any(|address| address.host.is_none()) {
+        if config.default.is_some() {
+            notes.add(place, "another site is for all hosts, and Flash answers on all addresses".to_owned());
+        } else {
+            config.default = Some(site);
+        }
+        return own;
+    }
+    for host in addresses.into_iter().filter_map(|address| address.host) {
+        if config.sites.iter().any(|other| other.hosts.contains(&host)) {
+            notes.add(
+                place,
+                format!("`{host}`: another site has this host, and Flash answers on all addresses"),
+            );
+        } else if !site.hosts.contains(&host) {
+            site.hosts.push(host);
+        }
+    }
+    if !site.hosts.is_empty() {
+        config.sites.push(site);
+    }
+    own
+}
+
+fn listen(list: &mut Vec<String>, bind: &str, port: u16) -> Option<String> {
+    let host = if bind.contains(':') { format!("[{bind}]") } else { bind.to_owned() };
+    let address = values::server(&format!("{host}:{port}"), port)?;
+    if !list.contains(&address) {
+        list.push(address.clone());
+    }
+    Some(address)
+}
+
+/// Notes the sites that do not listen on all addresses of a protocol on which they listen.
+fn note_addresses(config: &Config, places: &[(Place, Vec<String>)], notes: &mut Notes) {
+    for (place, own) in places {
+        for list in [&config.listen, &config.listen_tls] {
+            let is_wide = |it: &&String| {
+                it.rsplit_once(':').is_some_and(|(_, port)| own.contains(&format!("[::]:{port}")))
+            };
+            let others = list.iter().filter(|it| !own.contains(it) && !is_wide(it));
+            let others: Vec<&str> = others.map(String::as_str).collect();
+            if !others.is_empty() && list.iter().any(|it| own.contains(it)) {
+                notes
+                    .add(place, format!("Flash answers the hosts of this site on {} too", others.join(", ")));
+            }
+        }
+    }
+}
+
+fn finish(config: &mut Config, files: &Files, notes: &mut Notes) {
+    let whole = Place { file: files.first.clone(), line: 0 };
+    if config.listen.is_empty() {
+        config.listen.extend(["0.0.0.0:80", "[::]:80"].map(str::to_owned));
+    }
+    for host in config.give_roots() {
+        notes.add(&whole, format!("{host}: has no root, so everybody gets 403 there"));
+    }
+    let has_https = !config.listen_tls.is_empty();
+    for site in config.default.iter_mut().chain(&mut config.sites) {
+        if !has_https && site.hsts.take().is_some() {
+            notes
+                .add(&whole, "Strict-Transport-Security: Flash sends it over HTTPS alone, and there is none");
+        }
+    }
+    if config.settings.contains_key("log_file") && !config.sites.is_empty() {
+        let is_json = config.settings.get("log_format").is_some_and(|format| format == "\"json\"");
+        if !is_json {
+            config.settings.insert("log_format", toml::text("combined_host"));
+        }
+    }
+}
+
+/// A site in the making, and where it listens.
+struct Found {
+    site: Site,
+    bind: Option<String>,
+}

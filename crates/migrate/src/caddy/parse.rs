@@ -1,0 +1,241 @@
+//! The grammar of a Caddyfile: lines of words with quotes and comments, blocks, snippets and `import`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::files::Files;
+use crate::notes::{Failure, Notes, Place};
+
+/// How deep blocks and imports may be nested.
+const DEPTH_MAX: usize = 32;
+/// The most lines of all imports: snippets can import each other twice, and so on.
+const LINES_MAX: usize = 100_000;
+
+/// A line, with its block if it has one.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    pub(super) words: Vec<String>,
+    pub(super) block: Option<Vec<Line>>,
+    pub(super) place: Place,
+}
+
+impl Line {
+    pub(super) fn name(&self) -> &str {
+        self.words.first().map_or("", String::as_str)
+    }
+
+    pub(super) fn args(&self) -> &[String] {
+        self.words.get(1..).unwrap_or_default()
+    }
+
+    pub(super) fn inner(&self) -> &[Line] {
+        self.block.as_deref().unwrap_or_default()
+    }
+
+    /// The line for notes.
+    pub(super) fn shown(&self) -> String {
+        let line = self.words.join(" ");
+        let short: String = line.chars().take(100).collect();
+        if short.len() < line.len() { format!("`{short}…`") } else { format!("`{short}`") }
+    }
+}
+
+/// The lines of a file, with imports in their places.
+///
+/// # Errors
+/// The file cannot be read or parsed.
+pub(super) fn read(path: &Path, files: &mut Files, notes: &mut Notes) -> Result<Vec<Line>, Failure> {
+    let whole = Place { file: files.shown(path), line: 0 };
+    let lines = files.with(path, &whole, |_, text, shown| parse(text, shown))?;
+    let (snippets, lines): (Vec<Line>, Vec<Line>) =
+        lines.into_iter().partition(|line| line.name().starts_with('(') && line.name().ends_with(')'));
+    let mut importer = Importer { snippets, files, notes, count: 0 };
+    importer.expand(lines, 0)
+}
+
+struct Importer<'i> {
+    snippets: Vec<Line>,
+    files: &'i mut Files,
+    notes: &'i mut Notes,
+    count: usize,
+}
+
+impl Importer<'_> {
+    fn expand(&mut self, lines: Vec<Line>, depth: usize) -> Result<Vec<Line>, Failure> {
+        let mut all = Vec::with_capacity(lines.len());
+        for mut line in lines {
+            self.count += 1;
+            if depth > DEPTH_MAX || self.count > LINES_MAX {
+                return Err(Failure::new(&line.place, "too many imports: do they import each other?"));
+            }
+            if line.name() == "import" {
+                all.extend(self.import(&line, depth)?);
+                continue;
+            }
+            line.block = line.block.take().map(|inner| self.expand(inner, depth + 1)).transpose()?;
+            all.push(line);
+        }
+        Ok(all)
+    }
+
+    fn import(&mut self, line: &Line, depth: usize) -> Result<Vec<Line>, Failure> {
+        let name = line.args().first().map_or("", String::as_str);
+        let snippet = self.snippets.iter().find(|snippet| snippet.name() == format!("({name})"));
+        if let Some(snippet) = snippet {
+            if line.args().len() > 1 {
+                self.notes.add(&line.place, format!("{}: without its arguments", line.shown()));
+            }
+            let inner = snippet.inner().to_vec();
+            return self.expand(inner, depth + 1);
+        }
+        let mut all = Vec::new();
+        let found = self.files.matching(name, Path::new("/etc/caddy"));
+        if found.is_empty() && !name.contains('*') {
+            self.notes.add(&line.place, format!("{}: there is no such file or snippet here", line.shown()));
+        }
+        for path in found {
+            let inner = self.files.with(&path, &line.place, |_, text, shown| parse(text, shown))?;
+            all.extend(self.expand(inner, depth + 1)?);
+        }
+        Ok(all)
+    }
+}
+
+fn parse(text: &str, file: &Arc<str>) -> Result<Vec<Line>, Failure> {
+    let mut parser = Parser { rest: text, line: 1, file };
+    let lines = parser.lines(0)?;
+    if !parser.rest.is_empty() {
+        return Err(Failure::new(&parser.place(), "a `}` without `{`"));
+    }
+    Ok(lines)
+}
+
+struct Parser<'p> {
+    rest: &'p str,
+    line: usize,
+    file: &'p Arc<str>,
+}
+
+impl Parser<'_> {
+    fn place(&self) -> Place {
+        Place { file: Arc::clone(self.file), line: self.line }
+    }
+
+    /// The lines up to a `}` alone, which stays, or the end.
+    fn lines(&mut self, depth: usize) -> Result<Vec<Line>, Failure> {
+        let mut lines = Vec::new();
+        loop {
+            let start = self.rest;
+            let first = self.line;
+            let place = self.place();
+            let mut words = self.words(&place)?;
+            // Addresses go on in the next line after a comma.
+            while words.last().is_some_and(|word| word.ends_with(',')) && !self.rest.is_empty() {
+                words.extend(self.words(&place)?);
+            }
+            let is_block = words.last().is_some_and(|word| word == "{");
+            match &words[..] {
+                [] if self.rest.is_empty() => return Ok(lines),
+                [] => {}
+                [end] if end == "}" => {
+                    (self.rest, self.line) = (start, first);
+                    return Ok(lines);
+                }
+                _ if is_block => {
+                    if depth >= DEPTH_MAX {
+                        return Err(Failure::new(
+                            &place,
+                            format!("blocks are nested more than {DEPTH_MAX} deep"),
+                        ));
+                    }
+                    words.pop();
+                    let inner = self.lines(depth + 1)?;
+                    if self.words(&place)? != ["}"] {
+                        return Err(Failure::new(&place, "a `{` without `}` in a line of its own"));
+                    }
+                    lines.push(Line { words, block: Some(inner), place });
+                }
+                _ => lines.push(Line { words, block: None, place }),
+            }
+        }
+    }
+
+    /// The words of a line, and its end.
+    fn words(&mut self, place: &Place) -> Result<Vec<String>, Failure> {
+        let mut words = Vec::new();
+        loop {
+            self.rest = self.rest.trim_start_matches([' ', '\t', '\r']);
+            match self.rest.chars().next() {
+                None => return Ok(words),
+                Some('\n') => {
+                    self.rest = &self.rest[1..];
+                    self.line += 1;
+                    return Ok(words);
+                }
+                Some('#') => self.rest = &self.rest[self.rest.find('\n').unwrap_or(self.rest.len())..],
+                Some('\\') if self.rest[1..].starts_with('\n') => {
+                    self.rest = &self.rest[2..];
+                    self.line += 1;
+                }
+                Some(quote @ ('"' | '`')) => words.push(self.quoted(quote, place)?),
+                Some(_) => {
+                    let end = self.rest.find([' ', '\t', '\r', '\n']).unwrap_or(self.rest.len());
+                    let word = self.rest[..end].to_owned();
+                    if word.starts_with("<<") && word.len() > 2 {
+                        return Err(Failure::new(
+                            place,
+                            "a text in several lines (`<<`) cannot be carried over",
+                        ));
+                    }
+                    words.push(word);
+                    self.rest = &self.rest[end..];
+                }
+            }
+        }
+    }
+
+    fn quoted(&mut self, quote: char, place: &Place) -> Result<String, Failure> {
+        let mut word = String::new();
+        let mut chars = self.rest[1..].char_indices();
+        while let Some((at, c)) = chars.next() {
+            self.line += usize::from(c == '\n');
+            match c {
+                '\\' if quote == '"' => match chars.next() {
+                    Some((_, '"')) => word.push('"'),
+                    Some((_, other)) => {
+                        self.line += usize::from(other == '\n');
+                        word.extend(['\\', other]);
+                    }
+                    None => break,
+                },
+                c if c == quote => {
+                    self.rest = &self.rest[at + 2..];
+                    return Ok(word);
+                }
+                c => word.push(c),
+            }
+        }
+        Err(Failure::new(place, "a quote without its end"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_have_words_and_blocks() {
+        let lines = parse("a, \nb {\n  c \"d \\\" e\" `f` # g\n}\nh\n", &"Caddyfile".into()).unwrap();
+        assert_eq!(lines[0].words, ["a,", "b"]);
+        assert_eq!(lines[0].inner()[0].words, ["c", "d \" e", "f"]);
+        assert_eq!((lines[0].inner()[0].place.line, lines[1].place.line), (3, 5));
+    }
+
+    #[test]
+    fn errors_have_lines() {
+        for (text, line) in [("a {\nb\n", 1), ("a\n}\n", 2), ("\n\"a", 2), ("a <<X\nb\nX\n", 1)] {
+            assert_eq!(parse(text, &"Caddyfile".into()).unwrap_err().place.line, line, "{text}");
+        }
+        assert!(parse(&"a {\n".repeat(10_000), &"Caddyfile".into()).is_err());
+    }
+}

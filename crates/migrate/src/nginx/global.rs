@@ -1,0 +1,201 @@
+//! The directives that Flash has once for all sites: they are collected from all blocks.
+
+use std::collections::BTreeMap;
+
+use super::parse::Directive;
+use super::route::Upstream;
+use super::units;
+use crate::files::Files;
+use crate::notes::{Notes, Place};
+use crate::{toml, values};
+
+/// The settings of the whole server so far.
+#[derive(Debug, Default)]
+pub(super) struct Global {
+    pub(super) settings: BTreeMap<&'static str, String>,
+    pub(super) types: BTreeMap<String, String>,
+    pub(super) upstreams: Vec<Upstream>,
+    pub(super) charset: Option<String>,
+    proxies: Vec<String>,
+    /// The field of `real_ip_header`, and where it is.
+    field: Option<(String, Place)>,
+    /// Where connections begin with the PROXY protocol.
+    pub(super) introduced: Option<Place>,
+    /// The first access log, or none.
+    log: Option<Option<(String, String)>>,
+}
+
+impl Global {
+    /// Takes a directive, or leaves it.
+    pub(super) fn take(&mut self, directive: &Directive, notes: &mut Notes, files: &Files) -> bool {
+        let first = directive.first();
+        match directive.name.as_str() {
+            "user" => {
+                let group = directive.args.get(1).map_or(String::new(), |group| format!(":{group}"));
+                self.put("user", toml::text(&format!("{first}{group}")), directive, notes);
+            }
+            "worker_processes" => {
+                if let Ok(number @ 1..=256) = first.parse::<u64>() {
+                    self.put("workers", number.to_string(), directive, notes);
+                }
+            }
+            "worker_connections" => {
+                if let Ok(number @ 1..=1_000_000) = first.parse::<u64>() {
+                    self.put("connections", number.to_string(), directive, notes);
+                }
+            }
+            "keepalive_timeout" => match units::seconds(first) {
+                Some(0) => notes
+                    .add(&directive.place, format!("{}: Flash keeps connections open", directive.shown())),
+                time => {
+                    let time = time.map(|seconds| values::duration(seconds.min(86_400)));
+                    time.into_iter().for_each(|time| self.put("idle_timeout", time, directive, notes));
+                }
+            },
+            "client_header_timeout" => {
+                let time = units::seconds(first).map(|seconds| values::duration(seconds.clamp(1, 3_600)));
+                time.into_iter().for_each(|time| self.put("head_timeout", time, directive, notes));
+            }
+            "charset" => self.take_charset(directive, notes),
+            "http2" if first == "off" => self.put("http2", "false".to_owned(), directive, notes),
+            "http2" => {}
+            "types" => self.take_types(directive, notes),
+            "set_real_ip_from" => match values::network(first) {
+                Some(network) if !self.proxies.contains(&network) => self.proxies.push(network),
+                None if first != "unix:" => {
+                    notes.add(&directive.place, format!("{}: Flash takes networks", directive.shown()));
+                }
+                _ => {}
+            },
+            "real_ip_header" => self.field = Some((first.to_owned(), directive.place.clone())),
+            "access_log" => self.take_log(directive, notes, files),
+            _ => return false,
+        }
+        true
+    }
+
+    fn put(&mut self, key: &'static str, value: String, directive: &Directive, notes: &mut Notes) {
+        let is_other = self.settings.get(key).is_some_and(|earlier| *earlier != value);
+        if is_other {
+            let why = format!(
+                "{}: Flash has one `{key}` for all sites, and an earlier line sets it",
+                directive.shown()
+            );
+            notes.add(&directive.place, why);
+        } else {
+            self.settings.insert(key, value);
+        }
+    }
+
+    fn take_charset(&mut self, directive: &Directive, notes: &mut Notes) {
+        let name = directive.first().to_ascii_lowercase();
+        let is_name = !name.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:+".contains(&byte));
+        match &self.charset {
+            _ if !is_name || name.len() > 40 => {
+                notes.add(&directive.place, format!("{}: is no name of a character set", directive.shown()));
+            }
+            Some(earlier) if *earlier != name => {
+                let why = format!("{}: Flash has one `charset` for all sites, {earlier}", directive.shown());
+                notes.add(&directive.place, why);
+            }
+            _ => self.charset = Some(name),
+        }
+    }
+
+    fn take_types(&mut self, directive: &Directive, notes: &mut Notes) {
+        for entry in directive.inner() {
+            let is_type =
+                entry.name.split_once('/').is_some_and(|(main, sub)| !main.is_empty() && !sub.is_empty())
+                    && entry.name.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
+            for extension in &entry.args {
+                let extension = extension.to_ascii_lowercase();
+                let fits = |byte: u8| byte.is_ascii_graphic() && byte != b'/' && byte != b'.';
+                let is_extension = (1..=32).contains(&extension.len()) && extension.bytes().all(fits);
+                let earlier = self.types.get(&extension);
+                if !is_type || !is_extension {
+                    notes.add(
+                        &entry.place,
+                        format!("{}: Flash takes no such type or extension", entry.shown()),
+                    );
+                } else if earlier.is_some_and(|earlier| *earlier != entry.name) {
+                    notes
+                        .add(&entry.place, format!("{}: .{extension} has another type above", entry.shown()));
+                } else {
+                    self.types.insert(extension, entry.name.clone());
+                }
+            }
+        }
+    }
+
+    fn take_log(&mut self, directive: &Directive, notes: &mut Notes, files: &Files) {
+        let path = directive.first();
+        let mut lose = |why: &str| notes.add(&directive.place, format!("{}: {why}", directive.shown()));
+        if path.starts_with("syslog:") || path.contains('$') {
+            return lose("Flash writes one log to a file or to standard output");
+        }
+        let path = if path == "/dev/stdout" { "-".to_owned() } else { files.absolute(path) };
+        let format =
+            directive.args.get(1).filter(|word| !word.contains('=')).map_or("combined", String::as_str);
+        if directive.args.iter().any(|word| word.starts_with("if=")) {
+            lose("Flash logs all requests");
+        }
+        let log = (directive.first() != "off").then(|| (path, format.to_owned()));
+        match &self.log {
+            None => {
+                if let Some((_, format)) = log.as_ref().filter(|(_, format)| format != "combined") {
+                    lose(&format!("the format `{format}` becomes combined; Flash also has json"));
+                }
+                self.log = Some(log);
+            }
+            Some(earlier) if *earlier != log => {
+                lose("Flash has one log of all requests, which an earlier line sets");
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// The settings, once all blocks are read. `sites` is the number of sites with names.
+    pub(super) fn finish(
+        mut self,
+        sites: usize,
+        notes: &mut Notes,
+    ) -> (BTreeMap<&'static str, String>, BTreeMap<String, String>) {
+        let charset = self.charset.take().unwrap_or_else(|| "off".to_owned());
+        if charset != "utf-8" {
+            self.settings.insert("charset", toml::text(&charset));
+        }
+        if let Some(Some((path, _))) = &self.log {
+            self.settings.insert("log_file", toml::text(path));
+            let format = if sites == 0 { "combined" } else { "combined_host" };
+            self.settings.insert("log_format", toml::text(format));
+        }
+        self.finish_proxies(notes);
+        (self.settings, self.types)
+    }
+
+    fn finish_proxies(&mut self, notes: &mut Notes) {
+        let mut field = self.field.take();
+        if let Some(place) = &self.introduced {
+            if self.proxies.is_empty() {
+                let why = "`proxy_protocol`: name the proxies in Flash's `proxy_protocol`; nginx takes it from everybody";
+                notes.add(place, why);
+            } else {
+                self.settings.insert("proxy_protocol", toml::list(&self.proxies));
+            }
+            field = field.filter(|(name, _)| name != "proxy_protocol");
+        }
+        match field {
+            _ if self.proxies.is_empty() => {}
+            Some((name, _)) if name.eq_ignore_ascii_case("x-forwarded-for") => {
+                self.settings.insert("trusted_proxies", toml::list(&self.proxies));
+            }
+            Some((name, place)) => {
+                let why =
+                    format!("`real_ip_header {name}`: Flash takes clients from X-Forwarded-For or Forwarded");
+                notes.add(&place, why);
+            }
+            None => {}
+        }
+    }
+}

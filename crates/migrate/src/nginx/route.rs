@@ -1,0 +1,219 @@
+//! `proxy_pass` and `fastcgi_pass` as routes.
+
+use super::location::{Kind, Location};
+use super::scope::Pass;
+use super::site::{Builder, is_refusal};
+use super::spread::{Paths, form};
+use crate::model::Route;
+use crate::values;
+
+/// An `upstream` block.
+#[derive(Clone, Debug)]
+pub(super) struct Upstream {
+    pub(super) name: String,
+    /// The servers as they are written, with their weights.
+    pub(super) servers: Vec<(String, u64)>,
+}
+
+/// Adds a route for each location that passes requests on.
+pub(super) fn add(builder: &mut Builder<'_, '_>) {
+    for (number, location) in builder.locations.iter().enumerate() {
+        let Some(pass) = &location.scope.pass else { continue };
+        if location.scope.try_files.as_ref().is_some_and(|it| pass.protocol == "proxy" && it.args.len() > 1) {
+            builder.context.lost(
+                &pass.directive,
+                "Flash passes paths on by their prefix or extension, not if files are missing",
+            );
+            continue;
+        }
+        match route(builder, location, pass) {
+            Ok(route) => {
+                note_hidden(builder, number, &route);
+                builder.site.routes.push(route);
+            }
+            Err(why) if pass.protocol == "fastcgi" => {
+                builder.context.lost(&pass.directive, &format!("{why}; everybody gets 403 here"));
+                close(builder, number);
+            }
+            Err(why) => builder.context.lost(&pass.directive, &why),
+        }
+    }
+}
+
+/// Refuses requests for the scripts of a location.
+fn close(builder: &mut Builder<'_, '_>, number: usize) {
+    let requests = builder.requests[number].iter();
+    let mut paths: Paths = requests.map(|(path, except)| (form(path), except.clone())).collect();
+    if paths.is_empty() {
+        paths.push(("*.php".to_owned(), Vec::new()));
+    }
+    builder.site.close_scripts(&paths);
+}
+
+fn route(builder: &mut Builder<'_, '_>, location: &Location, pass: &Pass) -> Result<Route, String> {
+    let paths = paths(location, pass)?;
+    let (is_tls, place, path) = split(&pass.to, pass.protocol)?;
+    if place.contains('$') || path.contains('$') {
+        return Err("Flash has no variables".to_owned());
+    }
+    let named = builder.context.global.upstreams.iter().find(|upstream| upstream.name == place).cloned();
+    let servers = named.map_or_else(|| vec![(place.to_owned(), 1)], |upstream| upstream.servers);
+    let mut route = Route { paths, protocol: pass.protocol, ..Route::default() };
+    for (text, weight) in &servers {
+        let port = if is_tls { 443 } else { 80 };
+        let server = match text.strip_prefix("unix:") {
+            Some(path) => Some(format!("unix:{path}")).filter(|_| path.starts_with('/') && !is_tls),
+            None => values::server(text, port)
+                .map(|address| if is_tls { format!("https://{address}") } else { address }),
+        };
+        route
+            .servers
+            .push(server.ok_or_else(|| format!("{text}: Flash resolves no names: write the address"))?);
+        route.weights.push((*weight).clamp(1, 1_000));
+    }
+    if route.servers.is_empty() || route.servers.len() > 64 {
+        return Err("a route has 1 to 64 servers".to_owned());
+    }
+    if route.weights.iter().all(|weight| *weight == route.weights[0]) {
+        route.weights.clear();
+    }
+    route.settings = location.scope.of_route.clone();
+    if is_tls {
+        // nginx verifies nothing unless it is told to.
+        let verify = location.scope.of_tls.get("verify").cloned().unwrap_or_else(|| "false".to_owned());
+        let is_verified = verify == "true";
+        route.settings.extend(location.scope.of_tls.clone());
+        route.settings.insert("verify", verify);
+        if !is_verified {
+            route.settings.remove("roots");
+        }
+    }
+    if pass.protocol == "proxy" && !path.is_empty() && path != location.text {
+        builder.context.lost(
+            &pass.directive,
+            &format!("Flash passes paths as they are: the server gets {}…, not {path}…", location.text),
+        );
+    }
+    Ok(route)
+}
+
+/// The scheme, the server and the path of an address.
+fn split<'t>(to: &'t str, protocol: &str) -> Result<(bool, &'t str, &'t str), String> {
+    if protocol == "fastcgi" {
+        return Ok((false, to, ""));
+    }
+    let (is_tls, rest) = match (to.strip_prefix("http://"), to.strip_prefix("https://")) {
+        (Some(rest), _) => (false, rest),
+        (_, Some(rest)) => (true, rest),
+        _ => return Err("Flash has no variables, and takes http:// and https://".to_owned()),
+    };
+    if let Some(unix) = rest.strip_prefix("unix:") {
+        let (path, uri) = unix.split_once(':').unwrap_or((unix, ""));
+        return Ok((is_tls, &rest[.."unix:".len() + path.len()], uri));
+    }
+    let (place, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    Ok((is_tls, place, path))
+}
+
+fn paths(location: &Location, pass: &Pass) -> Result<(&'static str, String), String> {
+    let prefix = |text: &str| Ok(("prefix", text.to_owned()));
+    match location.kind {
+        Kind::First | Kind::Prefix if !location.shapes.is_empty() => prefix(&location.text),
+        Kind::Regex => {
+            if let Some(extension) = extension(&location.text) {
+                return Ok(("extension", extension));
+            }
+            let forms: Vec<&str> = location.shapes.iter().map(|shape| shape.path.as_str()).collect();
+            let is_plain = location.shapes.iter().all(|shape| shape.except.is_empty());
+            match forms[..] {
+                ["*" | "/*"] if is_plain => prefix("/"),
+                [form]
+                    if is_plain
+                        && form.starts_with('/')
+                        && form.ends_with('*')
+                        && form.matches('*').count() == 1 =>
+                {
+                    prefix(&form[..form.len() - 1])
+                }
+                _ => Err("a route of Flash has a prefix or an extension".to_owned()),
+            }
+        }
+        Kind::Exact if pass.protocol == "proxy" && !location.shapes.is_empty() && location.text != "/" => {
+            prefix(&location.text)
+        }
+        _ => Err("a route of Flash has a prefix or an extension".to_owned()),
+    }
+}
+
+/// The extension of the files that an expression has, such as `\.php$`.
+pub(super) fn extension(text: &str) -> Option<String> {
+    let starts = ["[^/]\\.", "^(.+\\.", "^(.+?\\.", "^.+\\.", "\\.", "."];
+    let rest = starts.iter().find_map(|start| text.strip_prefix(start))?;
+    let end = rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
+    let (extension, end) = rest.split_at(end);
+    let ends = [
+        "$", "(/|$)", "(?:$|/)", "($|/)", "(?:/|$)", ")(.*)$", ")(/.*)$", ")(/.+)$", "(/.*)?$", ")(/|$)",
+        "(/.+)?$",
+    ];
+    (!extension.is_empty() && ends.contains(&end)).then(|| extension.to_ascii_lowercase())
+}
+
+/// Notes the files that a route takes from locations that nginx prefers.
+fn note_hidden(builder: &mut Builder<'_, '_>, number: usize, route: &Route) {
+    let location = &builder.locations[number];
+    if location.kind == Kind::Exact {
+        let text = format!("{}: also all paths that begin with it", location.shown);
+        builder.context.notes.add(&location.place, text);
+    }
+    for other in &builder.locations[..number] {
+        let scope = &other.scope;
+        let answers_before = scope
+            .returns
+            .as_ref()
+            .is_some_and(|it| super::redirects::of_return(it).is_some() || is_refusal(it.status))
+            || scope.closed
+            || scope.internal
+            || scope.pass.is_some()
+            || other.is_hidden();
+        let is_challenge = other.text.starts_with("/.well-known/acme-challenge");
+        let is_inside = location.kind != Kind::Regex || other.kind == Kind::First;
+        let is_ended = route.paths.0 == "extension"
+            && other.shapes.iter().all(|shape| {
+                shape.path.rsplit_once('*').map_or(shape.path.as_str(), |(_, end)| end).contains('.')
+            });
+        if !answers_before && !is_challenge && is_inside && !is_ended && other.overlaps(location) {
+            let what = if route.paths.0 == "prefix" {
+                "the route takes its paths"
+            } else {
+                "the route takes its scripts"
+            };
+            let text =
+                format!("{}: {what}, which a route of Flash cannot except: {}", other.shown, route.paths.1);
+            builder.context.notes.add(&other.place, text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_have_an_extension() {
+        for text in ["\\.php$", "[^/]\\.php(/|$)", "^(.+\\.php)(.*)$", ".php$", "\\.php(?:$|/)"] {
+            assert_eq!(extension(text).as_deref(), Some("php"), "{text}");
+        }
+        for text in ["^/index\\.php(/|$)", "\\.(php|phtml)$", "\\.$", "php"] {
+            assert_eq!(extension(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn addresses_have_a_server_and_a_path() {
+        assert_eq!(split("http://a:1/b", "proxy"), Ok((false, "a:1", "/b")));
+        assert_eq!(split("https://a", "proxy"), Ok((true, "a", "")));
+        assert_eq!(split("http://unix:/run/a.sock:/b", "proxy"), Ok((false, "unix:/run/a.sock", "/b")));
+        assert_eq!(split("unix:/run/a.sock", "fastcgi"), Ok((false, "unix:/run/a.sock", "")));
+        assert!(split("$backend", "proxy").is_err());
+    }
+}

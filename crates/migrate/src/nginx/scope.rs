@@ -1,0 +1,366 @@
+//! The directives of a block, with those that it inherits.
+
+use std::collections::BTreeMap;
+
+use super::global::Global;
+use super::parse::Directive;
+use super::redirects;
+use super::units;
+use super::words::{self, Meaning};
+use crate::files::Files;
+use crate::notes::{Notes, Place};
+use crate::{toml, values};
+
+/// Things that all blocks share.
+pub(super) struct Context<'c> {
+    pub(super) notes: &'c mut Notes,
+    pub(super) files: &'c Files,
+    pub(super) global: Global,
+}
+
+impl Context<'_> {
+    /// Notes that a directive is not carried over.
+    pub(super) fn lost(&mut self, directive: &Directive, why: &str) {
+        self.notes.add(&directive.place, format!("{}: {why}", directive.shown()));
+    }
+}
+
+/// A field that `add_header` adds.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Header {
+    pub(super) name: String,
+    pub(super) value: String,
+    pub(super) always: bool,
+}
+
+/// A page for errors: statuses, and the rest of the directive.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ErrorPage {
+    pub(super) statuses: Vec<u16>,
+    /// `=200` without its `=`, if it is there.
+    pub(super) status: Option<String>,
+    pub(super) uri: String,
+    pub(super) place: Place,
+}
+
+/// `return`.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Return {
+    pub(super) status: u16,
+    pub(super) text: String,
+    pub(super) place: Place,
+}
+
+/// `rewrite`.
+#[derive(Clone, Debug)]
+pub(super) struct Rewrite {
+    pub(super) expression: String,
+    pub(super) target: String,
+    pub(super) flag: String,
+    pub(super) directive: Directive,
+}
+
+/// A directive that passes requests on.
+#[derive(Clone, Debug)]
+pub(super) struct Pass {
+    pub(super) protocol: &'static str,
+    pub(super) to: String,
+    pub(super) directive: Directive,
+}
+
+/// The directives that hold for a block.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Scope {
+    pub(super) root: Option<(String, Place)>,
+    pub(super) index: Option<(Vec<String>, Place)>,
+    pub(super) autoindex: Option<(bool, Place)>,
+    pub(super) precompressed: Option<bool>,
+    pub(super) headers: Vec<Header>,
+    pub(super) hsts: Option<(String, Place)>,
+    /// The value of Cache-Control; empty for none.
+    pub(super) expires: String,
+    pub(super) removed: Vec<String>,
+    /// `allow` and `deny`, in their order.
+    pub(super) access: Vec<(bool, String)>,
+    pub(super) access_place: Option<Place>,
+    /// A check of clients that Flash does not make: nobody may pass.
+    pub(super) closed: bool,
+    pub(super) error_pages: Vec<ErrorPage>,
+    /// Keys of routes.
+    pub(super) of_route: BTreeMap<&'static str, String>,
+    /// Keys of routes over TLS.
+    pub(super) of_tls: BTreeMap<&'static str, String>,
+    pub(super) certificates: Vec<String>,
+    pub(super) keys: Vec<String>,
+    // These are not inherited.
+    pub(super) alias: Option<(String, Place)>,
+    pub(super) returns: Option<Return>,
+    pub(super) pass: Option<Pass>,
+    pub(super) try_files: Option<Directive>,
+    pub(super) rewrites: Vec<Rewrite>,
+    pub(super) internal: bool,
+    pub(super) conditions: Vec<Directive>,
+}
+
+impl Scope {
+    fn inherited(&self) -> Self {
+        let (alias, returns, pass, try_files) = (None, None, None, None);
+        let (rewrites, conditions, internal) = (Vec::new(), Vec::new(), false);
+        Self { alias, returns, pass, try_files, rewrites, conditions, internal, ..self.clone() }
+    }
+
+    /// The directives of a block beneath this one.
+    pub(super) fn within(&self, directives: &[Directive], context: &mut Context<'_>) -> Self {
+        // A block that has any of these has none of those above it.
+        let empty = Self { headers: Vec::new(), hsts: None, access: Vec::new(), ..self.inherited() };
+        let empty = Self { certificates: Vec::new(), keys: Vec::new(), ..empty };
+        let mut scope = Self { error_pages: Vec::new(), ..empty };
+        for directive in directives {
+            let is_taken = scope.take_file(directive, context)
+                || scope.take_answer(directive, context)
+                || scope.take_action(directive, context)
+                || scope.take_route(directive, context)
+                || context.global.take(directive, context.notes, context.files);
+            if !is_taken {
+                refuse(directive, &mut scope, context);
+            }
+        }
+        if scope.headers.is_empty() && scope.hsts.is_none() {
+            (scope.headers, scope.hsts) = (self.headers.clone(), self.hsts.clone());
+        }
+        if scope.access.is_empty() {
+            scope.access.clone_from(&self.access);
+        }
+        if scope.certificates.is_empty() {
+            (scope.certificates, scope.keys) = (self.certificates.clone(), self.keys.clone());
+        }
+        if scope.error_pages.is_empty() {
+            scope.error_pages.clone_from(&self.error_pages);
+        }
+        scope
+    }
+
+    fn take_file(&mut self, directive: &Directive, context: &mut Context<'_>) -> bool {
+        let place = || directive.place.clone();
+        let first = directive.first();
+        match directive.name.as_str() {
+            "root" | "alias" if first.contains('$') => context.lost(directive, "Flash has no variables"),
+            "root" => self.root = Some((values::folder(&words::folder(first)), place())),
+            "alias" => self.alias = Some((first.to_owned(), place())),
+            "index" => self.index = Some((directive.args.clone(), place())),
+            "autoindex" => self.autoindex = Some((first == "on", place())),
+            "ssl_certificate" | "ssl_certificate_key" if first.contains('$') => {
+                context.lost(directive, "Flash has no variables");
+            }
+            "ssl_certificate" => self.certificates.push(context.files.absolute(first)),
+            "ssl_certificate_key" => self.keys.push(context.files.absolute(first)),
+            "gzip_static" | "brotli_static" => self.precompressed = Some(first != "off"),
+            "autoindex_format" if first == "xml" || first == "jsonp" => {
+                context.lost(directive, "Flash lists directories in HTML and JSON");
+            }
+            "autoindex_format" => {}
+            _ => return false,
+        }
+        true
+    }
+
+    fn take_answer(&mut self, directive: &Directive, context: &mut Context<'_>) -> bool {
+        match directive.name.as_str() {
+            "add_header" => self.add_header(directive, context),
+            "expires" => match units::expires(&directive.args) {
+                Some(value) => self.expires = value,
+                None => context.lost(directive, "Flash has no such time for Cache-Control"),
+            },
+            "etag" if directive.first() == "off" => self.removed.push("ETag".to_owned()),
+            "etag" => {}
+            "error_page" => self.add_error_page(directive, context),
+            "allow" | "deny" => {
+                let network = match directive.first() {
+                    "all" => Some("all".to_owned()),
+                    text => values::network(text),
+                };
+                match network {
+                    Some(network) => self.access.push((directive.name == "allow", network)),
+                    None if directive.first() == "unix:" => {}
+                    None => context.lost(directive, "is no network"),
+                }
+                self.access_place = Some(directive.place.clone());
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn add_header(&mut self, directive: &Directive, context: &mut Context<'_>) {
+        let [name, value, rest @ ..] = &directive.args[..] else {
+            return context.lost(directive, "needs a name and a value");
+        };
+        if value.is_empty() {
+            if name.eq_ignore_ascii_case("last-modified") || name.eq_ignore_ascii_case("etag") {
+                self.removed.push(name.clone());
+            }
+            return;
+        }
+        if name.eq_ignore_ascii_case("strict-transport-security") {
+            match values::hsts(value) {
+                Some((text, is_lost)) => {
+                    self.hsts = Some((text, directive.place.clone()));
+                    if is_lost {
+                        context.lost(
+                            directive,
+                            "in part: preload needs includeSubDomains, and other words are unknown",
+                        );
+                    }
+                }
+                None => context.lost(directive, "Flash's `hsts` does not take this value"),
+            }
+            return;
+        }
+        if name.eq_ignore_ascii_case("alt-svc") {
+            return context.lost(directive, "Flash does not speak HTTP/3");
+        }
+        let variable = value.contains('$').then(|| "Flash has no variables".to_owned());
+        match variable.or_else(|| values::field_problem(name, value)) {
+            Some(why) => context.lost(directive, &why),
+            None => {
+                let always = rest.iter().any(|word| word == "always");
+                self.headers.push(Header { name: name.clone(), value: value.clone(), always });
+            }
+        }
+    }
+
+    fn add_error_page(&mut self, directive: &Directive, context: &mut Context<'_>) {
+        let mut page = ErrorPage {
+            statuses: Vec::new(),
+            status: None,
+            uri: directive.args.last().cloned().unwrap_or_default(),
+            place: directive.place.clone(),
+        };
+        for word in directive.args.iter().rev().skip(1).rev() {
+            match (word.strip_prefix('='), word.parse()) {
+                (Some(status), _) => page.status = Some(status.to_owned()),
+                (None, Ok(status)) if (400..600).contains(&status) => page.statuses.push(status),
+                _ => return context.lost(directive, "Flash has pages for the statuses from 400 to 599"),
+            }
+        }
+        if page.statuses.contains(&497) {
+            return context.lost(directive, "Flash answers plain HTTP on a port for HTTPS with 400");
+        }
+        self.error_pages.push(page);
+    }
+
+    fn take_action(&mut self, directive: &Directive, context: &mut Context<'_>) -> bool {
+        let first = directive.first();
+        match directive.name.as_str() {
+            "return" => {
+                let (status, text) = match first.parse() {
+                    Ok(status) => (status, directive.args.get(1).cloned().unwrap_or_default()),
+                    Err(_) => (302, first.to_owned()),
+                };
+                let place = directive.place.clone();
+                self.returns.get_or_insert(Return { status, text, place });
+            }
+            "rewrite" if directive.args.len() < 2 => {
+                context.lost(directive, "needs an expression and a target");
+            }
+            "rewrite" => self.rewrites.push(Rewrite {
+                expression: first.to_owned(),
+                target: directive.args[1].clone(),
+                flag: directive.args.get(2).cloned().unwrap_or_default(),
+                directive: directive.clone(),
+            }),
+            "try_files" => self.try_files = Some(directive.clone()),
+            "internal" => self.internal = true,
+            "if" => match if_missing(directive) {
+                Some(try_files) => self.try_files = Some(try_files),
+                None => self.conditions.push(directive.clone()),
+            },
+            "proxy_pass" | "fastcgi_pass" => {
+                let protocol = if directive.name == "proxy_pass" { "proxy" } else { "fastcgi" };
+                self.pass = Some(Pass { protocol, to: first.to_owned(), directive: directive.clone() });
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn take_route(&mut self, directive: &Directive, context: &mut Context<'_>) -> bool {
+        let first = directive.first();
+        let is_on = first == "on";
+        let seconds = || units::seconds(first).map(|seconds| values::duration(seconds.clamp(1, 3_600)));
+        match directive.name.as_str() {
+            "client_max_body_size" => match units::bytes(first) {
+                Some(bytes) => {
+                    let bytes = if bytes == 0 { 1 << 40 } else { bytes.min(1 << 40) };
+                    self.of_route.insert("body_max", toml::text(&units::size(bytes)));
+                }
+                None => context.lost(directive, "is no size"),
+            },
+            "proxy_buffering" if !is_on => drop(self.of_route.insert("stream_answers", "true".to_owned())),
+            "proxy_request_buffering" if !is_on => {
+                self.of_route.insert("stream_bodies", "true".to_owned());
+            }
+            "proxy_buffering" | "proxy_request_buffering" => {}
+            "proxy_read_timeout" | "fastcgi_read_timeout" => {
+                let limit = units::seconds(first).map(|seconds| values::duration(seconds.clamp(1, 86_400)));
+                self.of_route.extend(limit.map(|it| ("answer_timeout", it)));
+            }
+            "proxy_connect_timeout" | "fastcgi_connect_timeout" => {
+                self.of_route.extend(seconds().map(|it| ("connect_timeout", it)));
+            }
+            "proxy_hide_header" | "fastcgi_hide_header" => match values::field_problem(first, "x") {
+                Some(why) if !why.contains("only remove") => context.lost(directive, &why),
+                _ => self.removed.push(first.to_owned()),
+            },
+            "proxy_ssl_verify" => drop(self.of_tls.insert("verify", is_on.to_string())),
+            "proxy_ssl_name" if !first.contains('$') => {
+                self.of_tls.insert("server_name", toml::text(first));
+            }
+            "proxy_ssl_trusted_certificate" => {
+                self.of_tls.insert("roots", toml::text(&context.files.absolute(first)));
+            }
+            "proxy_set_header" if !words::is_sent(first, &directive.args) => {
+                context.lost(directive, "Flash passes the client's fields on, and adds X-Forwarded-For, -Proto, -Host and Forwarded");
+            }
+            "proxy_redirect" if !["off", "default"].contains(&first) => {
+                context.lost(directive, "Flash passes Location on as it is");
+            }
+            "fastcgi_param" if !words::is_param(first) => {
+                context.lost(directive, "Flash passes the usual parameters only");
+            }
+            "proxy_set_header" | "proxy_redirect" | "fastcgi_param" => {}
+            _ => return false,
+        }
+        true
+    }
+}
+
+/// The `try_files` that says the same as a test for missing files and a `rewrite`.
+fn if_missing(directive: &Directive) -> Option<Directive> {
+    let test: String = directive.args.concat().chars().filter(|c| !"()".contains(*c)).collect();
+    let tests = ["!-e$request_filename", "!-f$request_filename", "!-e$document_root$uri"];
+    let [inner] = directive.inner() else { return None };
+    let is_all = inner.args.first().is_some_and(|it| redirects::ALL.contains(&it.as_str()));
+    let target = inner.args.get(1).filter(|it| it.starts_with('/'))?;
+    let args = vec!["$uri".to_owned(), "$uri/".to_owned(), target.clone()];
+    let is_it = tests.contains(&test.as_str()) && inner.name == "rewrite" && is_all;
+    is_it.then(|| Directive {
+        name: "try_files".to_owned(),
+        args,
+        block: None,
+        place: directive.place.clone(),
+    })
+}
+
+/// A directive that no part of the configuration has: dropped silently, or noted with the reason.
+fn refuse(directive: &Directive, scope: &mut Scope, context: &mut Context<'_>) {
+    match words::meaning(&directive.name, directive.first()) {
+        Meaning::Nothing => {}
+        Meaning::Lost(why) => context.lost(directive, why),
+        Meaning::Closed(why) => {
+            scope.closed = true;
+            context.lost(directive, &format!("{why}, so everybody gets 403 here"));
+        }
+        Meaning::Opened => scope.closed = false,
+    }
+}

@@ -1,0 +1,203 @@
+//! Values that Flash takes in another form, or only some of: hosts, networks, addresses, fields, durations and sizes.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// A host name as `hosts` takes it.
+pub(crate) fn host(text: &str) -> Option<String> {
+    let name = text.to_ascii_lowercase();
+    let name = name.strip_suffix('.').unwrap_or(&name);
+    let labels = name.strip_prefix("*.").unwrap_or(name);
+    let fits = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+    };
+    (name.len() <= 253 && labels.split('.').all(fits)).then(|| name.to_owned())
+}
+
+/// A network as Flash takes it: without bits beyond the prefix.
+pub(crate) fn network(text: &str) -> Option<String> {
+    let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
+    let address: IpAddr = address.trim_matches(['[', ']']).parse().ok()?;
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    let bits: u32 = match bits {
+        Some(bits) => bits.parse().ok().filter(|bits| *bits <= most)?,
+        None => return Some(address.to_string()),
+    };
+    let first: IpAddr = match address {
+        IpAddr::V4(it) => {
+            Ipv4Addr::from_bits(it.to_bits() & u32::MAX.checked_shl(32 - bits).unwrap_or(0)).into()
+        }
+        IpAddr::V6(it) => {
+            Ipv6Addr::from_bits(it.to_bits() & u128::MAX.checked_shl(128 - bits).unwrap_or(0)).into()
+        }
+    };
+    Some(format!("{first}/{bits}"))
+}
+
+/// The address of a server of a route, from `HOST:PORT`; Flash resolves no names except this machine's.
+pub(crate) fn server(text: &str, port: u16) -> Option<String> {
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, digits)) if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+            (host, digits.parse().ok()?)
+        }
+        _ => (text, port),
+    };
+    let address: IpAddr = match host {
+        "localhost" => Ipv4Addr::LOCALHOST.into(),
+        host => host.trim_matches(['[', ']']).parse().ok()?,
+    };
+    (port > 0).then(|| SocketAddr::new(address, port).to_string())
+}
+
+/// Fields that no rule can change (docs/config.md, "Rules").
+const FIXED: &[&str] = &[
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-range",
+    "content-type",
+    "date",
+    "keep-alive",
+    "location",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+/// Fields that a rule can only remove.
+const REMOVED: &[&str] = &["accept-ranges", "etag", "last-modified"];
+
+/// Why a rule cannot give a field this value.
+pub(crate) fn field_problem(name: &str, value: &str) -> Option<String> {
+    let lower = name.to_ascii_lowercase();
+    if FIXED.contains(&lower.as_str()) {
+        return Some("no rule can change this field".to_owned());
+    }
+    if REMOVED.contains(&lower.as_str()) {
+        return Some("a rule can only remove this field".to_owned());
+    }
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    if name.is_empty() || name.len() > 64 || !name.bytes().all(is_token) {
+        return Some("is no name of a field".to_owned());
+    }
+    let is_text = value.bytes().all(|byte| matches!(byte, b' ' | b'\t') || byte.is_ascii_graphic());
+    let is_value = is_text && !value.trim().is_empty() && value.len() <= 4_096;
+    (!is_value).then(|| "the value must be ASCII in one line".to_owned())
+}
+
+/// Whether several values of a field are no contradiction, so that a rule adds its own.
+pub(crate) fn is_added(name: &str) -> bool {
+    ["vary", "link", "set-cookie"].contains(&name.to_ascii_lowercase().as_str())
+}
+
+/// The value of Strict-Transport-Security as `hsts` takes it, and whether a part of it is lost.
+pub(crate) fn hsts(value: &str) -> Option<(String, bool)> {
+    let (mut seconds, mut subdomains, mut preload, mut is_lost) = (None, false, false, false);
+    for word in value.split(';').map(str::trim).filter(|word| !word.is_empty()) {
+        let lower = word.to_ascii_lowercase().replace(' ', "");
+        if let Some(digits) = lower.strip_prefix("max-age=") {
+            let digits = digits.trim_matches('"');
+            let is_number =
+                (1..=10).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+            seconds = is_number.then(|| digits.to_owned());
+        } else if lower == "includesubdomains" {
+            subdomains = true;
+        } else if lower == "preload" {
+            preload = true;
+        } else {
+            is_lost = true;
+        }
+    }
+    let mut text = format!("max-age={}", seconds?);
+    if subdomains {
+        text.push_str("; includeSubDomains");
+    }
+    if preload && subdomains {
+        text.push_str("; preload");
+    }
+    Some((text, is_lost || (preload && !subdomains)))
+}
+
+/// The statuses of redirects that Flash has.
+pub(crate) fn is_redirect(status: u16) -> bool {
+    [301, 302, 303, 307, 308].contains(&status)
+}
+
+/// Whether a text can stand in an address as it is.
+pub(crate) fn is_location(text: &str) -> bool {
+    let is_text = text.len() <= 1_024 && text.bytes().all(|byte| byte.is_ascii_graphic());
+    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let has_host = host.map(|rest| rest.split(['/', '?']).next().unwrap_or_default());
+    let is_path = text.starts_with('/') && !text.starts_with("//");
+    is_text && (is_path || has_host.is_some_and(|host| !host.is_empty() && !host.contains('$')))
+}
+
+/// Whether a text is the decoded path of a file that Flash can serve.
+pub(crate) fn is_file(text: &str) -> bool {
+    let fits = |name: &str| !name.is_empty() && name.len() <= 255 && !name.starts_with('.');
+    text.len() <= 1_024 && text.strip_prefix('/').is_some_and(|rest| rest.split('/').all(fits))
+}
+
+/// A duration, as Flash writes it.
+pub(crate) fn duration(seconds: u64) -> String {
+    format!("\"{seconds}s\"")
+}
+
+/// The folder that a path leads to, without `.` and final slashes; its names from the root.
+fn names(path: &str) -> Vec<&str> {
+    path.split('/').filter(|name| !name.is_empty() && *name != ".").collect()
+}
+
+/// A folder as Flash's `root` has it.
+pub(crate) fn folder(path: &str) -> String {
+    format!("/{}", names(path).join("/"))
+}
+
+/// The rest of a path beneath a folder: empty for the folder itself, otherwise with a slash in front.
+pub(crate) fn beneath(path: &str, folder: &str) -> Option<String> {
+    let (path, folder) = (names(path), names(folder));
+    let rest = path.strip_prefix(&folder[..])?;
+    let is_plain = rest.iter().all(|name| !name.starts_with('.'));
+    is_plain.then(|| rest.iter().flat_map(|name| ["/", name]).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_have_no_bits_beyond_their_prefix() {
+        assert_eq!(network("10.1.2.3/8").as_deref(), Some("10.0.0.0/8"));
+        assert_eq!(network("2001:db8::1/32").as_deref(), Some("2001:db8::/32"));
+        assert_eq!(network("0.0.0.0/0").as_deref(), Some("0.0.0.0/0"));
+        assert_eq!(network("192.0.2.7").as_deref(), Some("192.0.2.7"));
+        assert!(network("10.0.0.0/33").is_none() && network("x").is_none());
+    }
+
+    #[test]
+    fn servers_are_addresses() {
+        assert_eq!(server("localhost:3000", 80).as_deref(), Some("127.0.0.1:3000"));
+        assert_eq!(server("[::1]:3000", 80).as_deref(), Some("[::1]:3000"));
+        assert_eq!(server("10.0.0.1", 80).as_deref(), Some("10.0.0.1:80"));
+        assert!(server("backend:3000", 80).is_none() && server("10.0.0.1:70000", 80).is_none());
+    }
+
+    #[test]
+    fn hsts_has_the_words_that_flash_knows() {
+        let known = |text: &str, lost| Some((text.to_owned(), lost));
+        assert_eq!(
+            hsts("max-age=1; includeSubdomains; preload"),
+            known("max-age=1; includeSubDomains; preload", false)
+        );
+        assert_eq!(hsts("max-age=1; preload"), known("max-age=1", true));
+        assert_eq!(hsts("max-age=x"), None);
+    }
+
+    #[test]
+    fn paths_lie_beneath_folders() {
+        assert_eq!(beneath("/srv/www/img/", "/srv/www").as_deref(), Some("/img"));
+        assert_eq!(beneath("/srv/www", "/srv/www/").as_deref(), Some(""));
+        assert_eq!(beneath("/srv/wwwx", "/srv/www"), None);
+        assert_eq!(beneath("/srv/www/.x", "/srv/www"), None);
+    }
+}
