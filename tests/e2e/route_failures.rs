@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::harness::documented::block;
 use crate::harness::upstream::{Ended, Peer, Running, Upstream, framed, ok, post_head, proxy, start};
-use crate::harness::{Folder, Server, film, kill, not_http2, pattern, wait_for, wait_until};
+use crate::harness::{Folder, Server, film, kill, not_http2, pattern, wait_until};
 
 /// An address of this machine at which no process listens.
 const DEAD: &str = "127.0.0.1:1";
