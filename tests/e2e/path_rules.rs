@@ -1,5 +1,8 @@
 //! Rules of a site for paths, as the documents show them, and very many of them.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
 use crate::harness::documented::block;
 use crate::harness::{Folder, Launch, Server, skips, stats_at, wait_until};
 
@@ -29,6 +32,8 @@ fn the_rules_of_the_documents_do_what_they_say() {
     ] {
         folder.www(name, "content");
     }
+    folder.www("members/a", "content");
+    write_users(&folder, USERS);
     let server =
         Launch::configured(&folder, &format!("root = \"www\"\nlisten = [\"127.0.0.1:0\"]\n{rules}")).start();
     let names = ["X-Frame-Options", "Cache-Control", "Access-Control-Allow-Origin", "Content-Disposition"];
@@ -41,6 +46,7 @@ fn the_rules_of_the_documents_do_what_they_say() {
             ("/font.woff2", 200, None, some("*"), None),
             ("/download/a.html", 200, None, None, some("attachment")),
             ("/internal/a.html", 200, None, None, None),
+            ("/members/a", 401, None, None, None),
             ("/blog/one/index.html", 301, None, None, None),
         ] {
             let expected = vec![some("DENY"), control, origin, disposition];
@@ -100,6 +106,42 @@ fn clients_that_a_rule_does_not_admit_get_403() {
             assert_eq!(server.get(path).status, status, "{path}");
         }
     }
+}
+
+/// `ann`, whose password is `secret`, stored by `htpasswd -B`, and `bob` with the same by `openssl passwd -6`.
+const USERS: &str = "ann:$2y$05$h6UM9HCarBAVMwnRiQYRuOYeRV4x/6TcBjwooJMlnuMEYyNSMmXa.\n\
+    bob:$6$rounds=2000$abcdefgh$js.Oqma4t2Fwxd5k1k7HZc8PJANjCww6bXOf6rha5ucSTdmrEHzoB1xTT6hSCKIARQkqP2BCwtC1eCAzLkvzb1\n";
+
+fn write_users(folder: &Folder, users: &str) {
+    fs::write(folder.path("users"), users).unwrap();
+    fs::set_permissions(folder.path("users"), Permissions::from_mode(0o600)).unwrap();
+}
+
+#[test]
+fn only_users_get_the_files_of_a_rule() {
+    let folder = Folder::new();
+    folder.www("private/a", "content");
+    folder.www("b", "content");
+    write_users(&folder, USERS);
+    let rules = "[[rule]]\npath = \"/private/*\"\nusers = \"users\"\n";
+    let server =
+        Launch::configured(&folder, &format!("root = \"www\"\nlisten = [\"127.0.0.1:0\"]\n{rules}")).start();
+    let status = |path: &str, credentials: &str| {
+        let field = format!("Authorization: Basic {credentials}");
+        let fields = [field.as_str()];
+        server.get_with(path, if credentials.is_empty() { &[] } else { &fields }).status
+    };
+    // ann:secret, bob:secret, ann:wrong and eve:secret.
+    let [ann, bob, wrong, eve] = ["YW5uOnNlY3JldA==", "Ym9iOnNlY3JldA==", "YW5uOndyb25n", "ZXZlOnNlY3JldA=="];
+    for _ in 0..3 {
+        let statuses = ["", ann, bob, wrong, eve].map(|credentials| status("/private/a", credentials));
+        assert_eq!(statuses, [401, 200, 200, 401, 401]);
+        assert_eq!(status("/b", ""), 200);
+    }
+    write_users(&folder, USERS.lines().next().unwrap());
+    server.signal("HUP");
+    wait_until("the new users", || status("/private/a", bob) == 401);
+    assert_eq!(status("/private/a", ann), 200);
 }
 
 #[test]

@@ -43,6 +43,7 @@ fn task_again(bytes: &[u8], given: usize) -> Option<Encoded> {
             assert!(*length_bytes <= RANGE_BYTES_MAX);
         }
         Task::Close { .. } | Task::Fill { .. } | Task::GiveBack { .. } => {}
+        Task::Verify { stored, given } => assert!(stored.bytes().len() + given.bytes().len() < bytes.len()),
         Task::Load { length_bytes, .. } => assert!(*length_bytes <= RANGE_BYTES_MAX),
         Task::Write { bytes, .. } => assert!(bytes.len() as u64 <= HAND_OVER_BYTES_MAX),
         Task::Read { length_bytes, .. } => assert!(*length_bytes <= HAND_OVER_BYTES_MAX),

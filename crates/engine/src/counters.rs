@@ -211,11 +211,13 @@ pub enum JobKind {
     Close,
     /// Write or read a part of a request body that waits until it is complete.
     Spool,
+    /// Compare a password with a stored one.
+    Verify,
 }
 
 impl JobKind {
     /// All kinds.
-    pub const ALL: [JobKind; 7] = [
+    pub const ALL: [JobKind; 8] = [
         JobKind::Find,
         JobKind::List,
         JobKind::Fill,
@@ -223,6 +225,7 @@ impl JobKind {
         JobKind::Read,
         JobKind::Close,
         JobKind::Spool,
+        JobKind::Verify,
     ];
 
     /// The name of the kind, as `flash stats` prints it.
@@ -235,6 +238,7 @@ impl JobKind {
             JobKind::Read => "read",
             JobKind::Close => "close",
             JobKind::Spool => "spool",
+            JobKind::Verify => "verify",
         }
     }
 }

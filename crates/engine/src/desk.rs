@@ -12,7 +12,7 @@ use crate::head_changes::HeadRules;
 use crate::jobs::{Jobs, Patience};
 use crate::limits::READ_BYTES_MAX;
 use crate::machine::{Machine, Moment};
-use crate::rules::{Router, Rules, root_numbers};
+use crate::rules::{Router, Rules, SiteId, root_numbers};
 use crate::schedule::{Egress, Schedule};
 use crate::spool::Spool;
 
@@ -25,6 +25,8 @@ pub(crate) struct Core<F> {
     pub(crate) clock: Clock,
     pub(crate) caches: Caches<F>,
     pub(crate) jobs: Jobs<F, Arc<Version>>,
+    /// Stands for the root of jobs that compare passwords, so that they wait for no disk.
+    pub(crate) verifying: SiteId,
     pub(crate) spool: Spool<F>,
     pub(crate) counters: Counters,
     pub(crate) schedule: Schedule,
@@ -82,16 +84,20 @@ impl Clock {
 
 impl<F> Core<F> {
     pub(crate) fn new(rules: Rules, now: Moment) -> Self {
+        let mut jobs = Jobs::new(
+            Patience { job_ms: rules.timeouts.job_ms, queue_ms: rules.queue_wait_ms },
+            rules.helpers_max,
+            root_numbers(&rules.sites),
+        );
+        let asks = rules.sites.iter().any(|site| site.paths.ask_for_passwords());
+        let verifying = if asks { jobs.add_root() } else { SiteId::default() };
         Self {
             router: Router::new(&rules.sites),
             head_rules: HeadRules::new(&rules),
             clock: Clock::new(now),
             caches: Caches::new(&rules),
-            jobs: Jobs::new(
-                Patience { job_ms: rules.timeouts.job_ms, queue_ms: rules.queue_wait_ms },
-                rules.helpers_max,
-                root_numbers(&rules.sites),
-            ),
+            jobs,
+            verifying,
             spool: Spool::new(rules.spool_idle_ms),
             counters: Counters::default(),
             schedule: Schedule::new(rules.policy),

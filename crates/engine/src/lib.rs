@@ -55,11 +55,13 @@ mod rates;
 mod report_limit;
 mod rules;
 mod schedule;
+mod secret;
 mod shares;
 mod slab;
 mod spool;
 mod transport;
 mod upstream;
+mod users;
 mod wire;
 
 pub use access_log::LogFormat;
@@ -82,5 +84,7 @@ pub use rules::{
     SiteId, SiteRules, Timeouts, UpstreamId, UpstreamProtocol, UpstreamRules,
 };
 pub use schedule::{BANDS, Band, BandCounters, CUTOFFS_MAX, Cutoffs, EgressRules, Policy, ScheduleCounters};
+pub use secret::Secret;
 pub use slab::Key;
 pub use transport::Readiness;
+pub use users::Users;

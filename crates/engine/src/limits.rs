@@ -145,6 +145,12 @@ pub const WATCHED_PROOF_MS: u64 = 60_000;
 pub const DOUBTS_MAX: usize = 16 * 1024;
 /// Expected number of names, for which the cache is sized at its start.
 pub const NAMES_EXPECTED: usize = 4096;
+/// How long a password that a helper found right counts as right.
+pub const RIGHT_PASSWORD_MS: u64 = 300_000;
+/// The same for a wrong one.
+pub const WRONG_PASSWORD_MS: u64 = 10_000;
+/// Maximum number of right passwords that are remembered, and of wrong ones.
+pub const VERDICTS_MAX: usize = 4_096;
 /// Maximum number of contents of one-block files that are kept with their heads.
 pub const CONTENTS_MAX: usize = 64 * 1024;
 /// A block found in the page cache is requested for the store no more often than this.

@@ -13,6 +13,7 @@ use flash_http::target::{BadPath, EncodedSlash, decode_path, encode_path};
 
 use crate::admission::Network;
 use crate::rates::Rates;
+use crate::users::Users;
 
 /// The mark in a pattern for any bytes.
 const ANY: u8 = b'*';
@@ -219,6 +220,8 @@ pub struct PathRule {
     pub error_page: Option<ErrorPage>,
     /// How many of their requests are admitted.
     pub rates: Rates,
+    /// The users who are admitted; None for everybody.
+    pub users: Option<Arc<Users>>,
 }
 
 impl PathRule {
@@ -235,6 +238,7 @@ impl PathRule {
             fallback: None,
             error_page: None,
             rates: Rates::default(),
+            users: None,
         }
     }
 
@@ -255,6 +259,10 @@ struct FirstOf {
 }
 
 impl FirstOf {
+    fn is_empty(&self) -> bool {
+        self.of_one.is_empty() && self.of_many.is_empty()
+    }
+
     fn push(&mut self, number: usize, rule: &PathRule) {
         match rule.paths.exact() {
             Some(path) if rule.except.is_empty() => drop(self.of_one.entry(path.to_vec()).or_insert(number)),
@@ -281,6 +289,7 @@ pub struct PathRules {
     redirecting: FirstOf,
     rewriting: FirstOf,
     falling_back: FirstOf,
+    asking: FirstOf,
     /// The rules that change fields or the pages of errors.
     changing: Vec<usize>,
     /// The rules that do not admit every client.
@@ -296,6 +305,7 @@ impl PathRules {
         let mut all = Self::default();
         for (number, rule) in rules.iter().enumerate() {
             let of_first = [
+                (rule.users.is_some(), &mut all.asking),
                 (rule.redirect.is_some(), &mut all.redirecting),
                 (rule.rewrite.is_some(), &mut all.rewriting),
                 (rule.fallback.is_some(), &mut all.falling_back),
@@ -358,6 +368,23 @@ impl PathRules {
         entry
     }
 
+    /// Whether a rule admits only users.
+    pub(crate) fn ask_for_passwords(&self) -> bool {
+        !self.asking.is_empty()
+    }
+
+    /// The users who are admitted to a path, by the first rule that has some for it; None for everybody. None also if they are those
+    /// of the path in place of which it came, since their password is known already.
+    #[inline]
+    pub(crate) fn users(&self, path: &[u8], former: Option<&[u8]>) -> Option<&Arc<Users>> {
+        if self.asking.is_empty() {
+            return None;
+        }
+        let of = |path| Some(self.asking.find(&self.rules, path)?.0);
+        let rule = of(path).filter(|rule| former.and_then(of) != Some(*rule))?;
+        self.rules[rule].users.as_ref()
+    }
+
     /// The rules that limit requests for a path, with their numbers. Not those that limit requests for the path in place of which it
     /// came, since they have counted already.
     #[inline]
@@ -374,7 +401,9 @@ impl PathRules {
     /// is neither redirected nor rewritten.
     pub(crate) fn are_as_open(&self, path: &[u8], directory: &[u8]) -> bool {
         let fits = |number: usize, path: &[u8]| self.rules[number].parts(path).is_some();
-        self.guarding.iter().all(|number| !fits(*number, path) || fits(*number, directory))
+        let users = |path| Some(self.asking.find(&self.rules, path)?.0);
+        users(path) == users(directory)
+            && self.guarding.iter().all(|number| !fits(*number, path) || fits(*number, directory))
             && self.redirecting.find(&self.rules, path).is_none()
             && self.rewriting.find(&self.rules, path).is_none()
     }

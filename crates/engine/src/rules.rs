@@ -20,7 +20,7 @@ use crate::path_rules::PathRules;
 use crate::schedule::{EgressRules, Policy};
 
 /// A site, as an index into [`Rules::sites`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SiteId(pub u16);
 
 /// An upstream, as an index into [`Rules::upstreams`].

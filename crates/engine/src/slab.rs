@@ -61,6 +61,10 @@ impl ClientNumber {
     }
 }
 
+/// The number of a pair of a stored and a given password.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PasswordPair(pub(crate) u128);
+
 /// The number of one state of a file; never used twice in a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct VersionId(pub(crate) u64);

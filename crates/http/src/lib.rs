@@ -8,6 +8,7 @@
 //! [`response`] writes heads. [`h2`] does the same for HTTP/2. For upstream servers, [`forward`] writes the request and [`upstream_response`] parses the
 //! head of the response.
 
+pub mod basic;
 pub mod body;
 pub mod client;
 pub mod conditional;

@@ -108,6 +108,8 @@ impl RequestBuf {
             if_range: part(6),
             if_modified_since: part(7),
             if_unmodified_since: part(8),
+            // A copy has no password, so that none stays in memory for long.
+            authorization: None,
             referer: part(9),
             user_agent: part(10),
         }

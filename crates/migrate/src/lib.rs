@@ -1,6 +1,6 @@
 //! From the configuration of another server to Flash's, as far as static sites go. Called by `flash migrate`.
 //!
-//! Each language has a module with its parser and its meaning: [`nginx`], [`apache`] and [`caddy`]. They fill one small model of
+//! Each language has a module with its parser and its meaning: `nginx`, `apache` and `caddy`. They fill one small model of
 //! Flash's configuration (`model`), which `toml` writes, and note what is different (`notes`). The crate reads files and
 //! directories, and nothing else. Whatever a file holds, the result is a configuration or a [`Failure`] with its line.
 

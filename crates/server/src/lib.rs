@@ -39,6 +39,7 @@ pub mod hot_list;
 mod keeper;
 mod log_writer;
 mod names;
+mod passwords;
 mod program;
 pub mod qdisc;
 mod role;

@@ -185,7 +185,8 @@ pub fn of_job(task: &Task<SiteFile>) -> Option<(SiteId, &[u8])> {
         | Task::GiveBack { .. }
         | Task::Close { .. }
         | Task::Touch { .. }
-        | Task::WarmFile { .. } => None,
+        | Task::WarmFile { .. }
+        | Task::Verify { .. } => None,
     }
 }
 

@@ -41,7 +41,8 @@ pub fn decode_task(bytes: &[u8], descriptors: &mut Vec<OwnedFd>) -> Option<(JobI
         | Task::List { .. }
         | Task::Fill { .. }
         | Task::Warm { .. }
-        | Task::GiveBack { .. } => true,
+        | Task::GiveBack { .. }
+        | Task::Verify { .. } => true,
     };
     let task = task.with_file(|_| descriptors.pop().map(Arc::new).ok_or(())).ok()?;
     is_in_bounds.then_some((id, task))

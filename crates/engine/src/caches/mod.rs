@@ -14,6 +14,7 @@ mod known;
 mod listings;
 mod names;
 mod open_files;
+mod verdicts;
 mod version;
 
 use std::sync::Arc;
@@ -28,6 +29,7 @@ pub(crate) use known::{HeadHash, KnownReply, KnownRequests, Pass, Persistence, R
 pub(crate) use listings::Listings;
 pub(crate) use names::{ListingForms, NameEntry, Names, Resolved, Resource};
 pub(crate) use open_files::OpenFiles;
+pub(crate) use verdicts::Verdicts;
 pub(crate) use version::{Version, VersionOrigin, Versions};
 
 use crate::limits::LISTING_MS;
@@ -44,6 +46,7 @@ pub(crate) struct Caches<F> {
     pub(crate) files: OpenFiles<F>,
     pub(crate) known: KnownRequests,
     pub(crate) listings: Listings,
+    pub(crate) verdicts: Verdicts,
     doubts: Doubts,
     /// How long an older finding of another process can be in use.
     doubts_last_ms: u64,
@@ -87,6 +90,7 @@ impl<F> Caches<F> {
             files: OpenFiles::new(rules.open_files_max),
             known: KnownRequests::new(rules.known_requests_max()),
             listings: Listings::default(),
+            verdicts: Verdicts::default(),
             doubts: Doubts::default(),
             shares_names: rules.shares_names(),
             doubts_last_ms: rules.freshness_ms.saturating_add(rules.stale_ms),

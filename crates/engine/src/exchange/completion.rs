@@ -127,6 +127,10 @@ fn keep_result<F>(
             core.spool.gave_back(&outcome, late);
             JobResult::Loaded
         }
+        (JobKey::Verify(_, pair), Outcome::Verified(is_right)) => {
+            core.caches.verdicts.put(pair, is_right, now.monotonic_ms);
+            JobResult::Loaded
+        }
         (_, Outcome::Exhausted) => JobResult::Refused(EXHAUSTED),
         (key, Outcome::Lost) => {
             core.jobs.count(key.kind()).lost += 1;
@@ -202,6 +206,9 @@ impl<F> Exchange<F> {
                 (self, woken)
             }
             State::Relaying(mut relay) => {
+                if relay.verifying == Some(id) && !matches!(result, JobResult::Refused(_)) {
+                    relay.verifying = None;
+                }
                 match result {
                     JobResult::Refused(refusal) => relay.refused = Some(*refusal),
                     JobResult::Entry(entry) => relay.script = ScriptSearch::Found(Arc::clone(entry)),

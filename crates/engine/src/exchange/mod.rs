@@ -110,7 +110,7 @@ impl<F> State<F> {
     pub(crate) fn begins_after(&self) -> Option<JobId> {
         match self {
             State::Waiting(job, _) => Some(*job),
-            State::Relaying(relay) => relay.script.job(),
+            State::Relaying(relay) => relay.begins_after(),
             State::Reading(..) | State::Woken(..) | State::Sending(_) => None,
         }
     }
@@ -162,10 +162,12 @@ fn resume<M: Machine>(
         }
         Wake::Refuse(refusal) => Step::Answer(handler::error_page(&request, refusal)),
     };
+    let checks = std::mem::take(&mut asked.checks);
     if let Cow::Owned(path) = asked.path {
         file.path = path.into();
         file.may_fall_back = false;
     }
+    file.checks = checks;
     step
 }
 

@@ -23,6 +23,8 @@ pub(crate) const DENIED: Refusal = (Status::FORBIDDEN, "The server is not permit
 pub(super) const NOT_ADMITTED: Refusal = (Status::FORBIDDEN, "Your address is not admitted here.");
 const TOO_MANY: Refusal = (Status::TOO_MANY_REQUESTS, "You send too many requests. Try again later.");
 const TOO_MANY_OF_ALL: Refusal = (Status::UNAVAILABLE, "There are too many requests. Try again soon.");
+pub(super) const PASSWORD_NEEDED: Refusal =
+    (Status::UNAUTHORIZED, "This needs the name and the password of a user.");
 pub(super) const NO_SITE: Refusal = (Status::MISDIRECTED, "No site is configured for this host.");
 pub(super) const NOT_ACCEPTABLE: Refusal =
     (Status::NOT_ACCEPTABLE, "No coding of this file is acceptable to the client.");

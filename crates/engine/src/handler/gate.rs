@@ -18,10 +18,11 @@ use flash_http::target::{BadPath, decode_path};
 
 use super::Response;
 use super::error_page::{
-    AMBIGUOUS_PATH, LENGTH_REQUIRED, NO_SITE, NOT_ADMITTED, Refusal, TOO_LARGE, TooSoon, error_page,
-    redirect_to, too_soon_page,
+    AMBIGUOUS_PATH, LENGTH_REQUIRED, NO_SITE, NOT_ADMITTED, PASSWORD_NEEDED, Refusal, TOO_LARGE, TooSoon,
+    error_page, redirect_to, too_soon_page,
 };
 use super::https::{self, Scheme};
+use super::password::{PasswordCheck, check_of};
 use super::route::{Routed, find_route, leads_to_script};
 use crate::caches::Pass;
 use crate::desk::{Core, Desk};
@@ -58,6 +59,8 @@ pub(crate) struct FileRequest<'r> {
     pub(crate) may_fall_back: bool,
     /// As [`RequestClient::is_local`].
     pub(crate) is_local: bool,
+    /// The passwords that must be right.
+    pub(crate) checks: Vec<PasswordCheck>,
 }
 
 /// The client of a request.
@@ -76,13 +79,15 @@ pub(crate) struct FileRequestBuf {
     pub(crate) path: Box<[u8]>,
     pub(crate) may_fall_back: bool,
     is_local: bool,
+    pub(crate) checks: Vec<PasswordCheck>,
 }
 
 impl FileRequestBuf {
     /// Copies a request.
     pub(crate) fn new(file: &FileRequest<'_>) -> Self {
-        let &FileRequest { request, site, ref path, may_fall_back, is_local, .. } = file;
-        Self { request: RequestBuf::new(request), site, path: path.as_ref().into(), may_fall_back, is_local }
+        let &FileRequest { request, site, ref path, may_fall_back, is_local, ref checks, .. } = file;
+        let (request, path, checks) = (RequestBuf::new(request), path.as_ref().into(), checks.clone());
+        Self { request, site, path, may_fall_back, is_local, checks }
     }
 
     pub(crate) fn request(&self) -> Request<'_> {
@@ -91,8 +96,9 @@ impl FileRequestBuf {
 
     /// The request for the file, which borrows this buffer and what [`FileRequestBuf::request`] has returned.
     pub(crate) fn lent<'r>(&'r self, request: &'r Request<'r>) -> FileRequest<'r> {
-        let &Self { site, ref path, may_fall_back, is_local, .. } = self;
-        FileRequest { request, site, path: Cow::Borrowed(path), pass: Pass::Once, may_fall_back, is_local }
+        let &Self { site, ref path, may_fall_back, is_local, ref checks, .. } = self;
+        let (path, pass, checks) = (Cow::Borrowed(&path[..]), Pass::Once, checks.clone());
+        FileRequest { request, site, path, pass, may_fall_back, is_local, checks }
     }
 }
 
@@ -121,35 +127,36 @@ pub(crate) fn admit<'r, M: Machine>(
     {
         return Admitted::Refused(https::to_https(request, rules));
     }
-    let mut entry = Entry::Open;
+    let (mut entry, mut checks) = (Entry::Open, Vec::new());
     // A site that redirects plain HTTP answers issuers of certificates there, whatever its rules say.
     if let Some((site, Ok(decoded))) = &mut path
         && has_path
         && !is_challenge(decoded)
     {
-        let rewritten = match enter(desk, (request, client), *site, decoded) {
-            Ok(entered) => {
-                entry = entered.entry;
-                entered.rewritten
-            }
+        let entered = match enter(desk, (request, client), *site, decoded) {
+            Ok(entered) => entered,
             Err(response) => return Admitted::Refused(response),
         };
-        let is_rewritten = rewritten.is_some();
-        rewritten.into_iter().for_each(|path| *decoded = Cow::Owned(path));
+        (entry, checks) = (entered.entry, entered.checks);
+        let is_rewritten = entered.rewritten.is_some();
+        entered.rewritten.into_iter().for_each(|path| *decoded = Cow::Owned(path));
         if let Some(found) = find_route(desk.core.rules.site(*site), decoded) {
             let mut routed = Routed::new(inbound(), *site, decoded.clone(), found);
             routed.is_rewritten = is_rewritten;
+            routed.checks = checks;
             return admit_route(desk.core, routed);
         }
     }
     // Issuers of certificates must hear that a file of theirs is missing.
     let may_fall_back = !matches!(&path, Some((_, Ok(path))) if is_challenge(path));
-    admit_file(desk.core, (request, scheme, client.is_local), path, (entry, may_fall_back))
+    admit_file(desk.core, (request, scheme, client.is_local), path, (entry, may_fall_back, checks))
 }
 
 /// A client that the rules of a site have let in.
 struct Entered {
     entry: Entry,
+    /// The passwords that must be right.
+    checks: Vec<PasswordCheck>,
     /// The path that takes the place of that of the request.
     rewritten: Option<Vec<u8>>,
 }
@@ -164,7 +171,8 @@ fn enter<M: Machine>(
     site: SiteId,
     path: &[u8],
 ) -> Result<Entered, Response<M::File>> {
-    let mut entry = let_in(desk, (request, client), site, (path, None))?;
+    let mut checks = Vec::new();
+    let mut entry = let_in(desk, (request, client), site, (path, None), &mut checks)?;
     let rules = &desk.core.rules.site(site).paths;
     if let Some((redirect, parts)) = rules.redirect(path) {
         let location = redirect.location(&parts, request.query);
@@ -174,9 +182,9 @@ fn enter<M: Machine>(
     let rewritten = rules.rewrite(path).transpose().map_err(bad_page)?;
     if let Some(rewritten) = &rewritten {
         // The rules of access are for the new path too: a part of the client's path can lead anywhere.
-        entry = entry.and(let_in(desk, (request, client), site, (rewritten, Some(path)))?);
+        entry = entry.and(let_in(desk, (request, client), site, (rewritten, Some(path)), &mut checks)?);
     }
-    Ok(Entered { entry, rewritten })
+    Ok(Entered { entry, checks, rewritten })
 }
 
 /// Whether the rules of a site let a client in at a path, which takes the place of a former one if there is one.
@@ -189,6 +197,7 @@ fn let_in<M: Machine>(
     (request, client): (&Request<'_>, RequestClient),
     site: SiteId,
     (path, former): (&[u8], Option<&[u8]>),
+    checks: &mut Vec<PasswordCheck>,
 ) -> Result<Entry, Response<M::File>> {
     let Desk { machine, core } = desk;
     let rules = &core.rules.site(site).paths;
@@ -203,6 +212,13 @@ fn let_in<M: Machine>(
         {
             core.counters.limited += 1;
             return Err(too_soon_page(request, too_soon));
+        }
+        entry = entry.and(Entry::Admitted);
+    }
+    if let Some(users) = rules.users(path, former) {
+        match check_of(core, users, request) {
+            Some(check) => checks.push(check),
+            None => return Err(error_page(request, PASSWORD_NEEDED)),
         }
         entry = entry.and(Entry::Admitted);
     }
@@ -244,7 +260,7 @@ fn admit_file<'r, F>(
     core: &Core<F>,
     (request, scheme, is_local): (&'r Request<'r>, Scheme, bool),
     path: Option<SitePath<'r>>,
-    (entry, may_fall_back): (Entry, bool),
+    (entry, may_fall_back, checks): (Entry, bool, Vec<PasswordCheck>),
 ) -> Admitted<'r, F> {
     let refused = |refusal| Admitted::Refused(error_page(request, refusal));
     match (request.method, request.body) {
@@ -258,7 +274,7 @@ fn admit_file<'r, F>(
             Some((site, Ok(path))) => {
                 let has_body = body != RequestBody::None;
                 let pass = if has_body { Pass::Once } else { pass(core.rules.site(site), scheme, entry) };
-                Admitted::File(FileRequest { request, site, path, pass, may_fall_back, is_local })
+                Admitted::File(FileRequest { request, site, path, pass, may_fall_back, is_local, checks })
             }
             Some((_, Err(bad))) => Admitted::Answer(error_page(request, (bad.status(), bad.reason()))),
             None => Admitted::Answer(error_page(request, NO_SITE)),
@@ -371,5 +387,5 @@ pub(crate) fn admit_application_file<F>(
     if leads_to_script(rules, &path) {
         return Err("The answer names a script instead of a file");
     }
-    Ok(FileRequestBuf { request, site, path, may_fall_back: false, is_local: false })
+    Ok(FileRequestBuf { request, site, path, may_fall_back: false, is_local: false, checks: Vec::new() })
 }

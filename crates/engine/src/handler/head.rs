@@ -64,6 +64,8 @@ impl<'a> HeadForm<'a> {
 }
 
 /// The methods that are served, for `Allow`.
+/// How a client must name itself (RFC 7617).
+const CHALLENGE: &str = "Basic realm=\"Restricted\", charset=\"UTF-8\"";
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 const RETRY_AFTER: &str = "Retry-After";
 
@@ -142,6 +144,7 @@ pub(super) fn page_fields(
     let vary = if status == Status::NOT_ACCEPTABLE { "Accept, Accept-Encoding" } else { "Accept" };
     let mut fields = vec![("X-Content-Type-Options", "nosniff".to_owned()), ("Vary", vary.to_owned())];
     match status {
+        Status::UNAUTHORIZED => fields.push(("WWW-Authenticate", CHALLENGE.to_owned())),
         Status::METHOD_NOT_ALLOWED => fields.push(("Allow", ALLOW.to_owned())),
         Status::UNAVAILABLE if own.is_none() => fields.push(retry_after(RETRY_AFTER_S)),
         _ => {}

@@ -13,6 +13,7 @@ mod hint;
 mod https;
 mod listing;
 mod look_up;
+mod password;
 mod response;
 mod route;
 mod script;
@@ -36,6 +37,7 @@ pub(crate) use head::{
     About, Extent, HeadForm, each_own_field, each_shared_field, persistence, write_head, write_relayed_head,
 };
 pub(crate) use https::Scheme;
+pub(crate) use password::{Password, PasswordCheck, verify};
 pub(crate) use response::Response;
 pub(crate) use route::Routed;
 pub(crate) use script::{ScriptFound, find_script, script_of};
@@ -111,6 +113,11 @@ pub(crate) fn answer<M: Machine>(
     mut found: Found<M::File>,
 ) -> Step<M::File> {
     let request = asked.request;
+    match verify(desk, &mut asked.checks) {
+        Password::Right => {}
+        Password::Wait(wanted) => return Step::Wait(Box::new(Wait { wanted: *wanted, found })),
+        Password::Refused(refusal) => return refuse(request, refusal),
+    }
     let mut reopen = false;
     loop {
         let (entry, opened) = match found.entry.take() {

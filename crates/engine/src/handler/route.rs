@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use flash_http::forward::Inbound;
 use flash_http::target::{encode_path, has_dot_segment, is_hidden, is_plain, readings};
 
+use super::password::PasswordCheck;
 use crate::desk::Core;
 use crate::rules::{Route, RoutePaths, SiteId, SiteRules, UpstreamProtocol, has_extension};
 
@@ -25,6 +26,8 @@ pub(crate) struct Routed<'r> {
     pub(super) is_rewritten: bool,
     /// Whether the spool takes the body before a server gets it.
     pub(crate) gathers: bool,
+    /// The passwords that must be right.
+    pub(crate) checks: Vec<PasswordCheck>,
 }
 
 /// The route of a path.
@@ -40,7 +43,8 @@ impl<'r> Routed<'r> {
         let RouteMatch { route, script_bytes, with_index } = found;
         let index_bytes = with_index.as_ref().map_or(0, |with_index| with_index.len() - path.len());
         let path = with_index.map_or(path, Cow::Owned);
-        Self { inbound, site, route, path, script_bytes, index_bytes, is_rewritten: false, gathers: false }
+        let (is_rewritten, gathers, checks) = (false, false, Vec::new());
+        Self { inbound, site, route, path, script_bytes, index_bytes, is_rewritten, gathers, checks }
     }
 
     /// The decoded path of the script, for CGI; empty if the route's prefix is `/`.

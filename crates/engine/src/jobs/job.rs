@@ -6,7 +6,7 @@ use super::backlog::{Claim, Rank};
 use crate::counters::JobKind;
 use crate::machine::{FileId, ListingForm, Part, Task};
 use crate::rules::SiteId;
-use crate::slab::{ClientNumber, ExchangeKey, HeldKey, VersionId};
+use crate::slab::{ClientNumber, ExchangeKey, HeldKey, PasswordPair, VersionId};
 
 /// The identity of a job: requests for the same key are joined.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -29,6 +29,7 @@ pub(crate) enum JobKey {
     /// A user's range of a file.
     Range(SiteId, u32, FileId, u64, u64),
     WarmFile(SiteId, Box<[u8]>, Part),
+    Verify(SiteId, PasswordPair),
 }
 
 impl JobKey {
@@ -41,6 +42,7 @@ impl JobKey {
             JobKey::Read(..) => JobKind::Read,
             JobKey::Close(..) => JobKind::Close,
             JobKey::SpoolWrite(..) | JobKey::SpoolRead(..) | JobKey::SpoolGiveBack(..) => JobKind::Spool,
+            JobKey::Verify(..) => JobKind::Verify,
         }
     }
 
@@ -58,7 +60,8 @@ impl JobKey {
             | JobKey::SpoolGiveBack(site)
             | JobKey::Touch(site, ..)
             | JobKey::Range(site, ..)
-            | JobKey::WarmFile(site, ..) => *site,
+            | JobKey::WarmFile(site, ..)
+            | JobKey::Verify(site, _) => *site,
         }
     }
 }

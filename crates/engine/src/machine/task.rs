@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::message::bytes;
 use super::{FileStat, ListingForm, Opened};
 use crate::rules::SiteId;
+use crate::secret::Secret;
 use crate::slab::Key;
 
 /// The id of a job, shared by the engine, the worker and its helpers.
@@ -187,6 +188,13 @@ pub enum Task<F> {
         /// The part.
         part: Part,
     },
+    /// Compare a password with a stored one.
+    Verify {
+        /// The password as it is stored.
+        stored: Secret,
+        /// The password.
+        given: Secret,
+    },
 }
 
 impl<F> Task<F> {
@@ -203,7 +211,8 @@ impl<F> Task<F> {
             | Task::List { .. }
             | Task::Warm { .. }
             | Task::Close { .. }
-            | Task::WarmFile { .. } => None,
+            | Task::WarmFile { .. }
+            | Task::Verify { .. } => None,
         }
     }
 
@@ -240,6 +249,7 @@ impl<F> Task<F> {
             &Task::Close { number } => Task::Close { number },
             Task::Touch { root, path } => Task::Touch { root: file(root)?, path: Arc::clone(path) },
             &Task::WarmFile { ref path, part } => Task::WarmFile { path: Arc::clone(path), part },
+            Task::Verify { stored, given } => Task::Verify { stored: stored.clone(), given: given.clone() },
         })
     }
 }
@@ -278,6 +288,8 @@ pub enum Outcome<F> {
     Exhausted,
     /// The helper died or was given up, or it could not reach the file system.
     Lost,
+    /// The result of [`Task::Verify`]: whether the password is right.
+    Verified(bool),
 }
 
 /// The result of looking up a path.
@@ -329,6 +341,7 @@ impl<F> Outcome<F> {
             Outcome::Written => Outcome::Written,
             Outcome::Unsupported => Outcome::Unsupported,
             Outcome::Closed => Outcome::Closed,
+            Outcome::Verified(is_right) => Outcome::Verified(is_right),
             Outcome::Failed(number) => Outcome::Failed(number),
             Outcome::Exhausted => Outcome::Exhausted,
             Outcome::Lost => Outcome::Lost,

@@ -20,6 +20,7 @@ mod misses;
 mod names;
 mod optimizations;
 mod overload;
+mod passwords;
 mod path_rules;
 mod pipelining;
 mod proxies;

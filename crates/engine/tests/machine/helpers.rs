@@ -137,6 +137,8 @@ impl Helpers {
                 file.inode.borrow_mut().give_back(*offset, *length_bytes);
                 Outcome::Written
             }
+            // In these tests, a stored password is the password itself.
+            Task::Verify { stored, given } => Outcome::Verified(stored == given),
             Task::Touch { .. } | Task::WarmFile { .. } => panic!("only a backend queues this job"),
             Task::Read { file, offset, length_bytes } => match file.read(*offset, *length_bytes) {
                 Ok(bytes) => Outcome::Bytes(bytes, file.stat()),
@@ -205,6 +207,7 @@ fn describe(task: &Task<FileHandle>) -> String {
         Task::Close { number } => format!("close {number}"),
         Task::GiveBack { offset, length_bytes, .. } => format!("give back {length_bytes:?} at {offset}"),
         Task::Write { offset, bytes, .. } => format!("write {} bytes at {offset}", bytes.len()),
+        Task::Verify { .. } => "verify".to_owned(),
         Task::Touch { path, .. } => format!("touch {}", path.escape_ascii()),
         Task::WarmFile { path, .. } => format!("warm file {}", path.escape_ascii()),
     }

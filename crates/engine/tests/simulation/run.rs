@@ -600,6 +600,7 @@ impl Run {
                 | Task::Warm { .. }
                 | Task::Touch { .. }
                 | Task::WarmFile { .. }
+                | Task::Verify { .. }
                 | Task::GiveBack { .. } => {
                     panic!("the simulation does not queue these jobs")
                 }

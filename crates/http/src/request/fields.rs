@@ -30,6 +30,7 @@ pub(crate) struct Fields<'b> {
     if_range: Once<'b>,
     if_modified_since: Once<'b>,
     if_unmodified_since: Once<'b>,
+    authorization: Once<'b>,
     referer: Option<&'b [u8]>,
     user_agent: Option<&'b [u8]>,
 }
@@ -81,6 +82,7 @@ impl<'b> Fields<'b> {
             8 if is(b"if-range") => self.if_range.take(value),
             10 if is(b"user-agent") => self.user_agent = self.user_agent.or(Some(value)),
             10 if is(b"connection") => self.take_connection(value),
+            13 if is(b"authorization") => self.authorization.take(value),
             13 if is(b"if-none-match") => join(&mut self.if_none_match, value),
             14 if is(b"content-length") => return self.take_content_length(value),
             15 if is(b"accept-encoding") => join(&mut self.accept_encoding, value),
@@ -127,6 +129,7 @@ impl<'b> Fields<'b> {
             if_range: self.if_range.value(),
             if_modified_since: self.if_modified_since.value(),
             if_unmodified_since: self.if_unmodified_since.value(),
+            authorization: self.authorization.value(),
             referer: self.referer,
             user_agent: self.user_agent,
         })

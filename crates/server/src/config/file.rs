@@ -65,6 +65,8 @@ impl Draft {
         self.sites.iter_mut().for_each(|site| table::rebase(&mut site.overrides, folder));
         let of_sites = self.sites.iter_mut().flat_map(|site| &mut site.routes);
         self.routes.iter_mut().chain(of_sites).for_each(|route| table::rebase(&mut route.given, folder));
+        let of_sites = self.sites.iter_mut().flat_map(|site| &mut site.rules);
+        self.rules.iter_mut().chain(of_sites).for_each(|rule| table::rebase(&mut rule.given, folder));
     }
 }
 

@@ -76,6 +76,7 @@ fn lines_of_rule(rule: &Rule) -> Result<String, NotUtf8> {
             "fallback" => rule.fallback.is_some(),
             "error_page" => rule.error_page.is_some(),
             "errors" => rule.errors,
+            "users" => rule.users.is_some(),
             "rate" => rule.rate.is_some(),
             "burst" => rule.burst > 0,
             "total_rate" => rule.total_rate.is_some(),

@@ -149,6 +149,9 @@ fn sites(
         rule_drafts.push(draft.rules);
     }
     let folders = check_roots(&roots, run_as, problems);
+    for (site, drafts) in sites.iter_mut().zip(&rule_drafts) {
+        rule_checks::read_users(drafts, site, problems);
+    }
     for ((site, drafts), folder) in sites.iter_mut().zip(&rule_drafts).zip(folders) {
         match folder {
             Some(folder) => rule_checks::read_error_pages(drafts, site, &folder, run_as, problems),

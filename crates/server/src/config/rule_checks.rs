@@ -4,10 +4,13 @@
 //! Called by `config::resolve`. It must not change the file system.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::ops::RangeInclusive;
+use std::path::Path;
+use std::sync::Arc;
 
 use flash_engine::{
-    Access, ErrorPage, FieldChanges, PathPattern, PathRule, PathRules, Rate, Rates, Redirect, Target,
+    Access, ErrorPage, FieldChanges, PathPattern, PathRule, PathRules, Rate, Rates, Redirect, Target, Users,
 };
 use flash_http::EncodedSlash;
 use flash_http::response::Status;
@@ -24,6 +27,8 @@ use super::options::Site;
 use super::rule_options::{HeadField, Rule, RuleOverrides};
 use super::run_as::RunAs;
 use super::table::{self, Given};
+use crate::certificates::content;
+use crate::passwords;
 
 /// Redirects that a client can meet in a row before they count as a circle.
 const HOPS_MAX: usize = 10;
@@ -175,6 +180,38 @@ pub(super) fn read_error_pages(
     }
 }
 
+/// Reads the files of users of rules, with the rights of this process: no other should be able to.
+pub(super) fn read_users(drafts: &[RuleDraft], site: &mut Site, problems: &mut Vec<Problem>) {
+    let root = site.root.canonicalize();
+    for (draft, rule) in drafts.iter().zip(&mut site.rules) {
+        let (Some(path), Some(Given { origin, .. })) = (&rule.users, &draft.given.users) else { continue };
+        let title = format!("cannot use `{}` as `users`", path.display());
+        if root.as_ref().is_ok_and(|root| is_served(path, root)) {
+            let problem =
+                Problem::given(origin, title, "it lies beneath the root, where clients could get it");
+            problems.push(
+                problem.of(ConfigErrorKind::Path).helped("move it to another folder, such as /etc/flash"),
+            );
+            continue;
+        }
+        let read = content(path, true).and_then(|bytes| {
+            let text = String::from_utf8(bytes).map_err(|_| "it is no text in UTF-8".to_owned())?;
+            passwords::read(&text)
+        });
+        match read {
+            Ok(users) => rule.stored_users = users,
+            Err(why) => problems.push(Problem::given(origin, title, why).of(ConfigErrorKind::Path)),
+        }
+    }
+}
+
+/// Whether a site with this root sends the file at a path.
+fn is_served(path: &Path, root: &Path) -> bool {
+    let Ok(path) = path.canonicalize() else { return false };
+    let is_hidden = |part: &OsStr| part.as_encoded_bytes().starts_with(b".");
+    path.strip_prefix(root).is_ok_and(|rest| !rest.iter().any(is_hidden))
+}
+
 /// A problem if clients that follow the redirect of a rule are redirected again and again.
 fn circle(all: &PathRules, hosts: &[String], (draft, rule): (&RuleDraft, &Rule)) -> Option<Problem> {
     let mut path = rule.path.replace('*', SAMPLE).into_bytes();
@@ -248,6 +285,7 @@ pub(crate) fn path_rules(rules: &[Rule]) -> PathRules {
             of_client: rule.rate.as_deref().and_then(|text| rate(text, rule.burst)),
             of_all: rule.total_rate.as_deref().and_then(|text| rate(text, 0)),
         },
+        users: Users::new(rule.stored_users.iter().cloned()).map(Arc::new),
     };
     PathRules::new(rules.iter().map(rule).collect())
 }

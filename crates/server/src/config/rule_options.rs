@@ -5,12 +5,14 @@
 
 use std::ffi::OsStr;
 use std::fmt;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use super::admission::Clients;
 use super::choices::{Choice, RedirectStatus};
 use super::error::{NotUtf8, Refusal};
+use super::file_path::FilePath;
 use super::kind::{Form, Kind, count};
 use super::table::{DefaultValue, Field, fields, held, put, rows, show};
 use super::values::{Item, ListItem, utf8};
@@ -123,6 +125,8 @@ rows! {
         "Answer only clients of these networks, others with 403";
     deny: Vec<Clients>, (), Kind::Networks, Depends("none"), [rule.deny],
         "Answer clients of these networks with 403";
+    users: PathBuf, (), Kind::Path, Depends("everybody"), [rule.users as Option<FilePath>],
+        "Answer only requests with the name and password of a user in this file, others with 401";
     rate: String, (), Kind::Text(Form::RequestRate), Depends("none"), [rule.rate as Option<String>],
         "Answer 429 to a client that sends more requests than this";
     burst: u64, (), count(1, 1_000_000), Depends("the number of `rate`"), [rule.burst],
@@ -156,6 +160,9 @@ rows! {
         Rule {
             /// The error page itself, if it could be read.
             pub error_html: Option<String>,
+            /// The names and the stored passwords of the users.
+            #[serde(default, skip_serializing_if = "Vec::is_empty")]
+            pub stored_users: Vec<(String, String)>,
         }
     }
 }

@@ -210,6 +210,16 @@ impl Holds<Vec<PathBuf>> for Vec<FilePath> {
     }
 }
 
+impl Holds<PathBuf> for Option<FilePath> {
+    fn hold(&mut self, path: PathBuf) {
+        *self = Some(path.into());
+    }
+
+    fn held(&self) -> Option<PathBuf> {
+        self.as_ref().map(|path| path.to_path_buf())
+    }
+}
+
 impl Holds<PathOrWord> for Option<FilePath> {
     fn hold(&mut self, value: PathOrWord) {
         *self = match value {

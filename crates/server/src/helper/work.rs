@@ -24,7 +24,7 @@ use flash_worker::store_protocol::Request;
 use super::fill::Fill;
 use super::listing;
 use crate::config::Settings;
-use crate::convert;
+use crate::{convert, passwords};
 
 /// The file of a directory that the warm endpoint brings into memory.
 const INDEX: &str = "index.html";
@@ -129,6 +129,9 @@ impl DiskWork {
                 file::touch(&**root, path, self.listing_entries_max).map(|()| Outcome::Loaded)
             }
             Task::WarmFile { path, part } => self.warm_file(path, *part).map(|()| Outcome::Loaded),
+            Task::Verify { stored, given } => {
+                Ok(Outcome::Verified(passwords::is_right(stored.bytes(), given.bytes())))
+            }
             // The receiver of the message has already closed its file.
             Task::Close { .. } => Ok(Outcome::Closed),
         };

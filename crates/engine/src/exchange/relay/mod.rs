@@ -7,6 +7,7 @@
 
 mod answer;
 mod open;
+mod password;
 mod pump;
 mod script;
 mod upload;
@@ -25,7 +26,7 @@ pub(crate) use pump::{advance, expire, leave};
 use super::{CLIENT_LEFT, Opener, Turn};
 use crate::access_log::AnswerEnd;
 use crate::caches::NameEntry;
-use crate::handler::{FileRequestBuf, Refusal};
+use crate::handler::{FileRequestBuf, PasswordCheck, Refusal};
 use crate::limits::TRIES_MAX;
 use crate::machine::{JobId, Machine};
 use crate::rules::{SiteId, UpstreamId};
@@ -135,6 +136,9 @@ pub(crate) struct Relay {
     /// Whether its route passes answers on as they come.
     streams_answers: bool,
     talk: Talk,
+    /// The passwords that must be right, and the job that compares one.
+    checks: Vec<PasswordCheck>,
+    pub(crate) verifying: Option<JobId>,
     pub(crate) script: ScriptSearch,
     body: BodyWay,
     /// Why a helper could not do its part; the answer is this page.
@@ -227,6 +231,11 @@ pub(crate) struct RelayReply {
 }
 
 impl Relay {
+    /// The job before which nothing is sent to a server.
+    pub(crate) fn begins_after(&self) -> Option<JobId> {
+        self.verifying.or(self.script.job())
+    }
+
     /// Its need for a link.
     fn seeker(&self) -> Seeker {
         let Self { key: holder, upstream, failed, needs_new, .. } = *self;

@@ -54,6 +54,8 @@ pub(crate) fn open<M: Machine>(
         upstream,
         streams_answers,
         talk,
+        checks: routed.checks.clone(),
+        verifying: None,
         script,
         body: if routed.gathers { BodyWay::Gathered } else { BodyWay::Streamed },
         refused: None,

@@ -3,6 +3,7 @@
 //! the other direction, at most one piece is held, so a slow reader slows its sender down. Called by the wires.
 
 use super::answer::{begin_reply, hand_over, has_room, pass_on, take_answer};
+use super::password::seek_password;
 use super::script::seek_script;
 use super::upload::{gather, give_held, take_body};
 use super::{Advance, Awaits, BodyWay, Relay, RelayClient, Stop};
@@ -22,8 +23,9 @@ pub(crate) fn advance<M: Machine>(
     relay: &mut Relay,
 ) -> Advance {
     relay.upload_rate.pause(turn.desk.core.clock.ms());
-    let ready = seek_script(turn, relay).and_then(|()| gather(client, turn, buffer, relay));
-    match ready.and_then(|()| pump(client, turn, buffer, relay)) {
+    let ready = seek_password(turn, relay).and_then(|()| seek_script(turn, relay));
+    let gathered = ready.and_then(|()| gather(client, turn, buffer, relay));
+    match gathered.and_then(|()| pump(client, turn, buffer, relay)) {
         Ok(()) => Advance::Done,
         Err(advance) => advance,
     }

@@ -9,6 +9,7 @@ use super::{Reader, RuleDraft, Value, unknown};
 const EFFECTS: &[&str] = &[
     "allow",
     "deny",
+    "users",
     "rate",
     "total_rate",
     "set",

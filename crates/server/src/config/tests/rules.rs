@@ -1,5 +1,7 @@
 //! Tests of rules for paths, and the text of every error.
 
+use std::os::unix::fs::PermissionsExt;
+
 use flash_engine::{Rate, Rates};
 
 use super::*;
@@ -64,6 +66,10 @@ const WRONG_RULES: &[(&str, &[&str])] = &[
     ("set = \"x\"", &["must be a table of fields, such as { \"Cache-Control\" = \"no-cache\" }"]),
     ("allow = []", &["wrong value for `allow`", "name at least one network"]),
     ("deny = [\"10.0.0.1/8\"]", &["did you mean `10.0.0.0/8`?"]),
+    ("users = \"open\"", &["`users`", "every user of this machine can reach", "chmod o="]),
+    ("users = \"wrong\"", &["`users`", "line 2: the password of bob: its form is none of bcrypt"]),
+    ("users = \"www/users\"", &["`users`", "it lies beneath the root", "move it to another folder"]),
+    ("users = \"none\"", &["`users`", "cannot read"]),
     ("rate = \"10\"", &["must be a number of requests from 1 to 1000000 in a second", "write it as 10/s"]),
     ("total_rate = \"0/m\"", &["wrong value for `total_rate`", "must be a number of requests"]),
     ("rate = 10", &["must be a rate in quotes, such as \"10/s\" or \"100/m\""]),
@@ -149,6 +155,16 @@ fn wrong_rules_say_what_to_write() {
     fs::write(www.join("large.html"), vec![b'x'; 64 * 1024 + 1]).unwrap();
     fs::write(www.join("bytes.html"), b"\xff").unwrap();
     fs::write(folder.path().join("secret"), "secret").unwrap();
+    let ann = "ann:$2y$05$h6UM9HCarBAVMwnRiQYRuOYeRV4x/6TcBjwooJMlnuMEYyNSMmXa.\n";
+    for (name, text, mode) in [
+        ("open", ann.to_owned(), 0o644),
+        ("www/users", ann.to_owned(), 0o600),
+        ("wrong", format!("{ann}bob:secret\n"), 0o600),
+    ] {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
     std::os::unix::fs::symlink("../secret", www.join("out.html")).unwrap();
     for (rule, parts) in WRONG_RULES {
         let error = folder.error(&format!("root = \"www\"\n[[rule]]\n{rule}\n"));
