@@ -253,6 +253,30 @@ def ms(value):
     return f"{value:,.2f} ms" if value < 100 else f"{value:,.0f} ms"
 
 
+def idle_text():
+    """Names after a time without a request."""
+    data, file = newest("store", lambda data: data["settings"].get("idle_seconds"))
+    names, settings = data["names"]["watched"], data["settings"]
+    yield (f"**The same after {settings['idle_seconds'] / 3600:.1f} hours without a request**, names watched: p50 {ms(names['latency']['p50_ms'])}, p99 "
+           f"{ms(names['latency']['p99_ms'])}, with a helper's work for {100 * names['jobs'] / names['requests']:.2f} % of the requests "
+           f"(`bench/store.py --what names --names-by watched --idle-seconds {settings['idle_seconds']}`, one run, raw: [{os.path.basename(file)}](../{file})).")
+    yield ""
+
+
+def storms_text():
+    """How late changes are seen while very many files change."""
+    yield ("**Changes while 100,000 other files change**, names watched: how long after a file was replaced a client can still get the old "
+           "one, and how much longer hits take beside it (`bench/storms.py`, one run each).")
+    yield from ["", "| storm | changes seen | longest | hit p50 | hit p99 | raw |", "|---|---|---|---|---|---|"]
+    for name, shown in (("rename", "renames"), ("git", "`git checkout`"), ("rsync", "`rsync --delete`")):
+        data, file = newest("storms", lambda data: name in data["storms"] and data["settings"]["watch"] == "on")
+        alone, storm = (data["storms"][name][when] for when in ("alone", "storm"))
+        p50, p99 = (storm["latency"][part] / alone["latency"][part] for part in ("p50_ms", "p99_ms"))
+        yield (f"| {shown} | {len(storm['delays_ms']):,} | {ms(storm['delays_ms'][-1])} | {p50:.2f} times | {p99:.2f} times | "
+               f"[{data['date']}](../{file}) |")
+    yield ""
+
+
 def store_text():
     """Memory of several workers, and the first minute after a restart."""
     data, file = newest("store", lambda data: "workers" in data)
@@ -260,7 +284,7 @@ def store_text():
     ratio = (four["pss_bytes"] / four["held_bytes"]) / (one["pss_bytes"] / one["held_bytes"])
     yield (f"**Memory of four workers** for the same {one['held_bytes'] / 2**20:,.0f} MiB of contents, as a multiple of one's: {ratio:.2f} "
            f"(`bench/store.py`, raw: [{os.path.basename(file)}](../{file})).")
-    data, file = newest("store", lambda data: "names" in data)
+    data, file = newest("store", lambda data: "checked" in data.get("names", {}))
     names, settings = data["names"], data["settings"]
     shares = {how: 100 * found["jobs"] / found["requests"] for how, found in names.items()}
     latency = {how: found["latency"]["p99_ms"] for how, found in names.items()}
@@ -269,6 +293,9 @@ def store_text():
            f"disk of 150 reads/s: p99 {ms(latency['watched'])} if the names are [watched](memory.md#watched-names), with a helper's work "
            f"for {shares['watched']:.2f} % of the requests; if they are checked, {names['checked']['answered_per_s']:.0f} are answered in a "
            f"second, p99 {ms(latency['checked'])} (`bench/store.py`, one run, raw: [{os.path.basename(file)}](../{file})).")
+    yield ""
+    yield from idle_text()
+    yield from storms_text()
     data, file = newest("store", lambda data: "restart" in data)
     yield ""
     yield (f"**First minute after a restart**, {data['settings']['rate']:,} requests/s, a disk of 1,000 reads/s: p50 and p90 of each quarter "

@@ -37,7 +37,7 @@ impl Builder<'_> {
                     is_closed = true;
                     self.lose(
                         directive,
-                        "Flash checks no users and no names of clients, so everybody gets 403 here",
+                        "users and names of clients are not carried over (docs/config.md, `users`), so everybody gets 403 here",
                     );
                 }
                 _ => {}

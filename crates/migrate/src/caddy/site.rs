@@ -164,7 +164,10 @@ impl Builder<'_> {
             "respond" | "error" | "abort" => self.refuse(line, args, paths),
             "basic_auth" | "basicauth" | "forward_auth" => {
                 self.close(paths);
-                self.lose(line, "Flash checks no passwords, so everybody gets 403 here");
+                self.lose(
+                    line,
+                    "passwords are not carried over (docs/config.md, `users`), so everybody gets 403 here",
+                );
             }
             "reverse_proxy" => self.proxy(line, args, paths),
             "php_fastcgi" => self.php(line, args),

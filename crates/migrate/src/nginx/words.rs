@@ -194,7 +194,7 @@ const NOTHING: &[&str] = &[
 const LOST: &[(&str, &str)] = &[
     ("gzip", "Flash compresses nothing itself: keep FILE.gz, FILE.br or FILE.zst beside FILE"),
     ("brotli", "Flash compresses nothing itself: keep FILE.gz, FILE.br or FILE.zst beside FILE"),
-    ("limit_req", "Flash has no rate limits"),
+    ("limit_req", "rates are not carried over (docs/config.md, `rate`)"),
     ("limit_conn", "Flash bounds connections of a client on all sites alike: `client_connections`"),
     ("limit_rate", "Flash does not slow answers down"),
     ("limit_except", "Flash answers GET, HEAD and OPTIONS for files, and all methods on routes"),
@@ -221,7 +221,7 @@ const LOST: &[(&str, &str)] = &[
 
 /// Checks of clients. Without them their paths would be open.
 const CLOSED: &[(&str, &str)] = &[
-    ("auth_basic", "Flash checks no passwords"),
+    ("auth_basic", "passwords are not carried over (docs/config.md, `users`)"),
     ("auth_request", "Flash asks no server about clients"),
     ("auth_jwt", "Flash checks no tokens"),
     ("ssl_verify_client", "Flash checks no certificates of clients"),
