@@ -149,10 +149,8 @@ fn sites(
         rule_drafts.push(draft.rules);
     }
     let folders = check_roots(&roots, run_as, problems);
-    for (site, drafts) in sites.iter_mut().zip(&rule_drafts) {
-        rule_checks::read_users(drafts, site, problems);
-    }
     for ((site, drafts), folder) in sites.iter_mut().zip(&rule_drafts).zip(folders) {
+        rule_checks::read_users(drafts, site, folder.as_ref(), problems);
         match folder {
             Some(folder) => rule_checks::read_error_pages(drafts, site, &folder, run_as, problems),
             None if site.rules.iter().any(|rule| rule.error_page.is_some()) => eprintln!(

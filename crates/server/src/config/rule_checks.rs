@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::fs;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use flash_http::EncodedSlash;
 use flash_http::response::Status;
 use flash_http::target::decode_path;
 
-use flash_prompt::OwnedFd;
+use flash_prompt::{AsRawFd, OwnedFd};
 
 use super::account;
 use super::admission::Clients;
@@ -180,13 +181,19 @@ pub(super) fn read_error_pages(
     }
 }
 
-/// Reads the files of users of rules, with the rights of this process: no other should be able to.
-pub(super) fn read_users(drafts: &[RuleDraft], site: &mut Site, problems: &mut Vec<Problem>) {
-    let root = site.root.canonicalize();
+/// Reads the files of users of rules, with the rights of this process: no other should be able to. `root` is None for one that did not
+/// answer, which could hang now.
+pub(super) fn read_users(
+    drafts: &[RuleDraft],
+    site: &mut Site,
+    root: Option<&OwnedFd>,
+    problems: &mut Vec<Problem>,
+) {
+    let root = root.and_then(|root| fs::read_link(format!("/proc/self/fd/{}", root.as_raw_fd())).ok());
     for (draft, rule) in drafts.iter().zip(&mut site.rules) {
         let (Some(path), Some(Given { origin, .. })) = (&rule.users, &draft.given.users) else { continue };
         let title = format!("cannot use `{}` as `users`", path.display());
-        if root.as_ref().is_ok_and(|root| is_served(path, root)) {
+        if root.as_ref().is_some_and(|root| is_served(path, root)) {
             let problem =
                 Problem::given(origin, title, "it lies beneath the root, where clients could get it");
             problems.push(
