@@ -253,16 +253,6 @@ def ms(value):
     return f"{value:,.2f} ms" if value < 100 else f"{value:,.0f} ms"
 
 
-def idle_text():
-    """Names after a time without a request."""
-    data, file = newest("store", lambda data: data["settings"].get("idle_seconds"))
-    names, settings = data["names"]["watched"], data["settings"]
-    yield (f"**The same after {settings['idle_seconds'] / 3600:.1f} hours without a request**, names watched: p50 {ms(names['latency']['p50_ms'])}, p99 "
-           f"{ms(names['latency']['p99_ms'])}, with a helper's work for {100 * names['jobs'] / names['requests']:.2f} % of the requests "
-           f"(`bench/store.py --what names --names-by watched --idle-seconds {settings['idle_seconds']}`, one run, raw: [{os.path.basename(file)}](../{file})).")
-    yield ""
-
-
 def storms_text():
     """How late changes are seen while very many files change."""
     yield ("**Changes while 100,000 other files change**, names watched: how long after a file was replaced a client can still get the old "
@@ -294,7 +284,6 @@ def store_text():
            f"for {shares['watched']:.2f} % of the requests; if they are checked, {names['checked']['answered_per_s']:.0f} are answered in a "
            f"second, p99 {ms(latency['checked'])} (`bench/store.py`, one run, raw: [{os.path.basename(file)}](../{file})).")
     yield ""
-    yield from idle_text()
     yield from storms_text()
     data, file = newest("store", lambda data: "restart" in data)
     yield ""

@@ -98,6 +98,9 @@ def names_by(how, files, arguments, folder, ports, result):
         passes = fill_store(running, place, paths, arguments.fill_seconds)
         fill_s = time.monotonic() - began
         memory = memory_bytes(running)
+        blocks = stats(place)["store"]["blocks"]
+        if blocks < 0.999 * len(paths):
+            raise servers.Unavailable(f"only {blocks} of {len(paths)} files are in the store: use more --fill-seconds")
         time.sleep(arguments.idle_seconds)
         with process.SlowDisk(root, READS_PER_S) as disk:
             disk.join(running.process.pid)
