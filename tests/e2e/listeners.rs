@@ -29,7 +29,7 @@ fn mode(path: &Path) -> u32 {
     path.symlink_metadata().unwrap().permissions().mode() & 0o7777
 }
 
-/// Has the server read this config file, and waits until it is in force.
+/// Makes the server read this config file, and waits until it is in force.
 #[track_caller]
 fn reload(server: &Server, folder: &Folder, text: &str) {
     let before = server.in_force().len();

@@ -19,9 +19,9 @@ pub struct Rate {
 /// The rates of a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rates {
-    /// Of each client.
+    /// The rate at which each client is admitted.
     pub of_client: Option<Rate>,
-    /// Of all clients together.
+    /// The rate at which all clients together are admitted.
     pub of_all: Option<Rate>,
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// For a configuration that begins with this file.
+    /// Finds the files of a configuration that begins with this file.
     pub(crate) fn new(first: &Path) -> Self {
         let absolute = std::path::absolute(first).unwrap_or_else(|_| first.to_owned());
         let folder = absolute.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned);

@@ -1,4 +1,4 @@
-//! From the configuration of another server to Flash's, as far as static sites go. Called by `flash migrate`.
+//! Writes Flash's configuration from that of another server, as far as static sites go. Called by `flash migrate`.
 //!
 //! Each language has a module with its parser and its meaning: `nginx`, `apache` and `caddy`. They fill one small model of
 //! Flash's configuration (`model`), which `toml` writes, and note what is different (`notes`). The crate reads files and

@@ -18,7 +18,7 @@ pub(crate) struct Config {
 /// A site.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Site {
-    /// For the default site these are only a remark.
+    /// The hosts that it answers. The default site answers all others, and its hosts are only a remark.
     pub(crate) hosts: Vec<String>,
     pub(crate) root: Option<String>,
     pub(crate) index: Vec<String>,

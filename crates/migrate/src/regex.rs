@@ -1,4 +1,4 @@
-//! From regular expressions of paths to forms with `*`, for those expressions that mean the same.
+//! Turns regular expressions of paths into forms with `*`, if these mean the same.
 //!
 //! `^/old/(.*)$` is `/old/*`, `\.(js|css)$` is `*.js` and `*.css`, and `^/u/([^/]+)$` is `/u/*` without `/u/` and `/u/*/*`. An
 //! expression with more (`\d+`, `(?!x)`) has no form.

@@ -17,7 +17,7 @@ const PREFIX: &str = "/etc/apache2";
 /// A directive, or a section with its directives.
 #[derive(Clone, Debug)]
 pub(super) struct Directive {
-    /// In lower case.
+    /// The name in lower case.
     pub(super) name: String,
     pub(super) args: Vec<String>,
     pub(super) inner: Vec<Directive>,

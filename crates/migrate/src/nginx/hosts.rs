@@ -1,4 +1,4 @@
-//! From servers, which have their own addresses, to sites, which answer on all of Flash's.
+//! Turns servers into sites. A server of nginx has its own addresses, and a site answers on all of Flash's.
 //!
 //! Each host has a server for plain HTTP and one for HTTPS. If the first only redirects to the second, or both answer alike, they
 //! are one site.

@@ -35,7 +35,7 @@ pub(super) struct Location {
     pub(super) shapes: Vec<Shape>,
     pub(super) scope: Scope,
     pub(super) place: Place,
-    /// As it is in the file, for notes.
+    /// The text that notes show: the location as it is in the file.
     pub(super) shown: String,
 }
 

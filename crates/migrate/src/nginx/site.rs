@@ -1,4 +1,4 @@
-//! From the locations of a server to the rules of a site.
+//! Turns the locations of a server into the rules of a site.
 
 use super::location::{Kind, Location};
 use super::route;

@@ -1,4 +1,4 @@
-//! From values of locations, of which nginx chooses one for each path, to rules, of which all that fit a path apply.
+//! Turns values of locations into rules. nginx chooses one location for each path, and Flash applies every rule that fits.
 //!
 //! A rule of a location excepts the paths of the locations that nginx prefers to it, if their value is another one.
 

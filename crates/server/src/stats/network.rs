@@ -79,7 +79,7 @@ impl ListenerStats {
 
 /// A place that the server listens at.
 pub(crate) struct Listening<'a> {
-    /// As an answer has it.
+    /// The name that an answer shows.
     pub(crate) name: String,
     /// Its address, if it is one of TCP.
     pub(crate) address: Option<SocketAddr>,
