@@ -8,8 +8,9 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-use super::{Client, Folder, Page, Wire, adapted, is, is_root, wait_for, wait_until};
+use super::{Client, Folder, PATIENCE, Page, Wire, adapted, is, is_root, wait_for, wait_until};
 use crate::{ARCHITECTURE, WIRE};
 
 /// A server to start.
@@ -358,6 +359,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        let workers = self.role("worker");
         let children: Vec<u32> = ["worker", "helper", "keeper", "watcher", "gateway", "program", "log"]
             .iter()
             .flat_map(|role| self.role(role))
@@ -367,6 +369,11 @@ impl Drop for Server {
         // They end with their supervisor, which a test checks; this ensures it.
         for pid in children.into_iter().filter(|pid| role_of(*pid).is_some()) {
             kill("KILL", pid);
+        }
+        // On a busy machine a worker ends later, and until then it holds the sockets, which another server may need.
+        let since = Instant::now();
+        while workers.iter().any(|pid| parent_of(*pid).is_some()) && since.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
         }
         if std::thread::panicking() {
             eprintln!("--- the server said:\n{}{}---", self.stdout(), self.stderr());
