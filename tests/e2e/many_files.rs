@@ -35,8 +35,9 @@ impl SlowDisk {
         Some(Self { group, disk })
     }
 
-    fn slow_down(&self) {
-        let limit = format!("{} 150", self.disk);
+    /// Limits the reads in a second; 0 lifts the limit.
+    fn limit(&self, reads: u64) {
+        let limit = format!("{} {reads}", self.disk);
         fs::write(self.group.join("blkio.throttle.read_iops_device"), limit).expect("a slow disk");
     }
 
@@ -85,17 +86,21 @@ fn jobs(folder: &Folder) -> u64 {
         .sum()
 }
 
-/// Asks for files, some at a time, and compares their contents.
-fn get_each(server: &Server, numbers: impl Iterator<Item = u64>) {
+/// Asks for files, some at a time, and compares their contents. Returns how many had to wait for the disk too long.
+fn get_each(server: &Server, numbers: impl Iterator<Item = u64>) -> usize {
     let mut client = server.client();
     let numbers: Vec<u64> = numbers.collect();
+    let mut late = 0;
     for some in numbers.chunks(100) {
         some.iter().for_each(|number| client.ask(&format!("/{}", name(*number))));
         for number in some {
             let page = client.page();
-            assert_eq!((page.status, page.body), (200, content(*number)), "{}", name(*number));
+            late += usize::from(page.status == 503);
+            let is_right = page.status == 503 || (page.status == 200 && page.body == content(*number));
+            assert!(is_right, "{}: {} with {} bytes", name(*number), page.status, page.body.len());
         }
     }
+    late
 }
 
 #[test]
@@ -120,20 +125,21 @@ fn files_whose_names_the_kernel_has_forgotten_are_answered_without_a_helper() {
     let mut server = launch.start();
     wait_until("the site to be watched", || figure(&folder, "/store/subtrees_watched") == SUBTREES);
     wait_until("all contents and names", || {
-        get_each(&server, 0..FILES);
+        assert_eq!(get_each(&server, 0..FILES), 0);
         figure(&folder, "/store/blocks") >= FILES && figure(&folder, "/store/names") >= FILES
     });
-    // The names of the last pass are watched shortly after it.
-    get_each(&server, 0..FILES);
-    disk.slow_down();
-    // A watcher that is late on a busy machine costs a check.
+    // On a busy machine the watcher can be late. That costs checks, which wait for the disk, some of them in vain.
     let mut step = 7;
     wait_until("a pass without a helper", || {
+        disk.limit(0);
+        // The names of this pass are watched shortly after it.
+        assert_eq!(get_each(&server, 0..FILES), 0);
+        disk.limit(150);
         fs::write("/proc/sys/vm/drop_caches", "3").expect("dropped");
         let before = jobs(&folder);
         step += 2;
-        get_each(&server, (0..2_000).map(|at| at * step * 311 % FILES));
-        jobs(&folder) == before
+        let late = get_each(&server, (0..2_000).map(|at| at * step * 311 % FILES));
+        late == 0 && jobs(&folder) == before
     });
     // The group must be empty before it is removed.
     server.signal("TERM");
