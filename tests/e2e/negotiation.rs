@@ -1,8 +1,11 @@
 //! Precompressed siblings: each client gets the right one, and no cache can confuse them.
 
+use std::io::Read;
 use std::time::{Duration, SystemTime};
 
-use crate::harness::{Folder, Launch, Page, Server, wait_until};
+use crate::harness::{
+    Folder, Launch, Page, Server, unlike_before, wait_for, wait_until, workers, write_aside,
+};
 
 /// `page.html` in all codings, `some.css` in gzip only, `plain.js` in none.
 fn site() -> (Folder, Server) {
@@ -252,4 +255,65 @@ fn a_sibling_that_is_empty_or_older_than_its_file_is_not_sent() {
     put("stale.css", "newer css", 0);
     put("stale.css.gz", "new css in gz", 5);
     wait_until("the newer file", || accepting(&server, "/stale.css", "gzip").text() == "newer css");
+}
+
+/// Asks for a file until it comes in this coding.
+fn compressed(server: &Server, target: &str, coding: &str) -> Page {
+    wait_for("a compressed answer", || {
+        let page = accepting(server, target, coding);
+        (page.field("Content-Encoding") == Some(coding)).then_some(page)
+    })
+}
+
+fn decompress(page: &Page) -> Vec<u8> {
+    let (mut content, body) = (Vec::new(), &page.body[..]);
+    match page.must("Content-Encoding") {
+        "br" => drop(brotli::Decompressor::new(body, 4096).read_to_end(&mut content).unwrap()),
+        "zstd" => content = zstd::stream::decode_all(body).unwrap(),
+        "gzip" => drop(flate2::read::GzDecoder::new(body).read_to_end(&mut content).unwrap()),
+        other => panic!("{other}"),
+    }
+    content
+}
+
+fn prose(seed: u32) -> Vec<u8> {
+    (0..30_000u32).flat_map(|word| format!("{} ", word.wrapping_mul(seed) % 1_009).into_bytes()).collect()
+}
+
+#[test]
+fn texts_are_compressed_and_the_result_is_that_of_the_present_file() {
+    let folder = Folder::new();
+    let path = folder.www("a.txt", prose(7));
+    folder.www("a.png", prose(7));
+    folder.www("index.html", prose(9));
+    let server = Launch::with_workers(&folder, workers(2)).arg("--compress").start();
+    let first = accepting(&server, "/a.txt", "br");
+    assert_eq!((first.field("Content-Encoding"), first.must("Vary")), (None, "Accept-Encoding"));
+    assert!(first.body == prose(7));
+    for coding in ["br", "zstd", "gzip"] {
+        let page = compressed(&server, "/a.txt", coding);
+        assert!(page.body.len() < prose(7).len() / 2, "{} bytes", page.body.len());
+        assert!(decompress(&page) == prose(7), "{coding}");
+        let tag = page.must("ETag");
+        assert!(tag.starts_with("W/") && tag != first.must("ETag"));
+        let again = server
+            .get_with("/a.txt", &[&format!("Accept-Encoding: {coding}"), &format!("If-None-Match: {tag}")]);
+        assert_eq!((again.status, again.must("ETag")), (304, tag));
+        let part = server.get_with("/a.txt", &[&format!("Accept-Encoding: {coding}"), "Range: bytes=10-19"]);
+        assert_eq!((part.status, part.field("Content-Encoding")), (206, None));
+        assert!(part.body == prose(7)[10..20]);
+    }
+    assert!(decompress(&compressed(&server, "/", "br")) == prose(9));
+    assert!(server.get("/a.txt").body == prose(7));
+    assert_eq!(accepting(&server, "/a.png", "br").field("Vary"), None);
+
+    unlike_before();
+    write_aside(&path, prose(13));
+    wait_until("the new file in a compressed answer", || {
+        let page = accepting(&server, "/a.txt", "br");
+        let content =
+            if page.field("Content-Encoding").is_some() { decompress(&page) } else { page.body.clone() };
+        assert!(content == prose(7) || content == prose(13));
+        page.field("Content-Encoding").is_some() && content == prose(13)
+    });
 }

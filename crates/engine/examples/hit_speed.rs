@@ -248,6 +248,7 @@ fn rules(log_format: LogFormat, site: Site) -> Rules {
         index,
         browse: false,
         precompressed: true,
+        compress: false,
         encoded_slash: EncodedSlash::Decode,
         hsts: None,
         https_redirect: None,

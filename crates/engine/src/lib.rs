@@ -73,8 +73,9 @@ pub use histogram::{BUCKETS, Bucket, Histogram};
 pub use machine::{
     Bands, Block, BlockBytes, Blocks, BucketKey, Buckets, FileId, FileKind, FilePart, FileSent, FileStat,
     Files, Finding, Gateway, Handshake, Helpers, JobId, KnownName, ListingForm, ListingKey, ListingOrder,
-    Log, LookUpError, Machine, Moment, NameFacts, NameOfFile, Net, Opened, Outcome, Part, README_NAMES,
-    ReceiveCall, RecordLayer, Resident, SendCall, SharedNames, Task, UplinkShare, Want,
+    Log, LookUpError, Machine, Moment, NO_FORM, NameFacts, NameOfFile, Net, Opened, Outcome, Part,
+    README_NAMES, ReceiveCall, RecordLayer, Resident, SendCall, SharedNames, Task, UplinkShare, Want,
+    block_of_form, form_of_block,
 };
 pub use path_rules::{Access, ErrorPage, FieldChanges, PathPattern, PathRule, PathRules, Redirect, Target};
 pub use rates::{Rate, Rates};

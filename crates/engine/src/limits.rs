@@ -153,7 +153,11 @@ pub const WRONG_PASSWORD_MS: u64 = 10_000;
 pub const VERDICTS_MAX: usize = 4_096;
 /// Maximum number of contents of one-block files that are kept with their heads.
 pub const CONTENTS_MAX: usize = 64 * 1024;
-/// A block found in the page cache is requested for the store no more often than this.
+/// Shortest file that is compressed, in bytes: a shorter one leaves with its head in one packet.
+pub const COMPRESSED_FROM_BYTES: u64 = 1024;
+/// Longest file that is compressed, in bytes. The result must fit one block of the store.
+pub const COMPRESSED_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// A block found in the page cache is requested for the store no more often than this, nor is a compressed form of a file.
 pub const FILL_AGAIN_MS: u64 = 1_000;
 /// How often one answer requests a fill in vain before it reads the file instead.
 pub const FILLS_MAX: u8 = 2;
@@ -322,6 +326,8 @@ const _: () = {
     assert!(SMALL_FILE_BYTES_MAX <= LOAD_BYTES);
     assert!(SMALL_FILE_BYTES_MAX as usize <= READ_BYTES_MAX);
     assert!(SMALL_FILE_BYTES_MAX <= HAND_OVER_BYTES_MAX);
+    // The numbers of blocks with compressed forms are those of no block of such a file.
+    assert!(COMPRESSED_BYTES_MAX / LOAD_BYTES < u32::MAX as u64 - 8);
     // No client can fill the queue alone.
     assert!(JOBS_PER_CLIENT_MAX < JOBS_QUEUED_MAX);
     // Half of the jobs in a service rate are more than one round of the usual number of helpers.

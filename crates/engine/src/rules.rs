@@ -122,6 +122,8 @@ pub struct SiteRules {
     pub browse: bool,
     /// Whether `.br`, `.zst` and `.gz` siblings are looked up.
     pub precompressed: bool,
+    /// Whether helpers compress texts that have no such sibling. Needs a store.
+    pub compress: bool,
     /// How `%2F` in a path is interpreted.
     pub encoded_slash: EncodedSlash,
     /// The value of `Strict-Transport-Security` in answers over HTTPS.
@@ -154,6 +156,7 @@ impl SiteRules {
             routes,
             root: _,
             hosts: _,
+            compress: _,
             encoded_slash: _,
             hsts: _,
             https_redirect: _,
@@ -436,6 +439,7 @@ mod tests {
             index: vec![],
             browse: false,
             precompressed: false,
+            compress: false,
             encoded_slash: EncodedSlash::Decode,
             hsts: None,
             https_redirect: None,

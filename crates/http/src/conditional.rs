@@ -9,7 +9,7 @@ use crate::request::{Method, Request};
 /// The validators of a file's present state.
 #[derive(Clone, Copy, Debug)]
 pub struct Validators<'a> {
-    /// The strong entity tag, with its quotes.
+    /// The entity tag, with its quotes. A weak one begins with `W/`.
     pub etag: &'a [u8],
     /// The time of modification in seconds since 1970, as in `Last-Modified`.
     pub modified_s: i64,
@@ -71,7 +71,7 @@ pub fn range_applies(request: &Request<'_>, validators: &Validators<'_>, now_s: 
     }
 }
 
-/// The two comparisons of RFC 9110 section 8.8.3.2, with a strong tag on our side.
+/// The two comparisons of RFC 9110 section 8.8.3.2.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Comparison {
     Strong,
@@ -84,13 +84,17 @@ fn list_matches(list: &[u8], etag: &[u8], comparison: Comparison) -> bool {
     if list == b"*" {
         return true;
     }
+    let (own_weak, etag) = match etag.strip_prefix(b"W/") {
+        Some(quoted) => (true, quoted),
+        None => (false, etag),
+    };
     let mut found = false;
     let mut rest = skip_separators(list).1;
     while !rest.is_empty() {
         let Some((weak, tag, after)) = split_tag(rest) else {
             return false;
         };
-        found |= tag == etag && !(weak && comparison == Comparison::Strong);
+        found |= tag == etag && !((weak || own_weak) && comparison == Comparison::Strong);
         let (commas, next) = skip_separators(after);
         if commas == 0 && !next.is_empty() {
             return false;
@@ -174,6 +178,15 @@ mod tests {
             assert_eq!(list_matches(list.as_bytes(), VALIDATORS.etag, Comparison::Strong), strong, "{list}");
             assert_eq!(list_matches(list.as_bytes(), VALIDATORS.etag, Comparison::Weak), weak, "{list}");
         }
+    }
+
+    #[test]
+    fn a_weak_tag_of_ours_matches_only_weakly() {
+        for list in ["\"a,b\"", "W/\"a,b\"", "\"x\", \"a,b\""] {
+            assert!(!list_matches(list.as_bytes(), b"W/\"a,b\"", Comparison::Strong), "{list}");
+            assert!(list_matches(list.as_bytes(), b"W/\"a,b\"", Comparison::Weak), "{list}");
+        }
+        assert!(!list_matches(b"W/\"a\"", b"W/\"a,b\"", Comparison::Weak));
     }
 
     #[test]

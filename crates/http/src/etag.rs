@@ -32,9 +32,20 @@ pub fn etag(size_bytes: u64, modified_ns: i128, changed_ns: Option<i128>, coding
     tag
 }
 
+/// The entity tag of a form that the server compresses itself, from the tag of the file. It is weak (RFC 9110 section 8.8.1):
+/// another version of the compressor can make other bytes of the same file.
+pub fn etag_of_form(etag: &str, coding: Coding) -> String {
+    format!("W/{}-{}\"", etag.strip_suffix('"').unwrap_or(etag), coding.token())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_form_has_a_weak_tag() {
+        assert_eq!(etag_of_form(&etag(255, 16, None, None), Coding::Br), "W/\"ff-10-br\"");
+    }
 
     #[test]
     fn every_part_changes_the_tag() {

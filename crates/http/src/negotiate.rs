@@ -3,7 +3,7 @@
 //! Called by the engine for files, errors and listings. It must not know which variants exist; the caller
 //! passes that.
 
-/// A content coding of a precompressed file.
+/// A content coding of a compressed form of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Coding {
     /// Brotli.
@@ -17,6 +17,11 @@ pub enum Coding {
 impl Coding {
     /// All codings, the server's favourite first: the one that compresses text best if it has time.
     pub const ALL: [Self; 3] = [Self::Br, Self::Zstd, Self::Gzip];
+
+    /// Its place in [`Coding::ALL`].
+    pub fn place(self) -> usize {
+        self as usize
+    }
 
     /// The name in `Content-Encoding`.
     pub fn token(self) -> &'static str {
@@ -277,6 +282,7 @@ mod tests {
 
     #[test]
     fn names() {
+        assert_eq!(Coding::ALL.map(Coding::place), [0, 1, 2]);
         assert_eq!(Coding::ALL.map(Coding::token), ["br", "zstd", "gzip"]);
         assert_eq!(Coding::ALL.map(Coding::extension), [".br", ".zst", ".gz"]);
     }

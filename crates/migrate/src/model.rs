@@ -24,6 +24,7 @@ pub(crate) struct Site {
     pub(crate) index: Vec<String>,
     pub(crate) browse: bool,
     pub(crate) precompressed: Option<bool>,
+    pub(crate) compress: bool,
     pub(crate) certificates: Vec<String>,
     pub(crate) keys: Vec<String>,
     pub(crate) ocsp: Vec<String>,

@@ -111,6 +111,9 @@ fn site_keys(out: &mut String, site: &Site, top: Option<&Site>) {
     if compressed(site) != top.is_none_or(compressed) {
         key("precompressed", compressed(site).to_string());
     }
+    if site.compress != top.is_some_and(|top| top.compress) {
+        key("compress", site.compress.to_string());
+    }
     if !site.certificates.is_empty() {
         key("certificate", list(&site.certificates));
         key("certificate_key", list(&site.keys));

@@ -239,6 +239,7 @@ fn site_rules(site: &config::Site) -> SiteRules {
         index: site.index.clone(),
         browse: site.browse,
         precompressed: site.precompressed,
+        compress: site.compress,
         encoded_slash: match site.encoded_slash {
             config::EncodedSlash::Decode => flash_http::EncodedSlash::Decode,
             config::EncodedSlash::Refuse => flash_http::EncodedSlash::Refuse,

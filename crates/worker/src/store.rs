@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use flash_engine::limits::LOAD_BYTES;
-use flash_engine::{Block, BlockBytes, FileStat, KnownName, SiteId};
+use flash_engine::{Block, BlockBytes, FileStat, KnownName, SiteId, form_of_block};
 use flash_prompt::OwnedFd;
 use flash_prompt::channel;
 use flash_prompt::epoll::Watch;
@@ -196,9 +196,9 @@ impl Store {
         if let Some(Some(block)) = self.known.get(at) {
             return (block.place == place).then(|| Arc::clone(block) as Block);
         }
-        let whole = (stat.size_bytes - number * LOAD_BYTES).min(LOAD_BYTES);
         // A shorter block is a bug of its filler; it would be sent as if it were complete.
-        if u64::from(place.length) != whole {
+        let is_whole = || u64::from(place.length) == (stat.size_bytes - number * LOAD_BYTES).min(LOAD_BYTES);
+        if form_of_block(stat.size_bytes, number).is_none() && !is_whole() {
             return None;
         }
         let block = StoredBlock { memory: Arc::clone(&self.memory), slot, place, uses: AtomicU32::new(0) };
@@ -216,13 +216,13 @@ impl Store {
         self.shared_names.find(site, path)
     }
 
-    /// Tells the keeper that the facts about a name are wrong. If it does not hear that, other workers find out
-    /// themselves.
     /// Whether the changes of any names are told.
     pub(super) fn are_changes_told(&self) -> bool {
         self.shared_names.are_changes_told()
     }
 
+    /// Tells the keeper that the facts about a name are wrong. If it does not hear that, other workers find out
+    /// themselves.
     pub(super) fn doubt_name(&mut self, site: SiteId, path: &[u8]) {
         if self.wrong.len() < WRONG_MAX {
             self.wrong.extend(self.shared_names.hash(site, path));

@@ -149,6 +149,7 @@ mod tests {
             index,
             browse,
             precompressed: true,
+            compress: false,
             encoded_slash: EncodedSlash::Decode,
             hsts: None,
             https_redirect: None,

@@ -20,7 +20,7 @@ mod version;
 use std::sync::Arc;
 
 use flash_http::negotiate::Coding;
-use flash_http::types::TypeTable;
+use flash_http::types::{TypeTable, compressible};
 
 pub(crate) use contents::{Content, ContentBytes, Contents};
 pub use find::find;
@@ -30,9 +30,9 @@ pub(crate) use listings::Listings;
 pub(crate) use names::{ListingForms, NameEntry, Names, Resolved, Resource};
 pub(crate) use open_files::OpenFiles;
 pub(crate) use verdicts::Verdicts;
-pub(crate) use version::{Version, VersionOrigin, Versions};
+pub(crate) use version::{Forms, Version, VersionKind, VersionOrigin, Versions};
 
-use crate::limits::LISTING_MS;
+use crate::limits::{COMPRESSED_BYTES_MAX, COMPRESSED_FROM_BYTES, LISTING_MS};
 use crate::machine::{FileStat, Finding, ListingForm, Moment, Opened};
 use crate::rules::{Rules, SiteId};
 use crate::slab::VersionId;
@@ -55,6 +55,8 @@ pub(crate) struct Caches<F> {
     versions_by_file: Versions,
     versions: u64,
     types: TypeTable,
+    /// Whether helpers compress the texts of each site.
+    compresses: Vec<bool>,
     keeps_heads: bool,
     tags_by_change: bool,
 }
@@ -97,6 +99,7 @@ impl<F> Caches<F> {
             versions_by_file: Versions::new(rules.versions_max()),
             versions: 0,
             types: rules.types.clone(),
+            compresses: rules.sites.iter().map(|site| site.compress && rules.has_store).collect(),
             keeps_heads: rules.optimizations.head_cache,
             tags_by_change: rules.etag_of_change,
         }
@@ -224,9 +227,17 @@ impl<F> Caches<F> {
         plain: Opened<F>,
         coded: [Option<Opened<F>>; 3],
     ) -> Resource {
-        let varies = coded.iter().any(Option::is_some);
         let content_type = self.types.lookup(versioning.path).into_owned();
-        let origin = |coding| VersionOrigin { site: versioning.site, coding, varies };
+        let compresses = self.compresses[usize::from(versioning.site.0)]
+            && compressible(&content_type)
+            && (COMPRESSED_FROM_BYTES..=COMPRESSED_BYTES_MAX).contains(&plain.stat.size_bytes);
+        let varies = compresses || coded.iter().any(Option::is_some);
+        let origin = |coding| VersionOrigin {
+            site: versioning.site,
+            coding,
+            varies,
+            has_forms: compresses && coding.is_none(),
+        };
         let mut learn = |found: Opened<F>, coding: Option<Coding>| {
             let version = self.version(versioning, &found.stat, &content_type, origin(coding));
             self.keep_file(version.id, found.file, versioning.now);
@@ -266,6 +277,16 @@ impl<F> Caches<F> {
             self.forget_version(old.id);
         }
         version
+    }
+
+    /// The version of a form of a file, which has this length.
+    pub(crate) fn version_of_form(
+        &mut self,
+        file: &Version,
+        coding: Coding,
+        size_bytes: u64,
+    ) -> Arc<Version> {
+        Arc::new(file.of_form(self.next_version(), coding, size_bytes))
     }
 
     /// Stores a listing that a helper has made.

@@ -47,6 +47,11 @@ impl Resource {
     pub(crate) fn versions(&self) -> impl Iterator<Item = &Arc<Version>> {
         self.coded.iter().flatten().chain([&self.plain])
     }
+
+    /// The compressed forms of the file that helpers have made.
+    fn forms(&self) -> impl Iterator<Item = &Arc<Version>> {
+        self.plain.forms.iter().flat_map(|forms| forms.versions())
+    }
 }
 
 /// The listings of a directory, at most one in each form.
@@ -249,10 +254,10 @@ impl NameEntry {
         }
     }
 
-    /// The versions of files that this entry leads to.
+    /// The versions that this entry leads to.
     pub(crate) fn versions(&self) -> Vec<Arc<Version>> {
         match &self.resolved {
-            Resolved::File(resource) => resource.versions().map(Arc::clone).collect(),
+            Resolved::File(resource) => resource.versions().chain(resource.forms()).map(Arc::clone).collect(),
             Resolved::Listing(forms) => forms.all(),
             _ => Vec::new(),
         }
@@ -294,7 +299,11 @@ struct NameBytes;
 impl Weighter<Name, Arc<NameEntry>> for NameBytes {
     fn weight(&self, name: &Name, entry: &Arc<NameEntry>) -> u64 {
         let versions = match &entry.resolved {
-            Resolved::File(resource) => 1 + resource.coded.iter().flatten().count(),
+            // Most clients accept the same coding, so most files have one form.
+            Resolved::File(resource) => {
+                let forms = usize::from(resource.plain.forms.is_some());
+                resource.versions().count() + forms
+            }
             Resolved::Listing(_) => 2,
             Resolved::Script | Resolved::Redirect | Resolved::Missing | Resolved::Denied => 0,
         };

@@ -5,7 +5,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use flash_http::etag::etag;
+use flash_http::conditional::Validators;
+use flash_http::etag::{etag, etag_of_form};
 use flash_http::negotiate::Coding;
 use quick_cache::unsync::Cache;
 
@@ -21,26 +22,40 @@ pub(crate) struct VersionOrigin {
     pub(crate) site: SiteId,
     /// The coding, if it is a precompressed sibling.
     pub(crate) coding: Option<Coding>,
-    /// Whether it has siblings in other codings, or is one.
+    /// Whether it has siblings in other codings or compressed forms, or is one.
     pub(crate) varies: bool,
+    /// Whether helpers make its compressed forms.
+    pub(crate) has_forms: bool,
+}
+
+/// The subject of a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum VersionKind {
+    File,
+    /// A compressed form that a helper has made of a file.
+    Form,
+    Listing,
 }
 
 /// One state of one file. Content, length, validators and head all come from here, so they always match.
 #[derive(Debug)]
 pub(crate) struct Version {
     pub(crate) id: VersionId,
+    pub(crate) kind: VersionKind,
     /// The site whose disk has the file.
     pub(crate) site: SiteId,
+    /// The state. Its size is that of what is sent.
     pub(crate) stat: FileStat,
     /// Whether the file changed so recently that another change could go unnoticed.
     pub(crate) racy: bool,
-    /// Whether it has siblings in other codings, or is one.
+    /// As in [`VersionOrigin`].
     pub(crate) varies: bool,
     pub(crate) coding: Option<Coding>,
     pub(crate) etag: String,
     pub(crate) modified_s: i64,
     pub(crate) content_type: String,
-    pub(crate) is_listing: bool,
+    /// Its compressed forms, if helpers make them.
+    pub(crate) forms: Option<Box<Forms>>,
     keeps_lines: bool,
     lines: OnceLock<Vec<u8>>,
     h2_fields: OnceLock<Box<[u8]>>,
@@ -57,12 +72,13 @@ impl Version {
         content_type: &str,
         now: Moment,
     ) -> Self {
-        let VersionOrigin { site, coding, varies } = origin;
+        let VersionOrigin { site, coding, varies, has_forms } = origin;
         // `Last-Modified` must not be later than the answer itself (RFC 9110, section 8.8.2.1).
         let modified_s = stat.modified_ns.min(now.wall_ns).div_euclid(1_000_000_000) as i64;
         let etag = etag(stat.size_bytes, stat.modified_ns, None, coding);
         Self {
             id,
+            kind: VersionKind::File,
             site,
             stat,
             racy: stat.is_racy(now.wall_ns),
@@ -71,7 +87,7 @@ impl Version {
             etag,
             modified_s,
             content_type: content_type.to_owned(),
-            is_listing: false,
+            forms: has_forms.then(Box::default),
             keeps_lines: false,
             lines: OnceLock::new(),
             h2_fields: OnceLock::new(),
@@ -94,6 +110,7 @@ impl Version {
         let content_type = if json { "application/json" } else { "text/html; charset=utf-8" };
         Self {
             id,
+            kind: VersionKind::Listing,
             site,
             stat,
             racy: false,
@@ -102,8 +119,29 @@ impl Version {
             etag: String::new(),
             modified_s: 0,
             content_type: content_type.to_owned(),
-            is_listing: true,
+            forms: None,
             keeps_lines: false,
+            lines: OnceLock::new(),
+            h2_fields: OnceLock::new(),
+            fill_asked_ms: AtomicU64::new(0),
+        }
+    }
+
+    /// The version of a compressed form of this file. `size_bytes` is the length of the form.
+    pub(crate) fn of_form(&self, id: VersionId, coding: Coding, size_bytes: u64) -> Self {
+        Self {
+            id,
+            kind: VersionKind::Form,
+            site: self.site,
+            stat: FileStat { size_bytes, ..self.stat },
+            racy: false,
+            varies: true,
+            coding: Some(coding),
+            etag: etag_of_form(&self.etag, coding),
+            modified_s: self.modified_s,
+            content_type: self.content_type.clone(),
+            forms: None,
+            keeps_lines: self.keeps_lines,
             lines: OnceLock::new(),
             h2_fields: OnceLock::new(),
             fill_asked_ms: AtomicU64::new(0),
@@ -125,10 +163,19 @@ impl Version {
         self.h2_fields.get_or_init(make)
     }
 
+    /// Its validators.
+    pub(crate) fn validators(&self) -> Validators<'_> {
+        Validators { etag: self.etag.as_bytes(), modified_s: self.modified_s }
+    }
+
+    pub(crate) fn is_listing(&self) -> bool {
+        self.kind == VersionKind::Listing
+    }
+
     /// Whether the store can have its blocks. They are found by the file's state, which must be unambiguous.
     /// Listings are already in memory.
     pub(crate) fn is_storable(&self) -> bool {
-        !self.racy && !self.is_listing && self.stat.size_bytes > 0
+        !self.racy && self.kind == VersionKind::File && self.stat.size_bytes > 0
     }
 
     /// Whether a block in the page cache should be requested for the store now.
@@ -143,6 +190,51 @@ impl Version {
     /// Whether a file with state `stat`, found through the same path, has the same bytes.
     pub(crate) fn matches(&self, stat: &FileStat) -> bool {
         !self.racy && self.stat == *stat
+    }
+}
+
+/// The compressed forms of a file, each in the order of [`Coding::ALL`].
+#[derive(Debug, Default)]
+pub(crate) struct Forms {
+    /// The version of each that is known, or None if it would be no shorter than the file.
+    known: [OnceLock<Option<Arc<Version>>>; 3],
+    /// When a helper may be asked for it, in milliseconds of the monotonic clock.
+    due_ms: [AtomicU64; 3],
+}
+
+impl Forms {
+    /// The version of a form, if it is known; None in it if the form would be no shorter than the file.
+    pub(crate) fn get(&self, coding: Coding) -> Option<&Option<Arc<Version>>> {
+        self.known[coding.place()].get()
+    }
+
+    /// Learns a form, if it is not known, and returns it as [`Forms::get`] does.
+    pub(crate) fn learn(
+        &self,
+        coding: Coding,
+        form: impl FnOnce() -> Option<Arc<Version>>,
+    ) -> &Option<Arc<Version>> {
+        self.known[coding.place()].get_or_init(form)
+    }
+
+    /// Whether the form would be no shorter than the file.
+    pub(crate) fn is_useless(&self, coding: Coding) -> bool {
+        matches!(self.get(coding), Some(None))
+    }
+
+    /// The forms that are known.
+    pub(crate) fn versions(&self) -> impl Iterator<Item = &Arc<Version>> {
+        self.known.iter().filter_map(|known| known.get()?.as_ref())
+    }
+
+    /// Whether a helper should be asked for a form now, which is not in memory. This call counts as the question.
+    pub(crate) fn asks_for(&self, coding: Coding, now_ms: u64) -> bool {
+        let due_ms = &self.due_ms[coding.place()];
+        let is_due = now_ms >= due_ms.load(Ordering::Relaxed);
+        if is_due {
+            due_ms.store(now_ms + FILL_AGAIN_MS, Ordering::Relaxed);
+        }
+        is_due
     }
 }
 

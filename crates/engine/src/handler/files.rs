@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use flash_http::conditional::{Validators, Verdict, evaluate, range_applies};
+use flash_http::conditional::{Verdict, evaluate, range_applies};
 use flash_http::negotiate::{Choice, Coding, accept_encoding};
 use flash_http::range::multipart::{boundary, part_end, part_head};
 use flash_http::range::{ByteRange, Ranges, parse_range};
@@ -14,10 +14,10 @@ use flash_http::request::{Method, Request};
 use flash_http::response::Status;
 
 use super::error_page::{NOT_ACCEPTABLE, PRECONDITION_FAILED, READ_FAILED, Refusal, UNSTEADY, unsatisfiable};
-use super::head::{HeadForm, write_head};
-use super::{About, Extent, FileRequest, Found, Handled, Held, Response, Step, Wait, refuse};
+use super::form::{self, Compressed};
+use super::{About, Extent, FileRequest, Found, Handled, Held, Response, Step, Wait, content, refuse};
 use crate::body::{Body, Source, ask_in, fill, hand_over, load, multipart, with_name};
-use crate::caches::{Content, ContentBytes, NameEntry, Persistence, ReplyForm, Resource, Version};
+use crate::caches::{Content, ContentBytes, NameEntry, ReplyForm, Resource, Version};
 use crate::desk::{Core, Desk};
 use crate::jobs::{Urgency, Wanted};
 use crate::limits::{FILLS_MAX, LOAD_BYTES, SMALL_FILE_BYTES_MAX, TRIES_MAX};
@@ -54,20 +54,28 @@ pub(super) fn answer<M: Machine>(
 ) -> Handled<M::File> {
     let request = asked.request;
     let entry = Arc::clone(looked.entry);
-    let Some(version) = choose(resource, request) else {
-        return Handled::Step(refuse(request, NOT_ACCEPTABLE));
+    let variant = choose(desk, asked, resource, looked.opened);
+    let is_final = !matches!(variant, Variant::ForNow(_));
+    let (version, looked) = match variant {
+        Variant::None => return Handled::Step(refuse(request, NOT_ACCEPTABLE)),
+        Variant::Final(version) | Variant::ForNow(version) => (version, looked),
+        Variant::Made(version, held) => (version, Looked { held, ..looked }),
     };
-    let validators = Validators { etag: version.etag.as_bytes(), modified_s: version.modified_s };
+    let version = &version;
+    let repeating = |response: Response<M::File>, form| {
+        if is_final { response.repeating(entry.clone(), form) } else { response }
+    };
+    let validators = version.validators();
     match evaluate(request, &validators) {
         Verdict::Proceed => {}
         Verdict::NotModified => {
-            let response = Response::not_modified(version).repeating(entry, ReplyForm::NotModified);
+            let response = repeating(Response::not_modified(version), ReplyForm::NotModified);
             return Handled::Step(Step::Answer(response));
         }
         Verdict::PreconditionFailed => return Handled::Step(refuse(request, PRECONDITION_FAILED)),
     }
     if request.method == Method::Head {
-        let response = Response::head_only(version).repeating(entry, ReplyForm::HeadOnly);
+        let response = repeating(Response::head_only(version), ReplyForm::HeadOnly);
         return Handled::Step(Step::Answer(response));
     }
     let size_bytes = version.stat.size_bytes;
@@ -91,7 +99,7 @@ pub(super) fn answer<M: Machine>(
         Ranges::Whole | Ranges::Unsatisfiable => {
             let whole = Response::whole(version, source);
             let repeats = matches!(whole.body, Body::Content(..)) && request.range.is_none();
-            if repeats { whole.repeating(entry, ReplyForm::Whole) } else { whole }
+            if repeats { repeating(whole, ReplyForm::Whole) } else { whole }
         }
     };
     if let Body::Content(content, range) = &response.body
@@ -118,15 +126,46 @@ impl<F> Obtained<F> {
     }
 }
 
-/// Chooses the variant to answer with; None if the client accepts none of them.
-fn choose<'r>(resource: &'r Resource, request: &Request<'_>) -> Option<&'r Arc<Version>> {
-    if !resource.plain.varies {
+/// The variant to answer with.
+enum Variant<F> {
+    /// The client accepts none.
+    None,
+    /// This one answers equal requests too.
+    Final(Arc<Version>),
+    /// The same, whose content is at hand.
+    Made(Arc<Version>, Held<F>),
+    /// Another one will soon answer equal requests.
+    ForNow(Arc<Version>),
+}
+
+/// Chooses the variant to answer with.
+fn choose<M: Machine>(
+    desk: &mut Desk<'_, M>,
+    asked: &FileRequest<'_>,
+    resource: &Resource,
+    is_new: bool,
+) -> Variant<M::File> {
+    let found = choose_file(resource, asked.request);
+    if let Some(sibling) = found.filter(|found| found.coding.is_some()) {
+        return Variant::Final(Arc::clone(sibling));
+    }
+    let file = |variant: fn(Arc<Version>) -> Variant<M::File>| {
+        found.map_or(Variant::None, |file| variant(Arc::clone(file)))
+    };
+    match form::choose(desk, asked, &resource.plain, is_new) {
+        Compressed::None => file(Variant::Final),
+        Compressed::Coming => file(Variant::ForNow),
+        Compressed::Known(form) => Variant::Final(form),
+        Compressed::Ready(form, content) => Variant::Made(Arc::clone(&form), Held::Content(form, content)),
+    }
+}
+
+/// Chooses among a file and its siblings; None if the client accepts none of them.
+fn choose_file<'r>(resource: &'r Resource, request: &Request<'_>) -> Option<&'r Arc<Version>> {
+    if resource.coded.iter().all(Option::is_none) {
         return Some(&resource.plain);
     }
-    let variant = |coding: Coding| {
-        let place = Coding::ALL.iter().position(|c| *c == coding)?;
-        resource.coded[place].as_ref()
-    };
+    let variant = |coding: Coding| resource.coded[coding.place()].as_ref();
     match accept_encoding(request.accept_encoding.as_deref()).choose(|coding| variant(coding).is_some()) {
         Choice::Identity => Some(&resource.plain),
         Choice::Coded(coding) => variant(coding),
@@ -285,17 +324,4 @@ fn wanted_whole<F>(
 
 fn wait<F>(wanted: Wanted<F, Arc<Version>>, held: Held<F>) -> Obtained<F> {
     Obtained::Wait(Box::new(wanted), held)
-}
-
-/// The content of a one-block file, together with its response head if heads are cached.
-pub(crate) fn content<F>(core: &Core<F>, version: &Arc<Version>, body: ContentBytes) -> Arc<Content> {
-    let mut head = Vec::with_capacity(512);
-    let mut date_at = 0;
-    if core.rules.optimizations.head_cache {
-        let about = About::File(Arc::clone(version), Extent::Whole);
-        let length = Some(version.stat.size_bytes);
-        date_at =
-            write_head(&mut head, HeadForm::of(core), (Status::OK, length), &about, Persistence::Persists);
-    }
-    Arc::new(Content::new(&head, date_at, body, core.clock.wall_s))
 }

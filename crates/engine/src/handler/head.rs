@@ -10,7 +10,7 @@ use flash_http::request::{Request, Version as HttpVersion};
 use flash_http::response::{HeadWriter, Status};
 use flash_http::upstream_response::{ResponseBody, ResponseHead};
 
-use crate::caches::{Persistence, Version};
+use crate::caches::{Persistence, Version, VersionKind};
 use crate::desk::Core;
 use crate::head_changes::{HeadChanges, has_strict};
 use crate::limits::RETRY_AFTER_S;
@@ -63,9 +63,9 @@ impl<'a> HeadForm<'a> {
     }
 }
 
-/// The methods that are served, for `Allow`.
 /// How a client must name itself (RFC 7617).
 const CHALLENGE: &str = "Basic realm=\"Restricted\", charset=\"UTF-8\"";
+/// The methods that are served, for `Allow`.
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 const RETRY_AFTER: &str = "Retry-After";
 
@@ -100,7 +100,7 @@ impl About {
 }
 
 fn each_file_field(version: &Version, mut field: impl FnMut(&str, &[u8])) {
-    if version.is_listing {
+    if version.is_listing() {
         field("X-Content-Type-Options", b"nosniff");
         field("Cache-Control", b"no-cache");
         return field("Vary", b"Accept");
@@ -117,7 +117,10 @@ pub(crate) fn each_own_field(version: &Version, mut field: impl FnMut(&str, &[u8
 
 /// Calls `field` with the fields of a file that most files have with the same value.
 pub(crate) fn each_shared_field(version: &Version, mut field: impl FnMut(&str, &[u8])) {
-    field("Accept-Ranges", b"bytes");
+    // A range of a form would be a range of bytes that nobody keeps.
+    if version.kind != VersionKind::Form {
+        field("Accept-Ranges", b"bytes");
+    }
     field("X-Content-Type-Options", b"nosniff");
     if let Some(coding) = version.coding {
         field("Content-Encoding", coding.token().as_bytes());

@@ -5,8 +5,10 @@
 //! A handler knows no connection and no exchange. The [`exchange`](crate::exchange) module calls it when a
 //! request is complete, and again after each wait with everything already [`Found`].
 
+mod content;
 mod error_page;
 mod files;
+mod form;
 mod gate;
 mod head;
 mod hint;
@@ -23,12 +25,12 @@ use std::sync::Arc;
 
 use flash_http::request::Request;
 
+pub(crate) use content::content;
 pub(crate) use error_page::{
     BAD_ANSWER, BUSY, DENIED, EXHAUSTED, LOST, NO_ANSWER, NO_LINK, NOT_FOUND, PLAIN_HTTP, READ_FAILED,
     REQUEST_LATE, Refusal, SPOOL_FAILED, TOO_LARGE, UNSTEADY, UPSTREAM_BUSY, busy_page, error_page,
     malformed,
 };
-pub(crate) use files::content;
 pub(crate) use gate::{
     Admitted, FileRequest, FileRequestBuf, NOT_A_FILE_OF_THE_SITE, RequestClient, admit,
     admit_application_file, head_changes, head_changes_of_path, readmit,

@@ -5,6 +5,7 @@
 //! (flash-1999, section 3: SPED and MP).
 
 mod file;
+mod form;
 mod listing;
 mod message;
 mod name;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 pub use file::{FileKind, FilePart, FileSent, FileStat, LookUpError, Opened, Resident, Want};
+pub use form::{NO_FORM, block_of_form, form_of_block};
 pub use listing::{ListingForm, ListingKey, ListingOrder, README_NAMES};
 pub use name::{KnownName, NameFacts, SharedNames};
 pub use records::{Handshake, ReceiveCall, RecordLayer, SendCall};
@@ -138,8 +140,9 @@ pub trait Files {
 /// Access to the store: blocks of files in locked memory that Flash manages and all workers share. A block
 /// found here can be sent without any wait, whatever the file system or the kernel does.
 pub trait Blocks {
-    /// Returns the block with this number, [`LOAD_BYTES`](crate::limits::LOAD_BYTES) long or the rest of the
-    /// file, if it is in the store for exactly this state of the file. It does not change while it is held.
+    /// Returns the block with this number, if it is in the store for exactly this state of the file:
+    /// [`LOAD_BYTES`](crate::limits::LOAD_BYTES) or the rest of the file, or a compressed form of all of it
+    /// ([`block_of_form`]). It does not change while it is held.
     /// When it has to leave, [`Engine::handle_leaving`](crate::Engine::handle_leaving) will be called.
     fn block(&mut self, stat: &FileStat, number: u64) -> Option<Block>;
 }

@@ -1,6 +1,7 @@
 //! Tests of the engine on a machine in memory, one module per topic.
 
 mod changes;
+mod compression;
 mod counters;
 mod freshness;
 mod gathered;

@@ -1,5 +1,7 @@
 //! Helpers: the jobs that were started, and the results of tasks.
 
+use std::sync::Arc;
+
 use flash_engine::limits::{HAND_OVER_BYTES_MAX, LOAD_BYTES, SMALL_FILE_BYTES_MAX};
 use flash_engine::{Finding, JobId, ListingForm, LookUpError, Outcome, SiteId, SiteRules, Task, Want, find};
 use flash_http::types::TypeTable;
@@ -116,7 +118,9 @@ impl Helpers {
                 let stat = file.stat();
                 Outcome::Listed(file, stat, self.listing_ms)
             }
-            Task::Fill { .. } | Task::Warm { .. } => panic!("the caller must fill the store"),
+            Task::Fill { .. } => panic!("the caller must fill the store"),
+            // There is no such file.
+            Task::Warm { .. } => Outcome::Loaded,
             Task::Load { file, offset, length_bytes } => {
                 if file.inode.borrow().fails {
                     return Outcome::Failed(5);
@@ -144,6 +148,25 @@ impl Helpers {
                 Ok(bytes) => Outcome::Bytes(bytes, file.stat()),
                 Err(e) => Outcome::Failed(e.raw_os_error().unwrap_or(0)),
             },
+        }
+    }
+
+    /// The file and the number of the block that a task brings into the store.
+    #[expect(clippy::arc_with_non_send_sync, reason = "the files of tasks are shared in this way")]
+    pub(crate) fn block_of(
+        &self,
+        task: &Task<FileHandle>,
+        files: &mut Files,
+        sites: &[SiteRules],
+        types: &TypeTable,
+    ) -> Option<(Arc<FileHandle>, u64)> {
+        match task {
+            Task::Fill { file, block, .. } => Some((Arc::clone(file), *block)),
+            Task::Warm { site, path, block } => match self.find(*site, path, files, sites, types) {
+                Outcome::Found(Finding::File { plain, .. }) => Some((Arc::new(plain.file?), *block)),
+                _ => None,
+            },
+            _ => None,
         }
     }
 

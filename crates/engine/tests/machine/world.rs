@@ -42,6 +42,7 @@ pub(crate) fn rules() -> Rules {
             index: vec!["index.html".into()],
             browse: true,
             precompressed: true,
+            compress: false,
             encoded_slash: EncodedSlash::Decode,
             hsts: None,
             https_redirect: None,
@@ -456,8 +457,10 @@ impl World {
     pub(crate) fn perform(&mut self, id: JobId) -> Outcome<FileHandle> {
         self.machine.helpers.listing_ms = self.machine.now.monotonic_ms;
         let task = self.machine.helpers.finish(id);
-        if let (Task::Fill { file, block, .. }, None) = (&task, self.machine.helpers.failure) {
-            self.fill(file, *block);
+        let Machine { helpers, files, .. } = &mut self.machine;
+        let block = helpers.block_of(&task, files, &self.sites, &self.types);
+        if let (Some((file, block)), None) = (block, self.machine.helpers.failure) {
+            self.fill(&file, block);
             self.tell_all(&task, &Outcome::Loaded);
             return Outcome::Loaded;
         }

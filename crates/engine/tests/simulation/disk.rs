@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use flash_engine::limits::SMALL_FILE_BYTES_MAX;
+use flash_engine::limits::{COMPRESSED_BYTES_MAX, COMPRESSED_FROM_BYTES, SMALL_FILE_BYTES_MAX};
 use flash_engine::{FileStat, LookUpError, SiteId};
 
 use crate::ask::Ask;
@@ -86,6 +86,8 @@ pub(crate) struct Disk {
     pub(crate) targets: Vec<Target>,
     /// Whether entity tags include the time of the last metadata change.
     pub(crate) etag_of_change: bool,
+    /// Whether the texts of each site are compressed.
+    pub(crate) compresses: Vec<bool>,
     /// The name under which each inode is or was found.
     inodes: BTreeMap<u64, usize>,
     /// Makes every time stamp unique.
@@ -367,6 +369,14 @@ impl Disk {
         let change = if self.etag_of_change { format!("-{:x}", stat.changed_ns) } else { String::new() };
         let suffix = CODINGS.get(coding).map(|(_, name)| format!("-{name}")).unwrap_or_default();
         format!("\"{:x}-{:x}{change}{suffix}\"", stat.size_bytes, stat.modified_ns)
+    }
+
+    /// Whether a file of a target is compressed while it has this state.
+    pub(crate) fn is_compressed(&self, target: usize, stat: &FileStat) -> bool {
+        let Target { site, content_type, .. } = &self.targets[target];
+        self.compresses[usize::from(*site)]
+            && content_type.starts_with("text/")
+            && (COMPRESSED_FROM_BYTES..=COMPRESSED_BYTES_MAX).contains(&stat.size_bytes)
     }
 
     /// The name of an inode.

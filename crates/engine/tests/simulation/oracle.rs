@@ -11,13 +11,15 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 
 use flash_engine::limits::{RETRY_AFTER_S_MAX, SIBLINGS_MS};
-use flash_engine::{FileStat, ListingForm};
+use flash_engine::{FileStat, ListingForm, NO_FORM};
+use flash_http::negotiate::Coding;
 
 use crate::ask::{Ask, Condition, Method, date, seconds};
 use crate::disk::{CODINGS, Disk, Lead};
 use crate::machine::Content;
 use crate::machine::helpers::listing;
 use crate::machine::response::Response;
+use crate::machine::store::compress;
 use crate::plan::{RULE_FIELD, RULE_VALUES, RunRule};
 
 /// An expected piece of a body.
@@ -287,7 +289,13 @@ impl Facts<'_> {
         page: &impl Fn() -> Judged,
     ) -> Judged {
         let status = head.status;
-        let Some(coding) = ask.coding(there) else {
+        let coding = ask.coding(there);
+        if coding.is_none_or(|coding| coding == 3)
+            && let Some(judged) = self.judge_form(ask, head, (plain, strict), page)
+        {
+            return judged;
+        }
+        let Some(coding) = coding else {
             return if status == 406 { page() } else { Err(format!("{status} instead of 406")) };
         };
         let place = coded.get(coding).copied().flatten().unwrap_or(plain);
@@ -318,6 +326,52 @@ impl Facts<'_> {
         Err(format!("{status}: {why}"))
     }
 
+    /// Judges an answer from a compressed form of a file. None if the answer does not claim to be one.
+    fn judge_form(
+        &self,
+        ask: &Ask,
+        head: &Response,
+        (plain, strict): (usize, bool),
+        page: &impl Fn() -> Judged,
+    ) -> Option<Judged> {
+        let target = ask.target?;
+        let (_, takes) = ask.encoding.filter(|_| ask.ranges.is_empty())?;
+        let candidates = self.candidates(ask, plain, strict);
+        for candidate in candidates.iter().flatten() {
+            let Candidate { stat, content, .. } = *candidate;
+            let has_form = |coding: &usize| compress(content, Coding::ALL[*coding]) != NO_FORM;
+            let coding = takes.iter().take_while(|coding| **coding < 3).find(|coding| has_form(coding));
+            let Some(coding) = coding.copied().filter(|_| self.disk.is_compressed(target, stat)) else {
+                continue;
+            };
+            let tag = self.disk.etag(stat, coding);
+            let fuzzy = stat.modified_ns + 2_000_000_000 > self.wall_min_ns;
+            // Its tag is weak: it never matches strongly.
+            let verdict = match &ask.condition {
+                Some(Condition::Match(tags)) if tags != "*" => Verdict::Failed,
+                _ => verdict(ask, stat, &tag),
+            };
+            if head.status == 412 && verdict == Verdict::Failed {
+                return Some(page());
+            }
+            if head.field("ETag") != Some(&format!("W/{tag}")) {
+                continue;
+            }
+            let form = compress(content, Coding::ALL[coding]);
+            let judged = self.judge_fields(ask, head, stat, coding, [true; 3], fuzzy);
+            let judged = judged.and_then(|()| self.judge_order(ask, head, candidate));
+            return Some(judged.and_then(|()| match head.status {
+                304 if fuzzy || verdict == Verdict::NotModified => Ok(VecDeque::new()),
+                200 if (fuzzy || verdict == Verdict::Whole) && head.length() == Some(form.len()) => {
+                    let is_sent = ask.method != Method::Head;
+                    Ok(is_sent.then_some(Piece::Text(form)).into_iter().collect())
+                }
+                status => Err(format!("{status} with {:?} bytes of a form, not {verdict:?}", head.length())),
+            }));
+        }
+        None
+    }
+
     fn judge_fields(
         &self,
         ask: &Ask,
@@ -331,7 +385,8 @@ impl Facts<'_> {
         if !fuzzy && head.field("Last-Modified") != Some(&modified) {
             return Err(format!("Last-Modified is not {modified}"));
         }
-        let varies = there != [false; 3];
+        let is_compressed = ask.target.is_some_and(|target| self.disk.is_compressed(target, stat));
+        let varies = there != [false; 3] || is_compressed;
         if head.field("Vary") != varies.then_some("Accept-Encoding") {
             return Err("Vary".into());
         }

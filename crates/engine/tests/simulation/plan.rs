@@ -172,6 +172,11 @@ pub(crate) enum RunRule {
     Replaces,
 }
 
+/// Has helpers compress the texts of some sites. It uses its own random numbers.
+pub(crate) fn compression(rng: &mut Rng, rules: &mut Rules) {
+    rules.sites.iter_mut().for_each(|site| site.compress = rng.chance(40));
+}
+
 /// Chooses the rule, and gives it to the sites. It uses its own random numbers.
 pub(crate) fn path_rules(rng: &mut Rng, rules: &mut Rules) -> RunRule {
     if rules.optimizations.align_heads || !rng.chance(50) {
@@ -197,6 +202,7 @@ pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
         index: vec!["index.html".into()],
         browse: rng.chance(70),
         precompressed: rng.chance(75),
+        compress: false,
         encoded_slash: EncodedSlash::Decode,
         hsts: None,
         https_redirect: None,
@@ -270,6 +276,7 @@ pub(crate) fn policy(rng: &mut Rng) -> Policy {
 /// Makes the files and the addresses that clients request.
 pub(crate) fn fill(disk: &mut Disk, machine: &mut Machine, rng: &mut Rng, rules: &Rules, plan: &Plan) {
     disk.etag_of_change = rules.etag_of_change;
+    disk.compresses = rules.sites.iter().map(|site| site.compress && rules.has_store).collect();
     machine.files.missing_cached = plan.crowd == 0 && rng.chance(50) && plan.rush == 0;
     machine.helpers.listing_bytes = rng.pick(&[10, 1_000, 200_000]);
     for (number, site) in rules.sites.iter().enumerate() {

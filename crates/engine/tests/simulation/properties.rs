@@ -216,7 +216,7 @@ impl Run {
 
     /// Checks that a job that starts after all clients have left was not waited for by any of them.
     pub(crate) fn check_wanted(&self, task: &Task<FileHandle>) {
-        let unwanted = self.deserted && !matches!(task, Task::Fill { .. });
+        let unwanted = self.deserted && !matches!(task, Task::Fill { .. } | Task::Warm { .. });
         self.require(!unwanted, "leaks", || format!("a job was started although no client waits: {task:?}"));
     }
 

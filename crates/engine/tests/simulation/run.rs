@@ -30,6 +30,7 @@ const QUEUE_SEED: u64 = 0x71_7565_7565;
 /// The policy has random numbers of its own.
 const POLICY_SEED: u64 = 0x5eed_0001_5eed_0001;
 const RULE_SEED: u64 = 0x5275_6c65;
+const COMPRESSION_SEED: u64 = 0x466f_726d;
 
 /// So has the choice of encrypted connections.
 const SEAL_SEED: u64 = 0x5ea1_0001_5ea1_0001;
@@ -198,6 +199,7 @@ impl Run {
         rules.optimizations = plan::optimizations(&mut Rng::new(!seed));
         rules.policy = plan::policy(&mut Rng::new(seed ^ POLICY_SEED));
         plan.rule = plan::path_rules(&mut Rng::new(seed ^ RULE_SEED), &mut rules);
+        plan::compression(&mut Rng::new(seed ^ COMPRESSION_SEED), &mut rules);
         // The wire of streams does not use `send_file`.
         plan.streams &= !rules.optimizations.send_file;
         let mut machine = Machine::new(plan.helpers);
@@ -593,11 +595,10 @@ impl Run {
             let Some(task) = self.machine.helpers.task(id) else { continue };
             self.note_start(id, &task);
             let subject = match &task {
-                Task::Find { site, path } | Task::List { site, path, .. } => {
+                Task::Find { site, path } | Task::List { site, path, .. } | Task::Warm { site, path, .. } => {
                     Subject::Path(*site, path.clone())
                 }
                 Task::Close { .. }
-                | Task::Warm { .. }
                 | Task::Touch { .. }
                 | Task::WarmFile { .. }
                 | Task::Verify { .. }
@@ -615,13 +616,12 @@ impl Run {
                 n if n < health.fails + health.deaths => Fate::Dies,
                 _ => Fate::Ends,
             };
-            let fill = match &task {
-                Task::Fill { file, block, .. } => self.begin_fill(file, *block),
-                _ => None,
-            };
+            let Machine { helpers, files, .. } = &mut self.machine;
+            let block = helpers.block_of(&task, files, &self.sites, &self.types);
+            let fill = block.and_then(|(file, block)| self.begin_fill(&file, block));
             // A helper reads the state of the disk at the start or at the end of the job.
             let outcome = match &task {
-                Task::Fill { .. } => Some(Outcome::Loaded),
+                Task::Fill { .. } | Task::Warm { .. } => Some(Outcome::Loaded),
                 _ => self.rng.chance(50).then(|| self.perform(&task)),
             };
             let stalls = self.frozen || self.rng.chance(health.stalls);

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use flash_engine::{Engine, JobId, Outcome, Task, Timeouts};
+use flash_engine::{Engine, JobId, Outcome, Timeouts};
 use flash_keeper::HelperId;
 
 use crate::ask::Ask;
@@ -182,10 +182,11 @@ impl Sibling {
             return None;
         }
         let task = machine.helpers.task(id)?;
-        if let Task::Fill { file, block, .. } = &task {
+        let Machine { helpers, files, .. } = &mut *machine;
+        if let Some((file, block)) = helpers.block_of(&task, files, &run.sites, &run.types) {
             let at = self.fills.iter().position(|(job, _)| *job == id);
             let Some(at) = at else {
-                let begun = self.host.borrow_mut().begin(file, *block, machine.now.wall_ns);
+                let begun = self.host.borrow_mut().begin(&file, block, machine.now.wall_ns);
                 match begun {
                     Some(helper) => self.fills.push((id, helper)),
                     None => {

@@ -251,6 +251,12 @@ impl Builder<'_> {
                 Some(value) => self.set(paths, "Cache-Control", &value),
                 None => self.lose(directive, "Flash has no such time for Cache-Control"),
             },
+            "setoutputfilter" | "addoutputfilterbytype" if is_compressor(first) && is_all(paths) => {
+                self.site.compress = true;
+            }
+            "setoutputfilter" | "addoutputfilterbytype" if is_compressor(first) => {
+                self.lose(directive, "Flash's `compress` is for whole sites");
+            }
             "expiresbytype" => self.expires_by_type(directive, paths),
             "errordocument" => self.error_page(directive, paths),
             "fallbackresource" if first == "disabled" => {}
@@ -413,6 +419,11 @@ fn pattern_of(path: &str) -> Option<Paths> {
     let form = if path.ends_with('/') { format!("{path}*") } else { path.to_owned() };
     let below = (!path.ends_with(['/', '*'])).then(|| (format!("{path}/*"), Vec::new()));
     is_plain.then(|| std::iter::once((form, Vec::new())).chain(below).collect())
+}
+
+/// Whether a filter compresses answers.
+fn is_compressor(filter: &str) -> bool {
+    filter.to_ascii_uppercase().split(';').any(|name| matches!(name, "DEFLATE" | "BROTLI_COMPRESS"))
 }
 
 pub(super) fn is_all(paths: &Paths) -> bool {

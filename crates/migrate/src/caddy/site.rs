@@ -180,8 +180,7 @@ impl Builder<'_> {
                 }
             }
             "log" => self.log(line),
-            "encode" => self
-                .lose(line, "Flash compresses nothing itself: keep FILE.gz, FILE.br or FILE.zst beside FILE"),
+            "encode" => self.site.compress = true,
             "handle_errors" => self.lose(line, "Flash has pages for errors: `error_page` in a rule"),
             "request_body" => {}
             name if NOTHING.contains(&name) => {}

@@ -75,6 +75,7 @@ pub(super) struct Scope {
     pub(super) index: Option<(Vec<String>, Place)>,
     pub(super) autoindex: Option<(bool, Place)>,
     pub(super) precompressed: Option<bool>,
+    pub(super) compress: Option<(bool, Place)>,
     pub(super) headers: Vec<Header>,
     pub(super) hsts: Option<(String, Place)>,
     /// The value of Cache-Control; empty for none.
@@ -154,6 +155,7 @@ impl Scope {
             }
             "ssl_certificate" => self.certificates.push(context.files.absolute(first)),
             "ssl_certificate_key" => self.keys.push(context.files.absolute(first)),
+            "gzip" | "brotli" | "zstd" => self.compress = Some((first == "on", place())),
             "gzip_static" | "brotli_static" => self.precompressed = Some(first != "off"),
             "autoindex_format" if first == "xml" || first == "jsonp" => {
                 context.lost(directive, "Flash lists directories in HTML and JSON");

@@ -61,6 +61,7 @@ impl Builder<'_, '_> {
         self.site.root = scope.root.as_ref().or(server.scope.root.as_ref()).map(|(root, _)| root.clone());
         self.site.browse = scope.autoindex.as_ref().is_some_and(|(is_on, _)| *is_on);
         self.site.precompressed = scope.precompressed.filter(|is_on| !is_on);
+        self.site.compress = scope.compress.as_ref().is_some_and(|(is_on, _)| *is_on);
         self.site.hsts = scope.hsts.as_ref().or(server.scope.hsts.as_ref()).map(|(value, _)| value.clone());
         self.site.certificates.clone_from(&server.certificates);
         self.site.keys.clone_from(&server.keys);
@@ -75,11 +76,17 @@ impl Builder<'_, '_> {
                 );
                 self.context.notes.add(place, why);
             }
-            if let Some((is_on, place)) = &location.scope.autoindex
-                && *is_on != self.site.browse
-            {
-                let why = format!("`autoindex` of {}: Flash's `browse` is for whole sites", location.shown);
-                self.context.notes.add(place, why);
+            let of_sites = [
+                (&location.scope.autoindex, self.site.browse, "autoindex", "browse"),
+                (&location.scope.compress, self.site.compress, "gzip", "compress"),
+            ];
+            for (of_location, of_site, name, key) in of_sites {
+                if let Some((is_on, place)) = of_location
+                    && *is_on != of_site
+                {
+                    let why = format!("`{name}` of {}: Flash's `{key}` is for whole sites", location.shown);
+                    self.context.notes.add(place, why);
+                }
             }
         }
         files::index(self, scope);

@@ -192,8 +192,6 @@ const NOTHING: &[&str] = &[
 
 /// The reasons for the others. A name that ends with `_` stands for all that begin with it.
 const LOST: &[(&str, &str)] = &[
-    ("gzip", "Flash compresses nothing itself: keep FILE.gz, FILE.br or FILE.zst beside FILE"),
-    ("brotli", "Flash compresses nothing itself: keep FILE.gz, FILE.br or FILE.zst beside FILE"),
     ("limit_req", "rates are not carried over (docs/config.md, `rate`)"),
     ("limit_conn", "Flash bounds connections of a client on all sites alike: `client_connections`"),
     ("limit_rate", "Flash does not slow answers down"),

@@ -96,13 +96,29 @@ pub(super) fn check_https(given: &Overrides, of_sites: &[&Overrides], problems: 
     }
 }
 
+/// Why there is no store; None if there is one.
+fn why_no_store(given: &Overrides) -> Option<&'static str> {
+    let is_off = given.content_cache.as_ref().is_some_and(|given| !given.value);
+    let is_zero = given.cache_memory.as_ref().is_some_and(|given| given.value == Auto::Given(0));
+    let is_zero = is_zero.then_some("cache_memory is 0");
+    if is_off { Some("content_cache is false") } else { is_zero }
+}
+
+/// Checks that texts which are to be compressed have a store for the results.
+pub(super) fn check_compression(given: &Overrides, of_sites: &[&Overrides], problems: &mut Vec<Problem>) {
+    let Some(why) = why_no_store(given) else { return };
+    for given in [given].into_iter().chain(of_sites.iter().copied()) {
+        if let Some(compress) = given.compress.as_ref().filter(|compress| compress.value) {
+            let why = format!("there is no store for compressed texts, because {why}");
+            problems.push(problem("compress", &compress.origin, SENSELESS, &why));
+        }
+    }
+}
+
 /// Checks that the list of hot files has a store and its own file.
 fn check_list(given: &Overrides, problems: &mut Vec<Problem>) {
     let Some(Given { value: PathOrWord::At(path), origin }) = &given.cache_list else { return };
-    let is_off = given.content_cache.as_ref().is_some_and(|given| !given.value);
-    let is_zero = given.cache_memory.as_ref().is_some_and(|given| given.value == Auto::Given(0));
-    if is_off || is_zero {
-        let why = if is_off { "content_cache is false" } else { "cache_memory is 0" };
+    if let Some(why) = why_no_store(given) {
         let why = format!("there is no store whose files it could list, because {why}");
         problems.push(problem("cache_list", origin, SENSELESS, &why));
     }
@@ -231,21 +247,40 @@ mod tests {
         assert_eq!(refused(&[("cwnd_cap", "64KiB"), ("send", "sendfile")]), 1);
     }
 
+    /// How many problems a check of settings of the server and of a site finds.
+    fn problems_of(
+        check: fn(&Overrides, &[&Overrides], &mut Vec<Problem>),
+        given: [&[(&str, &str)]; 2],
+    ) -> usize {
+        let [given, of_site] = given.map(|given| {
+            let mut overrides = Overrides::default();
+            for (key, text) in given {
+                let option = options::find(key).expect("an option");
+                option.set(&mut overrides, &[OsStr::new(text)], Origin::Flag).expect("a value");
+            }
+            overrides
+        });
+        let mut problems = Vec::new();
+        check(&given.or(Overrides::defaults()), &[&of_site], &mut problems);
+        problems.len()
+    }
+
+    #[test]
+    fn compression_needs_a_store() {
+        let refused = |given: &[(&str, &str)], of_site: &[(&str, &str)]| {
+            problems_of(check_compression, [given, of_site])
+        };
+        let (compress, none, off) = (("compress", "true"), ("cache_memory", "0"), ("content_cache", "false"));
+        assert_eq!(refused(&[compress], &[compress]), 0);
+        assert_eq!(refused(&[none], &[("compress", "false")]), 0);
+        assert_eq!(refused(&[compress, none], &[compress]), 2);
+        assert_eq!(refused(&[off], &[compress]), 1);
+    }
+
     #[test]
     fn https_needs_an_address_and_a_redirect_its_port() {
-        let refused = |given: &[(&str, &str)], of_site: &[(&str, &str)]| {
-            let [given, of_site] = [given, of_site].map(|given| {
-                let mut overrides = Overrides::default();
-                for (key, text) in given {
-                    let option = options::find(key).expect("an option");
-                    option.set(&mut overrides, &[OsStr::new(text)], Origin::Flag).expect("a value");
-                }
-                overrides
-            });
-            let mut problems = Vec::new();
-            check_https(&given.or(Overrides::defaults()), &[&of_site], &mut problems);
-            problems.len()
-        };
+        let refused =
+            |given: &[(&str, &str)], of_site: &[(&str, &str)]| problems_of(check_https, [given, of_site]);
         let (hsts, redirect) = (("hsts", "max-age=1"), ("https_redirect", "308"));
         assert_eq!(refused(&[], &[]), 0);
         assert_eq!(refused(&[("hsts", "off"), ("https_redirect", "off")], &[]), 0);

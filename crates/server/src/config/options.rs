@@ -190,6 +190,8 @@ rows! {
         "List directories that have no index file";
     precompressed: bool, at(Group::Files, "BOOL"), Kind::Switch, Text("true"), [site.precompressed],
         "Serve FILE.br, FILE.zst or FILE.gz instead of FILE to clients that accept it";
+    compress: bool, at(Group::Files, "BOOL"), Kind::Switch, Text("false"), [site.compress],
+        "Compress texts from their second request on, and keep the result in the store, for clients that accept br, zstd or gzip";
     encoded_slash: EncodedSlash, at(Group::Files, "HOW"), Kind::OneOf(EncodedSlash::WORDS), Text("decode"), [site.encoded_slash],
         "Handle %2F in a path: decode it to a slash, or refuse the request with 400";
     charset: String, at(Group::Files, "NAME"), Kind::Text(Form::Charset), Text("utf-8"), [server.charset as Option<String>],

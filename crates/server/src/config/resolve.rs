@@ -51,6 +51,7 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
     problems.extend(route_checks::check(&given, &draft.routes, of_sites, !draft.sites.is_empty()));
     let of_sites: Vec<&Overrides> = draft.sites.iter().map(|site| &site.overrides).collect();
     combinations::check_https(&given, &of_sites, &mut problems);
+    combinations::check_compression(&given, &of_sites, &mut problems);
     let types = draft.types;
     let drafts = (draft.sites, draft.routes, draft.rules);
     let sites = sites(&given, drafts, folder, run_as.as_ref(), &mut problems);

@@ -130,6 +130,7 @@ mod tests {
                 index: vec!["index.html".to_owned()],
                 browse: false,
                 precompressed: true,
+                compress: true,
                 encoded_slash: EncodedSlash::Refuse,
                 certificates: vec!["/etc/flash/site.pem".into()],
                 certificate_keys: vec!["/etc/flash/site.key".into()],

@@ -146,6 +146,7 @@ fn nothing_said_means_the_defaults() {
             index: vec!["index.html".to_owned()],
             browse: false,
             precompressed: true,
+            compress: false,
             encoded_slash: EncodedSlash::Decode,
             certificates: Vec::new(),
             certificate_keys: Vec::new(),

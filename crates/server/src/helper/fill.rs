@@ -5,8 +5,9 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::compress::compress;
 use flash_engine::limits::{LOAD_BYTES, RACY_COARSE_NS};
-use flash_engine::{FileKind, FileStat};
+use flash_engine::{FileKind, FileStat, form_of_block};
 use flash_prompt::file::is_path_only;
 use flash_prompt::table::{BlockKey, Place};
 use flash_prompt::{AsFd, OwnedFd, channel, clock};
@@ -115,12 +116,24 @@ impl Filler {
         if is_racy(&source, &convert::stat(&before)) {
             return Ok(Ok(()));
         }
-        let Some((key, length)) = identify(&convert::stat(&before), block) else { return Ok(Ok(())) };
+        let form = match self.compress(&source, &convert::stat(&before), block) {
+            Ok(form) => form,
+            Err(e) => return Ok(Err(e)),
+        };
+        let Some((key, length)) = identify(&convert::stat(&before), block, form.as_deref()) else {
+            return Ok(Ok(()));
+        };
         let Some(Answer::Fill(place)) = self.ask(&Request::Want(key, length))? else { return Ok(Ok(())) };
         if place.length != length {
             return Err(NoKeeper);
         }
-        let (result, read) = match self.read(memory, &source, block, place) {
+        let written = match form {
+            Some(form) => {
+                store_file::write(memory, place.offset, &form).map(|()| true).map_err(|_| Wrong::NoMemory)
+            }
+            None => self.read(memory, &source, block, place),
+        };
+        let (result, read) = match written {
             // After the read: a change during the read shows in the state.
             Ok(true) if file::stat(&source).is_ok_and(|after| after == before) => (Request::Filled, Ok(())),
             Ok(_) => (Request::Failed, Ok(())),
@@ -129,6 +142,17 @@ impl Filler {
         };
         self.ask(&result)?;
         Ok(read)
+    }
+
+    /// The compressed form of a file, if the block is that of one.
+    fn compress(&mut self, source: impl AsFd, stat: &FileStat, block: u64) -> io::Result<Option<Vec<u8>>> {
+        let Some(coding) = form_of_block(stat.size_bytes, block) else { return Ok(None) };
+        let mut content = Vec::with_capacity(stat.size_bytes as usize);
+        for start in (0..stat.size_bytes).step_by(LOAD_BYTES as usize) {
+            let length = (stat.size_bytes - start).min(LOAD_BYTES) as usize;
+            content.extend_from_slice(self.reader.read(&source, start, length)?.bytes);
+        }
+        compress(&content, coding).map(Some)
     }
 
     /// Reads a block and writes it to its place. False if the file ends early.
@@ -200,9 +224,13 @@ fn is_racy(source: impl AsFd, stat: &FileStat) -> bool {
     stat.is_racy(wall_ns) || (is_place && stat.changed_within(RACY_COARSE_NS, wall_ns))
 }
 
-/// The key and the length of a block. None for a block that is not stored: not of a regular file, or beyond the end.
-fn identify(stat: &FileStat, block: u64) -> Option<(BlockKey, u32)> {
-    let left = stat.size_bytes.checked_sub(block.checked_mul(LOAD_BYTES)?).filter(|left| *left > 0)?;
+/// The key and the length of a block, which can be a compressed form of the file. None for a block that is not stored: not of a
+/// regular file, or beyond the end.
+fn identify(stat: &FileStat, block: u64, form: Option<&[u8]>) -> Option<(BlockKey, u32)> {
+    let left = match form {
+        Some(form) => form.len() as u64,
+        None => stat.size_bytes.checked_sub(block.checked_mul(LOAD_BYTES)?).filter(|left| *left > 0)?,
+    };
     if stat.kind != FileKind::Regular {
         return None;
     }

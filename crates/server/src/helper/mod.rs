@@ -4,6 +4,7 @@
 //! its worker closes the channel, or after its task when the keeper is gone: the next helper has the new keeper. It is a process,
 //! or a thread of its worker ([`threads`]), with the same work.
 
+mod compress;
 mod fill;
 mod listing;
 mod threads;

@@ -225,6 +225,7 @@ mod tests {
             index: vec!["index.html".into()],
             browse,
             precompressed: true,
+            compress: false,
             encoded_slash: EncodedSlash::Decode,
             hsts: None,
             https_redirect: None,

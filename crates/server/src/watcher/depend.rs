@@ -55,6 +55,7 @@ mod tests {
             index: vec!["index.html".into(), "default.htm".into()],
             browse,
             precompressed: true,
+            compress: false,
             encoded_slash: EncodedSlash::Decode,
             hsts: None,
             https_redirect: None,

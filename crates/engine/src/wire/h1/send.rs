@@ -266,7 +266,7 @@ fn first_send<M: Machine>(
     if let (Body::Content(content, _), About::File(version, Extent::Whole)) = (body, about)
         && persistence == Persistence::Persists
         && content.head_bytes() > 0
-        && (changes.is_none() || !version.is_listing)
+        && (changes.is_none() || !version.is_listing())
     {
         let changes = changes.and_then(|changes| changes.of(*status));
         return send_content(conn, &mut *turn.desk.machine, &mut *turn.head, (&core.clock, content, changes));

@@ -313,7 +313,7 @@ impl H2 {
         push_headers(&mut self.out, id, ends_stream, |out| {
             begin_head(encoder, out, (head.status, date), (changes, false));
             if let About::File(version, Extent::Whole) = head.about
-                && !version.is_listing
+                && !version.is_listing()
                 && head.length == Some(version.stat.size_bytes)
                 && changes.is_none_or(Changes::extend_files)
             {

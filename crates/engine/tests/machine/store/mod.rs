@@ -15,12 +15,13 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::rc::Rc;
 
-use flash_engine::FileStat;
 use flash_engine::limits::LOAD_BYTES;
+use flash_engine::{FileStat, NO_FORM, form_of_block};
+use flash_http::negotiate::Coding;
 use flash_keeper::space::PAGE_BYTES;
 use flash_keeper::{Action, Answer, Entry, HelperId, Keeper, Place, Totals, WorkerId};
 
-use super::files::{FileHandle, Inode};
+use super::files::{Content, FileHandle, Inode};
 use memory::{Memory, overlap, pages};
 pub(crate) use names::Done;
 use names::KnownNames;
@@ -109,11 +110,28 @@ pub(crate) enum Stage {
 struct Fill {
     key: BlockKey,
     inode: Rc<RefCell<Inode>>,
+    /// The compressed form that it writes, if the block is one.
+    form: Option<Vec<u8>>,
     stage: Stage,
     /// Whether the first half was read and written.
     is_begun: bool,
     /// The keeper that was asked.
     keeper: u64,
+}
+
+impl Fill {
+    /// Length of the block in bytes.
+    fn length_bytes(&self) -> u64 {
+        self.form.as_ref().map_or(self.key.length_bytes(), |form| form.len() as u64)
+    }
+}
+
+/// A file as these tests compress it. One that begins with `!` cannot be compressed.
+pub(crate) fn compress(content: &Content, coding: Coding) -> Vec<u8> {
+    if content.slice(0, 1) == b"!" {
+        return NO_FORM.to_vec();
+    }
+    [coding.token().as_bytes(), b":", &content.slice(0, content.len() / 2)].concat()
 }
 
 /// Counts of events, for tests that must see them happen.
@@ -356,7 +374,7 @@ impl StoreHost {
                 held_bytes <= most,
                 "property: bounds: a place was given with {held_bytes} bytes held of {most}"
             );
-            let length_bytes = fill.key.length_bytes();
+            let length_bytes = fill.length_bytes();
             assert_eq!(
                 u64::from(place.length_bytes),
                 length_bytes,
@@ -419,7 +437,9 @@ impl StoreHost {
     pub(crate) fn begin(&mut self, file: &FileHandle, block: u64, wall_ns: i128) -> Option<HelperId> {
         let stat = file.stat();
         let key = BlockKey::new(&stat, block);
-        if self.keeper.is_none() || key.length_bytes() == 0 || stat.is_racy(wall_ns) {
+        let form = form_of_block(stat.size_bytes, block)
+            .map(|coding| compress(&file.inode.borrow().content, coding));
+        if self.keeper.is_none() || (form.is_none() && key.length_bytes() == 0) || stat.is_racy(wall_ns) {
             return None;
         }
         self.helpers += 1;
@@ -427,12 +447,13 @@ impl StoreHost {
         let fill = Fill {
             key,
             inode: Rc::clone(&file.inode),
+            form,
             stage: Stage::Asked,
             is_begun: false,
             keeper: self.keepers,
         };
+        self.news.push_back(News::Want(helper, key, fill.length_bytes() as u32));
         self.fills.insert(helper, fill);
-        self.news.push_back(News::Want(helper, key, key.length_bytes() as u32));
         Some(helper)
     }
 
@@ -449,6 +470,10 @@ impl StoreHost {
         let length_bytes = u64::from(place.length_bytes);
         let (from, to) = if is_second { (length_bytes / 2, length_bytes) } else { (0, length_bytes / 2) };
         let inode = fill.inode.borrow();
+        if let Some(form) = &fill.form {
+            self.memory.write(place.offset + from, &form[from as usize..to as usize]);
+            return !inode.fails;
+        }
         let start = fill.key.block * LOAD_BYTES;
         if inode.fails || inode.stat.size_bytes < start + to {
             return false;

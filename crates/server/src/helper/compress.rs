@@ -1,0 +1,88 @@
+//! Compresses the content of a text, for the store. Called by [`fill`](super::fill).
+
+use std::io::{self, Write};
+
+use flash_engine::NO_FORM;
+use flash_engine::limits::LOAD_BYTES;
+use flash_http::negotiate::Coding;
+
+/// The content in a coding, or [`NO_FORM`] if that is no shorter or does not fit one block.
+///
+/// Errors: those of the compressor, such as that memory is short.
+pub(super) fn compress(content: &[u8], coding: Coding) -> io::Result<Vec<u8>> {
+    let form = match coding {
+        Coding::Br => brotli(content)?,
+        Coding::Zstd => zstd::bulk::compress(content, ZSTD_LEVEL)?,
+        Coding::Gzip => gzip(content)?,
+    };
+    let is_useful = form.len() < content.len() && form.len() as u64 <= LOAD_BYTES;
+    Ok(if is_useful { form } else { NO_FORM.to_vec() })
+}
+
+/// A form is made once and sent often. On source texts, higher levels take several times as long for a hundredth of the size.
+const BROTLI_QUALITY: i32 = 5;
+const ZSTD_LEVEL: i32 = 9;
+const GZIP_LEVEL: u32 = 6;
+/// The window, as a power of two: all of the longest text.
+const BROTLI_WINDOW: i32 = 22;
+
+fn brotli(content: &[u8]) -> io::Result<Vec<u8>> {
+    let parameters = brotli::enc::BrotliEncoderParams {
+        quality: BROTLI_QUALITY,
+        lgwin: BROTLI_WINDOW,
+        size_hint: content.len(),
+        ..Default::default()
+    };
+    let mut form = Vec::new();
+    brotli::BrotliCompress(&mut &content[..], &mut form, &parameters)?;
+    Ok(form)
+}
+
+fn gzip(content: &[u8]) -> io::Result<Vec<u8>> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(GZIP_LEVEL));
+    encoder.write_all(content)?;
+    encoder.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    fn decompress(form: &[u8], coding: Coding) -> Vec<u8> {
+        let mut content = Vec::new();
+        match coding {
+            Coding::Br => drop(brotli::Decompressor::new(form, 4096).read_to_end(&mut content).unwrap()),
+            Coding::Zstd => content = zstd::stream::decode_all(form).unwrap(),
+            Coding::Gzip => drop(flate2::read::GzDecoder::new(form).read_to_end(&mut content).unwrap()),
+        }
+        content
+    }
+
+    #[test]
+    fn a_form_is_shorter_and_has_the_content() {
+        let content: Vec<u8> = (0..40_000u32).flat_map(|number| format!("{number} ").into_bytes()).collect();
+        for coding in Coding::ALL {
+            let form = compress(&content, coding).unwrap();
+            assert!(form.len() < content.len() / 2, "{coding:?}: {} bytes", form.len());
+            assert!(decompress(&form, coding) == content, "{coding:?}");
+            assert_eq!(compress(&content, coding).unwrap(), form, "{coding:?}: the same bytes each time");
+        }
+    }
+
+    #[test]
+    fn noise_has_no_form() {
+        let mut state = 1u64;
+        let mut noise = |_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 56) as u8
+        };
+        let content: Vec<u8> = (0..5_000).map(&mut noise).collect();
+        let long: Vec<u8> = (0..3_000_000).map(|number| noise(number) & 0x3f).collect();
+        for coding in Coding::ALL {
+            assert_eq!(compress(&content, coding).unwrap(), NO_FORM, "{coding:?}");
+            assert_eq!(compress(&long, coding).unwrap(), NO_FORM, "{coding:?}: longer than a block");
+        }
+    }
+}
