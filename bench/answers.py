@@ -20,6 +20,27 @@ from common import process, results, servers
 
 SERVER_CORE, LOAD_CORE = 0, 1
 BODY_BYTES = 1024
+# `ann:secret`
+PASSWORD = "YW5uOnNlY3JldA=="
+# Fields for all answers, and redirects of other paths.
+FIELD_RULES = """
+[[rule]]
+path = "*"
+set = { X-Frame-Options = "DENY", Referrer-Policy = "no-referrer" }
+
+[[rule]]
+path = "/old/*"
+redirect = "/new/$1"
+"""
+# Networks, a rate that is never reached, and users.
+ENTRY_RULES = """
+[[rule]]
+path = "*"
+allow = ["127.0.0.0/8"]
+rate = "1000000/s"
+burst = 1000000
+users = "users"
+"""
 BROWSER = ("User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/130.0.0.0 "
            "Safari/537.36\\r\\nAccept: */*\\r\\nAccept-Language: en-GB,en;q=0.9\\r\\n"
            "Accept-Encoding: gzip, deflate, br, zstd\\r\\nReferer: https://www.example.org/%d\\r\\n"
@@ -50,6 +71,8 @@ def forms(etag):
         ("close", "flash", request("GET /1k HTTP/1.1", "Connection: close\\r\\n"), "hit", None),
         ("range", "flash", request("GET /1k HTTP/1.1", "Range: bytes=0-99\\r\\n"), "hit", None),
         ("logged hit", "logged", hit, "hit", 1.10),
+        ("hit under field rules", "fields", hit, "hit", 1.05),
+        ("hit under all rules", "ruled", request("GET /1k HTTP/1.1", f"Authorization: Basic {PASSWORD}\\r\\n"), "hit", 1.05),
         ("floor", "floor", hit, None, None),
         ("varied heads", "flash", varied(), "floor, varied", 1.12),
         ("floor, varied", "floor", varied(), None, None),
@@ -95,6 +118,17 @@ def flash(name, binary, log):
     return servers.Server(name, command, lambda: [binary, "--version"])
 
 
+def flash_with_rules(name, binary, rules):
+    """A server from a flash binary, with rules."""
+    def command(root, port, folder):
+        made = subprocess.run(["openssl", "passwd", "-6", "secret"], stdout=subprocess.PIPE, text=True, check=True).stdout
+        os.chmod(servers.write(folder, "users", f"ann:{made}"), 0o644)
+        config = servers.write(folder, "flash.toml", f'root = "{root}"\nlog_format = "off"\nworkers = 1\n'
+                                                     f'listen = ["127.0.0.1:{port}"]\n{rules}')
+        return [os.path.abspath(binary), "serve", "--config", config]
+    return servers.Server(name, command, lambda: [binary, "--version"])
+
+
 def main():
     """Measures, prints, keeps."""
     arguments = parse_arguments()
@@ -105,9 +139,12 @@ def main():
     result.heading(f"CPU time per request by form of the answer, 1 KB, {arguments.connections} connections, "
                    f"{arguments.rounds} rounds of {arguments.seconds} s")
     binary, ports, started = servers.flash_binary(), servers.Ports(), {}
-    chosen = [flash("flash", binary, False), flash("logged", binary, True)]
+    chosen = [flash("flash", binary, False), flash("logged", binary, True), flash_with_rules("fields", binary, FIELD_RULES),
+              flash_with_rules("ruled", binary, FIELD_RULES + ENTRY_RULES)]
     if arguments.before:
-        chosen += [flash("flash before", arguments.before, False), flash("logged before", arguments.before, True)]
+        chosen += [flash("flash before", arguments.before, False), flash("logged before", arguments.before, True),
+                   flash_with_rules("fields before", arguments.before, FIELD_RULES),
+                   flash_with_rules("ruled before", arguments.before, FIELD_RULES + ENTRY_RULES)]
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         root = os.path.join(folder, "files")

@@ -31,6 +31,7 @@ const ORDERS: &[(&str, &[&str])] = &[
             "head_changes",
             "rules",
             "path_rules",
+            "conditions",
             "rates",
             "users",
             "handed_over",

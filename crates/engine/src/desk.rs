@@ -80,6 +80,12 @@ impl Clock {
     pub(crate) fn ms(&self) -> u64 {
         self.now.monotonic_ms
     }
+
+    /// The same in microseconds.
+    #[inline]
+    pub(crate) fn us(&self) -> u64 {
+        self.now.monotonic_ms * 1_000
+    }
 }
 
 impl<F> Core<F> {

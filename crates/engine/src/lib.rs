@@ -38,6 +38,7 @@ mod admission;
 pub mod backend;
 mod body;
 mod caches;
+mod conditions;
 mod counters;
 mod desk;
 mod engine;

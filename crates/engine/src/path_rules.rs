@@ -89,28 +89,6 @@ impl Access {
     }
 }
 
-/// The answer to whether a client is admitted to a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Entry {
-    /// Every client is.
-    Open,
-    /// This client is, but others can be refused.
-    Admitted,
-    /// It is not.
-    Refused,
-}
-
-impl Entry {
-    /// The answer for a path that stands for another one.
-    pub(crate) fn and(self, other: Self) -> Self {
-        match (self, other) {
-            (Entry::Refused, _) | (_, Entry::Refused) => Entry::Refused,
-            (Entry::Open, Entry::Open) => Entry::Open,
-            _ => Entry::Admitted,
-        }
-    }
-}
-
 /// How the fields of answers change. Names are compared without regard to case.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldChanges {
@@ -353,19 +331,16 @@ impl PathRules {
         self.rules[number].fallback.as_deref().filter(|fallback| *fallback != path)
     }
 
-    /// Whether all rules for this path admit a client.
+    /// The numbers of the rules that admit some clients to a path.
     #[inline]
-    pub(crate) fn entry(&self, path: &[u8], client: IpAddr) -> Entry {
-        let mut entry = Entry::Open;
-        for rule in self.guarding.iter().map(|number| &self.rules[*number]) {
-            if rule.parts(path).is_some() {
-                if !rule.access.admits(client) {
-                    return Entry::Refused;
-                }
-                entry = Entry::Admitted;
-            }
-        }
-        entry
+    pub(crate) fn guards(&self, path: &[u8]) -> impl Iterator<Item = usize> {
+        self.guarding.iter().copied().filter(|number| self.rules[*number].parts(path).is_some())
+    }
+
+    /// Whether a rule admits a client.
+    #[inline]
+    pub(crate) fn admits(&self, number: usize, client: IpAddr) -> bool {
+        self.rules[number].access.admits(client)
     }
 
     /// Whether a rule admits only users.

@@ -54,6 +54,11 @@ impl Rate {
         }
         Ok(())
     }
+
+    /// Puts a token back that a request took which is not admitted for another reason.
+    pub(crate) fn put_back(self, full_us: &AtomicU64) {
+        full_us.fetch_sub(self.interval_us, Ordering::Relaxed);
+    }
 }
 
 #[cfg(test)]
@@ -73,6 +78,19 @@ mod tests {
         assert_eq!(taken(5_100_000), Err(100_000), "a refused request costs no token");
         // After a long pause it is full, and not fuller.
         assert_eq!([0, 1, 2, 3].map(|_| taken(60_000_000).is_ok()), [true, true, true, false]);
+    }
+
+    #[test]
+    fn a_token_that_was_put_back_can_be_taken_again() {
+        let bucket = AtomicU64::new(0);
+        assert_eq!([0, 1, 2].map(|_| RATE.take(&bucket, 5_000_000)), [Ok(()); 3]);
+        RATE.put_back(&bucket);
+        assert_eq!(RATE.take(&bucket, 5_000_000), Ok(()));
+        assert_eq!(RATE.take(&bucket, 5_000_000), Err(100_000));
+        // Another rate may have taken the bucket over.
+        let other = AtomicU64::new(5);
+        RATE.put_back(&other);
+        assert_eq!(RATE.take(&other, 1_000), Err(100_000));
     }
 
     #[test]

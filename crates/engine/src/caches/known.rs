@@ -12,6 +12,7 @@ use foldhash::fast::RandomState;
 use super::names::NameEntry;
 use super::version::Version;
 use crate::access_log::LogText;
+use crate::conditions::Conditions;
 use crate::head_changes::HeadChanges;
 use crate::limits::KNOWN_HEAD_BYTES_MAX;
 
@@ -55,6 +56,8 @@ pub(crate) enum Pass {
 pub(crate) struct KnownReply {
     /// The gate's pass for it.
     pub(crate) pass: Pass,
+    /// The conditions of that pass besides the head.
+    pub(crate) conditions: Option<Arc<Conditions>>,
     /// The path leads to the same versions while this entry is fresh.
     pub(crate) entry: Arc<NameEntry>,
     /// The version that answers this head.
@@ -157,6 +160,7 @@ mod tests {
         };
         KnownReply {
             pass: Pass::SameHead,
+            conditions: None,
             entry: NameEntry::new(Resolved::Missing, 0),
             version: Arc::new(Version::of_listing(VersionId(7), SiteId(0), stat, true)),
             form: ReplyForm::Whole,

@@ -3,8 +3,8 @@
 //!
 //! [`admit`] applies all rules for requests, in this order: the site, the path (decoded here), access and rates, redirects, rewrites,
 //! the route, and then the rules of files or of the route. Authentication will have its place after the rates. HTTP/1 answers repeated requests by the bytes of their heads
-//! ([`caches::KnownRequests`](crate::caches::KnownRequests)); such a head keeps the [`Pass`] from the gate, and
-//! [`readmit`] decides whether it still counts.
+//! ([`caches::KnownRequests`](crate::caches::KnownRequests)); such a head keeps the [`Pass`] from the gate and its conditions, and
+//! [`readmit`] decides whether these hold.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -24,13 +24,13 @@ use super::error_page::{
 use super::https::{self, Scheme};
 use super::password::{PasswordCheck, check_of};
 use super::route::{Routed, find_route, leads_to_script};
-use crate::caches::Pass;
+use crate::caches::{KnownReply, Pass};
+use crate::conditions::Conditions;
 use crate::desk::{Core, Desk};
 use crate::head_changes::HeadChanges;
 use crate::limits::{RECEIVE_BYTES, REQUEST_BODY_BYTES_MAX};
 use crate::machine::{BucketKey, Machine};
-use crate::path_rules::Entry;
-use crate::rates::Rates;
+use crate::rates::{Rate, Rates};
 use crate::rules::{SiteId, SiteRules, UpstreamProtocol};
 use crate::slab::ClientNumber;
 
@@ -55,6 +55,8 @@ pub(crate) struct FileRequest<'r> {
     /// The decoded path; it begins with a slash.
     pub(crate) path: Cow<'r, [u8]>,
     pub(crate) pass: Pass,
+    /// The conditions of that pass besides the head.
+    pub(crate) conditions: Option<Arc<Conditions>>,
     /// Whether another file may answer if this one is missing.
     pub(crate) may_fall_back: bool,
     /// As [`RequestClient::is_local`].
@@ -98,7 +100,7 @@ impl FileRequestBuf {
     pub(crate) fn lent<'r>(&'r self, request: &'r Request<'r>) -> FileRequest<'r> {
         let &Self { site, ref path, may_fall_back, is_local, ref checks, .. } = self;
         let (path, pass, checks) = (Cow::Borrowed(&path[..]), Pass::Once, checks.clone());
-        FileRequest { request, site, path, pass, may_fall_back, is_local, checks }
+        FileRequest { request, site, path, pass, conditions: None, may_fall_back, is_local, checks }
     }
 }
 
@@ -127,7 +129,7 @@ pub(crate) fn admit<'r, M: Machine>(
     {
         return Admitted::Refused(https::to_https(request, rules));
     }
-    let (mut entry, mut checks) = (Entry::Open, Vec::new());
+    let (mut conditions, mut checks) = (Conditions::default(), Vec::new());
     // A site that redirects plain HTTP answers issuers of certificates there, whatever its rules say.
     if let Some((site, Ok(decoded))) = &mut path
         && has_path
@@ -137,7 +139,7 @@ pub(crate) fn admit<'r, M: Machine>(
             Ok(entered) => entered,
             Err(response) => return Admitted::Refused(response),
         };
-        (entry, checks) = (entered.entry, entered.checks);
+        (conditions, checks) = (entered.conditions, entered.checks);
         let is_rewritten = entered.rewritten.is_some();
         entered.rewritten.into_iter().for_each(|path| *decoded = Cow::Owned(path));
         if let Some(found) = find_route(desk.core.rules.site(*site), decoded) {
@@ -149,12 +151,13 @@ pub(crate) fn admit<'r, M: Machine>(
     }
     // Issuers of certificates must hear that a file of theirs is missing.
     let may_fall_back = !matches!(&path, Some((_, Ok(path))) if is_challenge(path));
-    admit_file(desk.core, (request, scheme, client.is_local), path, (entry, may_fall_back, checks))
+    admit_file(desk.core, (request, scheme, client.is_local), path, (conditions, may_fall_back, checks))
 }
 
 /// A client that the rules of a site have let in.
+#[derive(Default)]
 struct Entered {
-    entry: Entry,
+    conditions: Conditions,
     /// The passwords that must be right.
     checks: Vec<PasswordCheck>,
     /// The path that takes the place of that of the request.
@@ -171,8 +174,8 @@ fn enter<M: Machine>(
     site: SiteId,
     path: &[u8],
 ) -> Result<Entered, Response<M::File>> {
-    let mut checks = Vec::new();
-    let mut entry = let_in(desk, (request, client), site, (path, None), &mut checks)?;
+    let mut entered = Entered::default();
+    let_in(desk, (request, client), site, (path, None), &mut entered)?;
     let rules = &desk.core.rules.site(site).paths;
     if let Some((redirect, parts)) = rules.redirect(path) {
         let location = redirect.location(&parts, request.query);
@@ -182,9 +185,9 @@ fn enter<M: Machine>(
     let rewritten = rules.rewrite(path).transpose().map_err(bad_page)?;
     if let Some(rewritten) = &rewritten {
         // The rules of access are for the new path too: a part of the client's path can lead anywhere.
-        entry = entry.and(let_in(desk, (request, client), site, (rewritten, Some(path)), &mut checks)?);
+        let_in(desk, (request, client), site, (rewritten, Some(path)), &mut entered)?;
     }
-    Ok(Entered { entry, checks, rewritten })
+    Ok(Entered { rewritten, ..entered })
 }
 
 /// Whether the rules of a site let a client in at a path, which takes the place of a former one if there is one.
@@ -197,58 +200,102 @@ fn let_in<M: Machine>(
     (request, client): (&Request<'_>, RequestClient),
     site: SiteId,
     (path, former): (&[u8], Option<&[u8]>),
-    checks: &mut Vec<PasswordCheck>,
-) -> Result<Entry, Response<M::File>> {
+    Entered { conditions, checks, .. }: &mut Entered,
+) -> Result<(), Response<M::File>> {
     let Desk { machine, core } = desk;
     let rules = &core.rules.site(site).paths;
-    let mut entry = rules.entry(path, client.address);
-    if entry == Entry::Refused {
-        return Err(error_page(request, NOT_ADMITTED));
-    }
-    for (number, rates) in rules.rates(path, former) {
-        let now_us = core.clock.ms() * 1_000;
-        if let Err(too_soon) =
-            count(*machine, (site, number, rates), ClientNumber::of(client.address), now_us)
-        {
-            core.counters.limited += 1;
-            return Err(too_soon_page(request, too_soon));
+    for number in rules.guards(path) {
+        if !rules.admits(number, client.address) {
+            return Err(error_page(request, NOT_ADMITTED));
         }
-        entry = entry.and(Entry::Admitted);
+        conditions.guards.push(number);
+    }
+    let counted = conditions.rates.len();
+    conditions.rates.extend(rules.rates(path, former));
+    let counting = Counting { site, client: ClientNumber::of(client.address), now_us: core.clock.us() };
+    if let Err(too_soon) = counting.count(*machine, &conditions.rates[counted..]) {
+        counting.put_back(*machine, &conditions.rates[..counted]);
+        core.counters.limited += 1;
+        return Err(too_soon_page(request, too_soon));
     }
     if let Some(users) = rules.users(path, former) {
-        match check_of(core, users, request) {
-            Some(check) => checks.push(check),
-            None => return Err(error_page(request, PASSWORD_NEEDED)),
-        }
-        entry = entry.and(Entry::Admitted);
+        let Some(check) = check_of(core, users, request) else {
+            return Err(error_page(request, PASSWORD_NEEDED));
+        };
+        conditions.passwords.push(check.pair());
+        checks.push(check);
     }
-    Ok(entry)
+    Ok(())
 }
 
-/// Counts a request of a client for a rule of a site.
-///
-/// # Errors
-/// If the rates of the rule do not admit it.
-fn count<M: Machine>(
-    machine: &mut M,
-    (site, rule, rates): (SiteId, usize, Rates),
+/// A request that counts for rates.
+struct Counting {
+    site: SiteId,
     client: ClientNumber,
     now_us: u64,
-) -> Result<(), TooSoon> {
-    for (rate, client) in [(rates.of_client, Some(client)), (rates.of_all, None)] {
-        let Some(rate) = rate else { continue };
-        let key = BucketKey {
-            site: site.0,
+}
+
+impl Counting {
+    /// Counts the request for rules with rates.
+    ///
+    /// # Errors
+    /// If one of them does not admit it. Then it counts for none.
+    fn count<M: Machine>(&self, machine: &mut M, rules: &[(usize, Rates)]) -> Result<(), TooSoon> {
+        for (number, (rule, rates)) in rules.iter().enumerate() {
+            let of_client = self.take(machine, *rule, rates.of_client, Some(self.client));
+            let counted = of_client.and_then(|()| {
+                let of_all = self.take(machine, *rule, rates.of_all, None);
+                of_all.inspect_err(|_| self.put(machine, *rule, rates.of_client, Some(self.client)))
+            });
+            counted.inspect_err(|_| self.put_back(machine, &rules[..number]))?;
+        }
+        Ok(())
+    }
+
+    /// The request does not count for these rules after all.
+    fn put_back<M: Machine>(&self, machine: &mut M, rules: &[(usize, Rates)]) {
+        for (rule, rates) in rules {
+            self.put(machine, *rule, rates.of_client, Some(self.client));
+            self.put(machine, *rule, rates.of_all, None);
+        }
+    }
+
+    fn take<M: Machine>(
+        &self,
+        machine: &mut M,
+        rule: usize,
+        rate: Option<Rate>,
+        client: Option<ClientNumber>,
+    ) -> Result<(), TooSoon> {
+        let Some(rate) = rate else { return Ok(()) };
+        let Some(bucket) = machine.bucket(&self.key(rule, rate, client)) else { return Ok(()) };
+        let too_soon = |wait_us| TooSoon { wait_us, is_of_client: client.is_some() };
+        rate.take(bucket, self.now_us).map_err(too_soon)
+    }
+
+    fn put<M: Machine>(
+        &self,
+        machine: &mut M,
+        rule: usize,
+        rate: Option<Rate>,
+        client: Option<ClientNumber>,
+    ) {
+        if let Some(rate) = rate
+            && let Some(bucket) = machine.bucket(&self.key(rule, rate, client))
+        {
+            rate.put_back(bucket);
+        }
+    }
+
+    fn key(&self, rule: usize, rate: Rate, client: Option<ClientNumber>) -> BucketKey {
+        BucketKey {
+            site: self.site.0,
             rule: rule as u32,
             interval_us: rate.interval_us,
             burst: rate.burst,
             client: client.map(|client| client.0),
-        };
-        let Some(bucket) = machine.bucket(&key) else { continue };
-        let too_soon = |wait_us| TooSoon { wait_us, is_of_client: client.is_some() };
-        rate.take(bucket, now_us).map_err(too_soon)?;
+        }
     }
-    Ok(())
 }
 
 /// A site, and the decoded path of a request there.
@@ -260,7 +307,7 @@ fn admit_file<'r, F>(
     core: &Core<F>,
     (request, scheme, is_local): (&'r Request<'r>, Scheme, bool),
     path: Option<SitePath<'r>>,
-    (entry, may_fall_back, checks): (Entry, bool, Vec<PasswordCheck>),
+    (conditions, may_fall_back, checks): (Conditions, bool, Vec<PasswordCheck>),
 ) -> Admitted<'r, F> {
     let refused = |refusal| Admitted::Refused(error_page(request, refusal));
     match (request.method, request.body) {
@@ -273,8 +320,11 @@ fn admit_file<'r, F>(
         (Method::Get | Method::Head, body) => match path {
             Some((site, Ok(path))) => {
                 let has_body = body != RequestBody::None;
-                let pass = if has_body { Pass::Once } else { pass(core.rules.site(site), scheme, entry) };
-                Admitted::File(FileRequest { request, site, path, pass, may_fall_back, is_local, checks })
+                let pass = if has_body { Pass::Once } else { pass(core.rules.site(site), scheme) };
+                let conditions = (!conditions.are_none()).then(|| Arc::new(conditions));
+                let file =
+                    FileRequest { request, site, path, pass, conditions, may_fall_back, is_local, checks };
+                Admitted::File(file)
             }
             Some((_, Err(bad))) => Admitted::Answer(error_page(request, (bad.status(), bad.reason()))),
             None => Admitted::Answer(error_page(request, NO_SITE)),
@@ -282,10 +332,9 @@ fn admit_file<'r, F>(
     }
 }
 
-/// Whether requests with the same head as an admitted one are admitted without being parsed.
-fn pass(rules: &SiteRules, scheme: Scheme, entry: Entry) -> Pass {
+/// Whether requests with the same head as an admitted one can be admitted without being parsed.
+fn pass(rules: &SiteRules, scheme: Scheme) -> Pass {
     match scheme {
-        _ if entry != Entry::Open => Pass::Once,
         _ if rules.https_redirect.is_none() && rules.hsts.is_none() => Pass::SameHead,
         Scheme::Https => Pass::SameHeadOverHttps,
         Scheme::Http if rules.https_redirect.is_none() => Pass::SameHeadOverHttp,
@@ -293,15 +342,44 @@ fn pass(rules: &SiteRules, scheme: Scheme, entry: Entry) -> Pass {
     }
 }
 
-/// Whether the same head as that of an earlier request is admitted without being parsed.
+/// Whether a request with the same head as that of an earlier one can be admitted without being parsed.
 #[inline]
-pub(crate) fn readmit(pass: Pass, scheme: Scheme) -> bool {
+pub(crate) fn may_readmit(pass: Pass, scheme: Scheme) -> bool {
     match pass {
         Pass::Once => false,
         Pass::SameHead => true,
         Pass::SameHeadOverHttp => scheme == Scheme::Http,
         Pass::SameHeadOverHttps => scheme == Scheme::Https,
     }
+}
+
+/// Whether the conditions of an earlier request with the same head hold for one of this client, so that it is admitted. It counts
+/// for rates.
+#[inline]
+pub(crate) fn readmit<M: Machine>(
+    machine: &mut M,
+    core: &Core<M::File>,
+    known: &KnownReply,
+    client: IpAddr,
+) -> bool {
+    known
+        .conditions
+        .as_deref()
+        .is_none_or(|conditions| hold(machine, core, (known.version.site, conditions), client))
+}
+
+fn hold<M: Machine>(
+    machine: &mut M,
+    core: &Core<M::File>,
+    (site, conditions): (SiteId, &Conditions),
+    client: IpAddr,
+) -> bool {
+    let Conditions { guards, rates, passwords } = conditions;
+    let rules = &core.rules.site(site).paths;
+    let counting = Counting { site, client: ClientNumber::of(client), now_us: core.clock.us() };
+    guards.iter().all(|number| rules.admits(*number, client))
+        && passwords.iter().all(|pair| core.caches.verdicts.get(*pair, core.clock.ms()) == Some(true))
+        && counting.count(machine, rates).is_ok()
 }
 
 /// The changes that rules make to the head of the answer to a request.

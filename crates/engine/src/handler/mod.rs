@@ -33,7 +33,7 @@ pub(crate) use error_page::{
 };
 pub(crate) use gate::{
     Admitted, FileRequest, FileRequestBuf, NOT_A_FILE_OF_THE_SITE, RequestClient, admit,
-    admit_application_file, head_changes, head_changes_of_path, readmit,
+    admit_application_file, head_changes, head_changes_of_path, may_readmit, readmit,
 };
 pub(crate) use head::{
     About, Extent, HeadForm, each_own_field, each_shared_field, persistence, write_head, write_relayed_head,

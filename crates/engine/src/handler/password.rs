@@ -28,6 +28,13 @@ pub(crate) struct PasswordCheck {
     is_user: bool,
 }
 
+impl PasswordCheck {
+    /// The number of the pair of passwords.
+    pub(super) fn pair(&self) -> PasswordPair {
+        self.pair
+    }
+}
+
 /// The result of a look at a password.
 pub(crate) enum Password<F> {
     Right,

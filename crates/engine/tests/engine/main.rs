@@ -26,6 +26,7 @@ mod path_rules;
 mod pipelining;
 mod proxies;
 mod random;
+mod readmission;
 mod relays;
 mod requests;
 mod schedule;

@@ -314,10 +314,7 @@ impl Builder<'_> {
             },
             "remoteipheader" if first.eq_ignore_ascii_case("x-forwarded-for") => return,
             "addoutputfilterbytype" | "setoutputfilter" => {
-                return self.lose(
-                    directive,
-                    "Flash compresses nothing itself: keep FILE.gz, FILE.br or FILE.zst beside FILE",
-                );
+                return self.lose(directive, "Flash does not change contents");
             }
             "sslverifyclient" if first != "none" => {
                 self.close(&vec![("*".to_owned(), Vec::new())]);

@@ -23,7 +23,9 @@ pub(super) fn seek_script<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay)
             let request = relay.request.request();
             let (site, path) = (relay.site, Cow::Borrowed(&path[..]));
             let (pass, may_fall_back, is_local, checks) = (Pass::Once, false, false, Vec::new());
-            let asked = FileRequest { request: &request, site, path, pass, may_fall_back, is_local, checks };
+            let (request, conditions) = (&request, None);
+            let asked =
+                FileRequest { request, site, path, pass, conditions, may_fall_back, is_local, checks };
             find_script(&mut turn.desk, &asked)
         }
     };

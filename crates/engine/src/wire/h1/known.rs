@@ -13,7 +13,7 @@ use crate::body::Source;
 use crate::caches::{Content, HeadHash, KnownReply, Persistence, ReplyForm, Version};
 use crate::desk::{Core, Ended, note_end};
 use crate::exchange::Turn;
-use crate::handler::{About, FileRequest, Response, Scheme, readmit};
+use crate::handler::{About, FileRequest, Response, Scheme, may_readmit, readmit};
 use crate::head_changes::Changes;
 use crate::machine::Machine;
 use crate::wire::conn::Conn;
@@ -34,7 +34,9 @@ impl H1 {
         response: &Response<M::File>,
         (hash, head): (HeadHash, &[u8]),
     ) {
-        let RequestSource::File(FileRequest { request, pass, .. }) = answering.asked else { return };
+        let RequestSource::File(FileRequest { request, pass, conditions, .. }) = answering.asked else {
+            return;
+        };
         let Some((entry, form)) = &response.repeats else { return };
         let (About::File(version, _) | About::NotModified(version)) = &response.about else { return };
         if turn.draining {
@@ -44,6 +46,7 @@ impl H1 {
         let (entry, version) = (Arc::clone(entry), Arc::clone(version));
         let reply = KnownReply {
             pass: *pass,
+            conditions: conditions.clone(),
             entry,
             version,
             form: *form,
@@ -72,16 +75,14 @@ impl H1 {
         };
         let KnownReply { version, form, persistence, changes, .. } = &known.reply;
         let persistence = *persistence;
-        let content = match form {
-            ReplyForm::Whole => match core.caches.contents.get(version.id) {
-                Some(content) => Some(content),
-                None => {
-                    core.counters.known_misses += 1;
-                    return Shortcut::Unknown(hash);
-                }
-            },
-            ReplyForm::HeadOnly | ReplyForm::NotModified => None,
-        };
+        let content = (*form == ReplyForm::Whole).then(|| core.caches.contents.get(version.id));
+        // Last, because it counts for rates.
+        let client = conn.asker.address.ip();
+        if matches!(content, Some(None)) || !readmit(turn.desk.machine, core, &known.reply, client) {
+            core.counters.known_misses += 1;
+            return Shortcut::Unknown(hash);
+        }
+        let content = content.flatten();
         core.counters.requests += 1;
         core.counters.known_hits += 1;
         content.into_iter().for_each(|_| core.counters.count_content(version.stat.size_bytes));
@@ -140,5 +141,5 @@ fn repeated<F>(form: ReplyForm, version: &Arc<Version>, content: Option<&Arc<Con
 /// Whether a reply still answers the bytes that it was remembered with.
 #[inline]
 fn is_valid<F>(core: &Core<F>, reply: &KnownReply, scheme: Scheme) -> bool {
-    readmit(reply.pass, scheme) && reply.entry.is_fresh(core.clock.ms(), core.rules.freshness_ms)
+    may_readmit(reply.pass, scheme) && reply.entry.is_fresh(core.clock.ms(), core.rules.freshness_ms)
 }

@@ -18,7 +18,7 @@ use crate::exchange::relay::open;
 use crate::exchange::{AfterBody, Blamed, Exchange, Opening, Parked, Record, Sending, State, Turn, Wake};
 use crate::handler::{
     About, Admitted, FileRequest, FileRequestBuf, Found, Refusal, Response, Step, admit, answer, error_page,
-    head_changes, head_changes_of_path, malformed, readmit,
+    head_changes, head_changes_of_path, malformed, may_readmit, readmit,
 };
 use crate::head_changes::HeadChanges;
 use crate::limits::H2_STREAM_WINDOW_BYTES;
@@ -199,7 +199,7 @@ impl H2 {
         let core = &mut *turn.desk.core;
         let (hash, known) = core.caches.known.get(list.as_bytes());
         let usable = known.filter(|known| {
-            readmit(known.reply.pass, conn.asker.scheme)
+            may_readmit(known.reply.pass, conn.asker.scheme)
                 && known.reply.entry.is_fresh(core.clock.ms(), core.rules.freshness_ms)
                 && !list.is_too_large()
         });
@@ -209,16 +209,14 @@ impl H2 {
         };
         let KnownReply { version, form, changes, .. } = &known.reply;
         let fresh = Fresh { changes: changes.clone(), ..fresh };
-        let content = match form {
-            ReplyForm::Whole => match core.caches.contents.get(version.id) {
-                Some(content) => Some(Arc::clone(content)),
-                None => {
-                    core.counters.known_misses += 1;
-                    return Some(hash);
-                }
-            },
-            ReplyForm::HeadOnly | ReplyForm::NotModified => None,
-        };
+        let content = (*form == ReplyForm::Whole).then(|| core.caches.contents.get(version.id));
+        // Last, because it counts for rates.
+        let client = conn.asker.address.ip();
+        if matches!(content, Some(None)) || !readmit(turn.desk.machine, core, &known.reply, client) {
+            core.counters.known_misses += 1;
+            return Some(hash);
+        }
+        let content = content.flatten().map(Arc::clone);
         core.counters.requests += 1;
         core.counters.known_hits += 1;
         let response = match content {
@@ -375,7 +373,8 @@ fn remember<M: Machine>(
     let core = &mut *turn.desk.core;
     let (entry, version) = (Arc::clone(entry), Arc::clone(version));
     let persistence = Persistence::Persists;
-    let reply = KnownReply { pass: file.pass, entry, version, form: *form, persistence, changes };
+    let (pass, conditions) = (file.pass, file.conditions.clone());
+    let reply = KnownReply { pass, conditions, entry, version, form: *form, persistence, changes };
     let format = core.rules.log_format;
     core.caches.known.put(hash, list.as_bytes(), reply, || LogText::new(format, LogFields::of(file.request)));
 }
