@@ -122,7 +122,7 @@ def flash_with_rules(name, binary, rules):
     """A server from a flash binary, with rules."""
     def command(root, port, folder):
         made = subprocess.run(["openssl", "passwd", "-6", "secret"], stdout=subprocess.PIPE, text=True, check=True).stdout
-        os.chmod(servers.write(folder, "users", f"ann:{made}"), 0o644)
+        os.chmod(servers.write(folder, "users", f"ann:{made}"), 0o600)
         config = servers.write(folder, "flash.toml", f'root = "{root}"\nlog_format = "off"\nworkers = 1\n'
                                                      f'listen = ["127.0.0.1:{port}"]\n{rules}')
         return [os.path.abspath(binary), "serve", "--config", config]

@@ -126,9 +126,9 @@ impl Fill {
     }
 }
 
-/// A file as these tests compress it. One that begins with `!` cannot be compressed.
+/// A file as these tests compress it. Those that begin with one of some bytes, such as `!`, cannot be compressed.
 pub(crate) fn compress(content: &Content, coding: Coding) -> Vec<u8> {
-    if content.slice(0, 1) == b"!" {
+    if content.slice(0, 1)[0] % 16 == b'!' % 16 {
         return NO_FORM.to_vec();
     }
     [coding.token().as_bytes(), b":", &content.slice(0, content.len() / 2)].concat()
