@@ -286,7 +286,8 @@ fn texts_are_compressed_and_the_result_is_that_of_the_present_file() {
     let path = folder.www("a.txt", prose(7));
     folder.www("a.png", prose(7));
     folder.www("index.html", prose(9));
-    let server = Launch::with_workers(&folder, workers(2)).arg("--compress").start();
+    folder.www("d/b.txt", prose(11));
+    let server = Launch::with_workers(&folder, workers(2)).args(["--compress", "--browse"]).start();
     let first = accepting(&server, "/a.txt", "br");
     assert_eq!((first.field("Content-Encoding"), first.must("Vary")), (None, "Accept-Encoding"));
     assert!(first.body == prose(7));
@@ -304,6 +305,14 @@ fn texts_are_compressed_and_the_result_is_that_of_the_present_file() {
         assert!(part.body == prose(7)[10..20]);
     }
     assert!(decompress(&compressed(&server, "/", "br")) == prose(9));
+    for coding in ["br", "zstd", "gzip"] {
+        let listing = accepting(&server, "/d/", coding);
+        assert_eq!((listing.status, listing.must("Content-Encoding")), (200, coding));
+        assert!(
+            String::from_utf8(decompress(&listing)).unwrap().contains("<a href=\"./b.txt\">"),
+            "{coding}"
+        );
+    }
     assert!(server.get("/a.txt").body == prose(7));
     assert_eq!(accepting(&server, "/a.png", "br").field("Vary"), None);
 

@@ -444,7 +444,7 @@ fn message() -> Bytes {
                 0 => Task::Find { site: SiteId(site), path: path.into() },
                 1 => {
                     let order = ListingOrder::ALL[offset as usize % ListingOrder::ALL.len()];
-                    let (path, form) = (path.into(), ListingForm { json, order });
+                    let (path, form) = (path.into(), ListingForm { json, order, coding: None });
                     Task::List { site: SiteId(site), path, form, with_readme: !json }
                 }
                 2 => Task::Fill { file: file(), block: offset, name: None },

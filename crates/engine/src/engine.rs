@@ -201,13 +201,7 @@ impl<M: Machine> Engine<M> {
     /// Queues a job that brings a block of a file that was hot into the store, although no request waits for
     /// it. Returns false if the queue is full.
     pub fn handle_warm(&mut self, machine: &mut M, site: SiteId, path: &[u8], block: u64) -> bool {
-        let wanted = Wanted {
-            key: JobKey::Warm(site, path.into(), block),
-            task: Task::Warm { site, path: path.into(), block },
-            urgency: Urgency::Ahead,
-            subject: None,
-            remaining_bytes: 0,
-        };
+        let wanted = Wanted::warm(site, path, block);
         let is_queued = self.core.jobs.submit(wanted, None, self.core.clock.ms()).is_ok();
         self.start_jobs(machine);
         is_queued

@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use flash_engine::form_of_block;
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode, percent_encode};
 
 /// The first line, which names the format.
@@ -55,11 +56,13 @@ pub(crate) fn read<'t>(text: &'t [u8], roots: &[&Path]) -> impl Iterator<Item = 
 
 fn parse(line: &[u8]) -> Option<Hot> {
     let mut fields = line.split(|byte| *byte == b'\t');
-    let block = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let block: u32 = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    // Compressed forms are made when they are asked for.
+    let is_of_file = form_of_block(0, block.into()).is_none();
     let root: Vec<u8> = percent_decode(fields.next()?).collect();
     let path: Vec<u8> = percent_decode(fields.next()?).collect();
     let is_path = path.starts_with(b"/") && !path.contains(&0);
-    (is_path && fields.next().is_none()).then_some(Hot { root, path, block })
+    (is_of_file && is_path && fields.next().is_none()).then_some(Hot { root, path, block })
 }
 
 /// The blocks of a list, as site numbers, paths and block numbers.
@@ -98,7 +101,7 @@ mod tests {
     fn bad_lines_are_ignored_one_by_one() {
         let text =
             b"flash hot list 1\n0\t/r\t/a\nx\t/r\t/a\n0\t/r\n\n0\t/r\ta\n0\t/r\t/a\t/b\n1\t/r\t/b%00\n\
-            99999999999\t/r\t/a\n2\t/r\t/b\n\xff\xfe\t\t";
+            99999999999\t/r\t/a\n4294967295\t/r\t/a\n2\t/r\t/b\n\xff\xfe\t\t";
         let found: Vec<_> = read(text, &[Path::new("/r")]).map(|(_, hot)| hot).collect();
         assert_eq!(found, [hot("/r", b"/a", 0), hot("/r", b"/b", 2)]);
         assert_eq!(read(b"another list\n0\t/r\t/a\n", &[Path::new("/r")]).count(), 0);

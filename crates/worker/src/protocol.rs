@@ -68,6 +68,7 @@ pub fn decode_outcome<F: From<OwnedFd>>(
 #[cfg(test)]
 mod tests {
     use flash_engine::{FileKind, FileStat, Finding, ListingForm, ListingOrder, Opened, SiteId};
+    use flash_http::negotiate::Coding;
 
     use super::*;
     use crate::codec::encode;
@@ -134,7 +135,8 @@ mod tests {
     #[test]
     fn tasks_arrive() {
         let id = JobId::from_u64(9);
-        let form = ListingForm { json: true, order: ListingOrder::of_query(Some(b"sort=-time")) };
+        let order = ListingOrder::of_query(Some(b"sort=-time"));
+        let form = ListingForm { json: true, order, coding: Some(Coding::Gzip) };
         let task = Task::<OwnedFd>::List { site: SiteId(3), path: (*b"/d/").into(), form, with_readme: true };
         let decoded = decode_task(&encode(&(id, &task)), &mut Vec::new());
         let Some((id, Task::List { site, path, form: decoded, with_readme: true })) = decoded else {

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use crate::caches::Resolved;
     use crate::limits::KNOWN_REQUESTS_MAX;
-    use crate::machine::{FileKind, FileStat};
+    use crate::machine::{FileKind, FileStat, ListingForm};
     use crate::rules::SiteId;
     use crate::slab::VersionId;
 
@@ -162,7 +162,12 @@ mod tests {
             pass: Pass::SameHead,
             conditions: None,
             entry: NameEntry::new(Resolved::Missing, 0),
-            version: Arc::new(Version::of_listing(VersionId(7), SiteId(0), stat, true)),
+            version: Arc::new(Version::of_listing(
+                VersionId(7),
+                (SiteId(0), ListingForm::default()),
+                stat,
+                false,
+            )),
             form: ReplyForm::Whole,
             persistence: Persistence::Persists,
             changes: None,

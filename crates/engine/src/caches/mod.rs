@@ -228,7 +228,7 @@ impl<F> Caches<F> {
         coded: [Option<Opened<F>>; 3],
     ) -> Resource {
         let content_type = self.types.lookup(versioning.path).into_owned();
-        let compresses = self.compresses[usize::from(versioning.site.0)]
+        let compresses = self.compresses(versioning.site)
             && compressible(&content_type)
             && (COMPRESSED_FROM_BYTES..=COMPRESSED_BYTES_MAX).contains(&plain.stat.size_bytes);
         let varies = compresses || coded.iter().any(Option::is_some);
@@ -279,6 +279,11 @@ impl<F> Caches<F> {
         version
     }
 
+    /// Whether helpers compress the texts of a site.
+    pub(crate) fn compresses(&self, site: SiteId) -> bool {
+        self.compresses[usize::from(site.0)]
+    }
+
     /// The version of a form of a file, which has this length.
     pub(crate) fn version_of_form(
         &mut self,
@@ -296,7 +301,8 @@ impl<F> Caches<F> {
         now_ms: u64,
     ) -> (Arc<Version>, Arc<F>) {
         let MadeListing { site, path, form, file, stat, read_ms } = listing;
-        let version = Version::of_listing(self.next_version(), site, stat, form.json);
+        let varies = self.compresses(site);
+        let version = Version::of_listing(self.next_version(), (site, form), stat, varies);
         let version = Arc::new(version.keeping_fields(self.keeps_heads));
         let file = Arc::new(file);
         self.listings.push(site, path, form, &version);

@@ -11,7 +11,7 @@ use flash_http::negotiate::Coding;
 use quick_cache::unsync::Cache;
 
 use crate::limits::FILL_AGAIN_MS;
-use crate::machine::{FileStat, Moment};
+use crate::machine::{FileStat, ListingForm, Moment};
 use crate::rules::SiteId;
 use crate::slab::VersionId;
 
@@ -105,17 +105,23 @@ impl Version {
         Self { etag, ..self }
     }
 
-    /// The version of a listing made by a helper. It has no validators.
-    pub(crate) fn of_listing(id: VersionId, site: SiteId, stat: FileStat, json: bool) -> Self {
-        let content_type = if json { "application/json" } else { "text/html; charset=utf-8" };
+    /// The version of a listing made by a helper. It has no validators. `varies` says whether other clients get it in other
+    /// codings.
+    pub(crate) fn of_listing(
+        id: VersionId,
+        (site, form): (SiteId, ListingForm),
+        stat: FileStat,
+        varies: bool,
+    ) -> Self {
+        let content_type = if form.json { "application/json" } else { "text/html; charset=utf-8" };
         Self {
             id,
             kind: VersionKind::Listing,
             site,
             stat,
             racy: false,
-            varies: true,
-            coding: None,
+            varies,
+            coding: form.coding,
             etag: String::new(),
             modified_s: 0,
             content_type: content_type.to_owned(),

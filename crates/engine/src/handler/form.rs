@@ -11,8 +11,8 @@ use flash_http::negotiate::{Choice, Coding, accept_encoding};
 use super::{FileRequest, content};
 use crate::caches::{Content, ContentBytes, Forms, Version};
 use crate::desk::Desk;
-use crate::jobs::{JobKey, Urgency, Wanted};
-use crate::machine::{Machine, NO_FORM, Task, block_of_form};
+use crate::jobs::Wanted;
+use crate::machine::{Machine, NO_FORM, block_of_form};
 
 /// The form that answers a request in place of a file.
 pub(super) enum Compressed {
@@ -49,8 +49,11 @@ pub(super) fn choose<M: Machine>(
     if forms.is_useless(coding) {
         return Compressed::None;
     }
-    if !is_new && forms.asks_for(coding, desk.core.clock.ms()) {
-        ask(desk, asked, coding);
+    let now_ms = desk.core.clock.ms();
+    if !is_new && forms.asks_for(coding, now_ms) {
+        let wanted = Wanted::warm(asked.site, &asked.path, block_of_form(coding));
+        // Without room in the queue, a later request asks again.
+        let _ = desk.core.jobs.submit(wanted, None, now_ms);
     }
     if request.if_none_match.is_some() {
         // Its tag does not depend on its length.
@@ -85,17 +88,4 @@ fn find<M: Machine>(
     let content = content(core, &form, ContentBytes::Stored(block));
     core.caches.keep_content(&form, &content);
     Some((form, content))
-}
-
-/// Asks a helper for a form. Without room in the queue, a later request asks.
-fn ask<M: Machine>(desk: &mut Desk<'_, M>, asked: &FileRequest<'_>, coding: Coding) {
-    let (site, block) = (asked.site, block_of_form(coding));
-    let wanted = Wanted {
-        key: JobKey::Warm(site, asked.path.as_ref().into(), block),
-        task: Task::Warm { site, path: asked.path.as_ref().into(), block },
-        urgency: Urgency::Ahead,
-        subject: None,
-        remaining_bytes: 0,
-    };
-    let _ = desk.core.jobs.submit(wanted, None, desk.core.clock.ms());
 }

@@ -103,7 +103,10 @@ fn each_file_field(version: &Version, mut field: impl FnMut(&str, &[u8])) {
     if version.is_listing() {
         field("X-Content-Type-Options", b"nosniff");
         field("Cache-Control", b"no-cache");
-        return field("Vary", b"Accept");
+        if let Some(coding) = version.coding {
+            field("Content-Encoding", coding.token().as_bytes());
+        }
+        return field("Vary", if version.varies { b"Accept, Accept-Encoding" } else { b"Accept" });
     }
     each_own_field(version, &mut field);
     each_shared_field(version, field);

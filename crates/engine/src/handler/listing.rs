@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use flash_http::negotiate::prefers_json;
+use flash_http::negotiate::{Choice, accept_encoding, prefers_json};
 use flash_http::request::Method;
 
 use super::error_page::BUSY;
@@ -25,9 +25,14 @@ pub(super) fn answer<M: Machine>(
     looked: Looked<'_, M::File>,
 ) -> Handled<M::File> {
     let request = asked.request;
+    let accepted = || accept_encoding(request.accept_encoding.as_deref()).choose(|_| true);
     let form = ListingForm {
         json: prefers_json(request.accept.as_deref()),
         order: ListingOrder::of_query(request.query),
+        coding: match desk.core.caches.compresses(asked.site).then(accepted) {
+            Some(Choice::Coded(coding)) => Some(coding),
+            _ => None,
+        },
     };
     let (entry, tries) = (Arc::clone(looked.entry), looked.tries);
     let own = match &looked.held {

@@ -77,6 +77,19 @@ pub(crate) struct Wanted<F, S> {
     pub(crate) remaining_bytes: u64,
 }
 
+impl<F, S> Wanted<F, S> {
+    /// The job that brings a block of the file at a path into the store, for which no request waits.
+    pub(crate) fn warm(site: SiteId, path: &[u8], block: u64) -> Self {
+        Self {
+            key: JobKey::Warm(site, path.into(), block),
+            task: Task::Warm { site, path: path.into(), block },
+            urgency: Urgency::Ahead,
+            subject: None,
+            remaining_bytes: 0,
+        }
+    }
+}
+
 /// An exchange that waits for a job, and its client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiter {

@@ -1,5 +1,6 @@
 //! The forms of a directory listing: the engine chooses one for a request, and a helper makes it.
 
+use flash_http::negotiate::Coding;
 use serde::{Deserialize, Serialize};
 
 /// Names of the files that introduce a directory, the first choice first. A listing shows the text of one.
@@ -12,6 +13,26 @@ pub struct ListingForm {
     pub json: bool,
     /// The order of the entries.
     pub order: ListingOrder,
+    /// The coding in which it is compressed.
+    #[serde(with = "places")]
+    pub coding: Option<Coding>,
+}
+
+/// Codings as their places in [`Coding::ALL`].
+mod places {
+    use flash_http::negotiate::Coding;
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(coding: &Option<Coding>, to: S) -> Result<S::Ok, S::Error> {
+        coding.map(|coding| coding.place() as u8).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Coding>, D::Error> {
+        let Some(place) = Option::<u8>::deserialize(from)? else { return Ok(None) };
+        let coding = Coding::ALL.get(usize::from(place)).copied();
+        coding.map(Some).ok_or_else(|| D::Error::custom("no such coding"))
+    }
 }
 
 /// The order of the entries of a listing. Directories come before files in each.

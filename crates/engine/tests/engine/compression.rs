@@ -244,3 +244,25 @@ fn nothing_is_compressed_unless_the_site_says_so() {
     }
     world.end();
 }
+
+#[test]
+fn a_listing_comes_in_the_coding_that_its_client_prefers() {
+    let mut world = world();
+    world.machine.files.add_directory("d");
+    for (accept, coding) in
+        [("br, gzip", "br"), ("gzip", "gzip"), ("br, gzip", "br"), ("identity, gzip;q=0.5", "")]
+    {
+        let listing = get(&mut world, "/d/", accept);
+        assert_eq!(listing.field("Content-Encoding"), Some(coding).filter(|coding| !coding.is_empty()));
+        assert_eq!(listing.field("Vary"), Some("Accept, Accept-Encoding"));
+        assert!(listing.text().starts_with(&format!("{coding}HTML of /d/")), "{}", listing.text());
+    }
+    assert_eq!(world.machine.helpers.started, 3, "one listing for each coding");
+    assert!(ask(&mut world, "/d/", "").text().starts_with("HTML"));
+    world.end();
+    let mut world = World::new();
+    world.machine.files.add_directory("d");
+    let plain = get(&mut world, "/d/", "br");
+    assert_eq!((plain.field("Content-Encoding"), plain.field("Vary")), (None, Some("Accept")));
+    world.end();
+}

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use flash_engine::limits::{HAND_OVER_BYTES_MAX, LOAD_BYTES, SMALL_FILE_BYTES_MAX};
 use flash_engine::{Finding, JobId, ListingForm, LookUpError, Outcome, SiteId, SiteRules, Task, Want, find};
+use flash_http::negotiate::Coding;
 use flash_http::types::TypeTable;
 
 use super::files::{Content, FileHandle, Files};
@@ -202,7 +203,8 @@ impl Helpers {
 pub(crate) fn listing(path: &str, form: ListingForm, bytes: u64, made_ms: u64) -> Vec<u8> {
     let mut text = format!("{} at {made_ms:020}", describe_listing(path, form)).into_bytes();
     text.resize(text.len().max(bytes as usize), b'.');
-    text
+    // In these tests, a compressed listing is the listing behind the name of the coding.
+    [form.coding.map_or("", Coding::token).as_bytes(), &text].concat()
 }
 
 fn describe_listing(path: &str, form: ListingForm) -> String {

@@ -371,10 +371,15 @@ impl Disk {
         format!("\"{:x}-{:x}{change}{suffix}\"", stat.size_bytes, stat.modified_ns)
     }
 
+    /// Whether the texts of the site of a target are compressed.
+    pub(crate) fn compresses_at(&self, target: usize) -> bool {
+        self.compresses[usize::from(self.targets[target].site)]
+    }
+
     /// Whether a file of a target is compressed while it has this state.
     pub(crate) fn is_compressed(&self, target: usize, stat: &FileStat) -> bool {
-        let Target { site, content_type, .. } = &self.targets[target];
-        self.compresses[usize::from(*site)]
+        let Target { content_type, .. } = &self.targets[target];
+        self.compresses_at(target)
             && content_type.starts_with("text/")
             && (COMPRESSED_FROM_BYTES..=COMPRESSED_BYTES_MAX).contains(&stat.size_bytes)
     }

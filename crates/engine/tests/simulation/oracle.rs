@@ -50,7 +50,8 @@ impl Listing {
         let says = String::from_utf8_lossy(bytes);
         let made_ms = says.split(" at ").nth(1).and_then(|rest| rest.get(..20)?.parse::<u64>().ok());
         let made_ms = made_ms.ok_or_else(|| format!("no listing: {}", bytes.escape_ascii()))?;
-        if bytes != listing(&self.path, self.form, bytes.len() as u64, made_ms) {
+        let of_coding = self.form.coding.map_or(0, |coding| coding.token().len());
+        if bytes != listing(&self.path, self.form, bytes.len().saturating_sub(of_coding) as u64, made_ms) {
             return Err("another listing".into());
         }
         let (first_ms, last_ms) = self.made_ms;
@@ -337,39 +338,54 @@ impl Facts<'_> {
         let target = ask.target?;
         let (_, takes) = ask.encoding.filter(|_| ask.ranges.is_empty())?;
         let candidates = self.candidates(ask, plain, strict);
-        for candidate in candidates.iter().flatten() {
-            let Candidate { stat, content, .. } = *candidate;
-            let has_form = |coding: &usize| compress(content, Coding::ALL[*coding]) != NO_FORM;
-            let coding = takes.iter().take_while(|coding| **coding < 3).find(|coding| has_form(coding));
-            let Some(coding) = coding.copied().filter(|_| self.disk.is_compressed(target, stat)) else {
-                continue;
-            };
-            let tag = self.disk.etag(stat, coding);
-            let fuzzy = stat.modified_ns + 2_000_000_000 > self.wall_min_ns;
-            // Its tag is weak: it never matches strongly.
-            let verdict = match &ask.condition {
-                Some(Condition::Match(tags)) if tags != "*" => Verdict::Failed,
-                _ => verdict(ask, stat, &tag),
-            };
-            if head.status == 412 && verdict == Verdict::Failed {
-                return Some(page());
-            }
-            if head.field("ETag") != Some(&format!("W/{tag}")) {
-                continue;
-            }
-            let form = compress(content, Coding::ALL[coding]);
-            let judged = self.judge_fields(ask, head, stat, coding, [true; 3], fuzzy);
-            let judged = judged.and_then(|()| self.judge_order(ask, head, candidate));
-            return Some(judged.and_then(|()| match head.status {
-                304 if fuzzy || verdict == Verdict::NotModified => Ok(VecDeque::new()),
-                200 if (fuzzy || verdict == Verdict::Whole) && head.length() == Some(form.len()) => {
-                    let is_sent = ask.method != Method::Head;
-                    Ok(is_sent.then_some(Piece::Text(form)).into_iter().collect())
+        let candidates = candidates.iter().flatten();
+        let candidates = candidates.filter(|candidate| self.disk.is_compressed(target, candidate.stat));
+        for candidate in candidates {
+            let has_forms = compress(candidate.content, Coding::Br) != NO_FORM;
+            // A file without forms has none in any coding. The server finds that out one by one.
+            let codings =
+                takes.iter().copied().take_while(|coding| *coding < 3).take(if has_forms { 1 } else { 3 });
+            for coding in codings {
+                let tag = self.disk.etag(candidate.stat, coding);
+                // Its tag is weak: it never matches strongly.
+                let verdict = match &ask.condition {
+                    Some(Condition::Match(tags)) if tags != "*" => Verdict::Failed,
+                    _ => verdict(ask, candidate.stat, &tag),
+                };
+                if head.status == 412 && has_forms && verdict == Verdict::Failed {
+                    return Some(page());
                 }
-                status => Err(format!("{status} with {:?} bytes of a form, not {verdict:?}", head.length())),
-            }));
+                if head.field("ETag") == Some(&format!("W/{tag}")) {
+                    return Some(self.judge_content_of_form(ask, head, candidate, (coding, &verdict)));
+                }
+            }
         }
         None
+    }
+
+    fn judge_content_of_form(
+        &self,
+        ask: &Ask,
+        head: &Response,
+        candidate: &Candidate<'_>,
+        (coding, verdict): (usize, &Verdict),
+    ) -> Judged {
+        let fuzzy = candidate.stat.modified_ns + 2_000_000_000 > self.wall_min_ns;
+        self.judge_fields(ask, head, candidate.stat, coding, [true; 3], fuzzy)?;
+        self.judge_order(ask, head, candidate)?;
+        let form = compress(candidate.content, Coding::ALL[coding]);
+        match head.status {
+            // A client can say that it has a form which the file does not have.
+            304 if fuzzy || *verdict == Verdict::NotModified => Ok(VecDeque::new()),
+            200 if (fuzzy || *verdict == Verdict::Whole)
+                && form != NO_FORM
+                && head.length() == Some(form.len()) =>
+            {
+                let is_sent = ask.method != Method::Head;
+                Ok(is_sent.then_some(Piece::Text(form)).into_iter().collect())
+            }
+            status => Err(format!("{status} with {:?} bytes of a form, not {verdict:?}", head.length())),
+        }
     }
 
     fn judge_fields(
@@ -427,7 +443,13 @@ impl Facts<'_> {
 
     /// The body of a listing.
     fn listing(&self, ask: &Ask, head: &Response, path: &str) -> Judged {
-        let form = ListingForm { json: ask.json, ..ListingForm::default() };
+        let is_compressed = ask.target.is_some_and(|target| self.disk.compresses_at(target));
+        let taken = ask.encoding.filter(|_| is_compressed).and_then(|(_, takes)| takes.first().copied());
+        let coding = taken.and_then(|place| Coding::ALL.get(place).copied());
+        if head.field("Content-Encoding") != coding.map(Coding::token) {
+            return Err(format!("the listing is not in {coding:?}"));
+        }
+        let form = ListingForm { json: ask.json, coding, ..ListingForm::default() };
         let bytes = listing(path, form, self.listing_bytes, 0).len();
         if head.length() != Some(bytes) {
             return Err(format!("Content-Length is not {bytes}"));

@@ -1,4 +1,4 @@
-//! Compresses the content of a text, for the store. Called by [`fill`](super::fill).
+//! Compresses texts: the contents of files, for the store, and listings. Called by [`fill`](super::fill) and [`work`](super::work).
 
 use std::io::{self, Write};
 
@@ -6,29 +6,49 @@ use flash_engine::NO_FORM;
 use flash_engine::limits::LOAD_BYTES;
 use flash_http::negotiate::Coding;
 
-/// The content in a coding, or [`NO_FORM`] if that is no shorter or does not fit one block.
+/// The content of a file in a coding, or [`NO_FORM`] if that is no shorter or does not fit one block.
 ///
 /// Errors: those of the compressor, such as that memory is short.
 pub(super) fn compress(content: &[u8], coding: Coding) -> io::Result<Vec<u8>> {
-    let form = match coding {
-        Coding::Br => brotli(content)?,
-        Coding::Zstd => zstd::bulk::compress(content, ZSTD_LEVEL)?,
-        Coding::Gzip => gzip(content)?,
-    };
+    let form = encode(content, coding, OF_FILES)?;
     let is_useful = form.len() < content.len() && form.len() as u64 <= LOAD_BYTES;
     Ok(if is_useful { form } else { NO_FORM.to_vec() })
 }
 
-/// A form is made once and sent often. On source texts, higher levels take several times as long for a hundredth of the size.
-const BROTLI_QUALITY: i32 = 5;
-const ZSTD_LEVEL: i32 = 9;
-const GZIP_LEVEL: u32 = 6;
+/// A listing in a coding, however long that is.
+///
+/// Errors: as in [`compress`].
+pub(super) fn compress_listing(text: &[u8], coding: Coding) -> io::Result<Vec<u8>> {
+    encode(text, coding, OF_LISTINGS)
+}
+
+/// How hard each compressor tries.
+#[derive(Clone, Copy)]
+struct Levels {
+    brotli: i32,
+    zstd: i32,
+    gzip: u32,
+}
+
+/// The form of a file is made once and sent often. On source texts, higher levels take several times as long for a hundredth of
+/// the size.
+const OF_FILES: Levels = Levels { brotli: 5, zstd: 9, gzip: 6 };
+/// A request waits for a listing, which can be long.
+const OF_LISTINGS: Levels = Levels { brotli: 2, zstd: 3, gzip: 3 };
 /// The window, as a power of two: all of the longest text.
 const BROTLI_WINDOW: i32 = 22;
 
-fn brotli(content: &[u8]) -> io::Result<Vec<u8>> {
+fn encode(content: &[u8], coding: Coding, levels: Levels) -> io::Result<Vec<u8>> {
+    match coding {
+        Coding::Br => brotli(content, levels.brotli),
+        Coding::Zstd => zstd::bulk::compress(content, levels.zstd),
+        Coding::Gzip => gzip(content, levels.gzip),
+    }
+}
+
+fn brotli(content: &[u8], quality: i32) -> io::Result<Vec<u8>> {
     let parameters = brotli::enc::BrotliEncoderParams {
-        quality: BROTLI_QUALITY,
+        quality,
         lgwin: BROTLI_WINDOW,
         size_hint: content.len(),
         ..Default::default()
@@ -38,8 +58,8 @@ fn brotli(content: &[u8]) -> io::Result<Vec<u8>> {
     Ok(form)
 }
 
-fn gzip(content: &[u8]) -> io::Result<Vec<u8>> {
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(GZIP_LEVEL));
+fn gzip(content: &[u8], level: u32) -> io::Result<Vec<u8>> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(level));
     encoder.write_all(content)?;
     encoder.finish()
 }
@@ -68,6 +88,9 @@ mod tests {
             assert!(form.len() < content.len() / 2, "{coding:?}: {} bytes", form.len());
             assert!(decompress(&form, coding) == content, "{coding:?}");
             assert_eq!(compress(&content, coding).unwrap(), form, "{coding:?}: the same bytes each time");
+            for text in [&content[..], b"[]", b""] {
+                assert!(decompress(&compress_listing(text, coding).unwrap(), coding) == text, "{coding:?}");
+            }
         }
     }
 

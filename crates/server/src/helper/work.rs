@@ -21,6 +21,7 @@ use flash_waiting::{file, store_file, warm, watched};
 use flash_worker::names::SharedNames;
 use flash_worker::store_protocol::Request;
 
+use super::compress::compress_listing;
 use super::fill::Fill;
 use super::listing;
 use crate::config::Settings;
@@ -277,8 +278,12 @@ impl DiskWork {
             Ok(listing) => listing,
             Err(e) => return Ok(unlisted(&e)),
         };
-        let text = if form.json { listing.to_json() } else { listing.to_html() };
-        let file = file::memory_file(text.as_bytes())?;
+        let text = if form.json { listing.to_json() } else { listing.to_html() }.into_bytes();
+        let text = match form.coding {
+            Some(coding) => compress_listing(&text, coding)?,
+            None => text,
+        };
+        let file = file::memory_file(&text)?;
         let stat = state(&file)?;
         self.tell_all(site, path, &Finding::<G>::Listing, read_ms);
         Ok(Outcome::Listed(file.into(), stat, read_ms))
