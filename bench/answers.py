@@ -16,9 +16,9 @@ import statistics
 import subprocess
 import tempfile
 
-from common import process, results, servers
+from common import process, results, servers, wrk
+from common.flash import LOAD_CORE, SERVER_CORE
 
-SERVER_CORE, LOAD_CORE = 0, 1
 BODY_BYTES = 1024
 # `ann:secret`
 PASSWORD = "YW5uOnNlY3JldA=="
@@ -96,17 +96,10 @@ def load(running, script, arguments, folder):
     path = os.path.join(folder, "form.lua")
     with open(path, "w", encoding="utf-8") as file:
         file.write(script)
-    before = process.CpuTime(running.process.pid)
-    argv = ["wrk", "-t1", f"-c{arguments.connections}", f"-d{arguments.seconds}s", "-s", path, running.url + "/1k"]
-    wrk = process.start(argv, core=LOAD_CORE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        text, _ = wrk.communicate(timeout=arguments.seconds + 30)
-    finally:
-        process.stop(wrk)
-    spent_ns, source = process.cpu_between(before, process.CpuTime(running.process.pid))
+    text, spent_ns = wrk.run(running, path, arguments, "/1k")
     found = re.search(r"(\d+) requests in", text)
-    if wrk.returncode != 0 or not found or not int(found[1]) or not spent_ns:
-        raise servers.Unavailable(f"wrk failed or nothing was counted: {' '.join(text.split())} {source}")
+    if not found or not int(found[1]):
+        raise servers.Unavailable(f"nothing was answered: {' '.join(text.split())}")
     return spent_ns / 1000 / int(found[1])
 
 

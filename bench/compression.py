@@ -14,8 +14,8 @@ import subprocess
 import tempfile
 import urllib.request
 
-from common import process, results, servers
-from common.flash import LOAD_CORE, SERVER_CORE
+from common import results, servers, wrk
+from common.flash import SERVER_CORE
 
 # Clients that accept several codings are left to each server's choice in practice; here each coding is asked for alone.
 CODINGS = {"flash": ["gzip", "br", "zstd"], "nginx": ["gzip"], "caddy": ["gzip", "zstd"]}
@@ -107,17 +107,10 @@ end
 
 def load(running, file, arguments):
     """CPU microseconds and bytes for each answer of one run."""
-    before = process.CpuTime(running.process.pid)
-    argv = ["wrk", "-t1", f"-c{arguments.connections}", f"-d{arguments.seconds}s", "-s", file, running.url]
-    wrk = process.start(argv, core=LOAD_CORE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        text, _ = wrk.communicate(timeout=arguments.seconds + 30)
-    finally:
-        process.stop(wrk)
-    spent_ns, source = process.cpu_between(before, process.CpuTime(running.process.pid))
+    text, spent_ns = wrk.run(running, file, arguments)
     found = re.search(r"counted (\d+) (\d+) (\d+)", text)
-    if wrk.returncode != 0 or not found or int(found[1]) == 0 or int(found[3]) or not spent_ns:
-        raise servers.Unavailable(f"wrk failed, or an answer did: {' '.join(text.split())} {source}")
+    if not found or int(found[1]) == 0 or int(found[3]):
+        raise servers.Unavailable(f"an answer failed: {' '.join(text.split())}")
     if int(found[2]) / int(found[1]) < 1000:
         raise servers.Unavailable(f"the answers are too short for texts: {found[0]}")
     return {"cpu_us": spent_ns / 1000 / int(found[1]), "bytes": int(found[2]) / int(found[1]), "answers": int(found[1])}

@@ -159,6 +159,8 @@ pub const COMPRESSED_FROM_BYTES: u64 = 1024;
 pub const COMPRESSED_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// A block found in the page cache is requested for the store no more often than this, nor is a compressed form of a file.
 pub const FILL_AGAIN_MS: u64 = 1_000;
+/// The pauses between requests for a compressed form that does not come into the store double up to this.
+pub const FORM_AGAIN_MS_MAX: u64 = 60_000;
 /// How often one answer requests a fill in vain before it reads the file instead.
 pub const FILLS_MAX: u8 = 2;
 /// Maximum number of request heads known by their bytes.

@@ -44,6 +44,11 @@ impl Rate {
             // A later time than that of an empty bucket is not one of this rate.
             let after_us = before_us.clamp(now_us, latest_us).saturating_add(self.interval_us);
             if after_us > latest_us {
+                if before_us > latest_us {
+                    // Otherwise the bucket would never fill.
+                    let (ordering, changed) = (Ordering::Relaxed, Ordering::Relaxed);
+                    let _ = full_us.compare_exchange(before_us, latest_us, ordering, changed);
+                }
                 return Err(after_us - latest_us);
             }
             let (ordering, changed) = (Ordering::Relaxed, Ordering::Relaxed);
@@ -57,7 +62,9 @@ impl Rate {
 
     /// Puts a token back that a request took which is not admitted for another reason.
     pub(crate) fn put_back(self, full_us: &AtomicU64) {
-        full_us.fetch_sub(self.interval_us, Ordering::Relaxed);
+        // The bucket can be a new one meanwhile, with nothing taken.
+        let less = |full_us: u64| Some(full_us.saturating_sub(self.interval_us));
+        let _ = full_us.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 }
 
@@ -90,13 +97,14 @@ mod tests {
         // Another rate may have taken the bucket over.
         let other = AtomicU64::new(5);
         RATE.put_back(&other);
-        assert_eq!(RATE.take(&other, 1_000), Err(100_000));
+        assert_eq!([0, 1, 2, 3].map(|_| RATE.take(&other, 1_000).is_ok()), [true, true, true, false]);
     }
 
     #[test]
     fn a_number_that_is_no_time_of_the_rate_does_no_harm() {
         let bucket = AtomicU64::new(u64::MAX);
         assert_eq!(RATE.take(&bucket, 1_000), Err(100_000));
+        assert_eq!(RATE.take(&bucket, 101_000), Ok(()), "it fills at its rate");
         bucket.store(900_000_000, Ordering::Relaxed);
         assert_eq!(RATE.take(&bucket, 1_000), Err(100_000), "no longer than until the next token");
         let endless = Rate { interval_us: u64::MAX, burst: u32::MAX };

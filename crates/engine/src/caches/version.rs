@@ -10,7 +10,7 @@ use flash_http::etag::{etag, etag_of_form};
 use flash_http::negotiate::Coding;
 use quick_cache::unsync::Cache;
 
-use crate::limits::FILL_AGAIN_MS;
+use crate::limits::{FILL_AGAIN_MS, FORM_AGAIN_MS_MAX};
 use crate::machine::{FileStat, ListingForm, Moment};
 use crate::rules::SiteId;
 use crate::slab::VersionId;
@@ -44,7 +44,7 @@ pub(crate) struct Version {
     pub(crate) kind: VersionKind,
     /// The site whose disk has the file.
     pub(crate) site: SiteId,
-    /// The state. Its size is that of what is sent.
+    /// The state of the file, with the size of the bytes that are sent.
     pub(crate) stat: FileStat,
     /// Whether the file changed so recently that another change could go unnoticed.
     pub(crate) racy: bool,
@@ -206,6 +206,8 @@ pub(crate) struct Forms {
     known: [OnceLock<Option<Arc<Version>>>; 3],
     /// When a helper may be asked for it, in milliseconds of the monotonic clock.
     due_ms: [AtomicU64; 3],
+    /// The pause before that.
+    pause_ms: [AtomicU64; 3],
 }
 
 impl Forms {
@@ -233,12 +235,15 @@ impl Forms {
         self.known.iter().filter_map(|known| known.get()?.as_ref())
     }
 
-    /// Whether a helper should be asked for a form now, which is not in memory. This call counts as the question.
+    /// Whether a helper should be asked for a form now, which is not in memory. This call counts as the question. A store without
+    /// room for a form must not have it made in vain again and again.
     pub(crate) fn asks_for(&self, coding: Coding, now_ms: u64) -> bool {
-        let due_ms = &self.due_ms[coding.place()];
+        let (due_ms, pause_ms) = (&self.due_ms[coding.place()], &self.pause_ms[coding.place()]);
         let is_due = now_ms >= due_ms.load(Ordering::Relaxed);
         if is_due {
-            due_ms.store(now_ms + FILL_AGAIN_MS, Ordering::Relaxed);
+            let next_ms = (2 * pause_ms.load(Ordering::Relaxed)).clamp(FILL_AGAIN_MS, FORM_AGAIN_MS_MAX);
+            pause_ms.store(next_ms, Ordering::Relaxed);
+            due_ms.store(now_ms + next_ms, Ordering::Relaxed);
         }
         is_due
     }

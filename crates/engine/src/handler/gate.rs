@@ -214,7 +214,7 @@ fn let_in<M: Machine>(
     conditions.rates.extend(rules.rates(path, former));
     let counting = Counting { site, client: ClientNumber::of(client.address), now_us: core.clock.us() };
     if let Err(too_soon) = counting.count(*machine, &conditions.rates[counted..]) {
-        counting.put_back(*machine, &conditions.rates[..counted]);
+        put_back(*machine, counting.buckets(&conditions.rates[..counted]));
         core.counters.limited += 1;
         return Err(too_soon_page(request, too_soon));
     }
@@ -241,59 +241,38 @@ impl Counting {
     /// # Errors
     /// If one of them does not admit it. Then it counts for none.
     fn count<M: Machine>(&self, machine: &mut M, rules: &[(usize, Rates)]) -> Result<(), TooSoon> {
-        for (number, (rule, rates)) in rules.iter().enumerate() {
-            let of_client = self.take(machine, *rule, rates.of_client, Some(self.client));
-            let counted = of_client.and_then(|()| {
-                let of_all = self.take(machine, *rule, rates.of_all, None);
-                of_all.inspect_err(|_| self.put(machine, *rule, rates.of_client, Some(self.client)))
-            });
-            counted.inspect_err(|_| self.put_back(machine, &rules[..number]))?;
+        for (number, (rate, key)) in self.buckets(rules).enumerate() {
+            if let Some(bucket) = machine.bucket(&key)
+                && let Err(wait_us) = rate.take(bucket, self.now_us)
+            {
+                put_back(machine, self.buckets(rules).take(number));
+                return Err(TooSoon { wait_us, is_of_client: key.client.is_some() });
+            }
         }
         Ok(())
     }
 
-    /// The request does not count for these rules after all.
-    fn put_back<M: Machine>(&self, machine: &mut M, rules: &[(usize, Rates)]) {
-        for (rule, rates) in rules {
-            self.put(machine, *rule, rates.of_client, Some(self.client));
-            self.put(machine, *rule, rates.of_all, None);
-        }
+    /// The rates of rules, with the buckets of this request.
+    fn buckets(&self, rules: &[(usize, Rates)]) -> impl Iterator<Item = (Rate, BucketKey)> {
+        rules.iter().flat_map(|(rule, rates)| {
+            let of_both = [(rates.of_client, Some(self.client.0)), (rates.of_all, None)];
+            let key = |rate: Rate, client| BucketKey {
+                site: self.site.0,
+                rule: *rule as u32,
+                interval_us: rate.interval_us,
+                burst: rate.burst,
+                client,
+            };
+            of_both.into_iter().filter_map(move |(rate, client)| rate.map(|rate| (rate, key(rate, client))))
+        })
     }
+}
 
-    fn take<M: Machine>(
-        &self,
-        machine: &mut M,
-        rule: usize,
-        rate: Option<Rate>,
-        client: Option<ClientNumber>,
-    ) -> Result<(), TooSoon> {
-        let Some(rate) = rate else { return Ok(()) };
-        let Some(bucket) = machine.bucket(&self.key(rule, rate, client)) else { return Ok(()) };
-        let too_soon = |wait_us| TooSoon { wait_us, is_of_client: client.is_some() };
-        rate.take(bucket, self.now_us).map_err(too_soon)
-    }
-
-    fn put<M: Machine>(
-        &self,
-        machine: &mut M,
-        rule: usize,
-        rate: Option<Rate>,
-        client: Option<ClientNumber>,
-    ) {
-        if let Some(rate) = rate
-            && let Some(bucket) = machine.bucket(&self.key(rule, rate, client))
-        {
+/// Puts the tokens of a request back into these buckets.
+fn put_back<M: Machine>(machine: &mut M, buckets: impl Iterator<Item = (Rate, BucketKey)>) {
+    for (rate, key) in buckets {
+        if let Some(bucket) = machine.bucket(&key) {
             rate.put_back(bucket);
-        }
-    }
-
-    fn key(&self, rule: usize, rate: Rate, client: Option<ClientNumber>) -> BucketKey {
-        BucketKey {
-            site: self.site.0,
-            rule: rule as u32,
-            interval_us: rate.interval_us,
-            burst: rate.burst,
-            client: client.map(|client| client.0),
         }
     }
 }

@@ -29,7 +29,7 @@ fn ask(world: &mut World, path: &str, fields: &str) -> Response {
     world.ask(request("GET", path, fields)).1
 }
 
-/// Has the form of a file made, and returns an answer with it.
+/// Asks for a file until it has a form. Returns an answer with the form.
 fn made(world: &mut World, path: &str, accept: &str) -> Response {
     for _ in 0..2 {
         assert_eq!(get(world, path, accept).field("Content-Encoding"), None);

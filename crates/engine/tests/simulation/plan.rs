@@ -172,7 +172,7 @@ pub(crate) enum RunRule {
     Replaces,
 }
 
-/// Has helpers compress the texts of some sites. It uses its own random numbers.
+/// Chooses the sites whose texts are compressed. It uses its own random numbers.
 pub(crate) fn compression(rng: &mut Rng, rules: &mut Rules) {
     rules.sites.iter_mut().for_each(|site| site.compress = rng.chance(40));
 }
