@@ -7,7 +7,9 @@ use std::process::Command;
 
 use crate::harness::documented::{block, code};
 use crate::harness::upstream::{Peer, Program, Upstream, framed, ok, post_head, proxy, start};
-use crate::harness::{Folder, Server, is_root, not_http2, of_a_program, only_plain, pattern, skip};
+use crate::harness::{
+    Folder, Server, is_root, not_http2, of_a_program, only_plain, pattern, skip, wait_until,
+};
 
 /// PHP-FPM as Debian and others install it: with its version in its name.
 fn php_fpm() -> Option<PathBuf> {
@@ -22,6 +24,13 @@ fn php_fpm() -> Option<PathBuf> {
 
 /// A server that passes `.php` to PHP-FPM, which runs as the user of this test. None if it is not installed.
 fn with_php(folder: &Folder) -> Option<(Program, Server)> {
+    with_php_and(folder, |socket| {
+        format!("index = [\"index.php\"]\n[[route]]\nextension = \"php\"\nfastcgi = \"{socket}\"\n")
+    })
+}
+
+/// PHP-FPM, and a server with the settings for its socket.
+fn with_php_and(folder: &Folder, settings: impl FnOnce(&str) -> String) -> Option<(Program, Server)> {
     let Some(program) = php_fpm() else {
         skip("needs php-fpm");
         return None;
@@ -41,8 +50,7 @@ fn with_php(folder: &Folder) -> Option<(Program, Server)> {
         command.arg("-R");
     }
     let php = Program::start(command, &socket, &folder.path("fpm.log"));
-    let route = format!("[[route]]\nextension = \"php\"\nfastcgi = \"unix:{}\"\n", socket.display());
-    let server = start(folder, &format!("index = [\"index.php\"]\n{route}"));
+    let server = start(folder, &settings(&format!("unix:{}", socket.display())));
     Some((php, server))
 }
 
@@ -116,6 +124,67 @@ fn php_answers_by_fastcgi() {
     assert_eq!(client.get("/hello.txt").brief(), (200, "hello\n".into()));
     assert_eq!(client.get("/old/info.php.bak").text(), "a copy");
     assert_eq!(client.get("/missing.php").status(), 404);
+    assert_eq!(server.stderr(), "");
+}
+
+#[test]
+fn a_script_of_php_answers_for_missing_files() {
+    const PAGE: &str = "<?php echo $_SERVER['SCRIPT_NAME'], ' ', $_SERVER['REQUEST_METHOD'], ' ', $_SERVER['REQUEST_URI'], \
+                        ' ', $_GET['p'] ?? '', ' ', file_get_contents('php://input');";
+    let folder = Folder::with_hello();
+    for path in ["index.php", "wp-admin/index.php", "wp-login.php"] {
+        folder.www(path, PAGE);
+    }
+    folder.www("style.css", "body {}");
+    folder.www(".htaccess", "secret");
+    let documented = block("docs/applications.md", "a_script_of_php_answers_for_missing_files");
+    let settings = |socket: &str| documented.replace("unix:/run/php/php8.2-fpm.sock", socket);
+    let Some((_php, server)) = with_php_and(&folder, settings) else { return };
+    let mut client = Peer::client(&server);
+    for _ in 0..3 {
+        for (target, text) in [
+            ("/style.css", "body {}"),
+            ("/hello.txt", "hello\n"),
+            ("/", "/index.php GET /  "),
+            ("/2026/11/a-post/?p=7", "/index.php GET /2026/11/a-post/?p=7 7 "),
+            ("/none.css", "/index.php GET /none.css  "),
+            ("/none.php", "/index.php GET /none.php  "),
+            ("/wp-admin/", "/wp-admin/index.php GET /wp-admin/  "),
+            ("/wp-login.php", "/wp-login.php GET /wp-login.php  "),
+        ] {
+            assert_eq!(client.get(target).brief(), (200, text.to_owned()), "{target}");
+        }
+        assert_eq!(client.get("/.htaccess").status(), 404);
+        assert_eq!(client.post("/wp-json/x", b"body").text(), "/index.php POST /wp-json/x  body");
+        assert_eq!(client.post("/style.css", b"body").status(), 405);
+        client = Peer::client(&server);
+    }
+    // Flash notices files that come and go.
+    folder.www("new.css", "new");
+    wait_until("the new file", || Peer::client(&server).get("/new.css").text() == "new");
+    fs::remove_file(folder.path("www/new.css")).unwrap();
+    wait_until("its absence", || Peer::client(&server).get("/new.css").text().starts_with("/index.php"));
+    assert_eq!(server.stderr(), "");
+}
+
+#[test]
+fn files_answer_before_an_application() {
+    let folder = Folder::with_hello();
+    folder.www("assets/app.js", "code");
+    let body = pattern(300_000, 1);
+    folder.www("large", &body);
+    let upstream = Upstream::tcp().answer(|request| ok(format!("{} {}", request.line, request.body.len())));
+    let server = start(&folder, &proxy("/", &upstream.address, "files_first = true"));
+    for _ in 0..3 {
+        let mut client = Peer::client(&server);
+        assert_eq!(client.get("/hello.txt").brief(), (200, "hello\n".to_owned()));
+        assert_eq!(client.get("/assets/app.js").brief(), (200, "code".to_owned()));
+        assert!(client.get("/large").body == body);
+        assert_eq!(client.get("/users/7?x").text(), "GET /users/7?x HTTP/1.1 0");
+        assert_eq!(client.post("/users", &body).text(), "POST /users HTTP/1.1 300000");
+        assert_eq!(client.post("/hello.txt", b"").status(), 405);
+        assert_eq!(Peer::client(&server).get("/assets").status(), 301);
+    }
     assert_eq!(server.stderr(), "");
 }
 

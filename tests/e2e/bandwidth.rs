@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::harness::{Folder, Launch, pattern, skips, stats_at, wait_for};
+use crate::harness::{Folder, Launch, adapted, pattern, skips, stats_at, wait_for, wait_until};
 
 #[test]
 fn srpt_gives_connections_the_band_of_their_response() {
@@ -46,6 +46,31 @@ fn a_capped_connection_gets_every_byte() {
         assert_eq!(client.get("/hello.txt").text(), "hello\n");
         assert!(client.get("/large").body == large);
     }
+}
+
+#[test]
+fn a_connection_gets_no_more_than_its_rate() {
+    let folder = Folder::with_hello();
+    // The kernel spaces all packets but the first ten of a connection, which have 64 KiB each at most here.
+    let large = pattern(1_600_000, 5);
+    folder.www("large", &large);
+    let config = "root = \"www\"\nworkers = 1\n";
+    let [slow, quick] = [8, 800].map(|rate| format!("{config}connection_rate = \"{rate}Mbit\"\n"));
+    let server = Launch::configured(&folder, &slow).start();
+    let get_slowly = || {
+        let began = Instant::now();
+        assert!(server.client().get("/large").body == large);
+        let took = began.elapsed();
+        assert!(took >= Duration::from_millis(800), "a connection of 8 Mbit/s carried 1.6 MB in {took:?}");
+    };
+    get_slowly();
+    for (number, text) in [quick, slow].iter().enumerate() {
+        folder.write("flash.toml", adapted(text));
+        server.signal("HUP");
+        wait_until("the next configuration", || server.in_force().len() > number);
+        assert!(server.client().get("/large").body == large);
+    }
+    get_slowly();
 }
 
 #[test]

@@ -204,6 +204,22 @@ fn programs_get_sigterm_when_their_client_leaves() {
 }
 
 #[test]
+fn the_head_is_all_that_a_program_has_to_answer_to_head() {
+    let folder = Folder::with_hello();
+    let pid_of = staying(&folder, "");
+    // The second one waits for the first.
+    let server = with_cgi(&folder, "connections_max = 1");
+    let mut client = Peer::client(&server);
+    for name in ["first", "second"] {
+        client.send(format!("HEAD /cgi-bin/stays?{name} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+        assert_eq!(client.head().unwrap().status(), 200, "{name}");
+    }
+    let is_over = |name| pid_of(name).is_none_or(|pid| !is_alive(&pid));
+    wait_until("both programs have ended", || is_over("first") && is_over("second"));
+    assert_eq!(client.get("/hello.txt").status(), 200);
+}
+
+#[test]
 fn programs_that_ignore_sigterm_are_killed_with_their_group() {
     let folder = Folder::with_hello();
     let child = writable(&folder, "child").join("pid");

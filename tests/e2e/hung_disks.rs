@@ -2,12 +2,13 @@
 //! system controlled by the tests; a test that cannot mount it prints why.
 
 use std::fs;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
 
 use crate::harness::disk::Disk;
 use crate::harness::{
-    Client, Folder, Launch, Page, Server, adapted, kill, pattern, skips, wait_for, wait_until,
+    Client, Folder, Launch, PATIENCE, Page, Server, adapted, kill, pattern, skips, wait_for, wait_until,
 };
 
 /// A folder with a local site in `www`, the content of the disk in `disk`, and the disk.
@@ -494,6 +495,71 @@ fn a_reload_whose_disk_hangs_delays_nothing_else_the_supervisor_does() {
     wait_until("the end of the server", || server.has_ended());
     // The child of the supervisor that hangs ends now.
     disk.tell("open ok");
+    assert_eq!(server.wait().code(), Some(0));
+}
+
+#[test]
+fn systemd_hears_of_the_end_of_the_last_reload_alone() {
+    if skips(&["mp"], "it has many workers") {
+        return;
+    }
+    let folder = Folder::with_hello();
+    folder.write("last/hello.txt", "last");
+    let config = |root: &str| format!("root = {:?}", folder.path(root));
+    folder.write("disk/flash.toml", config("www"));
+    let Some(mut disk) = Disk::mount(&folder.path("disk"), &folder.path("mount")) else { return };
+    let states = UnixDatagram::bind(folder.path("state")).unwrap();
+    states.set_read_timeout(Some(PATIENCE)).unwrap();
+    let next = || {
+        let mut text = [0; 100];
+        let length = states.recv(&mut text).unwrap();
+        String::from_utf8_lossy(&text[..length]).split('\n').next().unwrap_or_default().to_owned()
+    };
+    let told = format!("NOTIFY_SOCKET={}", folder.path("state").display());
+    let launch = Launch::bare().through(["env", &told]).args(["--listen", "127.0.0.1:0", "--workers", "1"]);
+    let server = launch.arg("--config").arg(folder.path("mount/flash.toml")).start();
+    assert_eq!(next(), "READY=1");
+    disk.tell("open hang");
+    server.signal("HUP");
+    disk.wait_until_held(1);
+    assert_eq!(next(), "RELOADING=1");
+    disk.tell(&format!("put /flash.toml {}", config("last")));
+    server.signal("HUP");
+    assert_eq!(next(), "RELOADING=1");
+    disk.tell("open ok");
+    assert_eq!(next(), "READY=1");
+    assert_eq!(server.get("/hello.txt").text(), "last");
+    wait_until("the reports of both reloads", || server.in_force().len() == 2);
+}
+
+#[test]
+fn an_access_log_whose_disk_hangs_delays_no_answer_and_no_signal() {
+    if skips(&["mp"], "it has many workers") {
+        return;
+    }
+    let folder = Folder::with_hello();
+    folder.write("disk/logs/x", "");
+    let Some(mut disk) = Disk::mount_writable(&folder.path("disk"), &folder.path("mount")) else { return };
+    let (root, log) = (folder.path("www"), folder.path("mount/logs/access.log"));
+    let config = format!("root = {root:?}\nlisten = [\"127.0.0.1:0\"]\nworkers = 1\nlog_file = {log:?}\n");
+    let mut server = Launch::configured(&folder, &adapted(&config)).start();
+    assert_eq!(server.get("/hello.txt").status, 200);
+    wait_until("its line", || fs::read_to_string(&log).is_ok_and(|lines| !lines.is_empty()));
+    disk.tell("write hang");
+    let mut client = server.client();
+    for _ in 0..200 {
+        assert_eq!(client.get("/hello.txt").brief(), (200, "hello\n".into()));
+    }
+    disk.wait_until_held(1);
+    assert_replaces_workers(&server);
+    disk.tell("all hang");
+    for signal in ["USR1", "HUP"] {
+        server.signal(signal);
+        assert_replaces_workers(&server);
+    }
+    server.signal("TERM");
+    wait_until("the end of the server", || server.has_ended());
+    disk.tell("all ok");
     assert_eq!(server.wait().code(), Some(0));
 }
 

@@ -7,8 +7,10 @@ const ARCHITECTURE: &str = "amped";
 const WIRE: harness::Wire = harness::Wire::Plain;
 
 mod admission;
+mod aliases;
 mod applications;
 mod architectures;
+mod authorization;
 mod bandwidth;
 mod cgi_programs;
 mod conditionals;
@@ -48,6 +50,7 @@ mod route_links;
 mod routes;
 mod sandbox;
 mod signals;
+mod sites;
 mod stalls;
 mod stats;
 mod store;

@@ -13,10 +13,14 @@ fn fields(server: &Server, path: &str, names: &[&str]) -> (u16, Vec<Option<Strin
 
 #[test]
 fn the_rules_of_the_documents_do_what_they_say() {
-    let rules = block("docs/config.md", "the_rules_of_the_documents_do_what_they_say");
     let folder = Folder::new();
+    let manual = folder.write("manual/a.html", "content").parent().unwrap().display().to_string();
+    let rules = block("docs/config.md", "the_rules_of_the_documents_do_what_they_say");
+    let rules = rules.replace("/usr/share/doc/manual", &manual);
     for name in [
-        "assets/app.3f2a.js",
+        "assets/app.3f2a9c1b.js",
+        "data/a.json",
+        "item.php",
         "font.woff2",
         "download/a.html",
         "articles/one/index.html",
@@ -41,7 +45,7 @@ fn the_rules_of_the_documents_do_what_they_say() {
     for _ in 0..3 {
         for (path, status, control, origin, disposition) in [
             ("/a.html", 200, None, None, None),
-            ("/assets/app.3f2a.js", 200, some("public, max-age=31536000, immutable"), None, None),
+            ("/assets/app.3f2a9c1b.js", 200, some("public, max-age=31536000, immutable"), None, None),
             ("/assets/none.js", 404, None, None, None),
             ("/font.woff2", 200, None, some("*"), None),
             ("/download/a.html", 200, None, None, some("attachment")),
@@ -57,6 +61,7 @@ fn the_rules_of_the_documents_do_what_they_say() {
     assert_eq!(server.get("/articles/one/").status, 200);
     for (path, status) in [
         ("/user/ann", 200),
+        ("/item/7", 200),
         ("/user/bob", 404),
         ("/app/", 200),
         ("/app/items/7", 200),
@@ -64,8 +69,16 @@ fn the_rules_of_the_documents_do_what_they_say() {
         ("/shop/items/7", 200),
         ("/shop/a.js", 200),
         ("/shop/none.js", 404),
+        ("/manual/a.html", 200),
     ] {
         assert_eq!(server.get(path).status, status, "{path}");
+    }
+    for (origin, allowed) in
+        [("https://www.example.org", some("https://www.example.org")), ("https://other.example", None)]
+    {
+        let answer = server.get_with("/data/a.json", &[&format!("Origin: {origin}")]);
+        let found = (answer.status, answer.field("Access-Control-Allow-Origin"), answer.field("Vary"));
+        assert_eq!(found, (200, allowed.as_deref(), Some("Origin")));
     }
     let searches: Vec<u16> = (0..200).map(|_| server.get("/search/a").status).collect();
     assert!(searches[..20].iter().all(|status| *status == 200) && searches.contains(&429), "{searches:?}");

@@ -1,7 +1,10 @@
 //! Requests that other servers answer arrive there and come back as they were sent, and hold up nothing else.
 
 use std::fs;
+use std::io::Read;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use flate2::read::GzDecoder;
 
 use crate::harness::upstream::{Ended, Message, Peer, Upstream, config, framed, ok, post_head, proxy, start};
 use crate::harness::{
@@ -458,4 +461,34 @@ fn the_access_log_has_relayed_requests() {
         );
         assert_eq!(line["peer"], "127.0.0.1", "{line}");
     }
+}
+
+#[test]
+fn answers_are_compressed_for_clients_that_accept_it() {
+    let folder = Folder::with_hello();
+    let page: Vec<u8> = (0..60_000).flat_map(|line| format!("<p>line {line}</p>\n").into_bytes()).collect();
+    let body = page.clone();
+    let upstream = Upstream::tcp().answer(move |request| {
+        let kind = if request.target().ends_with(".png") { "image/png" } else { "text/html" };
+        let chunk_bytes = request.target().contains("chunked").then_some(CHUNK_BYTES);
+        framed(&format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n"), &body, chunk_bytes)
+    });
+    let server = start(&folder, &proxy("/app/", &upstream.address, "compress = true"));
+    for target in ["/app/length", "/app/chunked"] {
+        let mut client = Peer::client(&server);
+        for _ in 0..3 {
+            let answer = client.get_with(target, &["Accept-Encoding: gzip, br"]);
+            assert_eq!((answer.status(), answer.field("Content-Encoding")), (200, Some("gzip")), "{target}");
+            assert_eq!(answer.field("Vary"), Some("Accept-Encoding"));
+            assert!(answer.body.len() < page.len() / 4, "{} of {} bytes", answer.body.len(), page.len());
+            let mut plain = Vec::new();
+            GzDecoder::new(&answer.body[..]).read_to_end(&mut plain).expect("valid gzip");
+            assert_same(&plain, &page, target);
+            assert_same(&client.get(target).body, &page, target);
+        }
+    }
+    let picture = Peer::client(&server).get_with("/app/x.png", &["Accept-Encoding: gzip"]);
+    assert_eq!((picture.field("Content-Encoding"), picture.field("Vary")), (None, None));
+    assert_same(&picture.body, &page, "a picture");
+    assert_eq!(server.stderr(), "");
 }

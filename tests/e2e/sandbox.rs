@@ -154,6 +154,8 @@ fn inject(pid: u32, calls: &[&str]) -> Vec<Option<i64>> {
 /// Tries a forbidden call in a process: the process must end, with the name of the call on standard error.
 #[track_caller]
 fn try_forbidden(server: &Server, pid: u32, role: &str, (name, words): (&str, &str)) {
+    // One that has taken another's place may have begun just now.
+    wait_until("its sandbox", || status(pid, "Seccomp") == "2");
     assert_eq!(inject(pid, &[words]), [None], "{name} in the {role}");
     server.wait_for_stderr(&format!("{role} process {pid} called {name}, which its sandbox forbids"));
     wait_until("its end", || !server.role(role).contains(&pid));

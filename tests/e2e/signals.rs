@@ -324,21 +324,34 @@ fn at_most_four_old_configurations_drain() {
     assert_eq!(server.stderr().lines().count(), 2, "{}", server.stderr());
 }
 
+/// Edits the configuration twice, with a HUP after each, and this pause between them.
+fn edit_twice(folder: &Folder, server: &Server, round: usize, (workers, gap_ms): (usize, u64)) {
+    let names = [format!("first-{round}"), format!("last-{round}")];
+    names.iter().for_each(|name| drop(folder.write(&format!("{name}/hello.txt"), name)));
+    for name in &names {
+        configure(folder, name, workers, "");
+        server.signal("HUP");
+        std::thread::sleep(std::time::Duration::from_millis(gap_ms));
+    }
+    wait_until("the last edit", || serves(server, &names[1]));
+}
+
+#[test]
+fn the_last_edit_is_in_force_with_many_workers_too() {
+    let folder = Folder::with_hello();
+    let server = Launch::configured(&folder, &configure(&folder, "www", 16, "")).start();
+    for (round, gap_ms) in [0, 5, 20].into_iter().enumerate() {
+        edit_twice(&folder, &server, round, (16, gap_ms));
+    }
+}
+
 #[test]
 fn the_last_edit_before_the_last_hup_is_in_force() {
     let folder = Folder::with_hello();
     let config = configure(&folder, "www", 1, "");
     let server = Launch::configured(&folder, &config).start();
     for round in 0..10 {
-        let (first, last) = (format!("first-{round}"), format!("last-{round}"));
-        for name in [&first, &last] {
-            folder.write(&format!("{name}/hello.txt"), name);
-        }
-        for name in [&first, &last] {
-            configure(&folder, name, 1, "");
-            server.signal("HUP");
-        }
-        wait_until("the last edit", || serves(&server, &last));
+        edit_twice(&folder, &server, round, (1, 0));
     }
     let before = server.in_force().len();
     for _ in 0..50 {

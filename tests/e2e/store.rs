@@ -370,6 +370,14 @@ fn a_keeper_that_hangs_is_replaced() {
     wait_for_blocks(&server, &folder, &targets, 5);
     let keeper = server.sole("keeper");
     kill("STOP", keeper);
+    // Meanwhile files that the store lacks are answered past it.
+    for number in 0..3 {
+        let (name, content) = (format!("past-{number}.bin"), pattern(70_000, 60 + number));
+        folder.www(&name, &content);
+        let get = || Some(server.get(&format!("/{name}"))).filter(|page| page.status != 503);
+        let page = wait_for("an answer", get);
+        assert!(page.status == 200 && page.body == content, "{name}: {}", page.status);
+    }
     server.wait_for_stderr("killing the store's keeper: it has not answered for 10 s");
     wait_until("another keeper", || server.role("keeper").iter().any(|pid| *pid != keeper));
     folder.www("new.bin", pattern(70_000, 50));

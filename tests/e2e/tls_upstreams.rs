@@ -301,8 +301,9 @@ fn a_handshake_without_an_end_is_ended() {
     let folder = folder();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent_address = format!("https://{}", silent.local_addr().unwrap());
-    let more = format!("connect_timeout = \"300ms\"\n{}", roots(&folder, "address"));
-    let server = start(&folder, &proxy("/app/", &silent_address, &more));
+    let more =
+        |connect_timeout| format!("connect_timeout = {connect_timeout:?}\n{}", roots(&folder, "address"));
+    let server = start(&folder, &proxy("/app/", &silent_address, &more("300ms")));
     let mut client = Peer::client(&server);
     assert_eq!(client.get("/app/x").status(), 504);
     server.wait_for_stderr("the server did not complete the TLS handshake within `connect_timeout`");
@@ -313,11 +314,12 @@ fn a_handshake_without_an_end_is_ended() {
     let _ = first.read_to_end(&mut hello);
     assert_eq!(hello[..2], [22, 3], "a ClientHello");
     assert_eq!(server.get("/hello.txt").status, 200);
-    // A server that answers is used instead of one that does not.
+    // A server that answers is used instead of one that does not. On a busy machine that takes it a while.
     let upstream = TlsServer::echo(&folder, "address");
     let route = format!(
-        "[[route]]\nprefix = \"/app/\"\nproxy = [{silent_address:?}, {:?}]\n{more}\n",
-        upstream.address
+        "[[route]]\nprefix = \"/app/\"\nproxy = [{silent_address:?}, {:?}]\n{}\n",
+        upstream.address,
+        more("3s"),
     );
     let server = start(&folder, &route);
     for _ in 0..4 {

@@ -31,6 +31,7 @@ const ORDERS: &[(&str, &[&str])] = &[
             "head_changes",
             "rules",
             "path_rules",
+            "path_pattern",
             "conditions",
             "rates",
             "users",

@@ -76,7 +76,16 @@ fn check_request(request: &Request<'_>, ends_stream: bool) {
 /// A server of HTTP/1.1 gets one request with the same target, host and fields.
 fn check_forwarded(inbound: &Inbound<'_>) {
     let peer = "192.0.2.1:5".parse().expect("an address");
-    let forwarding = Forwarding { peer, server: None, path: None, request_id: "id", upgrade: false };
+    let forwarding = Forwarding {
+        peer,
+        server: None,
+        user: None,
+        path: None,
+        query: None,
+        request_id: "id",
+        about: None,
+        upgrade: false,
+    };
     let mut out = Vec::new();
     write_proxy_head(&mut out, inbound, &forwarding);
     end_proxy_head(&mut out, inbound.request.body);

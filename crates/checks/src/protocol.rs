@@ -1,7 +1,7 @@
 //! Messages between a worker and its helpers.
 
 use flash_engine::backend::protocol::{PATH_BYTES_MAX, RANGE_BYTES_MAX};
-use flash_engine::limits::HAND_OVER_BYTES_MAX;
+use flash_engine::limits::{DEFLATE_BYTES_MAX, HAND_OVER_BYTES_MAX};
 use flash_engine::{Finding, Outcome, Part, Task};
 use flash_prompt::OwnedFd;
 use flash_worker::codec::encode;
@@ -44,6 +44,7 @@ fn task_again(bytes: &[u8], given: usize) -> Option<Encoded> {
         }
         Task::Close { .. } | Task::Fill { .. } | Task::GiveBack { .. } => {}
         Task::Verify { stored, given } => assert!(stored.bytes().len() + given.bytes().len() < bytes.len()),
+        Task::Deflate { plain } => assert!(plain.len() < bytes.len() && plain.len() <= DEFLATE_BYTES_MAX),
         Task::Load { length_bytes, .. } => assert!(*length_bytes <= RANGE_BYTES_MAX),
         Task::Write { bytes, .. } => assert!(bytes.len() as u64 <= HAND_OVER_BYTES_MAX),
         Task::Read { length_bytes, .. } => assert!(*length_bytes <= HAND_OVER_BYTES_MAX),
@@ -56,7 +57,7 @@ fn outcome_again(bytes: &[u8], given: usize) -> Option<Encoded> {
     let (id, outcome) = decode_outcome::<OwnedFd>(bytes, descriptors(given))?;
     match &outcome {
         Outcome::Found(Finding::File { path, .. }) => assert!(path.capacity() < bytes.len()),
-        Outcome::Bytes(content, _) => assert!(content.capacity() < bytes.len()),
+        Outcome::Bytes(content, _) | Outcome::Deflated(content) => assert!(content.capacity() < bytes.len()),
         _ => {}
     }
     Some((encode(&(id, &outcome)), outcome.files().count()))

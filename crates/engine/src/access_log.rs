@@ -8,6 +8,7 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
+use flash_http::basic::Credentials;
 use flash_http::client;
 use flash_http::date::{iso_date, log_date};
 use flash_http::request::Request;
@@ -38,6 +39,7 @@ pub(crate) struct LogFields<'r> {
     host: &'r [u8],
     referer: &'r [u8],
     agent: &'r [u8],
+    authorization: Option<&'r [u8]>,
 }
 
 impl<'r> LogFields<'r> {
@@ -47,6 +49,7 @@ impl<'r> LogFields<'r> {
             host: request.host,
             referer: request.referer.unwrap_or_default(),
             agent: request.user_agent.unwrap_or_default(),
+            authorization: request.authorization,
         }
     }
 
@@ -54,13 +57,21 @@ impl<'r> LogFields<'r> {
     pub(crate) fn of_line(line: &'r [u8]) -> Self {
         Self { line, ..Self::default() }
     }
+
+    /// The name that the client gives itself, if it does. Its password may be wrong.
+    fn user(&self) -> Option<Vec<u8>> {
+        let name = Credentials::read(self.authorization?)?.name;
+        (!name.is_empty()).then_some(name)
+    }
 }
 
-/// Escaped [`LogFields`]: the text before the status, then (from `split`) the text after the duration.
+/// Escaped [`LogFields`]: the text before the date, then (from `front`) that before the status, then (from `back`) that after the
+/// duration.
 #[derive(Clone, Debug)]
 pub(crate) struct LogText {
     bytes: Box<[u8]>,
-    split: usize,
+    front: usize,
+    back: usize,
 }
 
 impl LogText {
@@ -70,10 +81,24 @@ impl LogText {
             return None;
         }
         let mut bytes = Vec::with_capacity(160);
+        push_user(&mut bytes, format, fields);
+        let front = bytes.len();
         push_front(&mut bytes, format, fields);
-        let split = bytes.len();
+        let back = bytes.len();
         push_back(&mut bytes, format, fields);
-        Some(Self { bytes: bytes.into(), split })
+        Some(Self { bytes: bytes.into(), front, back })
+    }
+
+    fn user(&self) -> &[u8] {
+        &self.bytes[..self.front]
+    }
+
+    fn front(&self) -> &[u8] {
+        &self.bytes[self.front..self.back]
+    }
+
+    fn back(&self) -> &[u8] {
+        &self.bytes[self.back..]
     }
 }
 
@@ -132,7 +157,7 @@ impl LineWriter {
             out.extend_from_slice(b"\",\"peer\":\"");
             push_address(out, peer);
             out.extend_from_slice(b"\",");
-            push_source(out, self.format, source, push_front, |text| &text.bytes[..text.split]);
+            push_source(out, self.format, source, push_front, LogText::front);
             out.extend_from_slice(b",\"status\":");
             push_number(out, end.status.0.into());
             out.extend_from_slice(b",\"bytes\":");
@@ -143,17 +168,19 @@ impl LineWriter {
             out.push(b',');
         } else {
             push_address(out, peer);
-            out.extend_from_slice(b" - - [");
+            out.extend_from_slice(b" - ");
+            push_source(out, self.format, source, push_user, LogText::user);
+            out.extend_from_slice(b" [");
             out.extend_from_slice(&self.date);
             out.extend_from_slice(b"] ");
-            push_source(out, self.format, source, push_front, |text| &text.bytes[..text.split]);
+            push_source(out, self.format, source, push_front, LogText::front);
             out.push(b' ');
             push_number(out, end.status.0.into());
             out.push(b' ');
             push_number(out, end.body_bytes);
             out.push(b' ');
         }
-        push_source(out, self.format, source, push_back, |text| &text.bytes[text.split..]);
+        push_source(out, self.format, source, push_back, LogText::back);
         out
     }
 }
@@ -171,10 +198,20 @@ fn push_source(
     }
 }
 
+fn push_user(out: &mut Vec<u8>, format: LogFormat, fields: LogFields<'_>) {
+    if format != LogFormat::Json {
+        push_word(out, &fields.user().unwrap_or_else(|| b"-".to_vec()));
+    }
+}
+
 fn push_front(out: &mut Vec<u8>, format: LogFormat, fields: LogFields<'_>) {
     if format == LogFormat::Json {
         out.extend_from_slice(b"\"host\":\"");
         push_json(out, fields.host);
+        if let Some(user) = fields.user() {
+            out.extend_from_slice(b"\",\"user\":\"");
+            push_json(out, &user);
+        }
         out.extend_from_slice(b"\",\"request\":\"");
         push_json(out, fields.line);
     } else {
@@ -290,6 +327,19 @@ fn push_quotable(out: &mut Vec<u8>, text: &[u8]) {
     push_bounded(out, pieces);
 }
 
+/// Escapes a field without quotes around it, in which a space would begin the next one.
+fn push_word(out: &mut Vec<u8>, text: &[u8]) {
+    let start = out.len();
+    push_quotable(out, text);
+    if out[start..].contains(&b' ') {
+        let spaceless = out.split_off(start);
+        spaceless.split(|byte| *byte == b' ').enumerate().for_each(|(number, part)| {
+            out.extend_from_slice(if number > 0 { b"\\x20" } else { b"" });
+            out.extend_from_slice(part);
+        });
+    }
+}
+
 /// Escapes for a JSON string (RFC 8259, section 7). Bytes that are not UTF-8 become U+FFFD. DEL and the C1
 /// controls are escaped too, so that a log shown in a terminal cannot control the terminal.
 fn push_json(out: &mut Vec<u8>, text: &[u8]) {
@@ -324,6 +374,9 @@ fn json_piece<'p>(character: char) -> LogPiece<'p> {
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+
     use super::*;
     use crate::limits::LOG_LINE_BYTES_MAX;
 
@@ -338,7 +391,25 @@ mod tests {
     }
 
     fn fields() -> LogFields<'static> {
-        LogFields { line: b"GET /\"\\\x01\xff HTTP/1.1", host: b"h", referer: b"", agent: b"curl \"x\"" }
+        let line = b"GET /\"\\\x01\xff HTTP/1.1";
+        LogFields { line, host: b"h", agent: b"curl \"x\"", ..LogFields::default() }
+    }
+
+    #[test]
+    fn a_user_has_the_place_that_programs_expect() {
+        let of = |format, credentials: &str| {
+            let value = format!("Basic {}", STANDARD.encode(credentials));
+            line(format, LogFields { authorization: Some(value.as_bytes()), ..fields() })
+        };
+        assert!(of(LogFormat::Combined, "ann:secret").starts_with("127.0.0.1 - ann [01/Jan/1970"));
+        assert!(of(LogFormat::Json, "ann:secret").contains("\"host\":\"h\",\"user\":\"ann\",\"request\""));
+        // No name can look like other fields, or like another line.
+        let evil = of(LogFormat::Combined, "a [x] \"\n\\:");
+        assert!(evil.starts_with("127.0.0.1 - a\\x20[x]\\x20\\\"\\x0a\\\\ [01/Jan/1970"), "{evil}");
+        for none in [":secret", "no colon"] {
+            assert!(of(LogFormat::Combined, none).starts_with("127.0.0.1 - - [01/Jan/1970"));
+            assert!(!of(LogFormat::Json, none).contains("user"));
+        }
     }
 
     #[test]
@@ -369,7 +440,9 @@ mod tests {
     fn a_field_is_cut_at_its_bound_and_a_line_fits_one_message() {
         for byte in [b'x', b'"', 0x01, 0x7f, 0xff] {
             let long = vec![byte; 32 * 1024];
-            let fields = LogFields { line: &long, host: &long, referer: &long, agent: &long };
+            let name = format!("Basic {}", STANDARD.encode([&long[..200], b":"].concat()));
+            let authorization = Some(name.as_bytes());
+            let fields = LogFields { line: &long, host: &long, referer: &long, agent: &long, authorization };
             for format in [LogFormat::Combined, LogFormat::CombinedHost, LogFormat::Json] {
                 let text = line(format, fields);
                 assert!(text.len() < LOG_LINE_BYTES_MAX, "{} bytes", text.len());

@@ -213,11 +213,13 @@ pub enum JobKind {
     Spool,
     /// Compare a password with a stored one.
     Verify,
+    /// Compress a piece of an answer.
+    Deflate,
 }
 
 impl JobKind {
     /// All kinds.
-    pub const ALL: [JobKind; 8] = [
+    pub const ALL: [JobKind; 9] = [
         JobKind::Find,
         JobKind::List,
         JobKind::Fill,
@@ -226,6 +228,7 @@ impl JobKind {
         JobKind::Close,
         JobKind::Spool,
         JobKind::Verify,
+        JobKind::Deflate,
     ];
 
     /// The name of the kind, as `flash stats` prints it.
@@ -239,6 +242,7 @@ impl JobKind {
             JobKind::Close => "close",
             JobKind::Spool => "spool",
             JobKind::Verify => "verify",
+            JobKind::Deflate => "deflate",
         }
     }
 }

@@ -12,8 +12,9 @@ use crate::head_changes::HeadRules;
 use crate::jobs::{Jobs, Patience};
 use crate::limits::READ_BYTES_MAX;
 use crate::machine::{Machine, Moment};
-use crate::rules::{Router, Rules, SiteId, root_numbers};
+use crate::rules::{Router, Rules, root_numbers};
 use crate::schedule::{Egress, Schedule};
+use crate::slab::SiteId;
 use crate::spool::Spool;
 
 /// The state that all requests of a worker share.
@@ -27,6 +28,8 @@ pub(crate) struct Core<F> {
     pub(crate) jobs: Jobs<F, Arc<Version>>,
     /// Stands for the root of jobs that compare passwords, so that they wait for no disk.
     pub(crate) verifying: SiteId,
+    /// The same for jobs that compress answers.
+    pub(crate) compressing: SiteId,
     pub(crate) spool: Spool<F>,
     pub(crate) counters: Counters,
     pub(crate) schedule: Schedule,
@@ -97,6 +100,8 @@ impl<F> Core<F> {
         );
         let asks = rules.sites.iter().any(|site| site.paths.ask_for_passwords());
         let verifying = if asks { jobs.add_root() } else { SiteId::default() };
+        let compresses = rules.sites.iter().flat_map(|site| &site.routes).any(|route| route.compresses);
+        let compressing = if compresses { jobs.add_root() } else { SiteId::default() };
         Self {
             router: Router::new(&rules.sites),
             head_rules: HeadRules::new(&rules),
@@ -104,6 +109,7 @@ impl<F> Core<F> {
             caches: Caches::new(&rules),
             jobs,
             verifying,
+            compressing,
             spool: Spool::new(rules.spool_idle_ms),
             counters: Counters::default(),
             schedule: Schedule::new(rules.policy),

@@ -12,8 +12,9 @@ use crate::exchange::{Blamed, Budget, Exchanges, Inputs, Turn, end_short_waits, 
 use crate::jobs::{Job, JobKey, JobState, Urgency, Wanted};
 use crate::limits::{ABANDONED_MS, OVERDUE_PER_TURN_MAX};
 use crate::machine::{FileStat, JobId, Machine, Moment, Outcome, RecordLayer, Task};
-use crate::rules::{Rules, ServerId, SiteId};
+use crate::rules::{Rules, ServerId};
 use crate::slab::Key;
+use crate::slab::SiteId;
 use crate::transport::Readiness;
 use crate::upstream::{Links, NoLink};
 use crate::wire::{Protocol, Wires};

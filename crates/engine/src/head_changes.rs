@@ -9,16 +9,27 @@ use flash_http::response::Status;
 
 use crate::limits::HEAD_CHANGES_MAX;
 use crate::path_rules::ErrorPage;
-use crate::rules::{Rules, SiteId, SiteRules};
+use crate::rules::{Rules, SiteRules};
+use crate::slab::SiteId;
 
 /// The end of a head.
 const END: &[u8] = b"\r\n";
 const STRICT: &str = "Strict-Transport-Security";
+/// Answers to the question whether a script may send a request that is not simple (Fetch standard, "CORS-preflight fetch").
+const PREFLIGHT: [(&str, &str); 3] = [
+    ("Access-Control-Allow-Methods", "GET, HEAD, OPTIONS"),
+    // `*` does not stand for it.
+    ("Access-Control-Allow-Headers", "*, Authorization"),
+    ("Access-Control-Max-Age", "86400"),
+];
+const ALLOW_ORIGIN: &str = "Access-Control-Allow-Origin";
 
 /// How the head of an answer changes.
 #[derive(Debug)]
 pub(crate) struct HeadChanges {
     of_success: Changes,
+    /// Of 204, which answers OPTIONS.
+    of_methods: Changes,
     of_error: Changes,
     /// The first that fits applies.
     error_pages: Vec<ErrorPage>,
@@ -55,7 +66,18 @@ const OF_FILES: [&str; 8] = [
 #[derive(Debug)]
 pub(crate) struct HeadRules {
     are_there: bool,
-    compiled: HashMap<(SiteId, bool, Vec<usize>), Arc<HeadChanges>>,
+    compiled: HashMap<Applied, Arc<HeadChanges>>,
+}
+
+/// The rules that apply to an answer, and its client's origin.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Applied {
+    site: SiteId,
+    is_https: bool,
+    /// The numbers of the rules.
+    rules: Vec<usize>,
+    /// The place of the client's origin among those whose pages may read the answer.
+    origin: Option<usize>,
 }
 
 impl HeadRules {
@@ -70,25 +92,30 @@ impl HeadRules {
         self.are_there
     }
 
-    /// The changes to the answer for a decoded path of a site; without a path those that all of its answers have.
+    /// The changes to the answer for a decoded path of a site, by a file or by others; without a path those that all of its answers
+    /// have. `origin` is that of the page whose script asks.
     pub(crate) fn changes(
         &mut self,
         (site, rules): (SiteId, &SiteRules),
         is_https: bool,
-        path: &[u8],
+        (path, is_of_file): (&[u8], bool),
+        origin: Option<&[u8]>,
     ) -> Option<Arc<HeadChanges>> {
         // Over plain HTTP no answer is strict (RFC 6797, section 7.2).
         if !(rules.paths.change_answers() || is_https && rules.hsts.is_some()) {
             return None;
         }
-        let key = (site, is_https, rules.paths.changing(path));
-        if let Some(compiled) = self.compiled.get(&key) {
+        let numbers = rules.paths.changing(path, is_of_file);
+        let is_origin = |allowed: &String| allowed == "*" || origin == Some(allowed.as_bytes());
+        let origin = rules.paths.origins(&numbers).iter().position(is_origin);
+        let applied = Applied { site, is_https, rules: numbers, origin };
+        if let Some(compiled) = self.compiled.get(&applied) {
             return Some(Arc::clone(compiled));
         }
-        let compiled = Arc::new(compile(rules, is_https, &key.2));
+        let compiled = Arc::new(compile(rules, &applied));
         // Beyond the bound they are compiled each time.
         if self.compiled.len() < HEAD_CHANGES_MAX {
-            self.compiled.insert(key, Arc::clone(&compiled));
+            self.compiled.insert(applied, Arc::clone(&compiled));
         }
         Some(compiled)
     }
@@ -106,6 +133,7 @@ impl HeadChanges {
         let changes = match status.0 {
             // Informational, or a change of the protocol.
             ..200 => return None,
+            204 => &self.of_methods,
             200..400 => &self.of_success,
             400.. => &self.of_error,
         };
@@ -169,6 +197,22 @@ impl Changes {
         out.extend_from_slice(END);
     }
 
+    /// Lets pages with one of these origins read the answer, if there are some; `place` is that of the page that asks.
+    fn allow(&mut self, origins: &[String], place: Option<usize>, of: Answer) {
+        if origins.is_empty() {
+            return;
+        }
+        self.leave_out_all(ALLOW_ORIGIN);
+        let mut add = |name: &str, value: &str| self.added.push((name.to_owned(), value.to_owned()));
+        if origins != ["*"] {
+            add("Vary", "Origin");
+        }
+        if let Some(place) = place {
+            add(ALLOW_ORIGIN, &origins[place]);
+            PREFLIGHT.iter().filter(|_| of == Answer::Methods).for_each(|(name, value)| add(name, value));
+        }
+    }
+
     fn leave_out_all(&mut self, name: &str) {
         if self.keep(name.as_bytes()) {
             self.left_out.push(name.to_owned());
@@ -184,24 +228,37 @@ pub(crate) fn has_strict(fields: &[u8]) -> bool {
     fields.split(|byte| *byte == b'\n').any(is_strict)
 }
 
-fn compile(rules: &SiteRules, is_https: bool, numbers: &[usize]) -> HeadChanges {
-    let changes = |is_error: bool| {
-        let strict = rules.hsts.clone().filter(|_| is_https);
+/// The kind of an answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Success,
+    Methods,
+    Error,
+}
+
+fn compile(rules: &SiteRules, applied: &Applied) -> HeadChanges {
+    let changes = |of: Answer| {
+        let strict = rules.hsts.clone().filter(|_| applied.is_https);
         let mut changes = Changes { strict, ..Changes::default() };
-        for number in numbers {
+        for number in &applied.rules {
             let fields = &rules.paths.rules()[*number].fields;
-            if is_error && !fields.with_errors {
+            if of == Answer::Error && !fields.with_errors {
                 continue;
             }
             let set = fields.set.iter().map(|(name, _)| name);
             set.chain(&fields.remove).for_each(|name| changes.leave_out_all(name));
             changes.added.extend(fields.set.iter().chain(&fields.add).cloned());
         }
+        changes.allow(rules.paths.origins(&applied.rules), applied.origin, of);
         let line = |(name, value): &(String, String)| format!("{name}: {value}\r\n").into_bytes();
         let extends_files = OF_FILES.iter().all(|name| changes.keep(name.as_bytes()));
         Changes { lines: changes.added.iter().flat_map(line).collect(), extends_files, ..changes }
     };
-    let error_pages =
-        numbers.iter().filter_map(|number| rules.paths.rules()[*number].error_page.clone()).collect();
-    HeadChanges { of_success: changes(false), of_error: changes(true), error_pages }
+    let error_page = |number: &usize| rules.paths.rules()[*number].error_page.clone();
+    HeadChanges {
+        of_success: changes(Answer::Success),
+        of_methods: changes(Answer::Methods),
+        of_error: changes(Answer::Error),
+        error_pages: applied.rules.iter().filter_map(error_page).collect(),
+    }
 }

@@ -51,6 +51,7 @@ mod histogram;
 mod jobs;
 pub mod limits;
 mod machine;
+mod path_pattern;
 mod path_rules;
 mod rates;
 mod report_limit;
@@ -78,15 +79,18 @@ pub use machine::{
     README_NAMES, ReceiveCall, RecordLayer, Resident, SendCall, SharedNames, Task, UplinkShare, Want,
     block_of_form, form_of_block,
 };
-pub use path_rules::{Access, ErrorPage, FieldChanges, PathPattern, PathRule, PathRules, Redirect, Target};
+pub use path_pattern::PathPattern;
+pub use path_rules::{
+    Access, AuthRule, ErrorPage, FieldChanges, PathRule, PathRules, Redirect, Rewritten, Target,
+};
 pub use rates::{Rate, Rates};
 pub use report_limit::ReportLimit;
 pub use rules::{
-    BodyRules, HttpsRedirect, Optimizations, ProxyRules, Route, RoutePaths, Rules, ServerId, ServerRules,
-    SiteId, SiteRules, Timeouts, UpstreamId, UpstreamProtocol, UpstreamRules,
+    AliasOf, BodyRules, HttpsRedirect, Optimizations, ProxyRules, Route, RoutePaths, Rules, ServerId,
+    ServerRules, SiteRules, Timeouts, UpstreamId, UpstreamProtocol, UpstreamRules,
 };
 pub use schedule::{BANDS, Band, BandCounters, CUTOFFS_MAX, Cutoffs, EgressRules, Policy, ScheduleCounters};
 pub use secret::Secret;
-pub use slab::Key;
+pub use slab::{Key, SiteId};
 pub use transport::Readiness;
 pub use users::Users;

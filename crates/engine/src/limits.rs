@@ -52,8 +52,8 @@ pub const HANDSHAKES_PER_CLIENT_MAX: usize = 128;
 
 /// Longest field of an access-log line in bytes, escapes included; a longer field is cut.
 pub const LOG_FIELD_BYTES_MAX: usize = 6 * 1024;
-/// Longest access-log line in bytes: four fields and the text between them.
-pub const LOG_LINE_BYTES_MAX: usize = 4 * LOG_FIELD_BYTES_MAX + 1024;
+/// Longest access-log line in bytes: four fields, the name of a user, and the text between them.
+pub const LOG_LINE_BYTES_MAX: usize = 4 * LOG_FIELD_BYTES_MAX + 4096;
 
 /// Maximum number of requests of one connection answered in one turn of the event loop.
 pub const REQUESTS_PER_TURN_MAX: u32 = 16;
@@ -207,6 +207,9 @@ pub const LINK_LOOK_MS: u64 = 1_000;
 pub const GATEWAY_LATE_MS: u64 = 250;
 /// Failures of one server are reported no more often than this.
 pub const REPORT_MS: u64 = 10_000;
+
+/// Longest piece of an answer that a helper compresses at once: the window of deflate (RFC 1951, section 2).
+pub const DEFLATE_BYTES_MAX: usize = 32 * 1024;
 
 /// Longest piece of a body in the spool: up to this much of a request body stays in memory, and one slot of the file has
 /// room for it.

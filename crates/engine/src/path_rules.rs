@@ -9,65 +9,16 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use flash_http::response::Status;
-use flash_http::target::{BadPath, EncodedSlash, decode_path, encode_path};
+use flash_http::target::{BadPath, EncodedSlash, decode_path, encode_path, encode_value};
 
 use crate::admission::Network;
+use crate::path_pattern::PathPattern;
 use crate::rates::Rates;
+use crate::slab::SiteId;
 use crate::users::Users;
 
-/// The mark in a pattern for any bytes.
-const ANY: u8 = b'*';
 /// The mark in a target before the number of a `*`.
 const PART: char = '$';
-
-/// A pattern of decoded paths: each `*` stands for any bytes, or for none, slashes included. It has no other marks, so no
-/// match takes longer than the product of the lengths of path and pattern.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PathPattern {
-    /// The texts between the marks.
-    pieces: Vec<Vec<u8>>,
-}
-
-impl PathPattern {
-    /// The pattern that this text describes.
-    #[must_use]
-    pub fn new(text: &str) -> Self {
-        Self { pieces: text.as_bytes().split(|byte| *byte == ANY).map(<[u8]>::to_vec).collect() }
-    }
-
-    /// The only path that it has, if it has no `*`.
-    fn exact(&self) -> Option<&[u8]> {
-        if let [path] = &self.pieces[..] { Some(path) } else { None }
-    }
-
-    /// Whether it has every path that another pattern has.
-    #[must_use]
-    pub fn has_all_of(&self, other: &Self) -> bool {
-        // No path of a config file has this character, so what fits it fits any other.
-        self.parts(&other.pieces.join(&b"\x01"[..])).is_some()
-    }
-
-    /// The parts of a path for which each `*` stands, as short as can be; None if the path does not fit.
-    #[must_use]
-    pub fn parts<'p>(&self, path: &'p [u8]) -> Option<Vec<&'p [u8]>> {
-        let (first, others) = self.pieces.split_first()?;
-        let mut rest = path.strip_prefix(&first[..])?;
-        let Some((last, middle)) = others.split_last() else { return rest.is_empty().then(Vec::new) };
-        let mut parts = Vec::with_capacity(others.len());
-        for piece in middle {
-            let at = find(rest, piece)?;
-            parts.push(&rest[..at]);
-            rest = &rest[at + piece.len()..];
-        }
-        parts.push(rest.strip_suffix(&last[..])?);
-        Some(parts)
-    }
-}
-
-/// The first place of a piece in a path.
-fn find(path: &[u8], piece: &[u8]) -> Option<usize> {
-    if piece.is_empty() { Some(0) } else { path.windows(piece.len()).position(|part| part == piece) }
-}
 
 /// The clients that a rule admits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -98,13 +49,16 @@ pub struct FieldChanges {
     pub add: Vec<(String, String)>,
     /// Fields of these names are left out.
     pub remove: Vec<String>,
+    /// Scripts of pages with these origins may read the answers, also errors: `*` alone stands for all (the CORS protocol of the
+    /// Fetch standard).
+    pub origins: Vec<String>,
     /// Whether error answers change too.
     pub with_errors: bool,
 }
 
 impl FieldChanges {
     pub(crate) fn is_empty(&self) -> bool {
-        self.set.is_empty() && self.add.is_empty() && self.remove.is_empty()
+        self.set.is_empty() && self.add.is_empty() && self.remove.is_empty() && self.origins.is_empty()
     }
 }
 
@@ -128,16 +82,17 @@ impl Target {
         Self(text.to_owned())
     }
 
-    /// The target for a path with these parts, which are percent-encoded in it.
+    /// The target for a path with these parts, which are percent-encoded in it. In its query they are values.
     fn of(&self, parts: &[&[u8]]) -> String {
         let mut target = String::with_capacity(self.0.len() + 64);
         let mut pieces = self.0.split(PART);
         target.push_str(pieces.next().unwrap_or_default());
+        let mut is_query = target.contains('?');
         for piece in pieces {
             let number = piece.chars().next().and_then(|digit| digit.to_digit(10)).unwrap_or(0) as usize;
             match number.checked_sub(1).and_then(|place| parts.get(place)) {
                 Some(part) => {
-                    target.push_str(&encode_path(part));
+                    target.push_str(&if is_query { encode_value(part) } else { encode_path(part) });
                     target.push_str(&piece[1..]);
                 }
                 None => {
@@ -145,6 +100,7 @@ impl Target {
                     target.push_str(piece);
                 }
             }
+            is_query |= piece.contains('?');
         }
         if target.starts_with('/') {
             // A client would read a host after two slashes (RFC 3986, section 4.2).
@@ -177,11 +133,39 @@ impl Redirect {
     }
 }
 
+/// The path and the query in place of those of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rewritten {
+    /// The decoded path.
+    pub path: Vec<u8>,
+    /// The beginning of the query, before that of the client.
+    pub query: Option<String>,
+}
+
+impl Rewritten {
+    /// The whole query of a request with this one.
+    pub(crate) fn query_of(&self, query: Option<&[u8]>) -> Option<Vec<u8>> {
+        let own = self.query.as_deref()?.as_bytes();
+        Some([own, query.map_or(&[][..], |_| b"&"), query.unwrap_or_default()].concat())
+    }
+}
+
+/// A server that must agree to requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthRule {
+    /// The decoded path of a route.
+    pub path: Vec<u8>,
+    /// The names of the fields of its answer that requests get, in place of those of the client. They have letters, digits and `-`.
+    pub fields: Arc<[String]>,
+}
+
 /// A rule of a site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathRule {
     /// The paths that it is for.
     pub paths: PathPattern,
+    /// Whether it is only for names that hold a hash of the content, such as `app.3f2a9c1b.js`.
+    pub hashed: bool,
     /// No paths of these forms, even if they are among those.
     pub except: Vec<PathPattern>,
     /// The clients that are admitted.
@@ -190,16 +174,20 @@ pub struct PathRule {
     pub fields: FieldChanges,
     /// Where their requests are redirected.
     pub redirect: Option<Redirect>,
-    /// The path that takes the place of theirs. It has no query.
+    /// The path that takes the place of theirs, with or without a query.
     pub rewrite: Option<Target>,
     /// The decoded path of the file that answers if theirs is missing.
     pub fallback: Option<Vec<u8>>,
+    /// The alias that has their files. Its pattern must end with a slash and the only `*`.
+    pub alias: Option<SiteId>,
     /// The page of their errors.
     pub error_page: Option<ErrorPage>,
     /// How many of their requests are admitted.
     pub rates: Rates,
     /// The users who are admitted; None for everybody.
     pub users: Option<Arc<Users>>,
+    /// The server that is asked about each request, and must agree.
+    pub auth: Option<AuthRule>,
 }
 
 impl PathRule {
@@ -208,23 +196,43 @@ impl PathRule {
     pub fn new(pattern: &str) -> Self {
         Self {
             paths: PathPattern::new(pattern),
+            hashed: false,
             except: Vec::new(),
             access: Access::default(),
             fields: FieldChanges::default(),
             redirect: None,
             rewrite: None,
             fallback: None,
+            alias: None,
             error_page: None,
             rates: Rates::default(),
             users: None,
+            auth: None,
         }
     }
 
     /// The [parts](PathPattern::parts) of a path that it is for.
     fn parts<'p>(&self, path: &'p [u8]) -> Option<Vec<&'p [u8]>> {
         let parts = self.paths.parts(path)?;
-        self.except.iter().all(|paths| paths.parts(path).is_none()).then_some(parts)
+        let fits = self.except.iter().all(|paths| paths.parts(path).is_none());
+        (fits && (!self.hashed || has_hash(path))).then_some(parts)
     }
+}
+
+/// Whether the name at the end of a path holds a hash, as tools that build sites write it: a part of 8 to 128 letters and digits, in which a
+/// letter follows a digit twice or more. It is hexadecimal (`app.3f2a9c1b.js`), has no small letters (`main-7QX2B4DA.js`), or has letters of
+/// both cases (`index-BhX3k2Qa.js`). Names that people choose, such as `DSC01234.JPG` and `jquery360min.js`, hardly look so.
+fn has_hash(path: &[u8]) -> bool {
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let is_hash = |part: &[u8]| {
+        let has = |is: fn(&u8) -> bool| part.iter().any(is);
+        let letters_after_digits =
+            part.windows(2).filter(|pair| pair[0].is_ascii_digit() && pair[1].is_ascii_alphabetic()).count();
+        (8..=128).contains(&part.len())
+            && letters_after_digits >= 2
+            && (has(u8::is_ascii_uppercase) || part.iter().all(u8::is_ascii_hexdigit))
+    };
+    name.split(|byte| !byte.is_ascii_alphanumeric()).any(is_hash)
 }
 
 /// The rules of which the first that fits a path applies.
@@ -243,7 +251,9 @@ impl FirstOf {
 
     fn push(&mut self, number: usize, rule: &PathRule) {
         match rule.paths.exact() {
-            Some(path) if rule.except.is_empty() => drop(self.of_one.entry(path.to_vec()).or_insert(number)),
+            Some(path) if rule.except.is_empty() && !rule.hashed => {
+                self.of_one.entry(path.to_vec()).or_insert(number);
+            }
             _ => self.of_many.push(number),
         }
     }
@@ -267,7 +277,9 @@ pub struct PathRules {
     redirecting: FirstOf,
     rewriting: FirstOf,
     falling_back: FirstOf,
+    placing: FirstOf,
     asking: FirstOf,
+    authorizing: FirstOf,
     /// The rules that change fields or the pages of errors.
     changing: Vec<usize>,
     /// The rules that do not admit every client.
@@ -284,9 +296,11 @@ impl PathRules {
         for (number, rule) in rules.iter().enumerate() {
             let of_first = [
                 (rule.users.is_some(), &mut all.asking),
+                (rule.auth.is_some(), &mut all.authorizing),
                 (rule.redirect.is_some(), &mut all.redirecting),
                 (rule.rewrite.is_some(), &mut all.rewriting),
                 (rule.fallback.is_some(), &mut all.falling_back),
+                (rule.alias.is_some(), &mut all.placing),
             ];
             of_first.into_iter().filter(|(is_one, _)| *is_one).for_each(|(_, all)| all.push(number, rule));
             if !rule.fields.is_empty() || rule.error_page.is_some() {
@@ -315,13 +329,17 @@ impl PathRules {
         Some((self.rules[number].redirect.as_ref()?, parts))
     }
 
-    /// The decoded path that takes the place of this one, by the first rule that has one for it. An error if it leads out of
-    /// the root.
+    /// The path and the query in place of a decoded path, by the first rule that has some for it. An error if they lead out of the root.
     #[must_use]
-    pub fn rewrite(&self, path: &[u8]) -> Option<Result<Vec<u8>, BadPath>> {
+    pub fn rewrite(&self, path: &[u8]) -> Option<Result<Rewritten, BadPath>> {
         let (number, parts) = self.rewriting.find(&self.rules, path)?;
         let target = self.rules[number].rewrite.as_ref()?.of(&parts);
-        Some(decode_path(target.as_bytes(), EncodedSlash::Decode).map(Cow::into_owned))
+        let (path, query) = match target.split_once('?') {
+            Some((path, query)) => (path, Some(query.to_owned())),
+            None => (&target[..], None),
+        };
+        let path = decode_path(path.as_bytes(), EncodedSlash::Decode).map(Cow::into_owned);
+        Some(path.map(|path| Rewritten { path, query }))
     }
 
     /// The path of the file that answers if this one is missing, by the first rule that has one for it.
@@ -329,6 +347,24 @@ impl PathRules {
     pub fn fallback(&self, path: &[u8]) -> Option<&[u8]> {
         let (number, _) = self.falling_back.find(&self.rules, path)?;
         self.rules[number].fallback.as_deref().filter(|fallback| *fallback != path)
+    }
+
+    /// The alias that has the file of a path, by the first rule with an alias, and the length of the path's beginning that the alias
+    /// leaves out. The rest begins with a slash.
+    #[inline]
+    pub(crate) fn alias(&self, path: &[u8]) -> Option<(SiteId, usize)> {
+        if self.placing.is_empty() {
+            return None;
+        }
+        let (number, parts) = self.placing.find(&self.rules, path)?;
+        let rest = parts.first()?;
+        Some((self.rules[number].alias?, path.len() - rest.len() - 1))
+    }
+
+    /// Whether a path is that of an alias without its last slash.
+    pub(crate) fn is_alias(&self, path: &[u8]) -> bool {
+        !self.placing.is_empty()
+            && self.alias(&[path, b"/"].concat()).is_some_and(|(_, prefix_bytes)| prefix_bytes == path.len())
     }
 
     /// The numbers of the rules that admit some clients to a path.
@@ -360,6 +396,18 @@ impl PathRules {
         self.rules[rule].users.as_ref()
     }
 
+    /// The `auth` of the first rule with one that fits a path. None if that rule fits the path before the rewrite too, because then its
+    /// server is asked already.
+    #[inline]
+    pub(crate) fn auth(&self, path: &[u8], former: Option<&[u8]>) -> Option<&AuthRule> {
+        if self.authorizing.is_empty() {
+            return None;
+        }
+        let of = |path| Some(self.authorizing.find(&self.rules, path)?.0);
+        let rule = of(path).filter(|rule| former.and_then(of) != Some(*rule))?;
+        self.rules[rule].auth.as_ref()
+    }
+
     /// The rules that limit requests for a path, with their numbers. Not those that limit requests for the path in place of which it
     /// came, since they have counted already.
     #[inline]
@@ -372,12 +420,21 @@ impl PathRules {
         rules.filter(move |(_, rule)| is_for(rule)).map(|(number, rule)| (number, rule.rates))
     }
 
+    /// Whether the same clients are admitted to two paths.
+    pub(crate) fn admit_alike(&self, one: &[u8], other: &[u8]) -> bool {
+        let first = |of: &FirstOf, path| Some(of.find(&self.rules, path)?.0);
+        let ask_alike = |of: &FirstOf| of.is_empty() || first(of, one) == first(of, other);
+        ask_alike(&self.asking) && ask_alike(&self.authorizing) && self.guards(one).eq(self.guards(other))
+    }
+
     /// Whether every client that is admitted to a directory gets the file of this path: it needs no admission of its own, and
     /// is neither redirected nor rewritten.
     pub(crate) fn are_as_open(&self, path: &[u8], directory: &[u8]) -> bool {
         let fits = |number: usize, path: &[u8]| self.rules[number].parts(path).is_some();
-        let users = |path| Some(self.asking.find(&self.rules, path)?.0);
-        users(path) == users(directory)
+        let first = |of: &FirstOf, path| Some(of.find(&self.rules, path)?.0);
+        let asks_the_same = |of: &FirstOf| first(of, path) == first(of, directory);
+        asks_the_same(&self.asking)
+            && asks_the_same(&self.authorizing)
             && self.guarding.iter().all(|number| !fits(*number, path) || fits(*number, directory))
             && self.redirecting.find(&self.rules, path).is_none()
             && self.rewriting.find(&self.rules, path).is_none()
@@ -388,9 +445,19 @@ impl PathRules {
         !self.changing.is_empty()
     }
 
-    /// The numbers of the rules that change answers for this path.
-    pub(crate) fn changing(&self, path: &[u8]) -> Vec<usize> {
-        let is_for = |number: &usize| self.rules[*number].parts(path).is_some();
+    /// The origins whose pages may read the answers, by the last of these rules that has some.
+    pub(crate) fn origins(&self, numbers: &[usize]) -> &[String] {
+        let origins = numbers.iter().rev().map(|number| &self.rules[*number].fields.origins);
+        origins.into_iter().find(|origins| !origins.is_empty()).map_or(&[], Vec::as_slice)
+    }
+
+    /// The numbers of the rules that change answers for this path. Those for names that hold a hash change the answers of files alone:
+    /// a path of an application can look the same.
+    pub(crate) fn changing(&self, path: &[u8], is_of_file: bool) -> Vec<usize> {
+        let is_for = |number: &usize| {
+            let rule = &self.rules[*number];
+            (is_of_file || !rule.hashed) && rule.parts(path).is_some()
+        };
         self.changing.iter().copied().filter(is_for).collect()
     }
 }
@@ -398,25 +465,6 @@ impl PathRules {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn parts<'p>(pattern: &str, path: &'p str) -> Option<Vec<&'p str>> {
-        let parts = PathPattern::new(pattern).parts(path.as_bytes())?;
-        Some(parts.into_iter().map(|part| std::str::from_utf8(part).unwrap()).collect())
-    }
-
-    #[test]
-    fn a_pattern_fits_whole_paths() {
-        assert_eq!(parts("/a", "/a"), Some(vec![]));
-        assert_eq!(parts("/a", "/ab"), None);
-        assert_eq!(parts("*", "/a/b"), Some(vec!["/a/b"]));
-        assert_eq!(parts("/a/*", "/a/"), Some(vec![""]));
-        assert_eq!(parts("/a/*", "/a"), None);
-        assert_eq!(parts("*.html", "/x/y.html"), Some(vec!["/x/y"]));
-        assert_eq!(parts("/a*a", "/a"), None, "no byte counts twice");
-        assert_eq!(parts("/*/old/*.html", "/x/old/old/y.html"), Some(vec!["x", "old/y"]));
-        assert_eq!(parts("/**", "/x"), Some(vec!["", "x"]));
-        assert_eq!(parts("/*/x", "/a/b"), None);
-    }
 
     #[test]
     fn the_first_redirect_of_a_path_counts() {
@@ -463,13 +511,58 @@ mod tests {
             PathRule { rewrite: Some(Target::new("/all")), ..PathRule::new("/new/*") },
         ]);
         let rewritten = |path: &str| rules.rewrite(path.as_bytes());
-        assert_eq!(
-            rewritten("/old/a b%2f"),
-            Some(Ok(b"/new/a b%2f".to_vec())),
-            "encoded and decoded once, by one rule"
-        );
+        let new = |path: &str| Some(Ok(Rewritten { path: path.into(), query: None }));
+        assert_eq!(rewritten("/old/a b%2f"), new("/new/a b%2f"), "encoded and decoded once, by one rule");
         assert_eq!(rewritten("/x./etc/passwd"), Some(Err(BadPath::AboveRoot)));
         assert_eq!(rewritten("/other"), None);
+    }
+
+    #[test]
+    fn a_part_of_a_path_is_one_value_of_a_query() {
+        let rewrite = Some(Target::new("/show.php?id=$1&of=$2"));
+        let rules = PathRules::new(vec![PathRule { rewrite, ..PathRule::new("/item/*/*") }]);
+        let rewritten = rules.rewrite(b"/item/1&admin=1#?/a+b c").unwrap().unwrap();
+        assert_eq!(rewritten.path, b"/show.php");
+        assert_eq!(rewritten.query.as_deref(), Some("id=1%26admin%3D1%23%3F&of=a%2Bb%20c"));
+        let query_of = |query: Option<&str>| rewritten.query_of(query.map(str::as_bytes));
+        assert_eq!(query_of(None).as_deref(), Some(&b"id=1%26admin%3D1%23%3F&of=a%2Bb%20c"[..]));
+        assert!(query_of(Some("x=1")).is_some_and(|query| query.ends_with(b"a%2Bb%20c&x=1")));
+        let redirect = Redirect { status: Status::FOUND, target: Target::new("/a=$1?b=$1") };
+        assert_eq!(redirect.location(&[b"1&c=2"], None), "/a=1%26c=2?b=1%26c%3D2");
+    }
+
+    #[test]
+    fn names_that_hold_a_hash() {
+        for name in [
+            "app.3f2a9c1b.js",
+            "main-7QX2B4DA.css",
+            "/assets/index-BhX3k2Qa.js",
+            "chunk_5ab0d1a9.mjs",
+            "d41d8cd98f00b204e9800998ecf8427e",
+            "/d/a.b.e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855.png",
+        ] {
+            assert!(has_hash(name.as_bytes()), "{name}");
+        }
+        for name in [
+            "",
+            "/",
+            "jquery360min.js",
+            "report-20261126.pdf",
+            "MainPageView.js",
+            "defacade.txt",
+            "IMG20261126.jpg",
+            "DSC01234.JPG",
+            "Http2Server.js",
+            "x86and64bits4me.iso",
+            "app.3f2a9c1.js",
+            "/3f2a9c1b/app.js",
+            "README2026",
+        ] {
+            assert!(!has_hash(name.as_bytes()), "{name}");
+        }
+        let hashed = PathRule { hashed: true, ..PathRule::new("/assets/*") };
+        assert!(hashed.parts(b"/assets/app.3f2a9c1b.js").is_some());
+        assert!(hashed.parts(b"/assets/app.js").is_none() && hashed.parts(b"/app.3f2a9c1b.js").is_none());
     }
 
     #[test]
@@ -483,7 +576,7 @@ mod tests {
                 ..PathRule::new("/a.js")
             },
         ]);
-        let rewritten = |path: &str| rules.rewrite(path.as_bytes()).map(Result::unwrap);
+        let rewritten = |path: &str| rules.rewrite(path.as_bytes()).map(|it| it.unwrap().path);
         assert_eq!(rewritten("/items/7").as_deref(), Some(&b"/index.html"[..]));
         for path in ["/a.js", "/v1.2/items", "/api/items"] {
             assert_eq!(rewritten(path), None, "{path}");

@@ -1,6 +1,7 @@
 //! The engine's configuration: sites, settings and content types. The server builds [`Rules`] from the
 //! configuration file.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -18,10 +19,7 @@ use crate::admission::{AdmissionRules, Network};
 use crate::limits::{CONTENTS_MAX, HEAD_ALIGN_BYTES, KNOWN_REQUESTS_MAX, VERSIONS_MAX};
 use crate::path_rules::PathRules;
 use crate::schedule::{EgressRules, Policy};
-
-/// A site, as an index into [`Rules::sites`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct SiteId(pub u16);
+use crate::slab::SiteId;
 
 /// An upstream, as an index into [`Rules::upstreams`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -80,10 +78,12 @@ pub struct ServerRules {
 }
 
 /// A route: the requests of a site that an upstream answers.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     /// The paths.
     pub paths: RoutePaths,
+    /// Whether files and listings answer where there are some, so that the upstream gets the other requests alone.
+    pub files_first: bool,
     /// Who answers.
     pub upstream: UpstreamId,
     /// Whether its servers have a file tree of their own. Otherwise a script of an extension must be a file beneath
@@ -93,6 +93,8 @@ pub struct Route {
     pub body_bytes_max: u64,
     /// Whether the servers get a body while the client sends it, or only once it is complete.
     pub streams_bodies: bool,
+    /// Whether helpers compress texts in answers, except those that pass as they come.
+    pub compresses: bool,
     /// Whether answers pass as they come, so that a slow reader slows its server down.
     pub streams_answers: bool,
 }
@@ -130,10 +132,21 @@ pub struct SiteRules {
     pub hsts: Option<Arc<str>>,
     /// How requests over plain HTTP are sent to HTTPS; None if they are answered.
     pub https_redirect: Option<HttpsRedirect>,
-    /// The rules for paths.
-    pub paths: PathRules,
+    /// The rules for paths. An alias has those of its site.
+    pub paths: Arc<PathRules>,
     /// The routes, tried in order. A path without a route leads to a file.
     pub routes: Vec<Route>,
+    /// Its place in another site, if it is an alias: a folder with the files of some paths of that site.
+    pub alias_of: Option<AliasOf>,
+}
+
+/// The place of an alias.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AliasOf {
+    /// Its site.
+    pub site: SiteId,
+    /// The beginning of the decoded paths of its files there, without the last slash.
+    pub prefix: Vec<u8>,
 }
 
 /// How requests over plain HTTP are sent to HTTPS.
@@ -161,6 +174,7 @@ impl SiteRules {
             hsts: _,
             https_redirect: _,
             paths: _,
+            alias_of: _,
         } = self;
         let extension_of = |route: &Route| match &route.paths {
             RoutePaths::Extension(extension) => Some(extension.clone()),
@@ -168,6 +182,15 @@ impl SiteRules {
         };
         let scripts: Vec<_> = routes.iter().filter_map(extension_of).collect();
         format!("{index:?} {browse} {precompressed} {scripts:?} {:?}", types.own()).into_bytes()
+    }
+
+    /// The decoded path by which clients know this one.
+    #[must_use]
+    pub fn public_path<'p>(&self, path: &'p [u8]) -> Cow<'p, [u8]> {
+        match &self.alias_of {
+            Some(AliasOf { prefix, .. }) => Cow::Owned([prefix, path].concat()),
+            None => Cow::Borrowed(path),
+        }
     }
 
     /// Whether a file of this name or path belongs to a route by its extension. Its content is never sent, whoever answers.
@@ -349,6 +372,37 @@ impl Rules {
         &self.sites[usize::from(site.0)]
     }
 
+    /// The site or the alias whose folder has the file of a decoded path of a site, and the path of the file there.
+    #[inline]
+    pub(crate) fn place<'p>(&self, site: SiteId, path: Cow<'p, [u8]>) -> (SiteId, Cow<'p, [u8]>) {
+        let Some((alias, prefix_bytes)) = self.site(site).paths.alias(&path) else { return (site, path) };
+        let path = match path {
+            Cow::Borrowed(path) => Cow::Borrowed(&path[prefix_bytes..]),
+            Cow::Owned(path) => Cow::Owned(path[prefix_bytes..].to_vec()),
+        };
+        (alias, path)
+    }
+
+    /// The site itself, or the alias of it, whose folder has a file with this absolute name, and the path of the file there.
+    pub(crate) fn place_of_file<'f>(&self, site: SiteId, file: &'f [u8]) -> Option<(SiteId, &'f [u8])> {
+        let beneath = |rules: &SiteRules| {
+            let root = rules.root.as_os_str().as_encoded_bytes();
+            let root = root.strip_suffix(b"/").unwrap_or(root);
+            file.strip_prefix(root).filter(|rest| rest.starts_with(b"/"))
+        };
+        let places = (0..).map(SiteId).take(self.sites.len());
+        let places = places.filter(|place| self.public_site(*place) == site);
+        places
+            .filter_map(|place| Some((place, beneath(self.site(place))?)))
+            .min_by_key(|(_, beneath)| beneath.len())
+    }
+
+    /// The site that clients know: the site itself, or that of the alias.
+    #[inline]
+    pub(crate) fn public_site(&self, site: SiteId) -> SiteId {
+        self.site(site).alias_of.as_ref().map_or(site, |alias| alias.site)
+    }
+
     /// Maximum number of request heads known by their bytes; 0 unless both names and heads are cached.
     pub(crate) fn known_requests_max(&self) -> usize {
         let is_on = self.optimizations.name_cache && self.optimizations.head_cache;
@@ -396,6 +450,9 @@ impl Router {
         let mut router = Self { exact: HashMap::new(), wild: Vec::new(), default: None };
         for (number, site) in sites.iter().enumerate() {
             let id = SiteId(number as u16);
+            if site.alias_of.is_some() {
+                continue;
+            }
             if site.hosts.is_empty() && router.default.is_none() {
                 router.default = Some(id);
             }
@@ -443,8 +500,9 @@ mod tests {
             encoded_slash: EncodedSlash::Decode,
             hsts: None,
             https_redirect: None,
-            paths: PathRules::default(),
+            paths: Arc::default(),
             routes: vec![],
+            alias_of: None,
         }
     }
 

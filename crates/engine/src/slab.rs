@@ -1,6 +1,6 @@
 //! A slab of items with generation-checked keys: the key of a freed item never finds the item that took its
-//! place. All modules of the engine use it. The key types for exchanges, clients and versions are here too,
-//! so that modules can share them.
+//! place. All modules of the engine use it. The key types for sites, exchanges, clients and versions are here
+//! too, so that modules can share them.
 
 use std::net::IpAddr;
 
@@ -24,6 +24,10 @@ impl Key {
         Self { index: number as u32, generation: (number >> 32) as u32 & 0xff_ffff }
     }
 }
+
+/// A site, as an index into [`Rules::sites`](crate::Rules::sites).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct SiteId(pub u16);
 
 /// The key of an exchange, used by jobs and wires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -123,6 +123,19 @@ fn the_help_of_serve_names_every_option() {
 }
 
 #[test]
+fn the_help_of_a_command_shows_how_it_is_called() {
+    let folder = Folder::new();
+    for (args, usage) in [
+        (&["cache", "-h"][..], "Usage: flash cache simulate [OPTIONS]"),
+        (&["serve", "-h"], "Usage: flash serve [OPTIONS]"),
+        (&["check", "-h"], "Usage: flash check [OPTIONS]"),
+    ] {
+        let shown = folder.flash(args);
+        assert!(shown.code == 0 && shown.out.contains(usage), "{}{}", shown.out, shown.err);
+    }
+}
+
+#[test]
 fn a_wrong_command_line_is_a_usage_error() {
     let folder = Folder::new();
     let wrong: &[(&[&str], &str)] = &[
@@ -249,7 +262,7 @@ fn every_flag_changes_the_settings() {
         "helpers" => "threads",
         "schedule" => "srpt",
         "cwnd_cap" => "64KiB",
-        "egress" => "10Mbit",
+        "egress" | "connection_rate" => "10Mbit",
         "client_exempt" | "trusted_proxies" | "proxy_protocol" => "10.0.0.0/8",
         "proxy_field" => "forwarded",
         "listen_mode" => "0666",

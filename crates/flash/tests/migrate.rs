@@ -20,6 +20,8 @@ mod documented;
 mod skip;
 
 const NGINX: &str = "/usr/sbin/nginx";
+/// A file of users, in place of those of the trials.
+const USERS: &str = "ann:$2y$05$h6UM9HCarBAVMwnRiQYRuOYeRV4x/6TcBjwooJMlnuMEYyNSMmXa.\n";
 /// Far longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -111,7 +113,7 @@ fn values<'t>(config: &'t str, key: &str) -> Vec<&'t str> {
     lines.flat_map(|line| line.split('"').skip(1).step_by(2)).collect()
 }
 
-/// The configurations of the trials, with their roots, certificates and pages made, are accepted.
+/// The configurations of the trials, with their roots, certificates, pages and users made, are accepted.
 #[test]
 fn results_are_valid_settings() {
     let trials = Path::new(env!("CARGO_MANIFEST_DIR")).join("../migrate/tests");
@@ -142,19 +144,23 @@ fn check(file: &Path) {
     {
         let key = line.split(' ').next().unwrap();
         let line = match key {
-            "root" => line.replacen("\"/", &format!("\"{}/", folder.path().display()), 1),
+            "root" | "alias" => line.replacen("\"/", &format!("\"{}/", folder.path().display()), 1),
             "certificate" => "certificate = [\"flash.pem\"]".to_owned(),
+            "users" => "users = \"users\"".to_owned(),
             "certificate_key" => "certificate_key = [\"flash.key\"]".to_owned(),
             _ => line.to_owned(),
         };
         config += &(line + "\n");
     }
+    values(&config, "alias").into_iter().for_each(|folder| fs::create_dir_all(folder).unwrap());
     for root in values(&config, "root") {
         fs::create_dir_all(root).unwrap();
         for page in values(&config, "error_page") {
             write(Path::new(root), page, "a page");
         }
     }
+    let users = write(folder.path(), "users", USERS);
+    fs::set_permissions(users, Permissions::from_mode(0o600)).unwrap();
     write(folder.path(), "flash.toml", &config);
     let output = flash(&["check", "--config", "flash.toml"], folder.path());
     let said = text(&output.stderr);
@@ -195,6 +201,8 @@ http {
         location = /app/index.html { add_header Cache-Control "no-cache"; }
         location /old/ { return 301 https://example.org$request_uri; }
         location /img/ { alias DIR/www/assets/pictures/; expires 7d; }
+        location /files/ { alias DIR/apart/; expires 1d; }
+        location /more { root DIR/apart; }
         location ^~ /raw/ { }
         location /closed/ { deny all; }
         location ~ ^/(en|de)/(.*)$ { return 308 /$2; }
@@ -218,6 +226,9 @@ const FILES: &[&str] = &[
     "closed/a.txt",
 ];
 
+/// Files beside the root.
+const FILES_APART: &[&str] = &["index.html", "a.txt", "part/index.html", "more/x.txt"];
+
 /// Requests, and whether the answers are errors with pages of their own.
 const REQUESTS: &[&str] = &[
     "/",
@@ -226,6 +237,14 @@ const REQUESTS: &[&str] = &[
     "/docs/",
     "/docs/a%20b.html",
     "/none",
+    "/files/",
+    "/files/a.txt",
+    "/files/none",
+    "/files/part",
+    "/files/part/",
+    "/files/../a.txt",
+    "/more",
+    "/more/x.txt",
     "/app/",
     "/app/deep/link",
     "/app/index.html",
@@ -353,6 +372,9 @@ fn nginx_and_flash_answer_alike() {
     let folder = folder();
     for name in FILES {
         write(folder.path(), &format!("www/{name}"), format!("contents of {name}"));
+    }
+    for name in FILES_APART {
+        write(folder.path(), &format!("apart/{name}"), format!("contents apart of {name}"));
     }
     let site = SITE
         .replace("MAIN", "")

@@ -39,14 +39,39 @@ pub struct Forwarding<'a> {
     pub peer: SocketAddr,
     /// The address that the client connected to, if it is known. Only for CGI.
     pub server: Option<SocketAddr>,
+    /// The name of the user whose password was right. Only for CGI.
+    pub user: Option<&'a [u8]>,
     /// The path that takes the place of the client's, percent-encoded. CGI has its `SCRIPT_NAME` for that.
     pub path: Option<&'a [u8]>,
+    /// The query that takes the place of the client's.
+    pub query: Option<&'a [u8]>,
+    /// The client's request, if the upstream only decides whether it may be answered.
+    pub about: Option<About<'a>>,
     /// A new request identifier, for a client that sent none of 1 to 128 letters, digits, and `_.:-`.
     pub request_id: &'a str,
     /// Whether to pass on the client's `Upgrade` (RFC 9110 section 7.8). After a 101, Flash must then relay
     /// all bytes unread. This is only for HTTP/1.1 clients whose `Connection` has `upgrade`. It has no effect
     /// for CGI, or if the client sent no `Upgrade`.
     pub upgrade: bool,
+}
+
+/// The request that an upstream decides about.
+#[derive(Clone, Copy, Debug)]
+pub struct About<'a> {
+    /// Its method.
+    pub method: &'a [u8],
+    /// Its path, percent-encoded, without dot segments and empty ones.
+    pub path: &'a [u8],
+    /// Its query.
+    pub query: Option<&'a [u8]>,
+}
+
+impl About<'_> {
+    fn target(&self) -> Vec<u8> {
+        let mut target = Vec::with_capacity(self.path.len());
+        push_target(&mut target, self.path, self.query);
+        target
+    }
 }
 
 /// The script that answers a request. All paths are decoded.
@@ -139,7 +164,8 @@ pub fn write_proxy_head(out: &mut Vec<u8>, inbound: &Inbound<'_>, forwarding: &F
     let sent = Sent::new(inbound, forwarding);
     out.extend_from_slice(inbound.method);
     out.push(b' ');
-    push_target(out, forwarding.path.unwrap_or(inbound.request.path), inbound.request.query);
+    let Forwarding { path, query, .. } = *forwarding;
+    push_target(out, path.unwrap_or(inbound.request.path), query.or(inbound.request.query));
     out.extend_from_slice(b" HTTP/1.1\r\n");
     push_field(out, b"Host", inbound.authority);
     let hops = inbound.max_forwards();
@@ -164,8 +190,12 @@ pub fn write_proxy_head(out: &mut Vec<u8>, inbound: &Inbound<'_>, forwarding: &F
     if !inbound.authority.is_empty() {
         push_field(out, b"X-Forwarded-Host", inbound.authority);
     }
+    if let Some(about) = forwarding.about {
+        push_field(out, b"X-Forwarded-Method", about.method);
+        push_field(out, b"X-Forwarded-Uri", &about.target());
+    }
     push_field(out, b"X-Request-Id", sent.request_id);
-    let protocols = sent.joined(b"upgrade", b", ");
+    let protocols = inbound.values(b"upgrade").collect::<Vec<_>>().join(&b", "[..]);
     if forwarding.upgrade && !protocols.is_empty() {
         push_field(out, b"Connection", b"upgrade");
         push_field(out, b"Upgrade", &protocols);
@@ -207,7 +237,7 @@ pub fn each_cgi_variable(
     let mut target = Vec::with_capacity(request.line.len());
     push_target(&mut target, request.path, request.query);
     param(b"REQUEST_URI", &target);
-    param(b"QUERY_STRING", request.query.unwrap_or_default());
+    param(b"QUERY_STRING", forwarding.query.or(request.query).unwrap_or_default());
     param(
         b"SERVER_PROTOCOL",
         match request.version {
@@ -224,7 +254,7 @@ pub fn each_cgi_variable(
 
 /// The variables about the connection.
 fn server_variables(sent: &Sent<'_>, param: &mut impl FnMut(&[u8], &[u8])) {
-    let Forwarding { server, peer, .. } = sent.forwarding;
+    let Forwarding { server, peer, user, .. } = sent.forwarding;
     let Inbound { request, scheme, .. } = sent.inbound;
     param(b"GATEWAY_INTERFACE", b"CGI/1.1");
     param(b"SERVER_SOFTWARE", b"flash");
@@ -252,6 +282,10 @@ fn server_variables(sent: &Sent<'_>, param: &mut impl FnMut(&[u8], &[u8])) {
         // Apache's variable, by which applications choose the scheme of their links.
         param(b"HTTPS", b"on");
     }
+    if let Some(user) = user {
+        param(b"AUTH_TYPE", b"Basic");
+        param(b"REMOTE_USER", user);
+    }
 }
 
 /// The variables about the script.
@@ -278,19 +312,30 @@ fn field_variables(sent: &Sent<'_>, param: &mut impl FnMut(&[u8], &[u8])) {
     }
     param(b"HTTP_X_FORWARDED_FOR", sent.peer.as_bytes());
     param(b"HTTP_X_FORWARDED_PROTO", sent.inbound.scheme.as_bytes());
+    if let Some(about) = sent.forwarding.about {
+        param(b"HTTP_X_FORWARDED_METHOD", about.method);
+        param(b"HTTP_X_FORWARDED_URI", &about.target());
+    }
     param(b"HTTP_X_REQUEST_ID", sent.request_id);
     let is_plain = |name: &[u8]| name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-');
     let is_content_type = |name: &[u8]| name.eq_ignore_ascii_case(b"content-type");
-    let mut names: Vec<&[u8]> = Vec::new();
-    for (name, _) in sent.passed_on().filter(|(name, _)| is_plain(name) && !is_content_type(name)) {
-        if names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+    let fields: Vec<Field<'_>> =
+        sent.passed_on().filter(|(name, _)| is_plain(name) && !is_content_type(name)).collect();
+    each_field_variable(&fields, param);
+}
+
+/// Calls `param` with the variable of each name among these fields, which has the values of all of them (RFC 3875 section 4.1.18).
+pub(crate) fn each_field_variable(fields: &[Field<'_>], mut param: impl FnMut(&[u8], &[u8])) {
+    for (place, (name, _)) in fields.iter().enumerate() {
+        let is_same = |other: &Field<'_>| other.0.eq_ignore_ascii_case(name);
+        if fields[..place].iter().any(is_same) {
             continue;
         }
-        names.push(name);
+        let values = fields.iter().filter(|other| is_same(other)).map(|(_, value)| *value);
         let upper = name.iter().map(|byte| if *byte == b'-' { b'_' } else { byte.to_ascii_uppercase() });
         let variable: Vec<u8> = b"HTTP_".iter().copied().chain(upper).collect();
         let separator: &[u8] = if name.eq_ignore_ascii_case(b"cookie") { b"; " } else { b", " };
-        param(&variable, &sent.joined(name, separator));
+        param(&variable, &values.collect::<Vec<_>>().join(separator));
     }
 }
 
@@ -325,12 +370,6 @@ impl<'a> Sent<'a> {
             .iter()
             .copied()
             .filter(|(name, _)| !is_left_out(name) && !self.named.contains(name))
-    }
-
-    /// All values of a field; empty if there is none.
-    fn joined(&self, wanted: &[u8], separator: &[u8]) -> Vec<u8> {
-        let values = self.inbound.fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case(wanted));
-        values.map(|(_, value)| *value).collect::<Vec<_>>().join(separator)
     }
 
     /// The value of `Forwarded` (RFC 7239 section 4).

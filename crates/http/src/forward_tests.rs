@@ -20,7 +20,16 @@ fn case(body: Body) -> Case {
     Case {
         scheme: "http",
         body,
-        forwarding: Forwarding { peer, server: None, path: None, request_id: "new-1", upgrade: false },
+        forwarding: Forwarding {
+            peer,
+            server: None,
+            user: None,
+            path: None,
+            query: None,
+            request_id: "new-1",
+            about: None,
+            upgrade: false,
+        },
     }
 }
 

@@ -28,14 +28,14 @@ pub struct RequestBuf {
     path: Span,
     host: Span,
     /// The optional fields, in the order of [`RequestBuf::new`].
-    optional: [Option<Span>; 11],
+    optional: [Option<Span>; 12],
 }
 
 impl RequestBuf {
     /// Copies a request.
     #[must_use]
     pub fn new(request: &Request<'_>) -> Self {
-        let optional: [Option<&[u8]>; 11] = [
+        let optional: [Option<&[u8]>; 12] = [
             request.query,
             request.accept.as_deref(),
             request.accept_encoding.as_deref(),
@@ -47,6 +47,7 @@ impl RequestBuf {
             request.if_unmodified_since,
             request.referer,
             request.user_agent,
+            request.origin,
         ];
         let mut bytes = Vec::with_capacity(request.head_len);
         let mut push = |part: &[u8]| {
@@ -78,6 +79,12 @@ impl RequestBuf {
         let request = self.request();
         let keep_alive = request.keep_alive && persists;
         Self::new(&Request { path, query: None, keep_alive, ..request })
+    }
+
+    /// The same request. The connection closes after it unless it `persists`.
+    #[must_use]
+    pub fn persisting(&self, persists: bool) -> Self {
+        Self { keep_alive: self.keep_alive && persists, ..self.clone() }
     }
 
     fn part(&self, span: Span) -> &[u8] {
@@ -112,6 +119,7 @@ impl RequestBuf {
             authorization: None,
             referer: part(9),
             user_agent: part(10),
+            origin: part(11),
         }
     }
 }
@@ -126,7 +134,7 @@ mod tests {
         let head =
             b"GET /a/b?c=d HTTP/1.1\r\nHost: h:80\r\nAccept: x\r\nAccept: y\r\nAccept-Encoding: gzip\r\n\
             If-Match: \"1\"\r\nIf-None-Match: \"2\"\r\nRange: bytes=0-1\r\nIf-Range: \"3\"\r\n\
-            If-Modified-Since: a\r\nIf-Unmodified-Since: b\r\nReferer: r\r\nUser-Agent: u\r\n\
+            If-Modified-Since: a\r\nIf-Unmodified-Since: b\r\nReferer: r\r\nUser-Agent: u\r\nOrigin: o\r\n\
             Content-Length: 5\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n";
         for head in [&head[..], b"HEAD / HTTP/1.0\r\n\r\n"] {
             let Ok(Head::Complete(request)) = parse_head(head, &HeadLimits::default()) else {

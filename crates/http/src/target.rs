@@ -192,10 +192,25 @@ pub fn encode_path(path: &[u8]) -> String {
     percent_encode(&path[slashes.saturating_sub(1)..], KEPT).collect()
 }
 
+/// Characters that are not encoded in the value of a parameter: none of them separates parameters, or stands for a space.
+const KEPT_IN_VALUES: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+
+/// Percent-encodes a text as the value of a parameter of a query.
+pub fn encode_value(text: &[u8]) -> String {
+    percent_encode(text, KEPT_IN_VALUES).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_value_adds_no_parameter() {
+        assert_eq!(encode_value(b"a/b-c.d_e~1"), "a/b-c.d_e~1");
+        assert_eq!(encode_value(b"1&a=b;c+d #?%\xff"), "1%26a%3Db%3Bc%2Bd%20%23%3F%25%FF");
+    }
 
     fn decoded(raw: &str) -> Result<String, BadPath> {
         decoded_with(raw, EncodedSlash::Decode)

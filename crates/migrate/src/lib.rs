@@ -49,11 +49,21 @@ pub struct Migration {
 pub fn migrate(server: Server, file: &Path) -> Result<Migration, Failure> {
     let mut files = Files::new(file);
     let mut notes = Notes::default();
-    let (name, config) = match server {
+    let (name, mut config) = match server {
         Server::Nginx => ("nginx", nginx::read(file, &mut files, &mut notes)?),
         Server::Apache => ("Apache", apache::read(file, &mut files, &mut notes)?),
         Server::Caddy => ("Caddy", caddy::read(file, &mut files, &mut notes)?),
     };
+    config.compress_answers();
+    let whole = Place { file: files.first.clone(), line: 0 };
+    for script in config.drop_sources() {
+        notes.add(
+            &whole,
+            format!(
+                "{script} does not answer for other paths: no server runs it, and its source would be sent"
+            ),
+        );
+    }
     Ok(finish(&config, notes, &files, name))
 }
 

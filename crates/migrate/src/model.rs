@@ -47,12 +47,39 @@ impl Site {
         self.index.retain(|name| !name.to_ascii_lowercase().ends_with(".php"));
     }
 
+    /// Takes fallbacks and rewrites to scripts away that no route runs: their sources would be sent. Returns the scripts.
+    fn drop_sources(&mut self) -> Vec<String> {
+        let routes: Vec<_> = self.routes.iter().map(|route| route.paths.clone()).collect();
+        let runs = |file: &str| {
+            let has = |(kind, text): &(&str, String)| match *kind {
+                "prefix" => file.starts_with(text.as_str()),
+                _ => text == "php",
+            };
+            routes.iter().any(has)
+        };
+        let is_source = |file: &String| {
+            let path = file.split('?').next().unwrap_or_default();
+            path.to_ascii_lowercase().ends_with(".php") && !runs(path)
+        };
+        let mut dropped = Vec::new();
+        for rule in &mut self.rules {
+            dropped.extend(rule.fallback.take_if(|file| is_source(file)));
+            dropped.extend(rule.rewrite.take_if(|file| is_source(file)));
+        }
+        self.rules
+            .retain(|rule| *rule != Rule { except: rule.except.clone(), ..Rule::new(rule.path.clone()) });
+        dropped
+    }
+
     /// Whether all requests get a redirect, a refusal or the answer of a server, so that no file answers.
     fn needs_no_files(&self) -> bool {
         let is_all = |path: &str| path == "*" || path == "/*";
         let is_answer = |rule: &Rule| rule.redirect.is_some() || rule.deny == EVERYBODY;
         self.rules.iter().any(|rule| is_all(&rule.path) && rule.except.is_empty() && is_answer(rule))
-            || self.routes.iter().any(|route| route.paths.1 == "/")
+            || self
+                .routes
+                .iter()
+                .any(|route| route.paths.1 == "/" && !route.settings.contains_key("files_first"))
     }
 }
 
@@ -75,6 +102,23 @@ impl Config {
     }
 }
 
+impl Config {
+    /// Compresses the answers of routes too where texts are compressed, as other servers do.
+    pub(crate) fn compress_answers(&mut self) {
+        for site in self.default.iter_mut().chain(&mut self.sites).filter(|site| site.compress) {
+            let streams = |route: &&mut Route| route.settings.contains_key("stream_answers");
+            for route in site.routes.iter_mut().filter(|route| !streams(route)) {
+                route.settings.insert("compress", "true".to_owned());
+            }
+        }
+    }
+
+    /// Takes fallbacks and rewrites to scripts away that no route runs. Returns the scripts.
+    pub(crate) fn drop_sources(&mut self) -> Vec<String> {
+        self.default.iter_mut().chain(&mut self.sites).flat_map(Site::drop_sources).collect()
+    }
+}
+
 /// A rule for paths.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Rule {
@@ -82,6 +126,13 @@ pub(crate) struct Rule {
     pub(crate) except: Vec<String>,
     pub(crate) allow: Vec<String>,
     pub(crate) deny: Vec<String>,
+    pub(crate) users: Option<String>,
+    /// The path of the server that must agree, and the fields that it gives.
+    pub(crate) auth: Option<String>,
+    pub(crate) auth_fields: Vec<String>,
+    /// The rate of a client, and how many requests it may send at once.
+    pub(crate) rate: Option<(String, u64)>,
+    pub(crate) total_rate: Option<String>,
     pub(crate) set: Fields,
     pub(crate) add: Fields,
     pub(crate) remove: Vec<String>,
@@ -89,6 +140,7 @@ pub(crate) struct Rule {
     pub(crate) redirect: Option<(String, u16)>,
     pub(crate) rewrite: Option<String>,
     pub(crate) fallback: Option<String>,
+    pub(crate) alias: Option<String>,
     pub(crate) error_page: Option<String>,
     pub(crate) statuses: Vec<u16>,
 }

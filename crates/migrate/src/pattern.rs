@@ -80,6 +80,11 @@ pub(crate) fn within(paths: &Paths, outer: &Paths) -> Paths {
     both
 }
 
+/// Whether a form has the paths of a folder: its name and `/*`.
+pub(crate) fn is_of_folder(path: &str) -> bool {
+    path.strip_suffix("/*").is_some_and(|folder| folder.len() > 1 && !folder.contains('*'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

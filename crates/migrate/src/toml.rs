@@ -154,6 +154,22 @@ fn rule(out: &mut String, rule: &Rule, table: &str) {
             key(name, list(values));
         }
     }
+    if let Some(file) = &rule.users {
+        key("users", text(file));
+    }
+    if let Some(path) = &rule.auth {
+        key("auth", text(path));
+    }
+    if !rule.auth_fields.is_empty() {
+        key("auth_fields", list(&rule.auth_fields));
+    }
+    if let Some((rate, burst)) = &rule.rate {
+        key("rate", text(rate));
+        key("burst", burst.to_string());
+    }
+    if let Some(rate) = &rule.total_rate {
+        key("total_rate", text(rate));
+    }
     for (name, values) in [("set", &rule.set), ("add", &rule.add)] {
         if !values.is_empty() {
             key(name, fields(values));
@@ -166,9 +182,12 @@ fn rule(out: &mut String, rule: &Rule, table: &str) {
         key("redirect", text(target));
         key("status", status.to_string());
     }
-    for (name, value) in
-        [("rewrite", &rule.rewrite), ("fallback", &rule.fallback), ("error_page", &rule.error_page)]
-    {
+    for (name, value) in [
+        ("rewrite", &rule.rewrite),
+        ("fallback", &rule.fallback),
+        ("alias", &rule.alias),
+        ("error_page", &rule.error_page),
+    ] {
         if let Some(value) = value {
             key(name, text(value));
         }

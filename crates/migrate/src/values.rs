@@ -85,6 +85,36 @@ pub(crate) fn field_problem(name: &str, value: &str) -> Option<String> {
     (!is_value).then(|| "the value must be ASCII in one line".to_owned())
 }
 
+/// Fields that Flash writes itself into requests, or takes out of requests or answers.
+const OWN: &[&str] = &[
+    "expect",
+    "forwarded",
+    "host",
+    "max-forwards",
+    "proxy",
+    "proxy-authorization",
+    "proxy-connection",
+    "server",
+    "status",
+    "strict-transport-security",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-method",
+    "x-forwarded-proto",
+    "x-forwarded-uri",
+    "x-request-id",
+    "x-sendfile",
+];
+
+/// Whether a server that agrees to requests can give them this field.
+pub(crate) fn is_given(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    let is_own = FIXED.iter().chain(OWN).any(|own| *own == lower) || lower.starts_with("x-accel-");
+    let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    (1..=64).contains(&name.len()) && is_plain && !is_own
+}
+
 /// Whether several values of a field are no contradiction, so that a rule adds its own.
 pub(crate) fn is_added(name: &str) -> bool {
     ["vary", "link", "set-cookie"].contains(&name.to_ascii_lowercase().as_str())
@@ -136,6 +166,26 @@ pub(crate) fn is_location(text: &str) -> bool {
 pub(crate) fn is_file(text: &str) -> bool {
     let fits = |name: &str| !name.is_empty() && name.len() <= 255 && !name.starts_with('.');
     text.len() <= 1_024 && text.strip_prefix('/').is_some_and(|rest| rest.split('/').all(fits))
+}
+
+/// Whether Flash can use a file of users, as htpasswd(1) writes it; a note if the file cannot be read here.
+///
+/// # Errors
+/// Why it cannot.
+pub(crate) fn users(file: &str) -> Result<Option<&'static str>, &'static str> {
+    const FORMS: [&str; 5] = ["$2y$", "$2a$", "$2b$", "$6$", "$argon2"];
+    let Ok(text) = std::fs::read_to_string(file) else {
+        return Ok(Some("the file cannot be read here: `flash check` says whether Flash can use it"));
+    };
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')).peekable();
+    let is_known = |line: &str| {
+        line.split_once(':').is_some_and(|(_, stored)| FORMS.iter().any(|form| stored.starts_with(form)))
+    };
+    if lines.peek().is_some() && lines.all(is_known) {
+        Ok(None)
+    } else {
+        Err("Flash takes passwords as `htpasswd -B` stores them, and SHA-512 and Argon2")
+    }
 }
 
 /// A duration, as Flash writes it.

@@ -167,6 +167,8 @@ const CADDY: &[&str] = &[
     ",",
     "basic_auth /x/* {\n",
     "basic_auth\n",
+    "forward_auth /x/* 127.0.0.1:1 {\nuri /auth\ncopy_headers X-A X-B>C\n",
+    "forward_auth a:1\n",
 ];
 
 const APACHE: &[&str] = &[

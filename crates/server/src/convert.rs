@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use flash_engine::limits::{BODY_GRACE_MS, NAMES_BYTES, SPOOL_IDLE_MS, SPOOL_PIECE_BYTES_MAX};
 use flash_engine::{
-    AdmissionRules, BodyRules, Cutoffs, EgressRules, HttpsRedirect, Optimizations, Policy, ProxyRules, Route,
-    RoutePaths, Rules, ServerRules, SiteRules, Timeouts, UpstreamId, UpstreamProtocol, UpstreamRules,
+    AdmissionRules, AliasOf, BodyRules, Cutoffs, EgressRules, HttpsRedirect, Optimizations, Policy,
+    ProxyRules, Route, RoutePaths, Rules, ServerRules, SiteId, SiteRules, Timeouts, UpstreamId,
+    UpstreamProtocol, UpstreamRules,
 };
 use flash_http::proxies::ProxyField as NamedIn;
 use flash_http::response::Status;
@@ -18,7 +19,7 @@ use flash_waiting::memory::usable_bytes;
 use flash_worker::SendBy;
 
 use crate::config::architecture::{self, connections_that_fit, open_files_max};
-use crate::config::{self, Clients, ProxyField, SchedulePolicy, Settings};
+use crate::config::{self, Clients, FilePath, ProxyField, SchedulePolicy, Settings};
 
 /// The fraction of the store's size that a worker's name cache may have: a file of a page and its name have 8 : 1.
 const STORE_NAMES_SHARE: u64 = 8;
@@ -162,9 +163,11 @@ pub(crate) fn store_length_bytes(bytes_max: u64) -> u64 {
     bytes_max.saturating_mul(4).max(LEAST_BYTES).next_multiple_of(4096)
 }
 
-/// The rules of the sites. Each route has an upstream, whose number is the place of the route among those of all sites.
+/// The rules of the sites, and then of their aliases. Each route has an upstream, whose number is the place of the route among those
+/// of all sites.
 pub(crate) fn sites(settings: &Settings) -> Vec<SiteRules> {
     let mut upstreams = (0..).map(UpstreamId);
+    let mut first_alias = settings.sites.len();
     let with_routes = |site: &config::Site| {
         let routes = site.routes.iter().zip(&mut upstreams);
         let routes = routes.map(|(route, upstream)| Route {
@@ -172,16 +175,30 @@ pub(crate) fn sites(settings: &Settings) -> Vec<SiteRules> {
                 config::RoutePaths::Prefix(prefix) => RoutePaths::Prefix(prefix.clone().into_bytes()),
                 config::RoutePaths::Extension(name) => RoutePaths::Extension(name.clone().into_bytes()),
             },
+            files_first: route.files_first,
             upstream,
             has_own_files: has_own_files(route, &site.root),
             body_bytes_max: route.body_bytes_max,
             streams_bodies: route.stream_bodies,
+            compresses: route.compress,
             streams_answers: route.stream_answers,
         });
         let https_redirect = https_redirect(settings, site);
-        SiteRules { https_redirect, routes: routes.collect(), ..site_rules(site) }
+        let paths = config::path_rules(&site.rules, SiteId(first_alias as u16)).into();
+        first_alias += site.aliases().count();
+        SiteRules { https_redirect, routes: routes.collect(), paths, ..site_rules(site) }
     };
-    settings.sites.iter().map(with_routes).collect()
+    let mut rules: Vec<_> = settings.sites.iter().map(with_routes).collect();
+    for (number, site) in settings.sites.iter().enumerate() {
+        let alias = |(path, folder): (&str, &FilePath)| {
+            let prefix = path.trim_end_matches("/*").into();
+            let alias_of = Some(AliasOf { site: SiteId(number as u16), prefix });
+            SiteRules { root: folder.to_path_buf(), hosts: Vec::new(), alias_of, ..rules[number].clone() }
+        };
+        let aliases: Vec<_> = site.aliases().map(alias).collect();
+        rules.extend(aliases);
+    }
+    rules
 }
 
 /// Whether the servers of a route answer from files other than those beneath `root`: HTTP servers do, and programs in
@@ -231,7 +248,7 @@ fn servers(route: &config::Route) -> Vec<ServerRules> {
         .collect()
 }
 
-/// The rules of a site, without its routes.
+/// The rules of a site, without those for paths and its routes.
 fn site_rules(site: &config::Site) -> SiteRules {
     SiteRules {
         root: site.root.to_path_buf(),
@@ -246,8 +263,9 @@ fn site_rules(site: &config::Site) -> SiteRules {
         },
         hsts: site.hsts.as_deref().map(Arc::from),
         https_redirect: None,
-        paths: config::path_rules(&site.rules),
+        paths: Arc::default(),
         routes: Vec::new(),
+        alias_of: None,
     }
 }
 
@@ -281,6 +299,8 @@ mod tests {
                 .collect(),
             tls: None,
             body_bytes_max: 1,
+            files_first: true,
+            compress: true,
             stream_bodies: false,
             stream_answers: true,
             connect_timeout_ms: 2,
@@ -303,11 +323,17 @@ mod tests {
         let rules = rules(&settings, 4096);
         let routes: Vec<_> = rules.sites.iter().flat_map(|site| &site.routes).collect();
         for (number, prefix) in (0..).zip(["/a", "/b", "/c"]) {
-            let Route { paths, upstream, has_own_files, body_bytes_max, streams_bodies, streams_answers } =
-                routes[usize::from(number)];
-            assert_eq!((paths, upstream.0), (&RoutePaths::Prefix(prefix.into()), number));
-            assert_eq!((*has_own_files, *body_bytes_max), (false, 1));
-            assert_eq!((*streams_bodies, *streams_answers), (false, true));
+            let expected = Route {
+                paths: RoutePaths::Prefix(prefix.into()),
+                files_first: true,
+                upstream: UpstreamId(number),
+                has_own_files: false,
+                body_bytes_max: 1,
+                streams_bodies: false,
+                compresses: true,
+                streams_answers: true,
+            };
+            assert_eq!(*routes[usize::from(number)], expected);
         }
         let servers: Vec<_> = rules.upstreams.iter().map(|upstream| upstream.servers.len()).collect();
         assert_eq!(servers, [1, 2, 1]);

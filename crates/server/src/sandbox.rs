@@ -120,10 +120,10 @@ impl Role {
             // So no descriptor has a number that select cannot take.
             Role::Worker if settings.event_mechanism == MechanismKind::Select => Some(SELECT_DESCRIPTORS_MAX),
             Role::Worker => None,
-            Role::Helper => Some(DESCRIPTORS + settings.sites.len() as u64),
+            Role::Helper => Some(DESCRIPTORS + settings.folders().count() as u64),
             // They need only channels and connections.
             Role::Keeper | Role::Gateway => None,
-            Role::Log | Role::Watcher => Some(DESCRIPTORS + settings.sites.len() as u64),
+            Role::Log | Role::Watcher => Some(DESCRIPTORS + settings.folders().count() as u64),
         }
     }
 

@@ -73,3 +73,11 @@ fn who_has_one_connection_has_memory_for_one() {
     settings.listing_entries_max = 1;
     assert_eq!(mib(&settings, 1 << 20, Some(1 << 20)), OWN_MIB);
 }
+
+#[test]
+fn a_helper_is_killed_before_any_other_process() {
+    let others = [Role::Worker, Role::Keeper, Role::Gateway, Role::Watcher, Role::Log];
+    // All memory that a worker has mapped counts 1,000 at most.
+    let most = others.map(|role| role.oom_score_shift() + 1_000).into_iter().max();
+    assert!(Some(Role::Helper.oom_score_shift()) >= most);
+}

@@ -78,7 +78,7 @@ struct BegunStore {
 
 /// Reads the orders from `control` up to `Begin`.
 pub(crate) fn begin(control: OwnedFd, settings: &Settings) -> io::Result<Begun> {
-    let roots = settings.sites.iter().map(|_| None).collect();
+    let roots = settings.folders().map(|_| None).collect();
     let store = BegunStore::default();
     let mut begun = Begun {
         control,
@@ -293,7 +293,7 @@ fn warm(list: &File, settings: &Settings) -> Vec<(SiteId, Box<[u8]>, u64)> {
     if read.is_err() {
         return Vec::new();
     }
-    let roots: Vec<_> = settings.sites.iter().map(|site| &*site.root).collect();
+    let roots: Vec<_> = settings.folders().map(|root| &**root).collect();
     let block =
         |(site, hot): (usize, Hot)| Some((SiteId(site.try_into().ok()?), hot.path.into(), hot.block.into()));
     hot_list::read(&text, &roots).filter_map(block).collect()

@@ -186,7 +186,8 @@ pub fn of_job(task: &Task<SiteFile>) -> Option<(SiteId, &[u8])> {
         | Task::Close { .. }
         | Task::Touch { .. }
         | Task::WarmFile { .. }
-        | Task::Verify { .. } => None,
+        | Task::Verify { .. }
+        | Task::Deflate { .. } => None,
     }
 }
 

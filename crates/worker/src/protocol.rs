@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use flash_engine::backend::protocol::{PATH_BYTES_MAX, RANGE_BYTES_MAX};
-use flash_engine::limits::HAND_OVER_BYTES_MAX;
+use flash_engine::limits::{DEFLATE_BYTES_MAX, HAND_OVER_BYTES_MAX};
 use flash_engine::{JobId, Outcome, Part, Task};
 use flash_prompt::{AsFd, BorrowedFd, OwnedFd};
 
@@ -31,6 +31,7 @@ pub fn decode_task(bytes: &[u8], descriptors: &mut Vec<OwnedFd>) -> Option<(JobI
         Task::Load { length_bytes, .. } => *length_bytes <= RANGE_BYTES_MAX,
         Task::Read { length_bytes, .. } => *length_bytes <= HAND_OVER_BYTES_MAX,
         Task::Write { bytes, .. } => bytes.len() as u64 <= HAND_OVER_BYTES_MAX,
+        Task::Deflate { plain } => plain.len() <= DEFLATE_BYTES_MAX,
         Task::Touch { path, .. } => path.len() <= PATH_BYTES_MAX,
         Task::WarmFile { path, part: Part::From { length_bytes, .. } | Part::Last { length_bytes } } => {
             path.len() <= PATH_BYTES_MAX && *length_bytes <= RANGE_BYTES_MAX

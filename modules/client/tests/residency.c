@@ -20,6 +20,9 @@
 #define FILE_BYTES  (1024 * 1024 + 123)
 #define HALF        (512 * 1024)
 
+/* cachestat(2), which not every C library names. */
+#define CACHESTAT  451
+
 #ifndef RWF_NOWAIT
 #define RWF_NOWAIT  0x00000008
 #endif
@@ -142,8 +145,31 @@ test_odd_ranges(void)
 
 
 /*
+ * Whether some pages of a file have left memory, as they may at any time: other
+ * tests drop all caches.  Pages whose reads are under way are there.
+ */
+
+static int
+has_lost_pages(int fd, uint64_t length)
+{
+    long      page;
+    uint64_t  range[2] = { 0, length };
+    /* The pages that are there, and four other numbers (cachestat(2)). */
+    uint64_t  stat[5] = { 0, 0, 0, 0, 0 };
+
+    page = sysconf(_SC_PAGESIZE);
+
+    if (syscall(CACHESTAT, fd, range, stat, 0) == -1) {
+        return 0;
+    }
+
+    return stat[0] < length / (uint64_t) page;
+}
+
+
+/*
  * Reads are under way, in any order: if the range is resident, then all of it
- * can be read without waiting.
+ * can be read without waiting, unless a part of it has left memory since.
  */
 
 static void
@@ -152,6 +178,7 @@ test_under_way(void)
     int              fd, other, turn, i;
     char             room[PATH_ROOM];
     off_t            part;
+    ssize_t          n;
     struct iovec     iov;
 
     static char  bytes[HALF];
@@ -174,7 +201,12 @@ test_under_way(void)
         for (i = 0; i < 100000; i++) {
 
             if (flash_test_range(fd, 0, HALF) == FLASH_RESIDENT) {
-                CHECK_EQ(preadv2(fd, &iov, 1, 0, RWF_NOWAIT), HALF);
+                n = preadv2(fd, &iov, 1, 0, RWF_NOWAIT);
+
+                if (!has_lost_pages(fd, HALF)) {
+                    CHECK_EQ(n, HALF);
+                }
+
                 break;
             }
         }

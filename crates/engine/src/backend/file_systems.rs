@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use crate::machine::FileId;
-use crate::rules::SiteId;
+use crate::slab::SiteId;
 
 /// Maximum number of shares. Further file systems belong to the last one.
 pub const SHARES_MAX: usize = 8;

@@ -20,7 +20,7 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::jobs::{JobKey, Jobs, NoRoom, Patience, Waiter, Wanted};
 use crate::limits::OVERDUE_PER_TURN_MAX;
 use crate::machine::{FileId, FileKind, JobId, Outcome, Task};
-use crate::rules::SiteId;
+use crate::slab::SiteId;
 use crate::slab::{ClientNumber, ExchangeKey, Key, Slab};
 use clients::Clients;
 pub use counters::{BackendCounters, ClientCounters};

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 
 use crate::limits::DOUBTS_MAX;
-use crate::rules::SiteId;
+use crate::slab::SiteId;
 
 /// When names were last looked up here. Names are known by a keyed hash: two with the same hash cost a look-up.
 #[derive(Debug, Default)]

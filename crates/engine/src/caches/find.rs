@@ -153,7 +153,8 @@ mod tests {
             encoded_slash: EncodedSlash::Decode,
             hsts: None,
             https_redirect: None,
-            paths: PathRules::default(),
+            paths: PathRules::default().into(),
+            alias_of: None,
             routes: vec![],
         };
         let look_up = |path: &[u8], _| {

@@ -146,7 +146,7 @@ mod tests {
     use crate::caches::Resolved;
     use crate::limits::KNOWN_REQUESTS_MAX;
     use crate::machine::{FileKind, FileStat, ListingForm};
-    use crate::rules::SiteId;
+    use crate::slab::SiteId;
     use crate::slab::VersionId;
 
     fn reply() -> KnownReply {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use super::version::Version;
 use crate::limits::LISTINGS_MAX;
 use crate::machine::ListingForm;
-use crate::rules::SiteId;
+use crate::slab::SiteId;
 
 /// Listings in memory, oldest first, including those still being sent.
 #[derive(Debug, Default)]

@@ -34,7 +34,8 @@ pub(crate) use version::{Forms, Version, VersionKind, VersionOrigin, Versions};
 
 use crate::limits::{COMPRESSED_BYTES_MAX, COMPRESSED_FROM_BYTES, LISTING_MS};
 use crate::machine::{FileStat, Finding, ListingForm, Moment, Opened};
-use crate::rules::{Rules, SiteId};
+use crate::rules::Rules;
+use crate::slab::SiteId;
 use crate::slab::VersionId;
 use doubts::Doubts;
 

@@ -14,7 +14,7 @@ use crate::limits::{
     VERSION_BYTES, WATCHED_MS, WATCHED_PROOF_MS,
 };
 use crate::machine::{Finding, ListingForm};
-use crate::rules::SiteId;
+use crate::slab::SiteId;
 use crate::slab::VersionId;
 
 /// The result that a path leads to.
@@ -32,6 +32,13 @@ pub(crate) enum Resolved {
     Missing,
     /// A file that the server lacks permission to read.
     Denied,
+}
+
+impl Resolved {
+    /// Whether a request for the path gets an answer without an application: a file, a listing, or an error about one.
+    pub(crate) fn answers(&self) -> bool {
+        !matches!(self, Resolved::Missing | Resolved::Script)
+    }
 }
 
 /// A file and its precompressed siblings.

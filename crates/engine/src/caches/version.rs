@@ -12,7 +12,7 @@ use quick_cache::unsync::Cache;
 
 use crate::limits::{FILL_AGAIN_MS, FORM_AGAIN_MS_MAX};
 use crate::machine::{FileStat, ListingForm, Moment};
-use crate::rules::SiteId;
+use crate::slab::SiteId;
 use crate::slab::VersionId;
 
 /// The origin of a version, and how it is served.

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use super::relay::ScriptSearch;
-use super::{Exchange, Exchanges, Halt, Opener, State, Wake};
+use super::relay::Search;
+use super::{Exchange, Exchanges, Halt, Opener, Relay, State, Wake};
 use crate::caches::{Content, ContentBytes, LookedUp, MadeListing, NameEntry, Version};
 use crate::desk::Core;
 use crate::handed_over::HandedOver;
@@ -19,6 +19,8 @@ enum JobResult<F> {
     Listing(Arc<Version>, Arc<F>),
     /// The part was loaded; look again.
     Loaded,
+    /// A piece of an answer, compressed.
+    Deflated(Arc<[u8]>),
     /// All of a small file.
     Content(Arc<Version>, Arc<Content>),
     /// A part of a file, starting at this offset, and the file's state after it was read.
@@ -131,6 +133,7 @@ fn keep_result<F>(
             core.caches.verdicts.put(pair, is_right, now.monotonic_ms);
             JobResult::Loaded
         }
+        (JobKey::Deflate(..), Outcome::Deflated(bytes)) => JobResult::Deflated(bytes.into()),
         (_, Outcome::Exhausted) => JobResult::Refused(EXHAUSTED),
         (key, Outcome::Lost) => {
             core.jobs.count(key.kind()).lost += 1;
@@ -171,7 +174,7 @@ impl<F> Exchange<F> {
                         parked.found.held = Held::Content(Arc::clone(version), Arc::clone(content));
                         Wake::LookAgain
                     }
-                    JobResult::Loaded | JobResult::Bytes(..) => Wake::LookAgain,
+                    JobResult::Loaded | JobResult::Deflated(_) | JobResult::Bytes(..) => Wake::LookAgain,
                     JobResult::Changed => Wake::ForgetAndLook,
                     // The stale entry needs no check after all.
                     JobResult::Refused(_) if parked.found.stale.is_some() => Wake::LookAgain,
@@ -199,6 +202,7 @@ impl<F> Exchange<F> {
                         JobResult::Entry(_)
                         | JobResult::Listing(..)
                         | JobResult::Loaded
+                        | JobResult::Deflated(_)
                         | JobResult::Content(..) => {}
                     }
                 }
@@ -206,14 +210,7 @@ impl<F> Exchange<F> {
                 (self, woken)
             }
             State::Relaying(mut relay) => {
-                if relay.verifying == Some(id) && !matches!(result, JobResult::Refused(_)) {
-                    relay.verifying = None;
-                }
-                match result {
-                    JobResult::Refused(refusal) => relay.refused = Some(*refusal),
-                    JobResult::Entry(entry) => relay.script = ScriptSearch::Found(Arc::clone(entry)),
-                    _ => {}
-                }
+                take_result(&mut relay, id, result);
                 self.state = State::Relaying(relay);
                 (self, true)
             }
@@ -222,5 +219,21 @@ impl<F> Exchange<F> {
                 (self, false)
             }
         }
+    }
+}
+
+/// Gives a relay the result of a job.
+fn take_result<F>(relay: &mut Relay, id: JobId, result: &JobResult<F>) {
+    if relay.verifying == Some(id) && !matches!(result, JobResult::Refused(_)) {
+        relay.verifying = None;
+    }
+    let gzip = relay.reply.as_mut().and_then(|reply| reply.gzip.as_mut());
+    let gzip = gzip.filter(|gzip| gzip.job() == Some(id));
+    match (result, gzip) {
+        (JobResult::Deflated(bytes), Some(gzip)) => gzip.finish(Some(Arc::clone(bytes))),
+        (_, Some(gzip)) => gzip.finish(None),
+        (JobResult::Refused(refusal), None) => relay.refused = Some(*refusal),
+        (JobResult::Entry(entry), None) => relay.ask.search = Search::Found(Arc::clone(entry)),
+        _ => {}
     }
 }

@@ -21,10 +21,14 @@ pub(super) const AMBIGUOUS_PATH: Refusal =
     (Status::BAD_REQUEST, "The application could read this path differently.");
 pub(crate) const DENIED: Refusal = (Status::FORBIDDEN, "The server is not permitted to read this.");
 pub(super) const NOT_ADMITTED: Refusal = (Status::FORBIDDEN, "Your address is not admitted here.");
-const TOO_MANY: Refusal = (Status::TOO_MANY_REQUESTS, "You send too many requests. Try again later.");
-const TOO_MANY_OF_ALL: Refusal = (Status::UNAVAILABLE, "There are too many requests. Try again soon.");
+pub(super) const TOO_MANY: Refusal =
+    (Status::TOO_MANY_REQUESTS, "You send too many requests. Try again later.");
+pub(super) const TOO_MANY_OF_ALL: Refusal =
+    (Status::UNAVAILABLE, "There are too many requests. Try again soon.");
 pub(super) const PASSWORD_NEEDED: Refusal =
     (Status::UNAUTHORIZED, "This needs the name and the password of a user.");
+pub(crate) const NO_METHOD_OF_FILES: Refusal =
+    (Status::METHOD_NOT_ALLOWED, "This server answers GET, HEAD and OPTIONS.");
 pub(super) const NO_SITE: Refusal = (Status::MISDIRECTED, "No site is configured for this host.");
 pub(super) const NOT_ACCEPTABLE: Refusal =
     (Status::NOT_ACCEPTABLE, "No coding of this file is acceptable to the client.");

@@ -1,8 +1,8 @@
 //! The gate: decides on a request before anything looks for its answer. A wire asks once for each request, as soon as the
 //! head is complete, and gets one value ([`Admitted`]): an answer, a request for a file, or one for an upstream.
 //!
-//! [`admit`] applies all rules for requests, in this order: the site, the path (decoded here), access and rates, redirects, rewrites,
-//! the route, and then the rules of files or of the route. Authentication will have its place after the rates. HTTP/1 answers repeated requests by the bytes of their heads
+//! [`admit`] applies all rules for requests, in this order: the site, the path (decoded here), access, rates and passwords, redirects,
+//! rewrites, the route, and then the rules of files or of the route. HTTP/1 answers repeated requests by the bytes of their heads
 //! ([`caches::KnownRequests`](crate::caches::KnownRequests)); such a head keeps the [`Pass`] from the gate and its conditions, and
 //! [`readmit`] decides whether these hold.
 
@@ -18,21 +18,24 @@ use flash_http::target::{BadPath, decode_path};
 
 use super::Response;
 use super::error_page::{
-    AMBIGUOUS_PATH, LENGTH_REQUIRED, NO_SITE, NOT_ADMITTED, PASSWORD_NEEDED, Refusal, TOO_LARGE, TooSoon,
-    error_page, redirect_to, too_soon_page,
+    AMBIGUOUS_PATH, LENGTH_REQUIRED, NO_LINK, NO_METHOD_OF_FILES, NO_SITE, NOT_ADMITTED, PASSWORD_NEEDED,
+    Refusal, TOO_LARGE, TOO_MANY, TOO_MANY_OF_ALL, TooSoon, error_page, redirect_to, too_soon_page,
 };
+use super::file_request::{FileRequest, FileRequestBuf};
 use super::https::{self, Scheme};
 use super::password::{PasswordCheck, check_of};
-use super::route::{Routed, find_route, leads_to_script};
+use super::route::{Authorizer, LateRules, Routed, choose_route, leads_to_script};
 use crate::caches::{KnownReply, Pass};
 use crate::conditions::Conditions;
 use crate::desk::{Core, Desk};
 use crate::head_changes::HeadChanges;
 use crate::limits::{RECEIVE_BYTES, REQUEST_BODY_BYTES_MAX};
 use crate::machine::{BucketKey, Machine};
+use crate::path_rules::Rewritten;
 use crate::rates::{Rate, Rates};
-use crate::rules::{SiteId, SiteRules, UpstreamProtocol};
+use crate::rules::{SiteRules, UpstreamProtocol};
 use crate::slab::ClientNumber;
+use crate::slab::SiteId;
 
 /// The decision of the gate.
 pub(crate) enum Admitted<'r, F> {
@@ -44,25 +47,7 @@ pub(crate) enum Admitted<'r, F> {
     /// A file or a listing answers. The same is true of the body.
     File(FileRequest<'r>),
     /// An upstream answers.
-    Route(Routed<'r>),
-}
-
-/// A request for a file of a site.
-#[derive(Debug)]
-pub(crate) struct FileRequest<'r> {
-    pub(crate) request: &'r Request<'r>,
-    pub(crate) site: SiteId,
-    /// The decoded path; it begins with a slash.
-    pub(crate) path: Cow<'r, [u8]>,
-    pub(crate) pass: Pass,
-    /// The conditions of that pass besides the head.
-    pub(crate) conditions: Option<Arc<Conditions>>,
-    /// Whether another file may answer if this one is missing.
-    pub(crate) may_fall_back: bool,
-    /// As [`RequestClient::is_local`].
-    pub(crate) is_local: bool,
-    /// The passwords that must be right.
-    pub(crate) checks: Vec<PasswordCheck>,
+    Route(Box<Routed<'r>>),
 }
 
 /// The client of a request.
@@ -71,37 +56,6 @@ pub(crate) struct RequestClient {
     pub(crate) address: IpAddr,
     /// Whether it is on this machine, and no known proxy of other clients.
     pub(crate) is_local: bool,
-}
-
-/// A [`FileRequest`] that owns its bytes.
-#[derive(Clone, Debug)]
-pub(crate) struct FileRequestBuf {
-    request: RequestBuf,
-    pub(crate) site: SiteId,
-    pub(crate) path: Box<[u8]>,
-    pub(crate) may_fall_back: bool,
-    is_local: bool,
-    pub(crate) checks: Vec<PasswordCheck>,
-}
-
-impl FileRequestBuf {
-    /// Copies a request.
-    pub(crate) fn new(file: &FileRequest<'_>) -> Self {
-        let &FileRequest { request, site, ref path, may_fall_back, is_local, ref checks, .. } = file;
-        let (request, path, checks) = (RequestBuf::new(request), path.as_ref().into(), checks.clone());
-        Self { request, site, path, may_fall_back, is_local, checks }
-    }
-
-    pub(crate) fn request(&self) -> Request<'_> {
-        self.request.request()
-    }
-
-    /// The request for the file, which borrows this buffer and what [`FileRequestBuf::request`] has returned.
-    pub(crate) fn lent<'r>(&'r self, request: &'r Request<'r>) -> FileRequest<'r> {
-        let &Self { site, ref path, may_fall_back, is_local, ref checks, .. } = self;
-        let (path, pass, checks) = (Cow::Borrowed(&path[..]), Pass::Once, checks.clone());
-        FileRequest { request, site, path, pass, conditions: None, may_fall_back, is_local, checks }
-    }
 }
 
 /// Why a server cannot have a file sent: it lies elsewhere.
@@ -129,7 +83,7 @@ pub(crate) fn admit<'r, M: Machine>(
     {
         return Admitted::Refused(https::to_https(request, rules));
     }
-    let (mut conditions, mut checks) = (Conditions::default(), Vec::new());
+    let (mut conditions, mut checks, mut auths) = (Conditions::default(), Vec::new(), Vec::new());
     // A site that redirects plain HTTP answers issuers of certificates there, whatever its rules say.
     if let Some((site, Ok(decoded))) = &mut path
         && has_path
@@ -139,19 +93,40 @@ pub(crate) fn admit<'r, M: Machine>(
             Ok(entered) => entered,
             Err(response) => return Admitted::Refused(response),
         };
-        (conditions, checks) = (entered.conditions, entered.checks);
+        (conditions, checks, auths) = (entered.conditions, entered.checks, entered.auths);
         let is_rewritten = entered.rewritten.is_some();
-        entered.rewritten.into_iter().for_each(|path| *decoded = Cow::Owned(path));
-        if let Some(found) = find_route(desk.core.rules.site(*site), decoded) {
-            let mut routed = Routed::new(inbound(), *site, decoded.clone(), found);
-            routed.is_rewritten = is_rewritten;
-            routed.checks = checks;
+        let query = entered.rewritten.as_ref().and_then(|rewritten| rewritten.query_of(request.query));
+        entered.rewritten.into_iter().for_each(|rewritten| *decoded = Cow::Owned(rewritten.path));
+        if let Some(choice) = choose_route(desk, request, (*site, decoded, is_rewritten)) {
+            let late = match choice.fallback() {
+                Some(path) => let_in_at_fallback(desk, (request, client), *site, (path, decoded)),
+                None => LateRules::default(),
+            };
+            let mut routed = choice.routed(inbound(), *site);
+            (routed.query, routed.checks, routed.auths) = (query, checks, auths);
+            if routed.preferred.is_some() {
+                routed.late = late;
+            } else {
+                routed.checks.extend(late.checks);
+                routed.auths.extend(late.auths);
+                routed.late.refusal = late.refusal;
+            }
             return admit_route(desk.core, routed);
         }
     }
     // Issuers of certificates must hear that a file of theirs is missing.
     let may_fall_back = !matches!(&path, Some((_, Ok(path))) if is_challenge(path));
-    admit_file(desk.core, (request, scheme, client.is_local), path, (conditions, may_fall_back, checks))
+    let known = (conditions, may_fall_back, checks);
+    let Some(last) = auths.pop() else {
+        return admit_file(desk.core, (request, scheme, client.is_local), path, known);
+    };
+    let site = path.as_ref().map(|(site, _)| *site);
+    match (admit_file(desk.core, (request, scheme, client.is_local), path, known), site) {
+        (Admitted::File(file), Some(site)) => {
+            Admitted::Route(Box::new(Routed::for_file((inbound(), site), (auths, last), &file)))
+        }
+        (admitted, _) => admitted,
+    }
 }
 
 /// A client that the rules of a site have let in.
@@ -160,8 +135,9 @@ struct Entered {
     conditions: Conditions,
     /// The passwords that must be right.
     checks: Vec<PasswordCheck>,
-    /// The path that takes the place of that of the request.
-    rewritten: Option<Vec<u8>>,
+    /// The servers that must agree.
+    auths: Vec<Authorizer>,
+    rewritten: Option<Rewritten>,
 }
 
 /// Applies the rules of a site for a path.
@@ -185,9 +161,28 @@ fn enter<M: Machine>(
     let rewritten = rules.rewrite(path).transpose().map_err(bad_page)?;
     if let Some(rewritten) = &rewritten {
         // The rules of access are for the new path too: a part of the client's path can lead anywhere.
-        let_in(desk, (request, client), site, (rewritten, Some(path)), &mut entered)?;
+        let_in(desk, (request, client), site, (&rewritten.path, Some(path)), &mut entered)?;
     }
     Ok(Entered { rewritten, ..entered })
+}
+
+/// Applies the rules for the script that answers for missing files. The result is for later, because the file may exist.
+fn let_in_at_fallback<M: Machine>(
+    desk: &mut Desk<'_, M>,
+    (request, client): (&Request<'_>, RequestClient),
+    site: SiteId,
+    (path, former): (&[u8], &[u8]),
+) -> LateRules {
+    let mut entered = Entered::default();
+    let denied = let_in(desk, (request, client), site, (path, Some(former)), &mut entered).err();
+    let refusal = denied.map(|denied| match denied.status {
+        Status::UNAUTHORIZED => PASSWORD_NEEDED,
+        Status::FORBIDDEN => NOT_ADMITTED,
+        Status::TOO_MANY_REQUESTS => TOO_MANY,
+        Status::BAD_GATEWAY => NO_LINK,
+        _ => TOO_MANY_OF_ALL,
+    });
+    LateRules { refusal, checks: entered.checks, auths: entered.auths }
 }
 
 /// Whether the rules of a site let a client in at a path, which takes the place of a former one if there is one.
@@ -200,7 +195,7 @@ fn let_in<M: Machine>(
     (request, client): (&Request<'_>, RequestClient),
     site: SiteId,
     (path, former): (&[u8], Option<&[u8]>),
-    Entered { conditions, checks, .. }: &mut Entered,
+    Entered { conditions, checks, auths, .. }: &mut Entered,
 ) -> Result<(), Response<M::File>> {
     let Desk { machine, core } = desk;
     let rules = &core.rules.site(site).paths;
@@ -224,6 +219,10 @@ fn let_in<M: Machine>(
         };
         conditions.passwords.push(check.pair());
         checks.push(check);
+    }
+    if let Some(auth) = rules.auth(path, former) {
+        let auth = Authorizer::of(core.rules.site(site), auth);
+        auths.push(auth.ok_or_else(|| error_page(request, NO_LINK))?);
     }
     Ok(())
 }
@@ -290,14 +289,13 @@ fn admit_file<'r, F>(
 ) -> Admitted<'r, F> {
     let refused = |refusal| Admitted::Refused(error_page(request, refusal));
     match (request.method, request.body) {
-        (Method::Known, _) => {
-            refused((Status::METHOD_NOT_ALLOWED, "This server answers GET, HEAD and OPTIONS."))
-        }
+        (Method::Known, _) => refused(NO_METHOD_OF_FILES),
         (Method::Unknown, _) => refused((Status::NOT_IMPLEMENTED, "The method is not known here.")),
         (_, RequestBody::Length(bytes)) if bytes > REQUEST_BODY_BYTES_MAX => refused(TOO_LARGE),
         (Method::Options, _) => Admitted::Answer(Response::methods()),
         (Method::Get | Method::Head, body) => match path {
             Some((site, Ok(path))) => {
+                let (site, path) = core.rules.place(site, path);
                 let has_body = body != RequestBody::None;
                 let pass = if has_body { Pass::Once } else { pass(core.rules.site(site), scheme) };
                 let conditions = (!conditions.are_none()).then(|| Arc::new(conditions));
@@ -355,6 +353,7 @@ fn hold<M: Machine>(
 ) -> bool {
     let Conditions { guards, rates, passwords } = conditions;
     let rules = &core.rules.site(site).paths;
+    let site = core.rules.public_site(site);
     let counting = Counting { site, client: ClientNumber::of(client), now_us: core.clock.us() };
     guards.iter().all(|number| rules.admits(*number, client))
         && passwords.iter().all(|pair| core.caches.verdicts.get(*pair, core.clock.ms()) == Some(true))
@@ -373,37 +372,47 @@ pub(crate) fn head_changes<F>(
     }
     let site = core.router.route(request.host)?;
     let path = decode_path(request.path, core.rules.site(site).encoded_slash);
-    head_changes_of_path(core, scheme, site, path.as_deref().unwrap_or_default())
+    let path = path.as_deref().unwrap_or_default();
+    core.head_rules.changes(
+        (site, core.rules.site(site)),
+        scheme == Scheme::Https,
+        (path, false),
+        request.origin,
+    )
 }
 
-/// The same for a request for a decoded path of a site.
+/// The same for a file's answer to a script of a page with this origin. The decoded path is that of the file in a site or an alias.
 #[inline]
 pub(crate) fn head_changes_of_path<F>(
     core: &mut Core<F>,
     scheme: Scheme,
     site: SiteId,
-    path: &[u8],
+    (path, origin): (&[u8], Option<&[u8]>),
 ) -> Option<Arc<HeadChanges>> {
     if !core.head_rules.are_there() {
         return None;
     }
-    core.head_rules.changes((site, core.rules.site(site)), scheme == Scheme::Https, path)
+    let rules = core.rules.site(site);
+    let (site, path) = (core.rules.public_site(site), rules.public_path(path));
+    core.head_rules.changes((site, rules), scheme == Scheme::Https, (&path, true), origin)
 }
 
 /// Decides on a request that has a route.
 fn admit_route<'r, F>(core: &Core<F>, mut routed: Routed<'r>) -> Admitted<'r, F> {
-    let protocol = routed.protocol(core);
+    let protocol = routed.target.protocol(core, routed.site);
     let request = routed.inbound.request;
     // It must not be forwarded any further (RFC 9110, section 7.6.2). An application of FastCGI is a part of this server.
     if protocol == UpstreamProtocol::Http && routed.inbound.max_forwards() == Some(0) {
         return Admitted::Refused(Response::methods());
     }
     match judge_body(core, &routed) {
-        Ok(gathers) => {
-            routed.gathers = gathers;
-            Admitted::Route(routed)
-        }
-        Err(refusal) => Admitted::Refused(error_page(request, refusal)),
+        Ok(gathers) => routed.gathers = gathers,
+        Err(refusal) => routed.late.refusal = Some(refusal),
+    }
+    match routed.late.refusal {
+        Some(refusal) if routed.preferred.is_none() => Admitted::Refused(error_page(request, refusal)),
+        // The file or the other script may answer all the same.
+        _ => Admitted::Route(Box::new(routed)),
     }
 }
 
@@ -412,12 +421,14 @@ fn admit_route<'r, F>(core: &Core<F>, mut routed: Routed<'r>) -> Admitted<'r, F>
 /// # Errors
 /// The body is too long, its length must be known and is not, or the server could read the path differently.
 fn judge_body<F>(core: &Core<F>, routed: &Routed<'_>) -> Result<bool, Refusal> {
-    let (request, rules) = (routed.inbound.request, routed.rules(core));
+    let (target, site) = (&routed.target, routed.site);
+    let (request, rules) = (routed.inbound.request, target.rules(core, site));
     let body = request.body;
     let fits_memory = matches!(body, RequestBody::Length(bytes) if bytes <= RECEIVE_BYTES as u64);
     let gathers = !body.is_empty() && !rules.streams_bodies && (fits_memory || core.spool.has_file());
     // CGI has no way to say that the length is unknown (RFC 3875, section 4.1.2).
-    let needs_length = routed.protocol(core) == UpstreamProtocol::FastCgi && body == RequestBody::Chunked;
+    let needs_length =
+        target.protocol(core, site) == UpstreamProtocol::FastCgi && body == RequestBody::Chunked;
     match body {
         _ if needs_length && !gathers => Err(LENGTH_REQUIRED),
         _ if routed.is_ambiguous(core) => Err(AMBIGUOUS_PATH),
@@ -426,23 +437,36 @@ fn judge_body<F>(core: &Core<F>, routed: &Routed<'_>) -> Result<bool, Refusal> {
     }
 }
 
-/// Admits the request of a relay for a file of its site that the server names, instead of answering itself. `path` is
-/// percent-encoded.
+/// The request of a relay for the file of this decoded path, which answers in place of its server.
+pub(crate) fn admit_preferred_file<F>(
+    core: &Core<F>,
+    site: SiteId,
+    request: RequestBuf,
+    path: &[u8],
+) -> FileRequestBuf {
+    let (site, path) = core.rules.place(site, Cow::Borrowed(path));
+    FileRequestBuf::of_relay(request, site, &path)
+}
+
+/// Admits the request of a relay for a file of its site that the server names, instead of answering itself. `place` is the site or
+/// the alias whose folder has it, if the server has named that too.
 ///
 /// # Errors
 /// Why there is no such file.
 pub(crate) fn admit_application_file<F>(
     core: &Core<F>,
-    site: SiteId,
+    (site, place): (SiteId, Option<SiteId>),
     request: RequestBuf,
 ) -> Result<FileRequestBuf, &'static str> {
     let rules = core.rules.site(site);
-    let path: Box<[u8]> = decode_path(request.request().path, rules.encoded_slash)
+    let path = decode_path(request.request().path, rules.encoded_slash)
         .map_err(|_| NOT_A_FILE_OF_THE_SITE)?
-        .into_owned()
-        .into();
+        .into_owned();
     if leads_to_script(rules, &path) {
         return Err("The answer names a script instead of a file");
     }
-    Ok(FileRequestBuf { request, site, path, may_fall_back: false, is_local: false, checks: Vec::new() })
+    Ok(match place {
+        Some(place) => FileRequestBuf::of_relay(request, place, &path),
+        None => admit_preferred_file(core, site, request, &path),
+    })
 }

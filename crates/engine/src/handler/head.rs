@@ -47,6 +47,14 @@ pub(crate) struct HeadForm<'a> {
     pub(crate) changes: Option<&'a HeadChanges>,
 }
 
+/// The head of an answer of a server.
+#[derive(Clone, Copy)]
+pub(crate) struct RelayedHead<'a> {
+    pub(crate) answer: &'a ResponseHead,
+    /// Its fields change as those of an answer with this status.
+    pub(crate) ruled_as: Status,
+}
+
 impl<'a> HeadForm<'a> {
     /// The form of a worker's heads now.
     pub(crate) fn of<F>(core: &'a Core<F>) -> Self {
@@ -218,7 +226,7 @@ pub(crate) fn write_relayed_head(
     out: &mut Vec<u8>,
     form: HeadForm<'_>,
     (request, is_last): (&Request<'_>, bool),
-    answer: &ResponseHead,
+    RelayedHead { answer, ruled_as }: RelayedHead<'_>,
 ) -> bool {
     let mut persistence = persistence(request, is_last);
     let closes = persistence == Persistence::Closes;
@@ -236,7 +244,7 @@ pub(crate) fn write_relayed_head(
         persistence = Persistence::Persists;
     }
     finish(head, persistence, 1);
-    change(out, start, (form, answer.status), &answer.fields);
+    change(out, start, (form, ruled_as), &answer.fields);
     closes
 }
 

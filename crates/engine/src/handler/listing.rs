@@ -8,7 +8,7 @@ use flash_http::request::Method;
 
 use super::error_page::BUSY;
 use super::files::{Looked, Obtained, obtain};
-use super::route::find_route;
+use super::route::leads_to_server;
 use super::{FileRequest, Found, Handled, Held, Response, Step, Wait, refuse};
 use crate::caches::{ListingForms, NameEntry};
 use crate::counters::JobKind;
@@ -87,8 +87,9 @@ fn request_listing<M: Machine>(
 /// Whether a README in a directory is sent to every client that may see the listing. The listing must not show a text that a
 /// rule or a route keeps from one of them. Helpers do not know the rules.
 fn serves_readme(rules: &SiteRules, directory: &[u8]) -> bool {
+    let directory = &*rules.public_path(directory);
     README_NAMES.iter().all(|name| {
         let path = [directory, name.as_bytes()].concat();
-        find_route(rules, &path).is_none() && rules.paths.are_as_open(&path, directory)
+        !leads_to_server(rules, &path) && rules.paths.are_as_open(&path, directory)
     })
 }

@@ -12,7 +12,7 @@ use crate::desk::Desk;
 use crate::jobs::{JobKey, Urgency, Wanted};
 use crate::limits::SIBLINGS_MS;
 use crate::machine::{FileKind, Finding, KnownName, LookUpError, Machine, Task, Want};
-use crate::rules::SiteId;
+use crate::slab::SiteId;
 
 /// The result of a look-up in the worker.
 pub(super) enum LookUp<F> {
@@ -53,7 +53,7 @@ pub(super) fn look_up<M: Machine>(
     reopen: bool,
 ) -> LookUp<M::File> {
     let now_ms = desk.core.clock.ms();
-    if !reopen && let Some(entry) = known(desk, asked) {
+    if !reopen && let Some(entry) = known(desk, (asked.site, &asked.path)) {
         if entry.is_fresh(now_ms, desk.core.rules.freshness_ms) {
             if !entry.needs_proof(now_ms) || !matches!(check(desk, asked, &entry), Check::False) {
                 desk.core.counters.name_hits += 1;
@@ -81,32 +81,40 @@ pub(super) fn look_up<M: Machine>(
     }
 }
 
+/// The entry for a path, if it is known and fresh.
+pub(super) fn fresh<M: Machine>(
+    desk: &mut Desk<'_, M>,
+    (site, path): (SiteId, &[u8]),
+) -> Option<Arc<NameEntry>> {
+    let now_ms = desk.core.clock.ms();
+    let entry = known(desk, (site, path))?;
+    entry.is_fresh(now_ms, desk.core.rules.freshness_ms).then_some(entry)
+}
+
 /// The newest entry for a path that the worker knows or that all workers share, however old.
-fn known<M: Machine>(desk: &mut Desk<'_, M>, asked: &FileRequest<'_>) -> Option<Arc<NameEntry>> {
+fn known<M: Machine>(desk: &mut Desk<'_, M>, (site, path): (SiteId, &[u8])) -> Option<Arc<NameEntry>> {
     let (now, freshness_ms) = (desk.core.clock.now, desk.core.rules.freshness_ms);
     let now_ms = now.monotonic_ms;
-    let own = desk.core.caches.names.get(asked.site, &asked.path).map(Arc::clone);
+    let own = desk.core.caches.names.get(site, path).map(Arc::clone);
     if !desk.core.rules.shares_names() || own.as_deref().is_some_and(|own| own.is_fresh(now_ms, freshness_ms))
     {
         return own;
     }
     own.iter().for_each(|own| own.compare(now_ms));
-    let mut name = desk.machine.known_name(asked.site, &asked.path);
+    let mut name = desk.machine.known_name(site, path);
     if name.is_none() && own.as_deref().is_some_and(NameEntry::is_watched) {
         // A name can be missed while its neighbours change. Twice means that it has changed itself.
-        name = desk.machine.known_name(asked.site, &asked.path);
+        name = desk.machine.known_name(site, path);
     }
     let told = name.and_then(|name| {
-        let site = desk.core.rules.site(asked.site);
+        let rules = desk.core.rules.site(site);
         let KnownName { facts, found_ms, confirmed_ms, is_watched } = name;
-        Some(Told { finding: facts.finding(&asked.path, site)?, found_ms, confirmed_ms, is_watched })
+        Some(Told { finding: facts.finding(path, rules)?, found_ms, confirmed_ms, is_watched })
     });
     // A listing whose changes are not told is made again once it is not fresh, whatever its name leads to.
     let is_listed = own.as_deref().is_some_and(|own| matches!(own.resolved, Resolved::Listing(_)));
     let shared = match told {
-        Some(told) if told.is_watched || !is_listed => {
-            desk.core.caches.take_told(asked.site, &asked.path, told, now)
-        }
+        Some(told) if told.is_watched || !is_listed => desk.core.caches.take_told(site, path, told, now),
         _ => {
             own.iter().for_each(|own| own.miss());
             None
@@ -118,7 +126,7 @@ fn known<M: Machine>(desk: &mut Desk<'_, M>, asked: &FileRequest<'_>) -> Option<
     if desk.machine.are_changes_told() {
         known.doubt_untold(now_ms);
         if is_old && known.needs_telling(now_ms) {
-            let wanted = Wanted { urgency: Urgency::Ahead, ..wanted_find(asked.site, &asked.path) };
+            let wanted = Wanted { urgency: Urgency::Ahead, ..wanted_find(site, path) };
             // Without room now, it is looked up later.
             let _ = desk.core.jobs.submit(wanted, None, now_ms);
         }

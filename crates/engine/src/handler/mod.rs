@@ -7,6 +7,7 @@
 
 mod content;
 mod error_page;
+mod file_request;
 mod files;
 mod form;
 mod gate;
@@ -27,22 +28,24 @@ use flash_http::request::Request;
 
 pub(crate) use content::content;
 pub(crate) use error_page::{
-    BAD_ANSWER, BUSY, DENIED, EXHAUSTED, LOST, NO_ANSWER, NO_LINK, NOT_FOUND, PLAIN_HTTP, READ_FAILED,
-    REQUEST_LATE, Refusal, SPOOL_FAILED, TOO_LARGE, UNSTEADY, UPSTREAM_BUSY, busy_page, error_page,
-    malformed,
+    BAD_ANSWER, BUSY, DENIED, EXHAUSTED, LOST, NO_ANSWER, NO_LINK, NO_METHOD_OF_FILES, NOT_FOUND, PLAIN_HTTP,
+    READ_FAILED, REQUEST_LATE, Refusal, SPOOL_FAILED, TOO_LARGE, UNSTEADY, UPSTREAM_BUSY, busy_page,
+    error_page, malformed,
 };
+pub(crate) use file_request::{FileRequest, FileRequestBuf};
 pub(crate) use gate::{
-    Admitted, FileRequest, FileRequestBuf, NOT_A_FILE_OF_THE_SITE, RequestClient, admit,
-    admit_application_file, head_changes, head_changes_of_path, may_readmit, readmit,
+    Admitted, NOT_A_FILE_OF_THE_SITE, RequestClient, admit, admit_application_file, admit_preferred_file,
+    head_changes, head_changes_of_path, may_readmit, readmit,
 };
 pub(crate) use head::{
-    About, Extent, HeadForm, each_own_field, each_shared_field, persistence, write_head, write_relayed_head,
+    About, Extent, HeadForm, RelayedHead, each_own_field, each_shared_field, persistence, write_head,
+    write_relayed_head,
 };
 pub(crate) use https::Scheme;
 pub(crate) use password::{Password, PasswordCheck, verify};
 pub(crate) use response::Response;
-pub(crate) use route::Routed;
-pub(crate) use script::{ScriptFound, find_script, script_of};
+pub(crate) use route::{Authorizer, Preferred, RouteTarget, Routed};
+pub(crate) use script::{PathFound, check_script, find_path};
 
 use crate::caches::{Content, NameEntry, Pass, Resolved, Version};
 use crate::desk::{Core, Desk};
@@ -138,8 +141,9 @@ pub(crate) fn answer<M: Machine>(
         let handled = match &entry.resolved {
             Resolved::File(resource) => files::answer(desk, asked, resource, looked),
             Resolved::Listing(forms) => listing::answer(desk, asked, forms, looked),
+            Resolved::Redirect => return to_directory(desk.core, asked),
+            Resolved::Missing if is_alias(desk.core, asked) => return to_directory(desk.core, asked),
             Resolved::Missing if fall_back(desk.core, asked) => Handled::Elsewhere,
-            Resolved::Redirect => return Step::Answer(error_page::redirect(request, &asked.path)),
             Resolved::Missing => return hint::missing(desk, asked),
             Resolved::Script => return refuse(request, error_page::NOT_FOUND),
             Resolved::Denied => return refuse(request, error_page::DENIED),
@@ -170,11 +174,26 @@ fn fall_back<F>(core: &Core<F>, asked: &mut FileRequest<'_>) -> bool {
     if !std::mem::take(&mut asked.may_fall_back) {
         return false;
     }
-    let Some(fallback) = core.rules.site(asked.site).paths.fallback(&asked.path) else { return false };
-    asked.path = Cow::Owned(fallback.to_vec());
+    let rules = core.rules.site(asked.site);
+    let path = rules.public_path(&asked.path);
+    let Some(fallback) = rules.paths.fallback(&path) else { return false };
+    let public_site = core.rules.public_site(asked.site);
+    (asked.site, asked.path) = core.rules.place(public_site, Cow::Owned(fallback.to_vec()));
     // The missing file can come to be while the other stays as it is.
     asked.pass = Pass::Once;
     true
+}
+
+/// Whether a missing path is that of an alias without its last slash.
+fn is_alias<F>(core: &Core<F>, asked: &FileRequest<'_>) -> bool {
+    let rules = core.rules.site(asked.site);
+    rules.paths.is_alias(&rules.public_path(&asked.path))
+}
+
+/// Sends a client to the path with its slash.
+fn to_directory<F>(core: &Core<F>, asked: &FileRequest<'_>) -> Step<F> {
+    let path = core.rules.site(asked.site).public_path(&asked.path);
+    Step::Answer(error_page::redirect(asked.request, &path))
 }
 
 /// Forgets the entry for a path, because its file has changed.

@@ -21,6 +21,7 @@ const UNKNOWN: &[u8] = b"\xff";
 /// A password that must be compared with a stored one.
 #[derive(Clone, Debug)]
 pub(crate) struct PasswordCheck {
+    user: Box<[u8]>,
     pair: PasswordPair,
     stored: Secret,
     given: Secret,
@@ -29,6 +30,11 @@ pub(crate) struct PasswordCheck {
 }
 
 impl PasswordCheck {
+    /// The name that the client gives itself.
+    pub(crate) fn user(&self) -> &[u8] {
+        &self.user
+    }
+
     /// The number of the pair of passwords.
     pub(super) fn pair(&self) -> PasswordPair {
         self.pair
@@ -50,7 +56,7 @@ pub(super) fn check_of<F>(core: &Core<F>, users: &Users, request: &Request<'_>) 
     // Otherwise the time of a second request would tell whether the password is that of another user.
     let given = if is_user { password } else { [UNKNOWN, &password].concat() };
     let pair = core.caches.verdicts.pair(stored, &given);
-    Some(PasswordCheck { pair, stored: stored.clone(), given: given.into(), is_user })
+    Some(PasswordCheck { user: name.into(), pair, stored: stored.clone(), given: given.into(), is_user })
 }
 
 /// Whether all of these passwords are right, as far as is known. Those that are need no further look.

@@ -1,5 +1,5 @@
-//! Finds the script of a request, which a server runs, in the way that files are found. Called by the relay before a server
-//! gets the request.
+//! Finds the script of a request, which a server runs, and the file that answers in its place, in the way that files are found.
+//! Called by the relay before a server gets the request.
 
 use std::sync::Arc;
 
@@ -11,40 +11,38 @@ use crate::desk::Desk;
 use crate::jobs::Wanted;
 use crate::machine::Machine;
 
-/// The result of a search for a script.
-pub(crate) enum ScriptFound<F> {
-    /// It is a file beneath the root.
-    Yes,
+/// The result of a look-up of a path.
+pub(crate) enum PathFound<F> {
+    /// It has this entry.
+    Entry(Arc<NameEntry>),
     /// A helper must look it up.
     Wait(Box<Wanted<F, Arc<Version>>>),
-    /// No server is asked to run it.
+    /// It could not be looked up.
     Refused(Refusal),
 }
 
-/// Looks up the path of a script.
-pub(crate) fn find_script<M: Machine>(
-    desk: &mut Desk<'_, M>,
-    asked: &FileRequest<'_>,
-) -> ScriptFound<M::File> {
+/// Looks up a path for a request that a server answers.
+pub(crate) fn find_path<M: Machine>(desk: &mut Desk<'_, M>, asked: &FileRequest<'_>) -> PathFound<M::File> {
     match look_up(desk, asked, false) {
-        LookUp::Known(entry) | LookUp::Opened(entry) => script_of(&entry),
-        // The server that runs it opens it again, so no request waits while a helper checks.
+        LookUp::Known(entry) | LookUp::Opened(entry) => PathFound::Entry(entry),
+        // Whoever answers opens the file again, so no request waits while a helper checks.
         LookUp::Wait(_, Some(stale)) => {
             desk.core.counters.name_hits += 1;
-            script_of(&stale)
+            PathFound::Entry(stale)
         }
-        LookUp::Wait(wanted, None) => ScriptFound::Wait(wanted),
-        LookUp::Refused(refusal) => ScriptFound::Refused(refusal),
+        LookUp::Wait(wanted, None) => PathFound::Wait(wanted),
+        LookUp::Refused(refusal) => PathFound::Refused(refusal),
     }
 }
 
 /// Whether the entry for the path of a script is that of a script.
-pub(crate) fn script_of<F>(entry: &NameEntry) -> ScriptFound<F> {
+///
+/// # Errors
+/// Why no server is asked to run it.
+pub(crate) fn check_script(entry: &NameEntry) -> Result<(), Refusal> {
     match entry.resolved {
-        Resolved::Script => ScriptFound::Yes,
-        Resolved::Denied => ScriptFound::Refused(DENIED),
-        Resolved::File(_) | Resolved::Redirect | Resolved::Listing(_) | Resolved::Missing => {
-            ScriptFound::Refused(NOT_FOUND)
-        }
+        Resolved::Script => Ok(()),
+        Resolved::Denied => Err(DENIED),
+        Resolved::File(_) | Resolved::Redirect | Resolved::Listing(_) | Resolved::Missing => Err(NOT_FOUND),
     }
 }

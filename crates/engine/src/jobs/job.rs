@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::backlog::{Claim, Rank};
 use crate::counters::JobKind;
 use crate::machine::{FileId, ListingForm, Part, Task};
-use crate::rules::SiteId;
+use crate::slab::SiteId;
 use crate::slab::{ClientNumber, ExchangeKey, HeldKey, PasswordPair, VersionId};
 
 /// The identity of a job: requests for the same key are joined.
@@ -30,6 +30,8 @@ pub(crate) enum JobKey {
     Range(SiteId, u32, FileId, u64, u64),
     WarmFile(SiteId, Box<[u8]>, Part),
     Verify(SiteId, PasswordPair),
+    /// The piece of this number of the answer of an exchange.
+    Deflate(SiteId, ExchangeKey, u64),
 }
 
 impl JobKey {
@@ -43,6 +45,7 @@ impl JobKey {
             JobKey::Close(..) => JobKind::Close,
             JobKey::SpoolWrite(..) | JobKey::SpoolRead(..) | JobKey::SpoolGiveBack(..) => JobKind::Spool,
             JobKey::Verify(..) => JobKind::Verify,
+            JobKey::Deflate(..) => JobKind::Deflate,
         }
     }
 
@@ -61,7 +64,8 @@ impl JobKey {
             | JobKey::Touch(site, ..)
             | JobKey::Range(site, ..)
             | JobKey::WarmFile(site, ..)
-            | JobKey::Verify(site, _) => *site,
+            | JobKey::Verify(site, _)
+            | JobKey::Deflate(site, ..) => *site,
         }
     }
 }

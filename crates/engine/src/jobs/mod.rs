@@ -20,7 +20,7 @@ use crate::counters::{JobCounters, JobKind};
 use crate::histogram::Histogram;
 use crate::limits::{JOBS_PER_CLIENT_MAX, JOBS_QUEUED_MAX, SHORT_WAIT_MS};
 use crate::machine::JobId;
-use crate::rules::SiteId;
+use crate::slab::SiteId;
 use crate::slab::{ClientNumber, ExchangeKey, Key, Slab};
 use backlog::{Backlog, Claim, Rank};
 pub(crate) use job::{Job, JobKey, JobState, NoRoom, Patience, Urgency, Waiter, Wanted};

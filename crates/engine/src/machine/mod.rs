@@ -25,9 +25,9 @@ pub use name::{KnownName, NameFacts, SharedNames};
 pub use records::{Handshake, ReceiveCall, RecordLayer, SendCall};
 pub use task::{FileId, Finding, JobId, NameOfFile, Outcome, Part, Task};
 
-use crate::rules::{ServerId, SiteId};
+use crate::rules::ServerId;
 use crate::schedule::Band;
-use crate::slab::Key;
+use crate::slab::{Key, SiteId};
 
 /// Calls on sockets.
 pub trait Net {

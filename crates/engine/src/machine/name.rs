@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{FileKind, FileStat, Finding, Opened};
-use crate::rules::{SiteId, SiteRules};
+use crate::rules::SiteRules;
+use crate::slab::SiteId;
 
 /// The target of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

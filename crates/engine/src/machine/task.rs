@@ -7,9 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::message::bytes;
 use super::{FileStat, ListingForm, Opened};
-use crate::rules::SiteId;
 use crate::secret::Secret;
-use crate::slab::Key;
+use crate::slab::{Key, SiteId};
 
 /// The id of a job, shared by the engine, the worker and its helpers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -195,6 +194,12 @@ pub enum Task<F> {
         /// The password.
         given: Secret,
     },
+    /// Compress a piece of an answer.
+    Deflate {
+        /// The piece, at most [`DEFLATE_BYTES_MAX`](crate::limits::DEFLATE_BYTES_MAX) bytes.
+        #[serde(with = "bytes")]
+        plain: Arc<[u8]>,
+    },
 }
 
 impl<F> Task<F> {
@@ -212,7 +217,8 @@ impl<F> Task<F> {
             | Task::Warm { .. }
             | Task::Close { .. }
             | Task::WarmFile { .. }
-            | Task::Verify { .. } => None,
+            | Task::Verify { .. }
+            | Task::Deflate { .. } => None,
         }
     }
 
@@ -250,6 +256,7 @@ impl<F> Task<F> {
             Task::Touch { root, path } => Task::Touch { root: file(root)?, path: Arc::clone(path) },
             &Task::WarmFile { ref path, part } => Task::WarmFile { path: Arc::clone(path), part },
             Task::Verify { stored, given } => Task::Verify { stored: stored.clone(), given: given.clone() },
+            Task::Deflate { plain } => Task::Deflate { plain: Arc::clone(plain) },
         })
     }
 }
@@ -290,6 +297,9 @@ pub enum Outcome<F> {
     Lost,
     /// The result of [`Task::Verify`]: whether the password is right.
     Verified(bool),
+    /// The result of [`Task::Deflate`]: blocks of deflate that refer to nothing before them and end at a byte, none of them the last
+    /// (RFC 1951).
+    Deflated(#[serde(with = "bytes")] Vec<u8>),
 }
 
 /// The result of looking up a path.
@@ -342,6 +352,7 @@ impl<F> Outcome<F> {
             Outcome::Unsupported => Outcome::Unsupported,
             Outcome::Closed => Outcome::Closed,
             Outcome::Verified(is_right) => Outcome::Verified(is_right),
+            Outcome::Deflated(bytes) => Outcome::Deflated(bytes),
             Outcome::Failed(number) => Outcome::Failed(number),
             Outcome::Exhausted => Outcome::Exhausted,
             Outcome::Lost => Outcome::Lost,

@@ -18,9 +18,8 @@ use crate::limits::{
     SPOOL_MEMORY_BYTES_MAX, SPOOL_MEMORY_BYTES_PER_CLIENT_MAX, SPOOL_PIECE_BYTES_MAX, TRIES_MAX,
 };
 use crate::machine::{JobId, Outcome, Task};
-use crate::rules::SiteId;
 use crate::shares::{ClientShares, Sharer};
-use crate::slab::{ExchangeKey, HeldKey};
+use crate::slab::{ExchangeKey, HeldKey, SiteId};
 use held::{Freed, HeldBody, PartRead};
 use slots::{Back, GivenBack, Slots};
 

@@ -1,8 +1,11 @@
 //! One request and its answer on a link, without the link: bytes of the client and of the server in, bytes for the
 //! server, a head and data out. Called by [`relay`](crate::exchange::relay); pure, so that tests can cut the bytes anywhere.
 
+use std::ops::Range;
+
 use flash_http::body::Chunked;
 use flash_http::forward::{cgi_length, end_proxy_head};
+use flash_http::granted::each_granted_variable;
 use flash_http::request::Body;
 use flash_http::upstream_response::{
     HeadSyntax, ParsedHead, ResponseBody, ResponseHead, ResponseTo, parse_response,
@@ -39,6 +42,8 @@ pub(crate) struct Talk {
     has_taken: bool,
     /// The bytes with which the request begins, and how many of them were sent.
     opening: (Vec<u8>, usize),
+    /// The part of them with the fields that other servers give.
+    granted: Range<usize>,
     /// Bytes of the body for the server, and how many of them were sent.
     out: (Vec<u8>, usize),
     records: ResponseReader,
@@ -82,6 +87,7 @@ impl Talk {
             framing: Framing::Plain,
             held_bytes: None,
             has_taken: false,
+            granted: opening.len()..opening.len(),
             opening: (opening, 0),
             out: (Vec::new(), 0),
             records: ResponseReader::default(),
@@ -110,6 +116,20 @@ impl Talk {
                 Framing::Records
             }
         };
+    }
+
+    /// Gives these fields to a request that has not begun, in place of those that it was given before: lines that end in CRLF.
+    pub(crate) fn grant(&mut self, lines: &[u8]) {
+        let mut fields = Vec::new();
+        match self.protocol {
+            UpstreamProtocol::Http => fields.extend_from_slice(lines),
+            UpstreamProtocol::FastCgi => {
+                write_params(&mut fields, |param| each_granted_variable(lines, param));
+            }
+        }
+        let Range { start, end } = self.granted;
+        self.granted.end = start + fields.len();
+        self.opening.0.splice(start..end, fields);
     }
 
     /// Continues with a body that the spool has.

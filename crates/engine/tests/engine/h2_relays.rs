@@ -14,7 +14,7 @@ fn world() -> (World, H2Client) {
 }
 
 /// Lets the gateway connect.
-fn link(world: &mut World) -> Client {
+pub(crate) fn link(world: &mut World) -> Client {
     world.run();
     let server = world.link();
     world.run();

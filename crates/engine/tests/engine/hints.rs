@@ -122,7 +122,7 @@ fn the_hint_fits_the_site_and_the_request() {
 
     let mut falling_back = without_browse();
     let fallback = Some(b"/d/app.html".to_vec());
-    falling_back.sites[0].paths = PathRules::new(vec![PathRule { fallback, ..PathRule::new("*") }]);
+    falling_back.sites[0].paths = PathRules::new(vec![PathRule { fallback, ..PathRule::new("*") }]).into();
     let mut world = world_from("127.0.0.1", falling_back);
     world.machine.files.add("d/app.html", "app");
     assert_eq!(ask(&mut world, "localhost", "/d/").text(), "app");

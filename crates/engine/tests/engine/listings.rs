@@ -146,7 +146,7 @@ fn a_readme_that_a_rule_keeps_from_some_clients_is_not_shown() {
     for (pattern, shown) in [("*", true), ("/d0/", true), ("/e/*", true), ("*.txt", false), ("/d0/R*", false)]
     {
         let mut rules = rules();
-        rules.sites[0].paths = PathRules::new(vec![denying(pattern)]);
+        rules.sites[0].paths = PathRules::new(vec![denying(pattern)]).into();
         let mut world = World::with(rules);
         world.machine.files.add_directory("d0");
         world.get("/d0/");

@@ -1,8 +1,12 @@
 //! Tests of the engine on a machine in memory, one module per topic.
 
+mod aliases;
+mod authorization;
 mod changes;
+mod compressed_answers;
 mod compression;
 mod counters;
+mod files_first;
 mod freshness;
 mod gathered;
 mod h2;

@@ -30,7 +30,8 @@ fn guarded() -> Rules {
         PathRule { rewrite: Some(Target::new("/private/$1")), ..PathRule::new("/new/*") },
         PathRule { rewrite: Some(Target::new("/private/$1")), ..PathRule::new("/open/*") },
         PathRule { rewrite: Some(Target::new("/private/$1")), ..PathRule::new("/private/old/*") },
-    ]);
+    ])
+    .into();
     rules
 }
 
@@ -173,5 +174,27 @@ fn streams_have_passwords_of_their_own() {
     ];
     exchange(&mut world, &mut streams);
     assert_eq!([with, without].map(|stream| streams.take(stream).status()), [200, 401]);
+    world.end();
+}
+
+#[test]
+fn a_script_learns_who_the_user_is() {
+    let mut rules = guarded();
+    let users = Users::new([("ann".to_owned(), "secret".to_owned())]).map(Arc::new);
+    rules.sites[0].paths = PathRules::new(vec![PathRule { users, ..PathRule::new("/in/*") }]).into();
+    let mut world = World::with(rules);
+    ["in/a.php", "out.php"].iter().for_each(|path| world.machine.files.add(path, "source"));
+    for (path, fields, user) in [("/in/a.php", ANN, "ann"), ("/out.php", ANN, ""), ("/out.php", "", "")] {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nRemote-User: eve\r\n{fields}\r\n");
+        let (client, server) = ask(&mut world, request);
+        let records = String::from_utf8_lossy(&server.take_bytes()).into_owned();
+        let is_there = |text: &str| records.replace("HTTP_REMOTE_USER", "").contains(text);
+        assert_eq!(is_there("REMOTE_USERann"), user == "ann", "{path}: {records}");
+        assert_eq!(is_there("AUTH_TYPEBasic"), user == "ann", "{path}: {records}");
+        assert_eq!(is_there("REMOTE_USER"), user == "ann", "{path}: {records}");
+        client.reset();
+        world.run();
+    }
+    assert_eq!(get(&mut world, "/in/a.php", BOB).status, 401);
     world.end();
 }

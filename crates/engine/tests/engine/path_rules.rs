@@ -49,7 +49,8 @@ fn with_rules(rules: Rules) -> Rules {
             },
         ),
         redirecting("/old/*", "/assets/$1"),
-    ]);
+    ])
+    .into();
     rules
 }
 
@@ -110,7 +111,7 @@ fn a_field_that_a_rule_sets_replaces_that_of_a_listing() {
     let mut rules = rules();
     let set = fields(&[("cache-control", "private")]);
     rules.sites[0].paths =
-        PathRules::new(vec![changing("/d/*", FieldChanges { set, ..FieldChanges::default() })]);
+        PathRules::new(vec![changing("/d/*", FieldChanges { set, ..FieldChanges::default() })]).into();
     let mut world = World::with(rules);
     world.machine.files.add_directory("d");
     let client = world.connect();
@@ -203,7 +204,7 @@ fn a_client_that_is_not_admitted_gets_no_answer_of_others() {
         Access { allow: networks(&["10.0.0.0/8", "2001:db8::/32"]), deny: networks(&["10.1.0.0/16"]) };
     let guard = PathRule { access, ..PathRule::new("/private/*") };
     let route = PathRule { paths: PathPattern::new("/one/*"), ..guard.clone() };
-    rules.sites[0].paths = PathRules::new(vec![guard, route, redirecting("/private/old", "/b")]);
+    rules.sites[0].paths = PathRules::new(vec![guard, route, redirecting("/private/old", "/b")]).into();
     let mut world = World::with(rules);
     world.machine.files.add("private/a", "content");
     world.machine.files.add("b", "content");
@@ -259,7 +260,8 @@ fn with_rates() -> Rules {
         PathRule { rates: of_client, ..PathRule::new("/one/*") },
         PathRule { rewrite: Some(Target::new("/limited/$1")), ..PathRule::new("/new/*") },
         PathRule { rates: of_all, ..PathRule::new("/all/*") },
-    ]);
+    ])
+    .into();
     rules
 }
 
@@ -368,7 +370,8 @@ fn single_pages() -> Rules {
             ..PathRule::new("/internal/*")
         },
         changing("*.html", uncached),
-    ]);
+    ])
+    .into();
     rules
 }
 
@@ -442,7 +445,7 @@ fn a_file_that_comes_to_be_answers_at_once_in_place_of_its_fallback() {
 #[test]
 fn fallbacks_that_are_missing_end() {
     let mut rules = rules();
-    rules.sites[0].paths = PathRules::new(vec![falling_back("/a*", "/b"), falling_back("/b*", "/a")]);
+    rules.sites[0].paths = PathRules::new(vec![falling_back("/a*", "/b"), falling_back("/b*", "/a")]).into();
     let mut world = World::with(rules);
     let client = world.connect();
     client.send("GET /a1 HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -473,7 +476,7 @@ fn a_server_gets_a_rewritten_path() {
 #[test]
 fn a_script_gets_the_requests_that_are_rewritten_to_it() {
     let mut rules = proxying();
-    rules.sites[0].paths = PathRules::new(vec![rewriting("/shop/*", "/index.php/$1")]);
+    rules.sites[0].paths = PathRules::new(vec![rewriting("/shop/*", "/index.php/$1")]).into();
     let mut world = World::with(rules);
     world.machine.files.add("index.php", "source");
     let (_, server) = ask(&mut world, "GET /shop/a%20b?q=1 HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -497,7 +500,8 @@ fn with_error_pages() -> Rules {
         page("*", 404..=404, "<p>Gone fishing"),
         page("/one/*", 500..=599, &"<p>Back soon".repeat(10_000)),
         page("/one/*", 400..=599, "never for 502"),
-    ]);
+    ])
+    .into();
     rules
 }
 
@@ -587,5 +591,155 @@ fn a_rewritten_path_that_servers_read_differently_is_refused() {
         world.run();
         assert_eq!(client.take_one().status, 400, "{path}");
     }
+    world.end();
+}
+
+/// Two origins may read what is beneath `/data/`, and all what is beneath `/open/`.
+fn with_origins() -> World {
+    let mut rules = proxying();
+    let origins = |origins: &[&str]| FieldChanges {
+        origins: origins.iter().map(ToString::to_string).collect(),
+        ..FieldChanges::default()
+    };
+    let own = FieldChanges {
+        set: fields(&[("Access-Control-Allow-Origin", "https://own.example")]),
+        ..origins(&[])
+    };
+    rules.sites[0].paths = PathRules::new(vec![
+        changing("/data/*", own),
+        changing("/data/*", origins(&["https://a.example", "http://localhost:3000"])),
+        changing("/open/*", origins(&["*"])),
+        changing("/one/*", origins(&["https://a.example"])),
+    ])
+    .into();
+    let mut world = World::with(rules);
+    ["data/a", "open/a", "b"].iter().for_each(|path| world.machine.files.add(path, "content"));
+    world
+}
+
+#[test]
+fn scripts_of_some_origins_may_read_answers() {
+    let mut world = with_origins();
+    let mut streams = connect(&mut world);
+    let (a, local, evil) = ("https://a.example", "http://localhost:3000", "https://a.example.evil");
+    for (path, origin, status, allowed, varies) in [
+        ("/data/a", Some(a), 200, Some(a), true),
+        ("/data/a", Some(local), 200, Some(local), true),
+        ("/data/a", Some(evil), 200, None, true),
+        ("/data/a", Some("*"), 200, None, true),
+        ("/data/a", None, 200, None, true),
+        ("/data/none", Some(a), 404, Some(a), true),
+        ("/open/a", Some(evil), 200, Some("*"), false),
+        ("/open/a", None, 200, Some("*"), false),
+        ("/b", Some(a), 200, None, false),
+    ] {
+        let field = origin.map_or(String::new(), |origin| format!("Origin: {origin}\r\n"));
+        for _ in 0..3 {
+            let (_, answer) = world.ask(format!("GET {path} HTTP/1.1\r\nHost: a\r\n{field}\r\n"));
+            let found = (answer.status, answer.field("Access-Control-Allow-Origin"));
+            assert_eq!(found, (status, allowed), "{path} {origin:?}");
+            assert_eq!(answer.head.contains("\r\nVary: Origin\r\n"), varies, "{path} {}", answer.head);
+            assert!(!answer.head.contains("Allow-Methods"), "{}", answer.head);
+            let fields: Vec<_> = origin.iter().map(|origin| ("origin", *origin)).collect();
+            let stream = streams.ask("GET", path, &fields);
+            exchange(&mut world, &mut streams);
+            let answer = streams.take(stream);
+            let line = allowed.map(|allowed| format!("\r\naccess-control-allow-origin: {allowed}\r\n"));
+            assert_eq!(answer.status(), status);
+            assert_eq!(
+                line.is_some_and(|line| answer.head.contains(&line)),
+                answer.head.contains("access-control-allow-origin"),
+                "{path} {origin:?}: {}",
+                answer.head
+            );
+            assert_eq!(answer.head.contains("\r\nvary: Origin\r\n"), varies, "{}", answer.head);
+        }
+    }
+    world.end();
+}
+
+#[test]
+fn a_browser_that_asks_before_a_request_gets_an_answer() {
+    let mut world = with_origins();
+    let ask = |world: &mut World, path: &str, origin: &str| {
+        let fields = "Access-Control-Request-Method: GET\r\nAccess-Control-Request-Headers: x-a\r\n";
+        world.ask(format!("OPTIONS {path} HTTP/1.1\r\nHost: a\r\nOrigin: {origin}\r\n{fields}\r\n")).1
+    };
+    for (path, origin, allowed) in [
+        ("/data/a", "https://a.example", Some("https://a.example")),
+        ("/data/a", "https://evil.example", None),
+        ("/open/a", "https://evil.example", Some("*")),
+        ("/b", "https://a.example", None),
+    ] {
+        let answer = ask(&mut world, path, origin);
+        assert_eq!((answer.status, answer.field("Access-Control-Allow-Origin")), (204, allowed), "{path}");
+        let is_allowed = allowed.is_some();
+        assert_eq!(answer.field("Access-Control-Allow-Methods"), is_allowed.then_some("GET, HEAD, OPTIONS"));
+        assert_eq!(answer.field("Access-Control-Allow-Headers"), is_allowed.then_some("*, Authorization"));
+    }
+    // The answer of an application gets the rule's field in place of its own.
+    let (client, server) =
+        super::relays::ask(&mut world, "GET /one/x HTTP/1.1\r\nHost: a\r\nOrigin: https://a.example\r\n\r\n");
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nAccess-Control-Allow-Origin: *\r\n\r\n");
+    world.run();
+    let head = String::from_utf8_lossy(&client.take_bytes()).into_owned();
+    assert_eq!(head.matches("Access-Control-Allow-Origin").count(), 1, "{head}");
+    assert!(head.contains("Access-Control-Allow-Origin: https://a.example\r\n"), "{head}");
+    world.end();
+}
+
+#[test]
+fn rules_for_names_that_hold_a_hash_are_for_files_alone() {
+    let mut rules = proxying();
+    let immutable =
+        FieldChanges { set: fields(&[("Cache-Control", "immutable")]), ..FieldChanges::default() };
+    rules.sites[0].paths = PathRules::new(vec![PathRule { hashed: true, ..changing("*", immutable) }]).into();
+    let mut world = World::with(rules);
+    world.machine.files.add("app.3f2a9c1b.js", "content");
+    world.machine.files.add("app.js", "content");
+    let control = |answer: &str| answer.contains("immutable");
+    for (path, is_immutable) in [("/app.3f2a9c1b.js", true), ("/app.js", false), ("/none.3f2a9c1b.js", false)]
+    {
+        assert_eq!(control(&world.get(path).head), is_immutable, "{path}");
+    }
+    let (client, server) = ask(&mut world, "GET /one/orders/3f2a9c1b HTTP/1.1\r\nHost: a\r\n\r\n");
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nCache-Control: private\r\n\r\n");
+    world.run();
+    let head = String::from_utf8_lossy(&client.take_bytes()).into_owned();
+    assert!(head.contains("Cache-Control: private\r\n") && !control(&head), "{head}");
+    world.end();
+}
+
+#[test]
+fn a_rewrite_can_add_to_the_query() {
+    let mut rules = proxying();
+    rules.sites[0].paths = PathRules::new(vec![
+        rewriting("/item/*", "/a.php?id=$1"),
+        rewriting("/api/*", "/one/show?id=$1"),
+        rewriting("/file/*", "/b?id=$1"),
+    ])
+    .into();
+    let mut world = World::with(rules);
+    ["a.php", "b"].iter().for_each(|path| world.machine.files.add(path, "content"));
+    for (asked, query) in [
+        ("/item/7", "id=7"),
+        ("/item/1&admin=1?x=%20&id=2", "id=1%26admin%3D1&x=%20&id=2"),
+        ("/item/?", "id=&"),
+    ] {
+        let (client, server) = ask(&mut world, format!("GET {asked} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let records = String::from_utf8_lossy(&server.take_bytes()).into_owned();
+        let pair = |name: &str, value: &str| {
+            let lengths = [name.len() as u8, value.len() as u8];
+            String::from_utf8_lossy(&[&lengths, name.as_bytes(), value.as_bytes()].concat()).into_owned()
+        };
+        assert!(records.contains(&pair("QUERY_STRING", query)), "{asked}: {records}");
+        assert!(records.contains(&pair("REQUEST_URI", asked)), "{asked}: {records}");
+        client.reset();
+        world.run();
+    }
+    let (_, server) = ask(&mut world, "GET /api/a%20b?x HTTP/1.1\r\nHost: a\r\n\r\n");
+    let forwarded = String::from_utf8_lossy(&server.take_bytes()).into_owned();
+    assert!(forwarded.starts_with("GET /one/show?id=a%20b&x HTTP/1.1\r\n"), "{forwarded}");
+    assert_eq!(world.get("/file/1").text(), "content");
     world.end();
 }

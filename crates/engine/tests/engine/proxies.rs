@@ -17,7 +17,7 @@ fn behind_proxies(field: ProxyField) -> Rules {
     let introducing = vec![network("10.9.0.0/16")];
     rules.proxies = ProxyRules { networks: vec![network("10.0.0.0/8")], field, introducing };
     let access = Access { allow: vec![], deny: vec![network("192.0.2.0/24")] };
-    rules.sites[0].paths = PathRules::new(vec![PathRule { access, ..PathRule::new("*") }]);
+    rules.sites[0].paths = PathRules::new(vec![PathRule { access, ..PathRule::new("*") }]).into();
     rules
 }
 

@@ -23,7 +23,8 @@ fn ruled() -> Rules {
         PathRule { access, ..PathRule::new("/guarded/*") },
         PathRule { users, ..PathRule::new("/private/*") },
         PathRule { rates: Rates { of_client: rate(4), of_all: rate(10) }, ..PathRule::new("/limited/*") },
-    ]);
+    ])
+    .into();
     rules
 }
 

@@ -46,10 +46,12 @@ pub(crate) fn proxying() -> Rules {
     ];
     let route = |paths, number| Route {
         paths,
+        files_first: false,
         upstream: UpstreamId(number),
         has_own_files: false,
         body_bytes_max: BODY_BYTES_MAX,
         streams_bodies: true,
+        compresses: false,
         streams_answers: false,
     };
     rules.sites[0].routes = vec![

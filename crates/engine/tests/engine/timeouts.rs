@@ -4,7 +4,7 @@ use crate::machine::client::request;
 use crate::machine::world::{HEAD_MS, IDLE_MS, JOB_MS, LEAST_RATE};
 use crate::machine::{Content, KIB, MIB, World, rules};
 use flash_engine::limits::{DEADLINES_PER_TURN_MAX, LINGER_MS, RATE_WINDOW_MS, TICK_MS};
-use flash_engine::{EgressRules, Rules};
+use flash_engine::{EgressRules, Optimizations, Rules};
 
 #[test]
 fn a_silent_client_is_closed() {
@@ -121,6 +121,30 @@ fn waiting_for_the_disk_does_not_count_as_slow_reading() {
     world.run();
     assert_eq!(client.take_one().body.len() as u64, 3 * MIB);
     world.end();
+}
+
+/// Each check of the rate tries to send, which can find that the rest of the file has left memory.
+#[test]
+fn a_client_that_stops_reading_is_closed_although_its_file_leaves_memory() {
+    // Wherever in a piece or a record its buffer is full.
+    for room_bytes in (1..10).map(|eighths| 8 * KIB as usize * eighths) {
+        for (is_sealed, send_file) in [(false, true), (false, false), (true, false)] {
+            let optimizations = Optimizations { send_file, ..rules().optimizations };
+            let mut world = World::with(Rules { optimizations, ..rules() });
+            world.machine.files.add("f", Content::Pattern(1, 3 * MIB));
+            let client = if is_sealed { world.connect_sealed() } else { world.connect() };
+            world.run();
+            client.set_room(room_bytes);
+            client.get("/f");
+            world.run();
+            for _ in 0..4 {
+                world.machine.files.inode("f").evict();
+                world.advance(RATE_WINDOW_MS + 2 * TICK_MS);
+            }
+            assert!(client.is_closed(), "{room_bytes} bytes, encrypted: {is_sealed}, send_file: {send_file}");
+            world.end();
+        }
+    }
 }
 
 #[test]

@@ -264,8 +264,10 @@ impl Wire {
         self.arrived.len() + self.under_way.iter().map(Vec::len).sum::<usize>()
     }
 
+    /// A full send buffer holds bytes that the client has not acknowledged.
     pub(crate) fn unacknowledged_bytes(&self) -> u64 {
-        self.unacknowledged.min(self.sent_bytes)
+        let is_full = self.wants_room && self.room == 0;
+        self.unacknowledged.max(u64::from(is_full)).min(self.sent_bytes)
     }
 }
 

@@ -144,6 +144,7 @@ impl Helpers {
             }
             // In these tests, a stored password is the password itself.
             Task::Verify { stored, given } => Outcome::Verified(stored == given),
+            Task::Deflate { plain } => Outcome::Deflated(deflate(plain)),
             Task::Touch { .. } | Task::WarmFile { .. } => panic!("only a backend queues this job"),
             Task::Read { file, offset, length_bytes } => match file.read(*offset, *length_bytes) {
                 Ok(bytes) => Outcome::Bytes(bytes, file.stat()),
@@ -199,6 +200,15 @@ impl Helpers {
     }
 }
 
+/// A piece of an answer as `flash-server`'s helper makes it.
+fn deflate(plain: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(plain.len() + 1024);
+    let mut compress = flate2::Compress::new(flate2::Compression::fast(), false);
+    compress.compress_vec(plain, &mut out, flate2::FlushCompress::Sync).expect("room for the piece");
+    assert_eq!(compress.total_in(), plain.len() as u64);
+    out
+}
+
 /// The content of a listing made at this time.
 pub(crate) fn listing(path: &str, form: ListingForm, bytes: u64, made_ms: u64) -> Vec<u8> {
     let mut text = format!("{} at {made_ms:020}", describe_listing(path, form)).into_bytes();
@@ -233,6 +243,7 @@ fn describe(task: &Task<FileHandle>) -> String {
         Task::GiveBack { offset, length_bytes, .. } => format!("give back {length_bytes:?} at {offset}"),
         Task::Write { offset, bytes, .. } => format!("write {} bytes at {offset}", bytes.len()),
         Task::Verify { .. } => "verify".to_owned(),
+        Task::Deflate { plain } => format!("deflate {} bytes", plain.len()),
         Task::Touch { path, .. } => format!("touch {}", path.escape_ascii()),
         Task::WarmFile { path, .. } => format!("warm file {}", path.escape_ascii()),
     }

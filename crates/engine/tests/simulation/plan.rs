@@ -191,7 +191,7 @@ pub(crate) fn path_rules(rng: &mut Rng, rules: &mut Rules) -> RunRule {
         ruled(FieldChanges { set: error, remove, with_errors: true, ..FieldChanges::default() }),
         ruled(FieldChanges { set: success, ..FieldChanges::default() }),
     ];
-    rules.sites.iter_mut().for_each(|site| site.paths = PathRules::new(both.clone()));
+    rules.sites.iter_mut().for_each(|site| site.paths = PathRules::new(both.clone()).into());
     rule
 }
 
@@ -206,7 +206,8 @@ pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
         encoded_slash: EncodedSlash::Decode,
         hsts: None,
         https_redirect: None,
-        paths: PathRules::default(),
+        paths: PathRules::default().into(),
+        alias_of: None,
         routes: vec![],
     };
     let first = if plan.default_site { vec![] } else { vec!["h".into()] };

@@ -602,6 +602,7 @@ impl Run {
                 | Task::Touch { .. }
                 | Task::WarmFile { .. }
                 | Task::Verify { .. }
+                | Task::Deflate { .. }
                 | Task::GiveBack { .. } => {
                     panic!("the simulation does not queue these jobs")
                 }

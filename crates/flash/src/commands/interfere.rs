@@ -162,3 +162,38 @@ impl Interfere {
         Ok(Options { servers: chosen.servers, place: chosen.place, beside, ..options })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file set with this many directories, as `flash fileset specweb99` names them.
+    fn set(directories: u32) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for number in 0..directories {
+            let directory = folder.path().join(format!("dir{number:05}"));
+            std::fs::create_dir(&directory).unwrap();
+            std::fs::write(directory.join("class0_1"), "").unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn cold_files_are_those_of_the_set_that_are_not_hot() {
+        let (large, small) = (set(118), set(20));
+        let found = |given, files: Option<&tempfile::TempDir>| {
+            cold_directories(given, files.map(tempfile::TempDir::path), 20).map_err(|why| why.to_string())
+        };
+        assert_eq!(found(None, Some(&large)), Ok(20..118));
+        assert_eq!(found(Some(50..60), Some(&large)), Ok(50..60));
+        assert_eq!(found(Some(20..586), None), Ok(20..586), "of a server elsewhere");
+        for (given, files, why) in [
+            (Some(20..586), Some(&large), "has the directories 0 to 117"),
+            (None, Some(&small), "has 20 directories of a SPECweb99 set, and 20 of them are hot"),
+            (None, None, "name the folder of the file set"),
+        ] {
+            let refused = found(given, files).unwrap_err();
+            assert!(refused.contains(why), "{refused}");
+        }
+    }
+}

@@ -155,6 +155,8 @@ pub struct Request<'b> {
     pub if_modified_since: Option<&'b [u8]>,
     /// `If-Unmodified-Since`; absent when repeated.
     pub if_unmodified_since: Option<&'b [u8]>,
+    /// `Origin`; absent when repeated.
+    pub origin: Option<&'b [u8]>,
     /// `Authorization`; absent when repeated.
     pub authorization: Option<&'b [u8]>,
     /// The first `Referer`; for logs.

@@ -17,6 +17,7 @@ impl Builder<'_> {
     /// The clients that the directives of a section admit.
     pub(super) fn access(&mut self, directives: &[Directive], paths: &Paths) {
         let (mut allow, mut deny, mut is_closed, mut is_open) = (Vec::new(), Vec::new(), false, false);
+        let (file, mut users) = (directives.iter().find(|it| it.name == "authuserfile"), None);
         let within = directives.iter().filter(|it| ["requireall", "requireany"].contains(&it.name.as_str()));
         let within: Vec<&Directive> = within.flat_map(|section| &section.inner).collect();
         for directive in directives.iter().chain(within) {
@@ -32,6 +33,10 @@ impl Builder<'_> {
                 ("require", ["not", "ip", networks @ ..]) | ("deny", ["from", networks @ ..]) => {
                     self.networks(directive, networks, &mut deny);
                 }
+                ("require", ["valid-user"]) if file.is_some() => {
+                    users = file.and_then(|file| self.users(file));
+                    is_closed |= users.is_none();
+                }
                 ("require", ["method", ..]) => self.lose(directive, "Flash does not choose by methods"),
                 ("require", _) => {
                     is_closed = true;
@@ -43,12 +48,16 @@ impl Builder<'_> {
                 _ => {}
             }
         }
+        if let Some(file) = file.filter(|_| users.is_some() && !allow.is_empty()) {
+            self.lose(file, "Flash asks clients of these networks for a password too");
+        }
         if is_closed && allow.is_empty() {
             self.close(paths);
-        } else if !allow.is_empty() || !deny.is_empty() {
+        } else if !allow.is_empty() || !deny.is_empty() || users.is_some() {
             for (path, except) in paths {
-                let (allow, deny) = (allow.clone(), deny.clone());
-                self.site.rules.push(Rule { except: except.clone(), allow, deny, ..Rule::new(path.clone()) });
+                let rule = Rule { except: except.clone(), ..Rule::new(path.clone()) };
+                let (allow, deny, users) = (allow.clone(), deny.clone(), users.clone());
+                self.site.rules.push(Rule { allow, deny, users, ..rule });
             }
         } else if is_open {
             // It opens a part of what is closed above.
@@ -59,6 +68,21 @@ impl Builder<'_> {
                     .iter_mut()
                     .filter(|rule| rule.deny == EVERYBODY && pattern::overlap(&rule.path, path));
                 closed.filter(|rule| rule.path != *path).for_each(|rule| rule.except.push(path.clone()));
+            }
+        }
+    }
+
+    /// The file of users of `AuthUserFile`, if Flash can use it.
+    fn users(&mut self, directive: &Directive) -> Option<String> {
+        let file = self.files.absolute(directive.first());
+        match values::users(&file) {
+            Ok(note) => {
+                note.into_iter().for_each(|note| self.lose(directive, note));
+                Some(file)
+            }
+            Err(why) => {
+                self.lose(directive, &format!("{why}, so everybody gets 403 here"));
+                None
             }
         }
     }

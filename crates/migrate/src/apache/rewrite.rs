@@ -127,8 +127,8 @@ fn rule(builder: &mut Builder<'_>, directive: &Directive, conditions: &[&Directi
     }
     if is_whole && status.is_none() && !tests.is_empty() && tests.iter().all(is_missing) {
         let file = if to.starts_with('/') { to.clone() } else { format!("/{to}") };
-        if !values::is_file(&file) || file.ends_with(".php") {
-            return builder.lose(directive, "Flash passes no missing files to a script (docs/migrate.md)");
+        if !values::is_file(&file) {
+            return builder.lose(directive, "is not the path of a file that Flash can serve");
         }
         for (path, except) in paths {
             let fallback = Some(file.clone());

@@ -96,7 +96,7 @@ pub(super) struct Builder<'b> {
     is_tls: bool,
     pub(super) to_https: Option<u16>,
     notes: &'b mut Notes,
-    files: &'b Files,
+    pub(super) files: &'b Files,
     config: &'b mut Config,
 }
 
@@ -260,7 +260,7 @@ impl Builder<'_> {
             "expiresbytype" => self.expires_by_type(directive, paths),
             "errordocument" => self.error_page(directive, paths),
             "fallbackresource" if first == "disabled" => {}
-            "fallbackresource" if values::is_file(first) && !first.ends_with(".php") => {
+            "fallbackresource" if values::is_file(first) => {
                 for (path, except) in paths {
                     let fallback = Some(first.to_owned());
                     self.site.rules.push(Rule {
@@ -271,7 +271,7 @@ impl Builder<'_> {
                 }
             }
             "fallbackresource" => {
-                self.lose(directive, "Flash passes no missing files to a script (docs/migrate.md)");
+                self.lose(directive, "is not the path of a file that Flash can serve");
             }
             "alias" => self.alias(directive),
             "allowoverride" if !first.eq_ignore_ascii_case("none") => {
@@ -404,9 +404,14 @@ impl Builder<'_> {
                     self.site.rules.push(rule);
                 }
             }
-            _ => {
-                self.lose(directive, &format!("{to} is not beneath the root {root}: move or mount it there"));
+            None if from.starts_with('/')
+                && !from.trim_end_matches('/').is_empty()
+                && pattern::is_form(from) =>
+            {
+                let rule = Rule::new(format!("{}/*", from.trim_end_matches('/')));
+                self.site.rules.push(Rule { alias: Some(values::folder(&to)), ..rule });
             }
+            _ => self.lose(directive, "Flash has aliases for folders"),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Caddy obtains certificates by itself; Flash takes files. A site without files of its own is carried over for plain HTTP, and noted.
 
 mod parse;
+mod route;
 mod site;
 
 use std::path::Path;

@@ -8,18 +8,22 @@ use std::collections::BTreeMap;
 use super::Found;
 use super::parse::Line;
 use crate::files::Files;
-use crate::model::{EVERYBODY, Route, Rule, Site};
+use crate::model::{EVERYBODY, Rule, Site};
 use crate::notes::Notes;
 use crate::pattern::{self, Paths, within};
 use crate::{toml, values};
 
 /// Directives that Flash needs not.
-const NOTHING: &[&str] = &["log_skip", "skip_log", "log_append", "push", "vars", "request_header"];
+const NOTHING: &[&str] = &["log_skip", "skip_log", "log_append", "push", "vars"];
+/// Directives that check clients.
+const CHECKS: &[&str] = &["basic_auth", "basicauth", "forward_auth"];
 
-struct Builder<'b> {
-    site: Site,
+pub(super) struct Builder<'b> {
+    pub(super) site: Site,
     bind: Option<String>,
     matchers: BTreeMap<String, Option<Paths>>,
+    /// Whether a note tells that case counts in paths.
+    has_told_case: bool,
     notes: &'b mut Notes,
     files: &'b Files,
     settings: &'b mut BTreeMap<&'static str, String>,
@@ -32,8 +36,15 @@ pub(super) fn build(
     notes: &mut Notes,
     settings: &mut BTreeMap<&'static str, String>,
 ) -> Found {
-    let mut builder =
-        Builder { site: Site::default(), bind: None, matchers: BTreeMap::new(), notes, files, settings };
+    let mut builder = Builder {
+        site: Site::default(),
+        bind: None,
+        matchers: BTreeMap::new(),
+        has_told_case: false,
+        notes,
+        files,
+        settings,
+    };
     builder.block(lines, &all());
     let scripts = |name: &&String| name.ends_with(".php");
     if builder.site.routes.iter().any(|route| route.paths.0 == "extension")
@@ -54,7 +65,7 @@ fn all() -> Paths {
 }
 
 impl Builder<'_> {
-    fn lose(&mut self, line: &Line, why: &str) {
+    pub(super) fn lose(&mut self, line: &Line, why: &str) {
         self.notes.add(&line.place, format!("{}: {why}", line.shown()));
     }
 
@@ -78,16 +89,29 @@ impl Builder<'_> {
             if has_path { path_len(line) } else { std::cmp::Reverse(0) }
         });
         for line in others.into_iter().chain(with).chain(without) {
-            let Some((mut paths, args)) = self.matched(line, outer) else { continue };
+            let Some((mut paths, args)) = self.matched(line, outer) else {
+                if CHECKS.contains(&line.name()) {
+                    self.close_for_want(line, outer, "it is not carried over");
+                }
+                continue;
+            };
+            let is_of_paths = paths.iter().any(|(path, _)| path != "*");
+            if is_of_paths
+                && CHECKS.contains(&line.name())
+                && !std::mem::replace(&mut self.has_told_case, true)
+            {
+                self.lose(line, "Caddy means paths in any case of their letters, Flash here and below as they are written");
+            }
             if is_handle(&line) {
                 for (path, except) in &mut paths {
                     except.extend(handled.iter().filter(|other| pattern::overlap(other, path)).cloned());
                 }
                 handled.extend(paths.iter().map(|(path, _)| path.clone()));
                 if line.name() == "handle_path" {
-                    self.lose(line, "Flash keeps the whole path");
+                    self.folder(line, &paths);
+                } else {
+                    self.block(line.inner(), &paths);
                 }
-                self.block(line.inner(), &paths);
                 continue;
             }
             self.directive(line, &args, &paths);
@@ -150,27 +174,19 @@ impl Builder<'_> {
 
     fn directive(&mut self, line: &Line, args: &[String], paths: &Paths) {
         match line.name() {
-            "root" if paths.iter().any(|(path, _)| path != "*") || self.site.root.is_some() => {
-                self.lose(line, "Flash has one root for a site");
-            }
-            "root" => {
-                self.site.root = args.last().map(|root| values::folder(&self.files.absolute(root)));
-            }
+            "root" => self.root(line, args, paths),
             "file_server" => self.file_server(line, args),
             "try_files" => self.try_files(line, args, paths),
             "redir" => self.redirect(line, args, paths),
             "rewrite" => self.rewrite(line, args, paths),
             "header" => self.header(line, args, paths),
             "respond" | "error" | "abort" => self.refuse(line, args, paths),
-            "basic_auth" | "basicauth" | "forward_auth" => {
-                self.close(paths);
-                self.lose(
-                    line,
-                    "passwords are not carried over (docs/config.md, `users`), so everybody gets 403 here",
-                );
+            "basic_auth" | "basicauth" => {
+                self.close_for_want(line, paths, "it is not carried over (docs/config.md, `users`)");
             }
+            "forward_auth" => self.forward_auth(line, args, paths),
             "reverse_proxy" => self.proxy(line, args, paths),
-            "php_fastcgi" => self.php(line, args),
+            "php_fastcgi" => self.php(line, args, paths),
             "route" => self.block(line.inner(), paths),
             "tls" => self.tls(line, args),
             "bind" => {
@@ -185,6 +201,48 @@ impl Builder<'_> {
             "request_body" => {}
             name if NOTHING.contains(&name) => {}
             _ => self.lose(line, "Flash has nothing like it"),
+        }
+    }
+
+    /// The files of a block whose paths lose their prefix.
+    fn folder(&mut self, line: &Line, paths: &Paths) {
+        let (roots, others): (Vec<&Line>, Vec<&Line>) =
+            line.inner().iter().partition(|inner| inner.name() == "root");
+        let is_folder = !others.is_empty()
+            && others.iter().all(|inner| ["file_server", "encode", "header"].contains(&inner.name()));
+        let folder =
+            roots.first().and_then(|root| root.args().last()).filter(|_| is_folder && roots.len() == 1);
+        match folder.map(|folder| self.files.absolute(folder)) {
+            Some(folder) if paths.iter().all(|(path, _)| pattern::is_of_folder(path)) => {
+                self.aliases(paths, |_| values::folder(&folder));
+            }
+            _ => self.lose(line, "Flash keeps the whole path"),
+        }
+        let others: Vec<Line> = others.into_iter().cloned().collect();
+        self.block(&others, paths);
+    }
+
+    fn root(&mut self, line: &Line, args: &[String], outer: &Paths) {
+        let Some(folder) = args.last().map(|root| values::folder(&self.files.absolute(root))) else { return };
+        let paths = match args {
+            [path, _] if path.starts_with('/') => within(&vec![(path.clone(), Vec::new())], outer),
+            _ => outer.clone(),
+        };
+        let is_all = paths.iter().all(|(path, _)| path == "*");
+        if is_all && self.site.root.is_none() {
+            self.site.root = Some(folder);
+        } else if paths.iter().all(|(path, _)| pattern::is_of_folder(path)) {
+            self.aliases(&paths, |prefix| format!("{}{prefix}", folder.trim_end_matches('/')));
+        } else {
+            self.lose(line, "Flash has one root for a site, and aliases for folders");
+        }
+    }
+
+    /// Adds rules for paths whose files are apart.
+    fn aliases(&mut self, paths: &Paths, folder_of: impl Fn(&str) -> String) {
+        for (path, except) in paths {
+            let alias = Some(folder_of(path.trim_end_matches("/*")));
+            self.site.rules.push(Rule { except: except.clone(), alias, ..Rule::new(path.clone()) });
         }
     }
 
@@ -219,7 +277,6 @@ impl Builder<'_> {
                 self.lose(line, "Flash looks for the file of the path, and then for one other");
             }
             last if plain(&last.to_owned()) || last == "=404" => {}
-            last if last.ends_with(".php") => self.lose(line, "Flash passes no missing files to a script"),
             last if values::is_file(last) => {
                 for (path, except) in paths {
                     let fallback = Some(last.to_owned());
@@ -310,11 +367,17 @@ impl Builder<'_> {
         }
     }
 
-    fn close(&mut self, paths: &Paths) {
+    pub(super) fn close(&mut self, paths: &Paths) {
         for (path, except) in paths {
             let deny = EVERYBODY.map(str::to_owned).to_vec();
             self.site.rules.push(Rule { except: except.clone(), deny, ..Rule::new(path.clone()) });
         }
+    }
+
+    /// Closes paths whose clients Flash cannot check.
+    pub(super) fn close_for_want(&mut self, line: &Line, paths: &Paths, why: &str) {
+        self.close(paths);
+        self.lose(line, &format!("{why}, so everybody gets 403 here"));
     }
 
     fn refuse(&mut self, line: &Line, args: &[String], paths: &Paths) {
@@ -333,87 +396,6 @@ impl Builder<'_> {
         }
     }
 
-    /// The prefix of a route, if it has one.
-    fn prefix(&mut self, line: &Line, paths: &Paths) -> Option<String> {
-        let prefix = match &paths[..] {
-            [(path, _)] if path == "*" => Some("/".to_owned()),
-            [(path, _)] => path
-                .strip_suffix('*')
-                .filter(|it| it.starts_with('/') && !it.contains('*'))
-                .map(str::to_owned),
-            _ => None,
-        };
-        match (&prefix, &paths[..]) {
-            (None, _) => self.lose(line, "a route of Flash has a prefix"),
-            (Some(prefix), [(_, except)])
-                if except
-                    .iter()
-                    .any(|it| !self.site.routes.iter().any(|route| *it == format!("{}*", route.paths.1))) =>
-            {
-                self.lose(line, &format!("the route takes other paths that begin with {prefix} too"));
-            }
-            _ => {}
-        }
-        prefix
-    }
-
-    fn proxy(&mut self, line: &Line, args: &[String], paths: &Paths) {
-        let Some(prefix) = self.prefix(line, paths) else { return };
-        let to =
-            line.inner().iter().filter(|inner| inner.name() == "to").flat_map(|inner| inner.args().to_vec());
-        let mut servers = Vec::new();
-        for text in args.iter().cloned().chain(to) {
-            match server(&text) {
-                Some(server) => servers.push(server),
-                None => {
-                    return self.lose(line, &format!("{text}: Flash resolves no names: write the address"));
-                }
-            }
-        }
-        if servers.is_empty() || servers.len() > 64 {
-            return self.lose(line, "a route has 1 to 64 servers");
-        }
-        let mut route = Route { paths: ("prefix", prefix), protocol: "proxy", servers, ..Route::default() };
-        for inner in line.inner() {
-            let value = inner.args().first().map_or("", String::as_str);
-            match inner.name() {
-                "to" | "transport" | "fail_duration" | "max_fails" | "health_timeout" | "health_status"
-                | "health_interval" => {}
-                "health_uri" if value.starts_with('/') => {
-                    drop(route.settings.insert("probe", toml::text(value)));
-                }
-                "flush_interval" => drop(route.settings.insert("stream_answers", "true".to_owned())),
-                "lb_policy" if ["least_conn", "round_robin", "random"].contains(&value) => {}
-                "header_up"
-                    if ["host", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"]
-                        .contains(&value.to_ascii_lowercase().as_str()) => {}
-                _ => self.lose(inner, "Flash has nothing like it"),
-            }
-        }
-        self.site.routes.push(route);
-    }
-
-    fn php(&mut self, line: &Line, args: &[String]) {
-        let Some(server) = args.first().and_then(|text| server(text)) else {
-            self.site.close_scripts(&[("*.php".to_owned(), Vec::new())]);
-            return self.lose(
-                line,
-                "Flash resolves no names: write the address, and everybody gets 403 for scripts",
-            );
-        };
-        let server = server
-            .strip_prefix("unix:/")
-            .map_or(server.clone(), |rest| format!("unix:/{}", rest.trim_start_matches('/')));
-        self.site.routes.push(Route {
-            paths: ("extension", "php".to_owned()),
-            protocol: "fastcgi",
-            servers: vec![server],
-            ..Route::default()
-        });
-        self.site.index = vec!["index.php".to_owned()];
-        self.lose(line, "in part: Flash passes no missing files to index.php (docs/migrate.md), and no directory has another index");
-    }
-
     fn tls(&mut self, line: &Line, args: &[String]) {
         match args {
             [certificate, key] if !certificate.contains('{') => {
@@ -427,8 +409,7 @@ impl Builder<'_> {
             match inner.name() {
                 "protocols" | "ciphers" | "curves" | "alpn" => {}
                 "client_auth" => {
-                    self.close(&all());
-                    self.lose(inner, "Flash checks no certificates of clients, so everybody gets 403 here");
+                    self.close_for_want(inner, &all(), "Flash checks no certificates of clients");
                 }
                 _ => self.lose(inner, "Flash takes files of certificates and keys (docs/tls.md)"),
             }
@@ -486,17 +467,4 @@ fn written(target: &str, path: &str) -> Result<(String, String), String> {
         return Err("Flash has no placeholders except the path".to_owned());
     }
     if values::is_location(&text) { Ok((path, text)) } else { Err(format!("Flash takes no target `{text}`")) }
-}
-
-/// The address of a server.
-fn server(text: &str) -> Option<String> {
-    if let Some(path) = text.strip_prefix("unix//").or_else(|| text.strip_prefix("unix/")) {
-        return Some(format!("unix:/{}", path.trim_start_matches('/')));
-    }
-    if let Some(rest) = text.strip_prefix("https://") {
-        return values::server(rest, 443).map(|address| format!("https://{address}"));
-    }
-    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("h2c://")).unwrap_or(text);
-    let rest = if rest.starts_with(':') { format!("localhost{rest}") } else { rest.to_owned() };
-    values::server(&rest, 80)
 }

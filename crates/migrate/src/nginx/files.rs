@@ -22,7 +22,15 @@ enum Elsewhere {
     Apart(String),
 }
 
-/// Rewrites the paths of the locations whose files are elsewhere beneath the root, and notes the others.
+/// Where the files of a location are, as a rule says it.
+enum Move {
+    /// The target of its rewrite.
+    Rewrite(String),
+    /// The folder of its alias.
+    Alias(String),
+}
+
+/// Makes rules for the locations whose files are elsewhere, and notes those for which Flash has none.
 pub(super) fn place(builder: &mut Builder<'_, '_>) {
     let locations = builder.locations;
     let mut moves = Vec::with_capacity(locations.len());
@@ -31,17 +39,28 @@ pub(super) fn place(builder: &mut Builder<'_, '_>) {
         let answers = location.scope.returns.is_none() && location.scope.pass.is_none();
         let is_page = builder.server.scope.error_pages.iter().any(|page| page.uri == location.text);
         moves.push(match found {
-            Some(Elsewhere::Beneath(path)) if answers => Some(path),
+            Some(Elsewhere::Beneath(path)) if answers => Some(Move::Rewrite(path)),
             Some(Elsewhere::Apart(folder)) if answers && !is_page && !location.is_hidden() => {
-                note_apart(builder, location, &folder);
-                None
+                let alias = alias_of(location, &folder).map(Move::Alias);
+                if alias.is_none() {
+                    note_apart(builder, location, &folder);
+                }
+                alias
             }
             _ => None,
         });
     }
     for (path, except, at) in first_of(builder, &moves) {
         let location = &locations[at];
-        let Some(text) = &moves[at] else { continue };
+        let text = match &moves[at] {
+            Some(Move::Rewrite(text)) => text,
+            Some(Move::Alias(folder)) => {
+                let path = format!("{}/*", path.trim_end_matches(['/', '*']));
+                builder.site.rules.push(Rule { except, alias: Some(folder.clone()), ..Rule::new(path) });
+                continue;
+            }
+            None => continue,
+        };
         let Some(shape) = location.shapes.iter().find(|shape| form(&shape.path) == path) else { continue };
         match target::target(text, shape, builder.known) {
             Ok(target) if target == shape.groups.get("0").cloned().unwrap_or_default() => {}
@@ -53,6 +72,21 @@ pub(super) fn place(builder: &mut Builder<'_, '_>) {
             }
             Err(why) => note(builder, location, &format!("{}: {why}", location.shown)),
         }
+    }
+}
+
+/// The folder of the files of a location, if they are those of all of its paths.
+fn alias_of(location: &Location, folder: &str) -> Option<String> {
+    let prefix = location.text.trim_end_matches('/');
+    let is_prefix = matches!(location.kind, Kind::First | Kind::Prefix) && prefix.starts_with('/');
+    if !is_prefix || prefix.contains('*') || !folder.starts_with('/') {
+        return None;
+    }
+    match &location.scope.alias {
+        // Without a slash at one end, nginx joins two names.
+        Some((alias, _)) if alias.ends_with('/') != location.text.ends_with('/') => None,
+        Some(_) => Some(values::folder(folder)),
+        None => Some(format!("{}{prefix}", folder.trim_end_matches('/'))),
     }
 }
 
@@ -146,7 +180,7 @@ pub(super) fn index(builder: &mut Builder<'_, '_>, scope: &Scope) {
 
 /// The meaning of `try_files`.
 enum Missing {
-    /// As Flash does it anyway.
+    /// As Flash does it anyway, or a server answers.
     NotFound,
     /// Another file answers.
     File(String),
@@ -177,7 +211,7 @@ pub(super) fn fall_back(builder: &mut Builder<'_, '_>) {
             (None, Some(page)) if scope.pass.is_none() && scope.returns.is_none() => Some(page),
             _ => None,
         };
-        let file = asked.and_then(|(uri, place)| match of_uri(builder, &uri) {
+        let file = asked.and_then(|(uri, place)| match of_missing(builder, &uri) {
             Ok(file) => Some(file),
             Err(why) => {
                 builder.context.notes.add(&place, format!("falling back to {uri}: {why}"));
@@ -230,8 +264,8 @@ fn missing(builder: &Builder<'_, '_>, directive: &Directive) -> Result<Missing, 
         }
     }
     others(&files, &plain)?;
-    if let Some(name) = last.strip_prefix('@') {
-        return named(builder, name);
+    if last.starts_with('@') {
+        return named(builder, last);
     }
     if let Some(status) = last.strip_prefix('=') {
         return Err(format!("Flash answers 404 for a missing file, not {status}"));
@@ -246,9 +280,6 @@ fn file(uri: &str) -> Result<Missing, String> {
     match uri {
         uri if uri.contains('?') => Err("a file has no query".to_owned()),
         uri if uri.contains('$') => Err("Flash has no variables".to_owned()),
-        uri if uri.ends_with(".php") => {
-            Err("Flash passes no missing files to a script: `docs/migrate.md` says what to do".to_owned())
-        }
         uri if uri.ends_with('/') => Ok(Missing::File(format!("{uri}index.html"))),
         uri => Ok(Missing::File(uri.to_owned())),
     }
@@ -266,8 +297,7 @@ fn others(files: &[String], plain: &[&str]) -> Result<(), String> {
 
 /// The meaning of a named location.
 fn named(builder: &Builder<'_, '_>, name: &str) -> Result<Missing, String> {
-    let name = format!("@{name}");
-    let Some((_, scope)) = builder.server.locations.named.iter().find(|(other, _)| *other == name) else {
+    let Some(scope) = builder.server.locations.named(name) else {
         return Err(format!("there is no location {name}"));
     };
     match (&scope.pass, &scope.rewrites[..]) {
@@ -275,11 +305,16 @@ fn named(builder: &Builder<'_, '_>, name: &str) -> Result<Missing, String> {
             let target = rewrite.target.split('?').next().unwrap_or_default();
             file(target)
         }
-        (Some(_), _) => {
-            Err("Flash passes paths on by their prefix or extension, not if files are missing".to_owned())
-        }
+        // The route says it.
+        (Some(pass), _) if pass.protocol == "proxy" => Ok(Missing::NotFound),
+        (Some(_), _) => Err("Flash passes missing files to one script alone".to_owned()),
         _ => Err(format!("Flash has no counterpart of {name}")),
     }
+}
+
+/// The file or the script that answers for missing files.
+fn of_missing(builder: &Builder<'_, '_>, uri: &str) -> Result<String, String> {
+    if uri.ends_with(".php") && values::is_file(uri) { Ok(uri.to_owned()) } else { of_uri(builder, uri) }
 }
 
 /// The file of an address of the site.

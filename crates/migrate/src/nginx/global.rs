@@ -9,6 +9,15 @@ use crate::files::Files;
 use crate::notes::{Notes, Place};
 use crate::{toml, values};
 
+/// A zone in which requests are counted.
+#[derive(Clone, Debug)]
+pub(super) struct Zone {
+    /// Whether each client has a count of its own; otherwise all have one together.
+    pub(super) is_of_client: bool,
+    /// The rate, as Flash writes it.
+    pub(super) rate: String,
+}
+
 /// The settings of the whole server so far.
 #[derive(Debug, Default)]
 pub(super) struct Global {
@@ -16,6 +25,8 @@ pub(super) struct Global {
     pub(super) types: BTreeMap<String, String>,
     pub(super) upstreams: Vec<Upstream>,
     pub(super) charset: Option<String>,
+    /// The zones of `limit_req`, by their names.
+    pub(super) zones: BTreeMap<String, Zone>,
     proxies: Vec<String>,
     /// The field of `real_ip_header`, and where it is.
     field: Option<(String, Place)>,
@@ -67,6 +78,7 @@ impl Global {
                 }
                 _ => {}
             },
+            "limit_req_zone" => self.take_zone(directive, notes),
             "real_ip_header" => self.field = Some((first.to_owned(), directive.place.clone())),
             "access_log" => self.take_log(directive, notes, files),
             _ => return false,
@@ -84,6 +96,30 @@ impl Global {
             notes.add(&directive.place, why);
         } else {
             self.settings.insert(key, value);
+        }
+    }
+
+    fn take_zone(&mut self, directive: &Directive, notes: &mut Notes) {
+        let of = |name: &str| directive.args.iter().find_map(|word| word.strip_prefix(name));
+        let name = of("zone=").and_then(|zone| zone.split(':').next());
+        let rate = of("rate=").and_then(|rate| {
+            let (number, unit) = rate.split_once("r/")?;
+            let fits = number.parse().is_ok_and(|number: u32| (1..=1_000_000).contains(&number));
+            (fits && ["s", "m"].contains(&unit)).then(|| format!("{number}/{unit}"))
+        });
+        let is_of_client = match directive.first() {
+            "$binary_remote_addr" | "$remote_addr" => Some(true),
+            "$server_name" | "$host" | "$http_host" => Some(false),
+            _ => None,
+        };
+        match (name, rate, is_of_client) {
+            (Some(name), Some(rate), Some(is_of_client)) => {
+                self.zones.insert(name.to_owned(), Zone { is_of_client, rate });
+            }
+            _ => {
+                let why = "Flash counts requests of clients, by their addresses, or of all together";
+                notes.add(&directive.place, format!("{}: {why}", directive.shown()));
+            }
         }
     }
 

@@ -76,11 +76,16 @@ fn prefix_shape(prefix: &str) -> Shape {
 #[derive(Debug, Default)]
 pub(super) struct Locations {
     pub(super) all: Vec<Location>,
-    pub(super) named: Vec<(String, Scope)>,
+    named: Vec<(String, Scope)>,
     shapes: usize,
 }
 
 impl Locations {
+    /// The scope of a named location, such as `@app`.
+    pub(super) fn named(&self, name: &str) -> Option<&Scope> {
+        self.named.iter().find(|(other, _)| other == name).map(|(_, scope)| scope)
+    }
+
     /// Adds the locations of a block, in their order. `outer` is the prefix of the location that they are in.
     pub(super) fn add(
         &mut self,
@@ -120,7 +125,7 @@ impl Locations {
         }
         let scope = &location.scope;
         let refuses = scope.returns.as_ref().is_some_and(|returns| is_refusal(returns.status));
-        let is_closed = refuses || scope.closed || !scope.access.is_empty();
+        let is_closed = refuses || scope.closed || scope.asks.is_some() || !scope.access.is_empty();
         let open = if is_closed { "; these paths are open" } else { "" };
         if let Err(why) = regex::shapes(&location.text, false) {
             context.lost(directive, &format!("Flash's forms of paths have only `*`, not {why}{open}"));

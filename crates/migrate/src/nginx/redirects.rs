@@ -105,18 +105,8 @@ fn rewrite(
         rule.except.extend(except(&shape.path));
         match (written, status) {
             (Ok(target), Some(status)) => rule.redirect = Some((target, status)),
-            (Ok(target), None) if target.contains(['?', '#']) => {
-                builder.context.lost(
-                    &rewrite.directive,
-                    "Flash keeps the query of the request, and rewrites the path alone",
-                );
-                continue;
-            }
-            (Ok(target), None) if target.ends_with(".php") => {
-                builder.context.lost(
-                    &rewrite.directive,
-                    "Flash passes no missing files to a script: `docs/migrate.md` says what to do",
-                );
+            (Ok(target), None) if target.contains('#') || target.ends_with('?') => {
+                builder.context.lost(&rewrite.directive, "Flash keeps the query of the request");
                 continue;
             }
             (Ok(target), None) => rule.rewrite = Some(target),

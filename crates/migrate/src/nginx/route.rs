@@ -1,7 +1,7 @@
 //! `proxy_pass` and `fastcgi_pass` as routes.
 
 use super::location::{Kind, Location};
-use super::scope::Pass;
+use super::scope::{Pass, Scope};
 use super::site::{Builder, is_refusal};
 use super::spread::{Paths, form};
 use crate::model::Route;
@@ -18,7 +18,10 @@ pub(super) struct Upstream {
 /// Adds a route for each location that passes requests on.
 pub(super) fn add(builder: &mut Builder<'_, '_>) {
     for (number, location) in builder.locations.iter().enumerate() {
-        let Some(pass) = &location.scope.pass else { continue };
+        let Some(pass) = &location.scope.pass else {
+            add_for_missing(builder, location);
+            continue;
+        };
         if location.scope.try_files.as_ref().is_some_and(|it| pass.protocol == "proxy" && it.args.len() > 1) {
             builder.context.lost(
                 &pass.directive,
@@ -26,7 +29,7 @@ pub(super) fn add(builder: &mut Builder<'_, '_>) {
             );
             continue;
         }
-        match route(builder, location, pass) {
+        match route(builder, location, &location.scope, pass) {
             Ok(route) => {
                 note_hidden(builder, number, &route);
                 builder.site.routes.push(route);
@@ -40,6 +43,21 @@ pub(super) fn add(builder: &mut Builder<'_, '_>) {
     }
 }
 
+/// Adds the route of a location whose missing files a named location passes on.
+fn add_for_missing(builder: &mut Builder<'_, '_>, location: &Location) {
+    let server = builder.server;
+    let Some(name) = location.scope.try_files.as_ref().and_then(|it| it.args.last()) else { return };
+    let Some(scope) = server.locations.named(name) else { return };
+    let Some(pass) = scope.pass.as_ref().filter(|pass| pass.protocol == "proxy") else { return };
+    match route(builder, location, scope, pass) {
+        Ok(mut route) => {
+            route.settings.insert("files_first", "true".to_owned());
+            builder.site.routes.push(route);
+        }
+        Err(why) => builder.context.lost(&pass.directive, &why),
+    }
+}
+
 /// Refuses requests for the scripts of a location.
 fn close(builder: &mut Builder<'_, '_>, number: usize) {
     let requests = builder.requests[number].iter();
@@ -50,7 +68,13 @@ fn close(builder: &mut Builder<'_, '_>, number: usize) {
     builder.site.close_scripts(&paths);
 }
 
-fn route(builder: &mut Builder<'_, '_>, location: &Location, pass: &Pass) -> Result<Route, String> {
+/// The route of the requests of a location, with the settings of a scope.
+fn route(
+    builder: &mut Builder<'_, '_>,
+    location: &Location,
+    scope: &Scope,
+    pass: &Pass,
+) -> Result<Route, String> {
     let paths = paths(location, pass)?;
     let (is_tls, place, path) = split(&pass.to, pass.protocol)?;
     if place.contains('$') || path.contains('$') {
@@ -77,12 +101,12 @@ fn route(builder: &mut Builder<'_, '_>, location: &Location, pass: &Pass) -> Res
     if route.weights.iter().all(|weight| *weight == route.weights[0]) {
         route.weights.clear();
     }
-    route.settings = location.scope.of_route.clone();
+    route.settings = scope.of_route.clone();
     if is_tls {
         // nginx verifies nothing unless it is told to.
-        let verify = location.scope.of_tls.get("verify").cloned().unwrap_or_else(|| "false".to_owned());
+        let verify = scope.of_tls.get("verify").cloned().unwrap_or_else(|| "false".to_owned());
         let is_verified = verify == "true";
-        route.settings.extend(location.scope.of_tls.clone());
+        route.settings.extend(scope.of_tls.clone());
         route.settings.insert("verify", verify);
         if !is_verified {
             route.settings.remove("roots");

@@ -86,6 +86,11 @@ pub(super) struct Scope {
     pub(super) access_place: Option<Place>,
     /// A check of clients that Flash does not make: nobody may pass.
     pub(super) closed: bool,
+    /// `auth_basic`, if it is on, and the file of the users.
+    pub(super) asks: Option<Directive>,
+    pub(super) users: Option<String>,
+    /// `limit_req`.
+    pub(super) limits: Vec<Directive>,
     pub(super) error_pages: Vec<ErrorPage>,
     /// Keys of routes.
     pub(super) of_route: BTreeMap<&'static str, String>,
@@ -114,7 +119,7 @@ impl Scope {
     pub(super) fn within(&self, directives: &[Directive], context: &mut Context<'_>) -> Self {
         // A block that has any of these has none of those above it.
         let empty = Self { headers: Vec::new(), hsts: None, access: Vec::new(), ..self.inherited() };
-        let empty = Self { certificates: Vec::new(), keys: Vec::new(), ..empty };
+        let empty = Self { certificates: Vec::new(), keys: Vec::new(), limits: Vec::new(), ..empty };
         let mut scope = Self { error_pages: Vec::new(), ..empty };
         for directive in directives {
             let is_taken = scope.take_file(directive, context)
@@ -125,6 +130,9 @@ impl Scope {
             if !is_taken {
                 refuse(directive, &mut scope, context);
             }
+        }
+        if scope.limits.is_empty() {
+            scope.limits.clone_from(&self.limits);
         }
         if scope.headers.is_empty() && scope.hsts.is_none() {
             (scope.headers, scope.hsts) = (self.headers.clone(), self.hsts.clone());
@@ -273,6 +281,9 @@ impl Scope {
             }),
             "try_files" => self.try_files = Some(directive.clone()),
             "internal" => self.internal = true,
+            "auth_basic" => self.asks = Some(directive.clone()).filter(|_| first != "off"),
+            "auth_basic_user_file" => self.users = Some(context.files.absolute(first)),
+            "limit_req" => self.limits.push(directive.clone()),
             "if" => match if_missing(directive) {
                 Some(try_files) => self.try_files = Some(try_files),
                 None => self.conditions.push(directive.clone()),

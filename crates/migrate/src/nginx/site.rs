@@ -40,6 +40,7 @@ pub(super) fn build(
     } else {
         files::place(&mut builder);
         builder.access();
+        builder.rates();
         redirects::add(&mut builder);
         builder.headers();
         files::fall_back(&mut builder);
@@ -132,11 +133,26 @@ impl Builder<'_, '_> {
     }
 
     fn access(&mut self) {
-        let values: Vec<(Vec<String>, Vec<String>)> =
-            self.locations.iter().map(|location| access_of(location, self.context)).collect();
+        let values: Vec<Access> =
+            self.locations.iter().map(|location| Access::of(location, self.context)).collect();
         for (path, except, at) in apart(&values, &self.requests) {
-            let (allow, deny) = values[at].clone();
-            self.site.rules.push(Rule { except, allow, deny, ..Rule::new(path) });
+            let Access { allow, deny, users } = values[at].clone();
+            self.site.rules.push(Rule { except, allow, deny, users, ..Rule::new(path) });
+        }
+    }
+
+    fn rates(&mut self) {
+        let values: Vec<Vec<Limit>> =
+            self.locations.iter().map(|location| limits(location, self.context)).collect();
+        for (path, except, at) in apart(&values, &self.requests) {
+            for (is_of_client, rate, burst) in values[at].clone() {
+                let rule = Rule { except: except.clone(), ..Rule::new(path.clone()) };
+                self.site.rules.push(if is_of_client {
+                    Rule { rate: Some((rate, burst)), ..rule }
+                } else {
+                    Rule { total_rate: Some(rate), ..rule }
+                });
+            }
         }
     }
 
@@ -193,6 +209,63 @@ impl Builder<'_, '_> {
 /// Whether a status only says that nobody gets an answer.
 pub(super) fn is_refusal(status: u16) -> bool {
     [403, 404, 410, 421, 444].contains(&status)
+}
+
+/// The clients that are admitted.
+#[derive(Clone, Default, PartialEq)]
+struct Access {
+    allow: Vec<String>,
+    deny: Vec<String>,
+    /// The file of the users.
+    users: Option<String>,
+}
+
+impl Access {
+    fn of(location: &Location, context: &mut Context<'_>) -> Self {
+        let (allow, deny) = access_of(location, context);
+        let Some(asks) = location.scope.asks.as_ref().filter(|_| deny != EVERYBODY) else {
+            return Self { allow, deny, users: None };
+        };
+        match users(location.scope.users.as_deref()) {
+            Ok((file, note)) => {
+                note.into_iter().for_each(|note| context.lost(asks, note));
+                Self { allow, deny, users: Some(file) }
+            }
+            Err(why) => {
+                context.lost(asks, &format!("{why}, so everybody gets 403 here"));
+                Self { allow: Vec::new(), deny: EVERYBODY.map(str::to_owned).to_vec(), users: None }
+            }
+        }
+    }
+}
+
+/// The file of users if Flash can use it, and a note if that is not known.
+///
+/// # Errors
+/// Why it cannot.
+fn users(file: Option<&str>) -> Result<(String, Option<&'static str>), &'static str> {
+    let file = file.ok_or("there is no `auth_basic_user_file`")?;
+    if file.contains('$') {
+        return Err("Flash has no variables");
+    }
+    values::users(file).map(|note| (file.to_owned(), note))
+}
+
+/// A rate: whether it is of each client, the rate itself, and how many requests may come at once.
+type Limit = (bool, String, u64);
+
+fn limits(location: &Location, context: &mut Context<'_>) -> Vec<Limit> {
+    let mut limits = Vec::new();
+    for directive in &location.scope.limits {
+        let of = |name: &str| directive.args.iter().find_map(|word| word.strip_prefix(name));
+        let zone = of("zone=").and_then(|name| context.global.zones.get(name)).cloned();
+        let burst = of("burst=").and_then(|burst| burst.parse::<u64>().ok()).unwrap_or(0);
+        match zone {
+            Some(zone) => limits.push((zone.is_of_client, zone.rate, burst.saturating_add(1).min(1_000_000))),
+            None => context.lost(directive, "there is no such zone, or Flash cannot count in it"),
+        }
+    }
+    limits
 }
 
 /// The networks that are allowed and denied.

@@ -74,7 +74,6 @@ const NOTHING: &[&str] = &[
     "limit_conn_zone",
     "limit_req_log_level",
     "limit_req_status",
-    "limit_req_zone",
     "lingering_close",
     "lingering_time",
     "lingering_timeout",
@@ -192,9 +191,8 @@ const NOTHING: &[&str] = &[
 
 /// The reasons for the others. A name that ends with `_` stands for all that begin with it.
 const LOST: &[(&str, &str)] = &[
-    ("limit_req", "rates are not carried over (docs/config.md, `rate`)"),
     ("limit_conn", "Flash bounds connections of a client on all sites alike: `client_connections`"),
-    ("limit_rate", "Flash does not slow answers down"),
+    ("limit_rate", "Flash bounds the rate of all connections alike: `connection_rate`"),
     ("limit_except", "Flash answers GET, HEAD and OPTIONS for files, and all methods on routes"),
     ("proxy_cache", "Flash caches no answers of servers"),
     ("proxy_cache_", "Flash caches no answers of servers"),
@@ -219,8 +217,7 @@ const LOST: &[(&str, &str)] = &[
 
 /// Checks of clients. Without them their paths would be open.
 const CLOSED: &[(&str, &str)] = &[
-    ("auth_basic", "passwords are not carried over (docs/config.md, `users`)"),
-    ("auth_request", "Flash asks no server about clients"),
+    ("auth_request", "Flash asks the server of a route: `auth` in a rule"),
     ("auth_jwt", "Flash checks no tokens"),
     ("ssl_verify_client", "Flash checks no certificates of clients"),
     ("secure_link", "Flash checks no links"),
@@ -232,8 +229,7 @@ pub(super) fn meaning(name: &str, first: &str) -> Meaning {
         return if first == "off" || first == "optional" { Meaning::Opened } else { Meaning::Closed(why) };
     }
     let is_part = |known: &str| if known.ends_with('_') { name.starts_with(known) } else { known == name };
-    let of_closed =
-        ["auth_basic_user_file", "auth_request_set", "ssl_client_certificate", "ssl_verify_depth", "ssl_crl"];
+    let of_closed = ["auth_request_set", "ssl_client_certificate", "ssl_verify_depth", "ssl_crl"];
     match LOST.iter().find(|(known, _)| is_part(known)) {
         _ if NOTHING.contains(&name) || of_closed.contains(&name) || first == "off" => Meaning::Nothing,
         Some((_, why)) => Meaning::Lost(why),

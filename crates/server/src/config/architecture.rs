@@ -79,7 +79,7 @@ pub(crate) fn connections_that_fit(settings: &Settings, descriptors_max: u64) ->
         + DESCRIPTORS_APART
         + descriptors(settings) as u64
         + upstream_connections_max(settings, descriptors_max)
-        + ROOTS_OF_SITE * settings.sites.len() as u64;
+        + ROOTS_OF_SITE * settings.folders().count() as u64;
     descriptors_max.saturating_sub(others)
 }
 

@@ -42,6 +42,7 @@ pub(super) fn check(given: &Overrides, problems: &mut Vec<Problem>) {
         problems.extend(problem.map(|it| it.helped("remove it, or use --helpers processes")));
     }
     check_cap(given, problems);
+    check_connection_rate(given, problems);
     if given.trusted_proxies.as_ref().is_none_or(|given| given.value.is_empty()) {
         let problem = no_effect(given, "proxy_field", "no proxy is trusted");
         problems.extend(problem.map(|it| it.helped("name the proxies in `trusted_proxies`, or remove it")));
@@ -128,6 +129,21 @@ fn check_list(given: &Overrides, problems: &mut Vec<Problem>) {
     }
 }
 
+/// Checks that a client can read fast enough at the rate of a connection.
+fn check_connection_rate(given: &Overrides, problems: &mut Vec<Problem>) {
+    let Some(Given { value: rate @ 1.., origin }) = &given.connection_rate else { return };
+    let least = given.least_rate.as_ref().map_or(0, |least| least.value);
+    let bounds = [
+        (CONNECTION_BITS_PER_S_MIN, "a head of 16 KiB would take more than two seconds"),
+        (least.saturating_mul(16), "it must be twice `least_rate`, for clients that lose packets"),
+    ];
+    let bound = bounds.into_iter().filter(|(bits_per_s_min, _)| rate < bits_per_s_min).max();
+    if let Some((bits_per_s_min, why)) = bound {
+        let help = format!("use at least {}, or 0 for no bound", rate_text(bits_per_s_min));
+        problems.push(problem("connection_rate", origin, "is too low", why).helped(help));
+    }
+}
+
 /// Checks that the kernel can keep the cap.
 fn check_cap(given: &Overrides, problems: &mut Vec<Problem>) {
     let Some(Given { value: cap @ 1.., origin }) = &given.cwnd_cap else { return };
@@ -143,6 +159,8 @@ fn check_cap(given: &Overrides, problems: &mut Vec<Problem>) {
     }
 }
 
+/// The lowest rate of a connection: a head of 16 KiB takes two seconds.
+const CONNECTION_BITS_PER_S_MIN: u64 = 64_000;
 /// The lowest rate of an uplink for each worker: at this rate a packet takes a fifth of a second.
 const EGRESS_BITS_PER_S_MIN: u64 = 64_000;
 
@@ -245,6 +263,11 @@ mod tests {
         assert_eq!(refused(&[("cwnd_cap", "12KiB")]), 0);
         assert_eq!(refused(&[("cwnd_cap", "12287")]), 1);
         assert_eq!(refused(&[("cwnd_cap", "64KiB"), ("send", "sendfile")]), 1);
+        assert_eq!(refused(&[("connection_rate", "64kbit")]), 0);
+        assert_eq!(refused(&[("connection_rate", "63kbit")]), 1);
+        assert_eq!(refused(&[("connection_rate", "0"), ("least_rate", "1GiB")]), 0);
+        assert_eq!(refused(&[("connection_rate", "159kbit"), ("least_rate", "10kB")]), 1);
+        assert_eq!(refused(&[("connection_rate", "160kbit"), ("least_rate", "10kB")]), 0);
     }
 
     /// How many problems a check of settings of the server and of a site finds.

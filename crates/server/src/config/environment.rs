@@ -86,7 +86,7 @@ mod tests {
             "send" => "mmap",
             "encoded_slash" => "refuse",
             "schedule" => "srpt",
-            "egress" => "10Mbit",
+            "egress" | "connection_rate" => "10Mbit",
             "client_exempt" | "trusted_proxies" | "proxy_protocol" => "10.0.0.0/8,loopback",
             "proxy_field" => "forwarded",
             "listen_mode" => "0666",

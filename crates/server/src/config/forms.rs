@@ -4,7 +4,7 @@
 
 use super::error::Refusal;
 use super::kind::Form;
-use super::rule_options::field_name;
+use super::rule_options::{field_name, request_field};
 use super::values::OFF;
 
 /// The word of `Strict-Transport-Security` that includes all names below a host.
@@ -30,8 +30,10 @@ impl Form {
             Form::Hsts => hsts(text),
             Form::Pattern => pattern(text),
             Form::FieldName => field_name(text),
+            Form::RequestField => request_field(text),
             Form::Location => location(text),
             Form::NewPath => new_path(text),
+            Form::Origin => origin(text),
             Form::FilePath => file_path(text),
             Form::ErrorStatus => error_status(text),
             Form::RequestRate => request_rate(text),
@@ -188,16 +190,39 @@ fn location(text: &str) -> Result<String, Refusal> {
     }
 }
 
-/// The path that takes the place of another. The query stays that of the request.
+/// The path that takes the place of another, with or without a query.
 fn new_path(text: &str) -> Result<String, Refusal> {
     let text = encoded(text)?;
     if !is_path(&text) {
         return Err(Refusal::new("must be a path that begins with one `/`"));
     }
-    if text.contains(['?', '#']) {
-        return Err(Refusal::new("must be a path without a query: that of the request stays"));
+    if text.contains('#') {
+        return Err(Refusal::new("must be a path, with or without a query: servers get no fragment"));
     }
     Ok(text)
+}
+
+/// The origin of a page, as browsers write it (RFC 6454, section 6.2), or `*`.
+fn origin(text: &str) -> Result<String, Refusal> {
+    let lower = text.to_ascii_lowercase();
+    let is_scheme = |scheme: &str| {
+        scheme.starts_with(|first: char| first.is_ascii_lowercase())
+            && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+    };
+    let (scheme, place) = lower.split_once("://").unwrap_or_default();
+    if let Some((bare, _)) = place.split_once('/').filter(|_| is_scheme(scheme)) {
+        let help = format!("write `{scheme}://{bare}`");
+        return Err(Refusal::new("must be an origin, which has no path").helped(help));
+    }
+    let is_place = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
+    if text == "*"
+        || is_scheme(scheme) && !place.is_empty() && place.len() <= 260 && place.bytes().all(is_place)
+    {
+        return Ok(lower);
+    }
+    Err(Refusal::new(
+        "must be the origin of pages, such as https://www.example.org or http://localhost:3000, or *",
+    ))
 }
 
 /// A text that can stand in a request or in `Location`.
@@ -223,7 +248,7 @@ fn file_path(text: &str) -> Result<String, Refusal> {
     }
     let names = || text[1..].split('/');
     if names().any(|name| name.is_empty() || name.len() > 255) || text.len() > PATH_BYTES_MAX {
-        return Err(Refusal::new("must be the path of a file beneath the root, such as /index.html"));
+        return Err(Refusal::new("must be a whole path without empty names, such as /index.html"));
     }
     if names().any(|name| name.starts_with('.')) || text.contains('\0') {
         return Err(Refusal::new("must not lead to a hidden file, which is never served"));
@@ -325,6 +350,23 @@ mod tests {
         }
         for text in ["", "utf 8", "utf-8; x", "utf-8\r\nX: y", "ü"] {
             assert!(why(Form::Charset.read(text)).contains("such as utf-8, or off"), "{text}");
+        }
+    }
+
+    #[test]
+    fn origins_are_those_of_browsers() {
+        for (text, origin) in [
+            ("*", "*"),
+            ("https://www.Example.org", "https://www.example.org"),
+            ("http://localhost:3000", "http://localhost:3000"),
+            ("moz-extension://0a-1b", "moz-extension://0a-1b"),
+            ("https://[::1]:8443", "https://[::1]:8443"),
+        ] {
+            assert_eq!(Form::Origin.read(text), Ok(origin.to_owned()));
+        }
+        assert!(why(Form::Origin.read("https://a.example/")).contains("no path / write `https://a.example`"));
+        for text in ["", "a.example", "https://", "://a", "https://*.example", "https://a\r\nX: y", "null"] {
+            assert!(why(Form::Origin.read(text)).contains("such as https://www.example.org"), "{text}");
         }
     }
 

@@ -74,10 +74,14 @@ pub enum Form {
     Pattern,
     /// The name of a field.
     FieldName,
+    /// The name of a field of requests.
+    RequestField,
     /// The target of a redirect.
     Location,
-    /// The path that takes the place of another.
+    /// The path that takes the place of another, with or without a query.
     NewPath,
+    /// The origin of a page, or `*` for all.
+    Origin,
     /// The decoded path of a file.
     FilePath,
     /// The status of errors, or a hundred of them.
@@ -170,8 +174,10 @@ impl Kind {
             Kind::Addresses | Kind::Servers => "a list of addresses, such as [\"127.0.0.1:8080\"]",
             Kind::Texts(Form::Host) => "a list of names, such as [\"example.org\"]",
             Kind::Texts(Form::FieldName) => "a list of names, such as [\"ETag\"]",
+            Kind::Texts(Form::RequestField) => "a list of names, such as [\"X-User\"]",
             Kind::Texts(Form::ErrorStatus) => "a list of statuses, such as [404, \"5xx\"]",
             Kind::Texts(Form::Pattern) => "a list of paths, such as [\"/api/*\"]",
+            Kind::Texts(Form::Origin) => "a list of origins, such as [\"https://www.example.org\"]",
             Kind::Texts(_) => "a list of names, such as [\"index.html\"]",
             Kind::Fields => "a table of fields, such as { \"Cache-Control\" = \"no-cache\" }",
             Kind::Paths => "a list of files, such as [\"site.pem\"]",
@@ -210,6 +216,7 @@ impl Kind {
             Kind::Servers => "server, or list of up to 64".to_owned(),
             Kind::Texts(Form::ErrorStatus) => "list of statuses".to_owned(),
             Kind::Texts(Form::Pattern) => "list of texts".to_owned(),
+            Kind::Texts(Form::Origin) => "list of origins, or `*`".to_owned(),
             Kind::Texts(_) => "list of names".to_owned(),
             Kind::Fields => "table of names and values".to_owned(),
             Kind::Paths => "list of files".to_owned(),

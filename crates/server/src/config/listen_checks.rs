@@ -13,7 +13,8 @@ fn places(given: Option<&Given<Vec<Listen>>>) -> &[Listen] {
     given.map_or(&[], |given| &given.value)
 }
 
-/// Adds a problem for each path that is too long, each place that both lists name, and permissions without a socket.
+/// Adds a problem for each path that is too long, each place that both lists name, permissions without a socket, and a rate that no
+/// connection has.
 pub(super) fn check(given: &Overrides, problems: &mut Vec<Problem>) {
     let lists = [("listen", &given.listen), ("listen_tls", &given.listen_tls)];
     let lists = lists.map(|(key, given)| (key, given.as_ref()));
@@ -40,6 +41,10 @@ pub(super) fn check(given: &Overrides, problems: &mut Vec<Problem>) {
         let origin = tls.map_or(&Origin::Default, |given| &given.origin);
         let why = format!("`listen` names `{both}` too, and a connection there is either encrypted or not");
         problems.push(problem(key, origin, "cannot be used", &why));
+    }
+    if [plain, tls].map(places).concat().iter().all(|listen| listen.path().is_some()) {
+        let why = "all listeners are Unix sockets, and the kernel bounds the rate of TCP alone";
+        problems.extend(no_effect(given, "connection_rate", why));
     }
     if !has_path {
         let why = "neither `listen` nor `listen_tls` has a Unix socket; systemd's have SocketMode=";
@@ -81,6 +86,15 @@ mod tests {
         let found =
             problems(&[("listen", &["unix:/a", "systemd:b"]), ("listen_tls", &["unix:/./a", "systemd:b"])]);
         assert!(found.len() == 2 && found[0].contains("either encrypted or not"), "{found:?}");
+    }
+
+    #[test]
+    fn a_rate_needs_an_address() {
+        let rate: (&str, &[&str]) = ("connection_rate", &["1Mbit"]);
+        assert_eq!(problems(&[rate]), [""; 0]);
+        assert_eq!(problems(&[rate, ("listen", &["unix:/a"])]).len(), 1);
+        assert_eq!(problems(&[rate, ("listen", &["unix:/a"]), ("listen_tls", &["[::1]:443"])]), [""; 0]);
+        assert_eq!(problems(&[rate, ("listen", &["unix:/a", "systemd:b"])]), [""; 0]);
     }
 
     #[test]

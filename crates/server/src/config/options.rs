@@ -282,6 +282,8 @@ rows! {
         "With srpt, also mark packets with a code point (DSCP), for queues behind this machine";
     cwnd_cap: u64, at(Group::Schedule, "SIZE"), number(Unit::Bytes, 0, InFlightCap::BYTES_MAX as u64), Text("0"), [server.cwnd_cap_bytes],
         "Maximum bytes that one connection has in flight to its client; 0 lets the kernel decide";
+    connection_rate: u64, at(Group::Schedule, "RATE"), number(Unit::BitsPerS, 0, 1_000_000_000_000), Text("0"), [server.connection_bits_per_s],
+        "Send no faster than this to each connection; 0 lets the kernel decide";
     egress: u64, at(Group::Schedule, "RATE"), number(Unit::BitsPerS, 0, 1_000_000_000_000), Text("0"), [server.egress_bits_per_s],
         "Send no faster than this uplink, the responses with the fewest bytes left first; 0 lets the kernel decide";
     head_timeout: u64, at(Group::Limits, "TIME"), millis(1, HOUR_MS), Text("10s"), [server.head_timeout_ms],

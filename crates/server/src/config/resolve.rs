@@ -37,6 +37,9 @@ use super::values::{Auto, PathOrWord};
 /// Maximum default number of workers, for any number of cores.
 const WORKERS_BY_DEFAULT_MAX: usize = 256;
 
+/// Maximum aliases of all sites. Each costs as much as a site.
+const ALIASES_MAX: usize = 1_024;
+
 /// Settings from the merged `given` and the parts of the file that no other source has.
 pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<Settings, Vec<Problem>> {
     let given = given.or(Overrides::defaults());
@@ -149,9 +152,19 @@ fn sites(
         roots.push(root);
         rule_drafts.push(draft.rules);
     }
-    let folders = check_roots(&roots, run_as, problems);
+    let of_all = rule_drafts.iter().flatten().filter_map(|draft| draft.given.alias.clone());
+    let aliases: Vec<_> = of_all.collect();
+    if let Some(beyond) = aliases.get(ALIASES_MAX) {
+        let why = format!("a config file has at most {ALIASES_MAX}");
+        problems.push(Problem::given(&beyond.origin, "too many aliases", why));
+        return sites;
+    }
+    let folders = check_roots(("root", &roots), run_as, problems);
+    let mut alias_folders = check_roots(("alias", &aliases), run_as, problems).into_iter();
     for ((site, drafts), folder) in sites.iter_mut().zip(&rule_drafts).zip(folders) {
-        rule_checks::read_users(drafts, site, folder.as_ref(), problems);
+        rule_checks::check_auth(drafts, site, problems);
+        let aliases: Vec<_> = alias_folders.by_ref().take(site.aliases().count()).flatten().collect();
+        rule_checks::read_users(drafts, site, folder.iter().chain(&aliases), problems);
         match folder {
             Some(folder) => rule_checks::read_error_pages(drafts, site, &folder, run_as, problems),
             None if site.rules.iter().any(|rule| rule.error_page.is_some()) => eprintln!(
@@ -182,10 +195,10 @@ fn site(hosts: Vec<String>, given: &Overrides, (routes, rules): (Vec<Route>, Vec
     site
 }
 
-/// The roots that can be read without waiting for another host. One that does not answer is not an error: the others must be
-/// served, and this one as soon as it answers.
+/// The roots or aliases (`key`) that can be read without waiting for another host. One that does not answer is not an error: the others
+/// must be served, and this one as soon as it answers.
 fn check_roots(
-    roots: &[Given<PathBuf>],
+    (key, roots): (&str, &[Given<PathBuf>]),
     run_as: Option<&RunAs>,
     problems: &mut Vec<Problem>,
 ) -> Vec<Option<OwnedFd>> {
@@ -210,7 +223,7 @@ fn check_roots(
             }
             Err(Unopened::Failed(e)) => (reason(&e), None),
         };
-        problems.push(path_problem("serve", "root", (&root.value, &root.origin), &why).maybe_helped(help));
+        problems.push(path_problem("serve", key, (&root.value, &root.origin), &why).maybe_helped(help));
         None
     };
     opened.map(folder).collect()

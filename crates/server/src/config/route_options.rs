@@ -97,6 +97,10 @@ rows! {
         "Share of the requests of each server";
     body_max: u64, ANY, memory(0, 1 << 40), Text("10MB"), [route.body_bytes_max],
         "Maximum length of a request body";
+    files_first: bool, ANY, Kind::Switch, Text("false"), [route.files_first],
+        "Answer with a file or a listing where there is one, and pass on only the other requests";
+    compress: bool, ANY, Kind::Switch, Text("false"), [route.compress],
+        "Compress texts in answers with gzip, for clients that accept it";
     stream_bodies: bool, ANY, Kind::Switch, Text("false"), [route.stream_bodies],
         "Pass a request body on while it comes, instead of once it is complete";
     stream_answers: bool, ANY, Kind::Switch, Text("false"), [route.stream_answers],

@@ -11,7 +11,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use flash_engine::{
-    Access, ErrorPage, FieldChanges, PathPattern, PathRule, PathRules, Rate, Rates, Redirect, Target, Users,
+    Access, AuthRule, ErrorPage, FieldChanges, PathPattern, PathRule, PathRules, Rate, Rates, Redirect,
+    SiteId, Target, Users,
 };
 use flash_http::EncodedSlash;
 use flash_http::response::Status;
@@ -25,9 +26,11 @@ use super::error::{ConfigErrorKind, Problem};
 use super::file::RuleDraft;
 use super::forms::rate_parts;
 use super::options::Site;
+use super::route_options::Route;
+use super::routes::RoutePaths;
 use super::rule_options::{HeadField, Rule, RuleOverrides};
 use super::run_as::RunAs;
-use super::table::{self, Given};
+use super::table::{self, Given, Origin};
 use crate::certificates::content;
 use crate::passwords;
 
@@ -52,6 +55,8 @@ impl RuleDraft {
     fn check(&self, problems: &mut Vec<Problem>) {
         self.check_companions(problems);
         self.check_vary(problems);
+        self.check_cors(problems);
+        self.check_alias(problems);
         let RuleOverrides { path, except, allow, deny, redirect, rewrite, .. } = &self.given;
         let pattern = PathPattern::new(path.as_ref().map_or("*", |path| &path.value));
         if let Some(except) = except
@@ -59,6 +64,10 @@ impl RuleDraft {
         {
             let why = format!("{all} has all paths of the rule, so it would never apply");
             problems.push(Problem::given(&except.origin, "wrong value for `except`", why));
+        }
+        if let Some(given) = self.given.auth_fields.as_ref().filter(|given| given.value.is_empty()) {
+            let title = "wrong value for `auth_fields`";
+            problems.push(Problem::given(&given.origin, title, "name at least one field"));
         }
         for (key, given) in [("allow", allow), ("deny", deny)] {
             if let Some(given) = given.as_ref().filter(|given| given.value.is_empty()) {
@@ -77,7 +86,8 @@ impl RuleDraft {
         if let Some(rewrite) = rewrite {
             let sample = (1..=stars)
                 .fold(rewrite.value.clone(), |text, number| text.replace(&format!("${number}"), SAMPLE));
-            if let Err(bad) = decode_path(sample.as_bytes(), EncodedSlash::Decode) {
+            let path = sample.split('?').next().unwrap_or_default();
+            if let Err(bad) = decode_path(path.as_bytes(), EncodedSlash::Decode) {
                 problems.push(Problem::given(&rewrite.origin, "wrong value for `rewrite`", bad.reason()));
             }
         }
@@ -86,13 +96,15 @@ impl RuleDraft {
     /// Whether each key has those without which it has no effect, and none with which it has none.
     fn check_companions(&self, problems: &mut Vec<Problem>) {
         let RuleOverrides { set, add, remove, errors, redirect, status, rewrite, fallback, .. } = &self.given;
-        let RuleOverrides { error_page, statuses, rate, burst, .. } = &self.given;
+        let RuleOverrides { error_page, statuses, rate, burst, auth, auth_fields, .. } = &self.given;
         let changes_fields = set.is_some() || add.is_some() || remove.is_some();
         let errors = errors.as_ref().filter(|_| !changes_fields).map(|given| &given.origin);
         let status = status.as_ref().filter(|_| redirect.is_none()).map(|given| &given.origin);
         let statuses = statuses.as_ref().filter(|_| error_page.is_none()).map(|given| &given.origin);
         let burst = burst.as_ref().filter(|_| rate.is_none()).map(|given| &given.origin);
+        let auth_fields = auth_fields.as_ref().filter(|_| auth.is_none()).map(|given| &given.origin);
         for (key, origin, others) in [
+            ("auth_fields", auth_fields, "`auth`"),
             ("errors", errors, "`set`, `add` or `remove`"),
             ("status", status, "`redirect`"),
             ("statuses", statuses, "`error_page`"),
@@ -101,17 +113,44 @@ impl RuleDraft {
             let alone = |origin| Problem::given(origin, format!("`{key}` without {others}"), "has no effect");
             problems.extend(origin.map(|origin| alone(origin).of(ConfigErrorKind::Key)));
         }
+        let (of_redirect, of_rewrite) = (origin(redirect), origin(rewrite));
+        let (of_fallback, of_alias) = (origin(fallback), origin(&self.given.alias));
         for (key, later, first, earlier) in [
-            ("rewrite", rewrite, "redirect", redirect),
-            ("fallback", fallback, "redirect", redirect),
-            ("fallback", fallback, "rewrite", rewrite),
+            ("rewrite", of_rewrite, "redirect", of_redirect),
+            ("fallback", of_fallback, "redirect", of_redirect),
+            ("fallback", of_fallback, "rewrite", of_rewrite),
+            ("alias", of_alias, "redirect", of_redirect),
+            ("alias", of_alias, "rewrite", of_rewrite),
         ] {
             if let (Some(later), Some(_)) = (later, earlier) {
                 let why = "a request to which that applies no longer has this path";
-                let problem = Problem::given(&later.origin, format!("`{key}` beside `{first}`"), why);
+                let problem = Problem::given(later, format!("`{key}` beside `{first}`"), why);
                 problems.push(problem.of(ConfigErrorKind::Key).helped("write it in a rule for the new path"));
             }
         }
+    }
+
+    /// Whether the paths of an alias are those of a folder.
+    fn check_alias(&self, problems: &mut Vec<Problem>) {
+        let Some(alias) = &self.given.alias else { return };
+        let path = self.given.path.as_ref().map_or("*", |path| &path.value);
+        let folder = path.strip_suffix("/*").filter(|folder| folder.len() > 1 && !folder.contains('*'));
+        if folder.is_none_or(|folder| !folder.starts_with('/')) {
+            let why = "`path` must be a folder and `/*`, such as /docs/*";
+            problems.push(Problem::given(&alias.origin, "`alias` for other paths", why));
+        }
+    }
+
+    fn check_cors(&self, problems: &mut Vec<Problem>) {
+        let Some(Given { value, origin }) = &self.given.cors else { return };
+        let why = match &value[..] {
+            [] => "name at least one origin",
+            [_, _, ..] if value.iter().any(|allowed| allowed == "*") => {
+                "`*` stands for all origins, so the others have no effect"
+            }
+            _ => return,
+        };
+        problems.push(Problem::given(origin, "wrong value for `cors`", why));
     }
 
     fn check_vary(&self, problems: &mut Vec<Problem>) {
@@ -129,6 +168,10 @@ impl RuleDraft {
     }
 }
 
+fn origin<T>(given: &Option<Given<T>>) -> Option<&Origin> {
+    given.as_ref().map(|given| &given.origin)
+}
+
 /// The numbers of the parts in a target.
 fn numbers(target: &str) -> impl Iterator<Item = usize> {
     target
@@ -144,7 +187,7 @@ pub(super) fn resolve(drafts: &[RuleDraft], hosts: &[String], problems: &mut Vec
     drafts.iter().for_each(|draft| draft.check(problems));
     let rules: Vec<Rule> = drafts.iter().map(RuleDraft::resolve).collect();
     if problems.len() == before {
-        let all = path_rules(&rules);
+        let all = path_rules(&rules, SiteId(0));
         for (draft, rule) in drafts.iter().zip(&rules) {
             if rule.redirect.is_some() {
                 problems.extend(circle(&all, hosts, (draft, rule)));
@@ -181,21 +224,37 @@ pub(super) fn read_error_pages(
     }
 }
 
-/// Reads the files of users of rules, with the rights of this process: no other should be able to. `root` is None for one that did not
-/// answer, which could hang now.
-pub(super) fn read_users(
+/// Whether a route of the site has each path whose server is asked.
+pub(super) fn check_auth(drafts: &[RuleDraft], site: &Site, problems: &mut Vec<Problem>) {
+    for Given { value: path, origin } in drafts.iter().filter_map(|draft| draft.given.auth.as_ref()) {
+        let has_path = |route: &Route| match &route.paths {
+            RoutePaths::Prefix(prefix) => path.starts_with(prefix),
+            RoutePaths::Extension(_) => route.is_script(path),
+        };
+        if !site.routes.iter().any(has_path) {
+            let why = "no route of the site has this path";
+            let problem = Problem::given(origin, format!("cannot ask `{path}`"), why);
+            problems.push(problem.helped("add a route for its server"));
+        }
+    }
+}
+
+/// Reads the files of users of rules, with the rights of this process: no other should be able to. `folders` are the root and the
+/// aliases, without those that did not answer, which could hang now.
+pub(super) fn read_users<'f>(
     drafts: &[RuleDraft],
     site: &mut Site,
-    root: Option<&OwnedFd>,
+    folders: impl Iterator<Item = &'f OwnedFd>,
     problems: &mut Vec<Problem>,
 ) {
-    let root = root.and_then(|root| fs::read_link(format!("/proc/self/fd/{}", root.as_raw_fd())).ok());
+    let place = |folder: &OwnedFd| fs::read_link(format!("/proc/self/fd/{}", folder.as_raw_fd())).ok();
+    let folders: Vec<_> = folders.filter_map(place).collect();
     for (draft, rule) in drafts.iter().zip(&mut site.rules) {
         let (Some(path), Some(Given { origin, .. })) = (&rule.users, &draft.given.users) else { continue };
         let title = format!("cannot use `{}` as `users`", path.display());
-        if root.as_ref().is_some_and(|root| is_served(path, root)) {
-            let problem =
-                Problem::given(origin, title, "it lies beneath the root, where clients could get it");
+        if folders.iter().any(|folder| is_served(path, folder)) {
+            let why = "it lies beneath the root or an alias, where clients could get it";
+            let problem = Problem::given(origin, title, why);
             problems.push(
                 problem.of(ConfigErrorKind::Path).helped("move it to another folder, such as /etc/flash"),
             );
@@ -212,11 +271,11 @@ pub(super) fn read_users(
     }
 }
 
-/// Whether a site with this root sends the file at a path.
-fn is_served(path: &Path, root: &Path) -> bool {
+/// Whether a site with this folder sends the file at a path.
+fn is_served(path: &Path, folder: &Path) -> bool {
     let Ok(path) = path.canonicalize() else { return false };
     let is_hidden = |part: &OsStr| part.as_encoded_bytes().starts_with(b".");
-    path.strip_prefix(root).is_ok_and(|rest| !rest.iter().any(is_hidden))
+    path.strip_prefix(folder).is_ok_and(|rest| !rest.iter().any(is_hidden))
 }
 
 /// A problem if clients that follow the redirect of a rule are redirected again and again.
@@ -263,19 +322,22 @@ fn path_of<'l>(location: &'l str, hosts: &[String]) -> Option<&'l str> {
     hosts.iter().any(|own| own.eq_ignore_ascii_case(host)).then_some(if path.is_empty() { "/" } else { path })
 }
 
-/// The rules as the engine has them.
-pub(crate) fn path_rules(rules: &[Rule]) -> PathRules {
+/// The rules as the engine has them. Their aliases are numbered from this one on.
+pub(crate) fn path_rules(rules: &[Rule], SiteId(first_alias): SiteId) -> PathRules {
+    let mut aliases = (first_alias..).map(SiteId);
     let fields = |fields: &[HeadField]| {
         fields.iter().map(|field| (field.name.clone(), field.value.clone())).collect::<Vec<_>>()
     };
-    let rule = |rule: &Rule| PathRule {
+    let mut rule = |rule: &Rule| PathRule {
         paths: PathPattern::new(&rule.path),
+        hashed: rule.hashed,
         except: rule.except.iter().map(|path| PathPattern::new(path)).collect(),
         access: Access { allow: Clients::networks_of(&rule.allow), deny: Clients::networks_of(&rule.deny) },
         fields: FieldChanges {
             set: fields(&rule.set),
             add: fields(&rule.add),
             remove: rule.remove.clone(),
+            origins: rule.cors.clone(),
             with_errors: rule.errors,
         },
         redirect: rule
@@ -284,6 +346,7 @@ pub(crate) fn path_rules(rules: &[Rule]) -> PathRules {
             .map(|target| Redirect { status: Status(rule.status.code()), target: Target::new(target) }),
         rewrite: rule.rewrite.as_deref().map(Target::new),
         fallback: rule.fallback.as_ref().map(|path| path.clone().into_bytes()),
+        alias: rule.alias.as_ref().and_then(|_| aliases.next()),
         error_page: rule
             .error_html
             .as_deref()
@@ -293,8 +356,12 @@ pub(crate) fn path_rules(rules: &[Rule]) -> PathRules {
             of_all: rule.total_rate.as_deref().and_then(|text| rate(text, 0)),
         },
         users: Users::new(rule.stored_users.iter().cloned()).map(Arc::new),
+        auth: rule.auth.as_ref().map(|path| AuthRule {
+            path: path.clone().into_bytes(),
+            fields: rule.auth_fields.clone().into(),
+        }),
     };
-    PathRules::new(rules.iter().map(rule).collect())
+    PathRules::new(rules.iter().map(&mut rule).collect())
 }
 
 /// The rate that is written so. Without a burst, all requests of its time may come at once.
@@ -325,10 +392,11 @@ pub(super) struct Unreached<'r> {
 /// The first rule of each kind that no request reaches.
 pub(super) fn unreached(rules: &[Rule]) -> impl Iterator<Item = Unreached<'_>> {
     type IsOne = fn(&Rule) -> bool;
-    let kinds: [(&str, IsOne); 3] = [
+    let kinds: [(&str, IsOne); 4] = [
         ("redirects", |rule| rule.redirect.is_some()),
         ("rewrites", |rule| rule.rewrite.is_some()),
         ("uses its fallback for", |rule| rule.fallback.is_some()),
+        ("uses its alias for", |rule| rule.alias.is_some()),
     ];
     kinds.into_iter().filter_map(move |(verb, is_one)| {
         let (rule, earlier) = unreached_of(rules.iter().filter(|rule| is_one(rule)))?;
@@ -346,7 +414,7 @@ fn unreached_of<'r>(rules: impl Iterator<Item = &'r Rule>) -> Option<(&'r Rule, 
         if let Some(earlier) = of_paths.get(&rule.path).copied().or(of_pattern) {
             return Some((rule, earlier));
         }
-        if !rule.except.is_empty() {
+        if !rule.except.is_empty() || rule.hashed {
             continue;
         }
         of_paths.insert(&rule.path, rule);

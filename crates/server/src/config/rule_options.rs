@@ -37,6 +37,26 @@ const NEVER: &[&str] = &[
     "transfer-encoding",
     "upgrade",
 ];
+/// Fields by which Flash describes the request to the server of a route, or that it takes out of requests or answers.
+const OF_REQUESTS: &[&str] = &[
+    "expect",
+    "forwarded",
+    "host",
+    "max-forwards",
+    "proxy",
+    "proxy-authorization",
+    "proxy-connection",
+    "server",
+    "status",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-method",
+    "x-forwarded-proto",
+    "x-forwarded-uri",
+    "x-request-id",
+    "x-sendfile",
+];
 /// No single value of these fields is right for several files.
 const ONLY_REMOVED: &[&str] = &["accept-ranges", "etag", "last-modified"];
 
@@ -101,6 +121,19 @@ pub(super) fn field_name(text: &str) -> Result<String, Refusal> {
     Ok(text.to_owned())
 }
 
+/// The name of a field that `auth` can give to requests: none that Flash writes itself, or that belongs to the connection or to the body.
+pub(super) fn request_field(text: &str) -> Result<String, Refusal> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    if text.is_empty() || text.len() > 64 || !is_plain {
+        return Err(Refusal::new("must be the name of a field with letters, digits and `-`, such as X-User"));
+    }
+    let is_for_flash = text.to_ascii_lowercase().starts_with("x-accel-");
+    if is_for_flash || NEVER.iter().chain(OF_REQUESTS).any(|name| name.eq_ignore_ascii_case(text)) {
+        return Err(Refusal::new(format!("`{text}` follows from the request, and no server can give it")));
+    }
+    Ok(text.to_owned())
+}
+
 macro_rules! target {
     ($key:ident: $type:ty, rule.$field:ident $(as $held:ty)?) => {
         Field {
@@ -119,6 +152,8 @@ rows! {
 
     path: String, (), Kind::Text(Form::Pattern), Text("*"), [rule.path],
         "Apply the rule to paths of this form, in which each * stands for any characters";
+    hashed: bool, (), Kind::Switch, Text("false"), [rule.hashed],
+        "Apply the rule only to files whose name holds a hash of their content, such as app.3f2a9c1b.js";
     except: Vec<String>, (), Kind::Texts(Form::Pattern), Depends("none"), [rule.except],
         "Do not apply the rule to paths of these forms";
     allow: Vec<Clients>, (), Kind::Networks, Depends("all"), [rule.allow],
@@ -127,6 +162,10 @@ rows! {
         "Answer clients of these networks with 403";
     users: PathBuf, (), Kind::Path, Depends("everybody"), [rule.users as Option<FilePath>],
         "Answer only requests with the name and password of a user in this file, others with 401";
+    auth: String, (), Kind::Text(Form::FilePath), Depends("nobody"), [rule.auth as Option<String>],
+        "Answer only requests for which the server of this path answers with success, others as that server does";
+    auth_fields: Vec<String>, (), Kind::Texts(Form::RequestField), Depends("none"), [rule.auth_fields],
+        "Give the server of a route these fields of the answer of `auth`, in place of those of the client";
     rate: String, (), Kind::Text(Form::RequestRate), Depends("none"), [rule.rate as Option<String>],
         "Answer 429 to a client that sends more requests than this";
     burst: u64, (), count(1, 1_000_000), Depends("the number of `rate`"), [rule.burst],
@@ -139,6 +178,8 @@ rows! {
         "Put these fields into the answers, in addition to others with their names";
     remove: Vec<String>, (), Kind::Texts(Form::FieldName), Depends("none"), [rule.remove],
         "Leave fields with these names out of the answers";
+    cors: Vec<String>, (), Kind::Texts(Form::Origin), Depends("none"), [rule.cors],
+        "Let scripts of pages with these origins read the answers; [\"*\"] stands for all origins";
     errors: bool, (), Kind::Switch, Text("false"), [rule.errors],
         "Change the fields of error answers too, not only of those with a status below 400";
     redirect: String, (), Kind::Text(Form::Location), Depends("none"), [rule.redirect as Option<String>],
@@ -146,9 +187,11 @@ rows! {
     status: RedirectStatus, (), Kind::OneOf(RedirectStatus::WORDS), Text("302"), [rule.status],
         "Redirect with this status";
     rewrite: String, (), Kind::Text(Form::NewPath), Depends("none"), [rule.rewrite as Option<String>],
-        "Answer as if the request were for this path, in which $1 stands for the characters of the first *";
+        "Answer as if the request were for this path and query, in which $1 stands for the characters of the first *";
     fallback: String, (), Kind::Text(Form::FilePath), Depends("none"), [rule.fallback as Option<String>],
-        "If there is no file of the requested path, answer with the file of this path";
+        "If there is no file of the requested path, answer with the file or script of this path";
+    alias: PathBuf, (), Kind::Path, Depends("none"), [rule.alias as Option<FilePath>],
+        "Find the files of these paths in this folder: with /docs/*, the file of /docs/a is named a there";
     error_page: String, (), Kind::Text(Form::FilePath), Depends("none"), [rule.error_page as Option<String>],
         "Show the HTML page at this path for errors";
     statuses: Vec<String>, (), Kind::Texts(Form::ErrorStatus), Depends("all errors"), [rule.statuses],

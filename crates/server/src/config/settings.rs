@@ -5,8 +5,10 @@
 //! sources: every field is written, every field is required.
 
 use super::error::{ConfigError, ConfigErrorKind, Problem};
-use super::options::Settings;
+use super::file_path::FilePath;
+use super::options::{Settings, Site};
 use super::route_options::Route;
+use super::rule_options::Rule;
 
 impl Settings {
     /// The routes of all sites. The place of a route here is the number of its upstream.
@@ -14,10 +16,25 @@ impl Settings {
         self.sites.iter().flat_map(|site| &site.routes)
     }
 
-    /// The settings for processes that answer no requests: tens of thousands of rules would take tens of megabytes in each.
+    /// The folders with files: the roots of the sites, then the aliases. The place of a folder here is its
+    /// [`SiteId`](flash_engine::SiteId).
+    pub(crate) fn folders(&self) -> impl Iterator<Item = &FilePath> {
+        let aliases = self.sites.iter().flat_map(Site::aliases).map(|(_, folder)| folder);
+        self.sites.iter().map(|site| &site.root).chain(aliases)
+    }
+
+    /// The settings for processes that answer no requests: tens of thousands of rules would take tens of megabytes in each. The
+    /// aliases stay.
     pub(crate) fn without_rules(&self) -> Settings {
+        let alias = |(path, folder): (&str, &FilePath)| Rule {
+            path: path.to_owned(),
+            alias: Some(folder.clone()),
+            ..Rule::default()
+        };
         let mut settings = self.clone();
-        settings.sites.iter_mut().for_each(|site| site.rules.clear());
+        for (site, full) in settings.sites.iter_mut().zip(&self.sites) {
+            site.rules = full.aliases().map(alias).collect();
+        }
         settings
     }
 
@@ -42,6 +59,13 @@ impl Settings {
                 .helped("the supervisor runs another version of Flash; restart the server");
             ConfigError::new(ConfigErrorKind::Handover, vec![problem])
         })
+    }
+}
+
+impl Site {
+    /// The paths and the folders of its aliases.
+    pub(crate) fn aliases(&self) -> impl Iterator<Item = (&str, &FilePath)> {
+        self.rules.iter().filter_map(|rule| Some((&*rule.path, rule.alias.as_ref()?)))
     }
 }
 
@@ -110,6 +134,7 @@ mod tests {
             srpt_cutoffs: vec![1_000, 50_000],
             srpt_dscp: true,
             cwnd_cap_bytes: 65_536,
+            connection_bits_per_s: 1_000_000,
             egress_bits_per_s: 10_000_000,
             client_connections_max: 100,
             client_exempt: vec![Clients::Loopback, Clients::Network("10.0.0.0/8".parse().unwrap())],

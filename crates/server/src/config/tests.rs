@@ -128,6 +128,7 @@ fn nothing_said_means_the_defaults() {
         srpt_cutoffs: Vec::new(),
         srpt_dscp: false,
         cwnd_cap_bytes: 0,
+        connection_bits_per_s: 0,
         egress_bits_per_s: 0,
         client_connections_max: 8_192,
         client_exempt: vec![Clients::Loopback],

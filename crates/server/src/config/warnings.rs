@@ -1,7 +1,10 @@
 //! Settings that are valid, and yet perhaps not meant. The supervisor prints these warnings.
 
+use std::net::SocketAddr;
+
 use flash_engine::limits::SPOOL_SHARE_ONE_IN;
 
+use super::listen::Listen;
 use super::options::{Settings, Site};
 use super::route_options::Route;
 use super::routes::{RoutePaths, ServerAddress};
@@ -17,9 +20,9 @@ impl Settings {
     pub fn warnings(&self) -> Vec<String> {
         let memory = self.lowered.iter().cloned().chain(self.cache_memory.warning());
         let of_sites = exposed_programs(&self.sites).into_iter().chain(idle_index_names(&self.sites));
-        let of_sites = of_sites.chain(unreached_rules(&self.sites)).chain(fallbacks_to_scripts(&self.sites));
+        let of_sites = of_sites.chain(unreached_rules(&self.sites)).chain(unreached_routes(&self.sites));
         let of_routes = self.too_long_bodies().into_iter().chain(self.programs_of_workers());
-        let of_routes = of_routes.chain(self.unverified_servers());
+        let of_routes = of_routes.chain(self.unverified_servers()).chain(self.proxy_to_itself());
         memory.chain(self.waits_in_loop()).chain(of_sites).chain(of_routes).collect()
     }
 
@@ -59,6 +62,24 @@ impl Settings {
         Some(format!(
             "verify = false: anyone on the way to {server} can read and change its requests and answers; set `roots` to its \
              certificate instead"
+        ))
+    }
+
+    /// A warning for the first server of a route that is Flash itself: its requests would come back again and again.
+    fn proxy_to_itself(&self) -> Option<String> {
+        let listens: Vec<SocketAddr> =
+            self.listen.iter().chain(&self.tls_listen).filter_map(Listen::address).collect();
+        let is_own = |server: &&ServerAddress| {
+            let (ServerAddress::Tcp(address) | ServerAddress::Tls(address)) = server else { return false };
+            let reaches = |listen: &SocketAddr| {
+                let is_any = listen.ip().is_unspecified() && address.ip().is_loopback();
+                listen.port() == address.port() && (is_any || listen.ip() == address.ip())
+            };
+            listens.iter().any(reaches)
+        };
+        let server = self.routes().flat_map(|route| &route.servers).find(is_own)?;
+        Some(format!(
+            "a route passes requests to {server}, where Flash itself listens: they come back again and again"
         ))
     }
 
@@ -113,20 +134,38 @@ fn unreached_rules(sites: &[Site]) -> Vec<String> {
     warnings
 }
 
-/// A warning for each fallback that is a script: no script is sent.
-fn fallbacks_to_scripts(sites: &[Site]) -> Vec<String> {
-    let mut warnings = Vec::new();
-    for site in sites {
-        let is_script = |path: &&String| site.routes.iter().any(|route| route.is_script(path));
-        let fallbacks = site.rules.iter().filter_map(|rule| rule.fallback.as_ref());
-        warnings.extend(fallbacks.filter(is_script).map(|path| {
-            format!(
-                "{} never sends its fallback {path}: it is a script of a route; use `rewrite`",
-                name(site)
-            )
-        }));
+/// A warning for the first route of each site that no request reaches.
+fn unreached_routes(sites: &[Site]) -> Vec<String> {
+    let of_site = |site: &Site| {
+        let unreached = |(number, route): (usize, &Route)| {
+            let prefix = prefix(route)?;
+            let why = why_no_path_begins_so(prefix).map(str::to_owned);
+            let why = why.or_else(|| {
+                let takes_all =
+                    |earlier: &&Route| self::prefix(earlier).is_some_and(|it| prefix.starts_with(it));
+                let earlier = self::prefix(site.routes[..number].iter().find(takes_all)?)?;
+                Some(format!("an earlier route, for {earlier}, has its paths; write it before that one"))
+            })?;
+            Some(format!("{} never uses its route for {prefix}: {why}", name(site)))
+        };
+        site.routes.iter().enumerate().find_map(unreached)
+    };
+    sites.iter().filter_map(of_site).collect()
+}
+
+/// Why no path that a route is compared with begins with a prefix: each is decoded, and has no dots and no empty segments.
+fn why_no_path_begins_so(prefix: &str) -> Option<&'static str> {
+    // The last segment can be the beginning of a name.
+    let mut segments = prefix[1..].split('/').rev().skip(1);
+    let is_escape =
+        |rest: &str| rest.get(..2).is_some_and(|it| it.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    if segments.any(|segment| segment.is_empty() || segment == "." || segment == "..") {
+        Some("paths are compared without empty segments, `.` and `..`")
+    } else if prefix.split('%').skip(1).any(is_escape) {
+        Some("it is compared with decoded paths; write the characters themselves")
+    } else {
+        None
     }
-    warnings
 }
 
 /// A warning for each site that serves the directory of another site's route for an extension, without such a route.
@@ -149,6 +188,10 @@ fn exposed_programs(sites: &[Site]) -> Vec<String> {
     warnings
 }
 
+fn prefix(route: &Route) -> Option<&str> {
+    if let RoutePaths::Prefix(prefix) = &route.paths { Some(prefix) } else { None }
+}
+
 fn extension(paths: &RoutePaths) -> Option<&str> {
     match paths {
         RoutePaths::Extension(extension) => Some(extension),
@@ -157,14 +200,15 @@ fn extension(paths: &RoutePaths) -> Option<&str> {
 }
 
 fn shares_files(one: &Site, other: &Site) -> bool {
-    one.root.starts_with(&other.root) || other.root.starts_with(&one.root)
+    let mut folders = [&other.root].into_iter().chain(other.aliases().map(|(_, folder)| folder));
+    folders.any(|folder| one.root.starts_with(folder) || folder.starts_with(&one.root))
 }
 
 /// Whether a site sends no file with this extension.
 fn runs(site: &Site, wanted: &str) -> bool {
     site.routes.iter().any(|route| match &route.paths {
         RoutePaths::Extension(extension) => extension == wanted,
-        RoutePaths::Prefix(prefix) => prefix == "/",
+        RoutePaths::Prefix(prefix) => prefix == "/" && !route.files_first,
     })
 }
 

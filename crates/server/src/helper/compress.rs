@@ -22,6 +22,21 @@ pub(super) fn compress_listing(text: &[u8], coding: Coding) -> io::Result<Vec<u8
     encode(text, coding, OF_LISTINGS)
 }
 
+/// A piece of an answer as blocks of deflate that refer to nothing before them and end at a byte. None of them is the last (RFC 1951).
+///
+/// Errors: as in [`compress`].
+pub(super) fn deflate(piece: &[u8]) -> io::Result<Vec<u8>> {
+    // Bytes that do not become shorter grow a little for each block.
+    let mut out = Vec::with_capacity(piece.len() + piece.len() / 8 + 64);
+    let mut compressor = flate2::Compress::new(flate2::Compression::new(OF_ANSWERS), false);
+    compressor.compress_vec(piece, &mut out, flate2::FlushCompress::Sync)?;
+    if compressor.total_in() == piece.len() as u64 && out.len() < out.capacity() {
+        Ok(out)
+    } else {
+        Err(io::Error::other("the piece grows"))
+    }
+}
+
 /// How hard each compressor tries.
 #[derive(Clone, Copy)]
 struct Levels {
@@ -35,6 +50,8 @@ struct Levels {
 const OF_FILES: Levels = Levels { brotli: 5, zstd: 9, gzip: 6 };
 /// A request waits for a listing, which can be long.
 const OF_LISTINGS: Levels = Levels { brotli: 2, zstd: 3, gzip: 3 };
+/// A request waits for each piece of an answer.
+const OF_ANSWERS: u32 = 4;
 /// The window, as a power of two: all of the longest text.
 const BROTLI_WINDOW: i32 = 22;
 
@@ -92,6 +109,33 @@ mod tests {
                 assert!(decompress(&compress_listing(text, coding).unwrap(), coding) == text, "{coding:?}");
             }
         }
+    }
+
+    #[test]
+    fn pieces_of_an_answer_can_be_joined() {
+        let pieces: Vec<Vec<u8>> = (0..5u32)
+            .map(|piece| {
+                (0..6_000)
+                    .flat_map(|number| format!("{} ", piece * number).into_bytes())
+                    .take(32_768)
+                    .collect()
+            })
+            .collect();
+        let mut stream: Vec<u8> = pieces.iter().flat_map(|piece| deflate(piece).unwrap()).collect();
+        assert!(stream.len() < pieces.concat().len() / 2);
+        stream.extend([1, 0, 0, 0xff, 0xff]);
+        let mut content = Vec::new();
+        flate2::read::DeflateDecoder::new(&stream[..]).read_to_end(&mut content).unwrap();
+        assert!(content == pieces.concat());
+        // The engine stores such a piece as it is.
+        let mut state = 1u64;
+        let noise: Vec<u8> = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 56) as u8
+        })
+        .take(32_768)
+        .collect();
+        assert!(deflate(&noise).is_ok_and(|piece| piece.len() > noise.len()));
     }
 
     #[test]

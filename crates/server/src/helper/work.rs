@@ -21,7 +21,7 @@ use flash_waiting::{file, store_file, warm, watched};
 use flash_worker::names::SharedNames;
 use flash_worker::store_protocol::Request;
 
-use super::compress::compress_listing;
+use super::compress::{compress_listing, deflate};
 use super::fill::Fill;
 use super::listing;
 use crate::config::Settings;
@@ -133,6 +133,7 @@ impl DiskWork {
             Task::Verify { stored, given } => {
                 Ok(Outcome::Verified(passwords::is_right(stored.bytes(), given.bytes())))
             }
+            Task::Deflate { plain } => deflate(plain).map(Outcome::Deflated),
             // The receiver of the message has already closed its file.
             Task::Close { .. } => Ok(Outcome::Closed),
         };
@@ -269,7 +270,7 @@ impl DiskWork {
         path: &[u8],
         (form, with_readme): (ListingForm, bool),
     ) -> io::Result<Outcome<G>> {
-        let Some((_, root)) = self.rooted(site)? else {
+        let Some((rules, root)) = self.rooted(site)? else {
             return Ok(Outcome::Lost);
         };
         let read_ms = clock::monotonic_ms();
@@ -278,6 +279,7 @@ impl DiskWork {
             Ok(listing) => listing,
             Err(e) => return Ok(unlisted(&e)),
         };
+        let listing = listing.shown_as(&rules.public_path(path));
         let text = if form.json { listing.to_json() } else { listing.to_html() }.into_bytes();
         let text = match form.coding {
             Some(coding) => compress_listing(&text, coding)?,

@@ -1,6 +1,6 @@
 //! Tests of the keeper's process in a thread: this test is the supervisor, the workers and the helpers.
 
-use std::io::IoSlice;
+use std::io::{IoSlice, Read};
 use std::os::fd::AsFd;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -10,6 +10,8 @@ use flash_prompt::table::{TableReader, file_bytes};
 use flash_worker::codec::encode;
 use flash_worker::control::{CHANNEL_BYTES, receive_notice, send_order};
 use flash_worker::store_protocol::ToWorker;
+
+use flash_engine::limits::LOAD_BYTES;
 
 use super::*;
 use crate::config::{Overrides, SandboxMode, Sources};
@@ -25,6 +27,11 @@ struct Running {
 
 impl Running {
     fn start(bytes_max: u64) -> Self {
+        Self::start_with(bytes_max, None)
+    }
+
+    /// With a file for the list of hot files.
+    fn start_with(bytes_max: u64, list: Option<OwnedFd>) -> Self {
         let cwd = std::env::temp_dir();
         let sources = Sources { cli: Overrides::default(), env: Vec::new(), cwd };
         let mut settings = sources.load().expect("the defaults");
@@ -43,6 +50,7 @@ impl Running {
         running.order(&Order::StoreMemory { length_bytes: LENGTH_BYTES, file: memory });
         running.order(&Order::StoreTable(table));
         running.order(&Order::NamesTable(names));
+        list.into_iter().for_each(|file| running.order(&Order::HotList(file)));
         running.order(&Order::Begin);
         assert!(matches!(receive_notice(&running.control), Ok(ToSupervisor::Ready(_))));
         running
@@ -198,4 +206,33 @@ fn descriptors_that_come_with_messages_are_closed() {
     assert_eq!(ended.expect("the end, not a timeout"), 0, "every copy is closed");
     assert!(matches!(helper.ask(&want(1)), protocol::Answer::Fill(_)), "its messages count");
     keeper.end();
+}
+
+#[test]
+fn the_list_has_the_most_valuable_blocks_first_and_a_report_names_what_it_lacks() {
+    let mut list = tempfile::tempfile().expect("a file");
+    let keeper = Running::start_with(8 * LOAD_BYTES, Some(list.try_clone().expect("another").into()));
+    let helper = keeper.link(Order::Filler);
+    for inode in 0..4 {
+        assert!(matches!(helper.ask(&want(inode)), protocol::Answer::Fill(_)));
+        assert_eq!(helper.ask(&Request::Filled), protocol::Answer::There);
+    }
+    let worker = keeper.link(Order::Keeper);
+    let slot = |inode| keeper.table.find(&key(inode)).expect("a block").0;
+    let used = [1, 3, 2].map(|inode| Notice::Used(slot(inode), 10 * inode as u32));
+    worker.send(&encode(&FromWorker::Notices(used.to_vec())));
+    let named = |inode: u64| Named {
+        slot: slot(inode),
+        block: 0,
+        root: b"/srv".to_vec(),
+        path: format!("/{inode}").into_bytes(),
+    };
+    worker.send(&encode(&FromWorker::Names((1..4).map(named).collect())));
+    keeper.order(&Order::Drain);
+    assert!(keeper.report().contains("the list of hot files has 3 of the 4 blocks in the store"));
+    drop(keeper.control);
+    keeper.thread.join().expect("no panic").expect("it was told to end");
+    let mut text = String::new();
+    list.read_to_string(&mut text).expect("a text");
+    assert_eq!(text, "flash hot list 1\n0\t/srv\t/3\n0\t/srv\t/2\n0\t/srv\t/1\n");
 }

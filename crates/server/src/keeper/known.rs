@@ -229,7 +229,8 @@ mod tests {
             encoded_slash: EncodedSlash::Decode,
             hsts: None,
             https_redirect: None,
-            paths: PathRules::default(),
+            paths: PathRules::default().into(),
+            alias_of: None,
             routes: vec![],
         }
     }

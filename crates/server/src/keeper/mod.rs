@@ -4,6 +4,7 @@
 //!
 //! The supervisor keeps the memory file and the table open, so both outlive the keeper, and a new keeper takes over the blocks.
 
+mod entries;
 mod known;
 mod links;
 mod names;
@@ -14,11 +15,10 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use flash_engine::limits::LOAD_BYTES;
-use flash_keeper::{Action, Answer, Entry, HelperId, Keeper, Place, WatcherId, WorkerId};
+use flash_keeper::{Action, Answer, HelperId, Keeper, WatcherId, WorkerId};
 use flash_prompt::epoll::{Epoll, Watch};
 use flash_prompt::names::FileState;
-use flash_prompt::table::{self, BlockKey, TableWriter};
+use flash_prompt::table::{BlockKey, TableWriter};
 use flash_prompt::{OwnedFd, channel, clock};
 use flash_waiting::pressure::PressureFiles;
 use flash_waiting::sandbox::calls::CallList;
@@ -34,6 +34,7 @@ use crate::control::Control;
 use crate::hot_list::{self, Hot};
 use crate::sandbox::{self, Role};
 use crate::stats::StoreStats;
+use entries::{first_block, is_block, table_place};
 use known::KnownNames;
 use links::Link;
 use names::Names;
@@ -44,13 +45,6 @@ const MESSAGES_PER_TURN_MAX: usize = 64;
 const LAST_MESSAGES_MAX: usize = 1 << 16;
 /// Time after which a worker with a full channel is sent its messages again.
 const RETRY_MS: u64 = 10;
-/// No file has this device: for table entries of places that no worker must find.
-const NO_DEVICE: u64 = u64::MAX;
-/// Replaces the inode while a helper loads a block.
-const LOADING: u64 = 1;
-/// Replaces the inode while a block leaves.
-const LEAVING: u64 = 2;
-
 struct Process {
     control: Control,
     epoll: Epoll,
@@ -166,12 +160,7 @@ impl Process {
             |(number, link): (&u32, &Link)| matches!(link, Link::Worker(..)).then_some(WorkerId(*number));
         let workers: Vec<_> = self.links.iter().filter_map(is_worker).collect();
         for slot in 0..self.table.slots_used() {
-            let entry = match self.table.get(slot) {
-                None => Entry::Empty,
-                Some((BlockKey { device: NO_DEVICE, inode: LOADING, .. }, at)) => Entry::Loading(place(at)),
-                Some((BlockKey { device: NO_DEVICE, .. }, at)) => Entry::Leaving(place(at)),
-                Some((key, at)) => Entry::Ready(key, place(at)),
-            };
+            let entry = entries::get(&self.table, slot);
             self.keeper.resume(slot, &entry, &workers);
         }
     }
@@ -414,7 +403,11 @@ impl Process {
     fn act(&mut self) -> io::Result<()> {
         while let Some(action) = self.keeper.poll() {
             match action {
-                Action::Note(slot, entry) => self.note(slot, &entry),
+                Action::Note(slot, entry) => {
+                    // The next block in this slot has another name.
+                    self.names.remove(slot);
+                    entries::put(&mut self.table, slot, &entry);
+                }
                 Action::Forget(WorkerId(number), slot) => {
                     if let Some(Link::Worker(worker)) = self.links.get_mut(&number) {
                         worker.leaving.push(slot);
@@ -445,25 +438,6 @@ impl Process {
         }
     }
 
-    fn note(&mut self, slot: u32, entry: &Entry<BlockKey>) {
-        // The next block in this slot has another name.
-        self.names.remove(slot);
-        let hidden = |inode| BlockKey {
-            device: NO_DEVICE,
-            inode,
-            size_bytes: slot.into(),
-            modified_ns: 0,
-            changed_ns: 0,
-            block: 0,
-        };
-        match entry {
-            Entry::Empty => self.table.remove(slot),
-            Entry::Loading(at) => self.table.put(slot, &hidden(LOADING), table_place(*at)),
-            Entry::Ready(key, at) => self.table.put(slot, key, table_place(*at)),
-            Entry::Leaving(at) => self.table.put(slot, &hidden(LEAVING), table_place(*at)),
-        }
-    }
-
     /// Sends new workers that they are known, and all workers which blocks leave; false if a channel has no room for
     /// all messages now.
     fn send_to_workers(&mut self) -> bool {
@@ -475,25 +449,6 @@ impl Process {
         }
         is_sent
     }
-}
-
-/// Whether a worker could look for this block: larger ones would only drive out others.
-fn is_block(key: &BlockKey, length_bytes: u32) -> bool {
-    key.device != NO_DEVICE && (1..=LOAD_BYTES).contains(&length_bytes.into())
-}
-
-/// The key of the first block of a file.
-fn first_block(state: &FileState) -> BlockKey {
-    let FileState { device, inode, size_bytes, modified_ns, changed_ns } = *state;
-    BlockKey { device, inode, size_bytes, modified_ns, changed_ns, block: 0 }
-}
-
-fn place(at: table::Place) -> Place {
-    Place { offset: at.offset, length_bytes: at.length }
-}
-
-fn table_place(at: Place) -> table::Place {
-    table::Place { offset: at.offset, length: at.length_bytes }
 }
 
 #[cfg(test)]

@@ -137,6 +137,7 @@ impl Cgi {
         let mut records = Records::default();
         socket.set_write_timeout(Some(ANSWER_TIME))?;
         let Request { id, variables } = read_request(socket, &mut records, Instant::now() + REQUEST_TIME)?;
+        let is_head = variables.iter().any(|(name, value)| name == b"REQUEST_METHOD" && value == b"HEAD");
         let Programs { folder, paths, authorization, silence, memory_bytes_max } = &self.programs;
         let mut out = Vec::new();
         match Script::find(folder, paths, variables, *authorization) {
@@ -146,7 +147,7 @@ impl Cgi {
                 let name = script.file.display().to_string();
                 let started = start(&script, *memory_bytes_max).and_then(|(program, pipes)| {
                     Exchange::new(
-                        (socket, id, records),
+                        (socket, id, records, is_head),
                         (program, name.clone()),
                         pipes,
                         (&self.must_end, *silence),
@@ -297,7 +298,7 @@ mod tests {
             "HTTP_PROXY",
             "BASH_FUNC_printf%%",
             "HTTP_A=B",
-            "REMOTE_USER",
+            "REMOTE_IDENT",
         ];
         variables.extend(dangerous.map(|name| (name, evil)));
         variables.extend([("PATH", "/x"), ("HTTP_AUTHORIZATION", "secret"), ("HTTP_NUL", "a\0b")]);

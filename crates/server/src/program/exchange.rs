@@ -48,6 +48,8 @@ pub(super) struct Exchange<'s> {
     socket: &'s UnixStream,
     id: u16,
     records: Records,
+    /// Whether the head is all of the answer.
+    is_head: bool,
     epoll: Epoll,
     program: Running,
     /// The program, for messages.
@@ -106,7 +108,7 @@ impl<'s> Exchange<'s> {
     ///
     /// Errors: too few descriptors.
     pub(super) fn new(
-        (socket, id, records): (&'s UnixStream, u16, Records),
+        (socket, id, records, is_head): (&'s UnixStream, u16, Records, bool),
         (program, name): (Running, String),
         (input, output): (ChildStdin, ChildStdout),
         (must_end, silence): (&PipeReader, Duration),
@@ -124,6 +126,7 @@ impl<'s> Exchange<'s> {
             socket,
             id,
             records,
+            is_head,
             epoll,
             program,
             name,
@@ -311,9 +314,10 @@ impl<'s> Exchange<'s> {
                 for piece in head.chunks(PIECE_BYTES) {
                     push_record(&mut self.to_worker, kind::STDOUT, self.id, piece);
                 }
-                let before = mem::replace(&mut self.output, Output::Over(Ending::Failed));
-                if let Output::Head(output, _) = before {
-                    self.output = Output::Body(output);
+                let before = mem::replace(&mut self.output, Output::Over(Ending::Whole));
+                match before {
+                    Output::Head(output, _) if !self.is_head => self.output = Output::Body(output),
+                    _ => push_answer_end(&mut self.to_worker, self.id),
                 }
             }
             Err(bad) => self.fail(&format!("has a bad answer: {bad}")),

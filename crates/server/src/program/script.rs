@@ -16,8 +16,9 @@ pub(super) type Variable = (Vec<u8>, Vec<u8>);
 
 /// The variables of a request that a program gets besides `HTTP_*`: those of RFC 3875 and those that servers usually add.
 /// A worker and the gateway are not trusted with others, because many names change how programs start (`BASH_ENV`,
-/// `PERL5OPT`, `LD_PRELOAD`). `AUTH_TYPE` and `REMOTE_USER` are missing: Flash checks no passwords.
-const NAMES: [&str; 18] = [
+/// `PERL5OPT`, `LD_PRELOAD`).
+const NAMES: [&str; 20] = [
+    "AUTH_TYPE",
     "CONTENT_LENGTH",
     "CONTENT_TYPE",
     "DOCUMENT_ROOT",
@@ -28,6 +29,7 @@ const NAMES: [&str; 18] = [
     "REMOTE_ADDR",
     "REMOTE_HOST",
     "REMOTE_PORT",
+    "REMOTE_USER",
     "REQUEST_METHOD",
     "REQUEST_SCHEME",
     "REQUEST_URI",
@@ -258,8 +260,6 @@ mod tests {
             "http_x",
             "",
             "=",
-            "REMOTE_USER",
-            "AUTH_TYPE",
             "SCRIPT_FILENAME",
             "HTTP_AUTHORIZATION",
         ];

@@ -180,6 +180,7 @@ impl<'m> Supervisor<'m> {
         let mut poller = Poller::new()?;
         let signals = poller.watch(signals)?;
         let sockets = Sockets::of(&settings, &local, local_socket::bind_new(&settings, &[])?)?;
+        sockets.pace(&settings)?;
         let (control, warning) = ControlSocket::open(&settings.control, &settings.admin, &mut poller)?;
         warning.iter().for_each(|text| messages.report(text));
         control.admin_addresses().for_each(|address| messages.report(&format!("admin on http://{address}/")));

@@ -60,7 +60,7 @@ pub(super) enum FoundRoot {
 
 /// The paths of the roots, each once.
 pub(super) fn root_paths(settings: &Settings) -> Vec<FilePath> {
-    let mut paths: Vec<_> = settings.sites.iter().map(|site| site.root.clone()).collect();
+    let mut paths: Vec<_> = settings.folders().cloned().collect();
     paths.sort_unstable();
     paths.dedup();
     paths

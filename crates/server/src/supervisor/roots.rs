@@ -12,7 +12,7 @@ use flash_waiting::root::{Opening, Root};
 use super::outbox::{Outbox, Shared};
 use super::poller::{Poller, Watched};
 use super::prepare::{FoundRoot, root_paths};
-use crate::config::{FilePath, Settings, Site};
+use crate::config::{FilePath, Settings};
 use flash_worker::control::Order;
 
 /// The interval between checks of local roots.
@@ -87,8 +87,8 @@ impl Roots {
         poller: &mut Poller,
     ) -> io::Result<(Self, Vec<String>)> {
         let paths = root_paths(settings);
-        let slot_of = |site: &Site| paths.binary_search(&site.root).unwrap_or(0);
-        let of_sites = settings.sites.iter().map(slot_of).collect();
+        let slot_of = |root| paths.binary_search(root).unwrap_or(0);
+        let of_sites = settings.folders().map(slot_of).collect();
         let next_check = (0, clock::monotonic_ms() + CHECK_MS);
         let mut roots = Self { slots: Vec::new(), of_sites, renewed_ms: 0, next_check };
         let mut messages = Vec::new();

@@ -60,8 +60,12 @@ impl Supervisor<'_> {
             return None;
         }
         let old = self.generations.iter().position(|g| g.state == State::Serving);
-        let Generation { state, settings, settings_file, .. } = &mut self.generations[new];
+        let Generation { state, settings, settings_file, sockets, .. } = &mut self.generations[new];
         *state = State::Serving;
+        // Not earlier: the sockets are those of the old configuration too.
+        if let Err(e) = sockets.pace(settings) {
+            self.messages.report(&e.to_string());
+        }
         // Also to nothing, if this configuration does without it.
         if let Some(store) = &mut self.resources.store {
             store.resize(settings, settings_file);

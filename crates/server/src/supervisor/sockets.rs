@@ -113,6 +113,23 @@ impl Sockets {
         Ok(Sockets { groups, passed: Arc::clone(&old.passed), local, endpoint })
     }
 
+    /// Bounds the rate of each connection that is accepted from now on, as these settings want it. Unix sockets have no such bound.
+    ///
+    /// Errors: the kernel knows no such bound.
+    pub(super) fn pace(&self, settings: &Settings) -> io::Result<()> {
+        let bytes_per_s = Some(settings.connection_bits_per_s / 8).filter(|rate| *rate > 0);
+        let of_addresses = self.listening().filter(|listening| listening.address.is_some());
+        let mut sockets = of_addresses.flat_map(|listening| listening.sockets);
+        match sockets.try_for_each(|socket| net::pace(socket, bytes_per_s)) {
+            Err(e) if bytes_per_s.is_some() => {
+                let why = format!("the kernel cannot bound the rate of connections (connection_rate): {e}");
+                Err(io::Error::new(e.kind(), why))
+            }
+            // A kernel without the bound has none to lift.
+            _ => Ok(()),
+        }
+    }
+
     /// The paths that the server has created for `listen` and `listen_tls`.
     pub(super) fn created_paths(&self) -> Vec<FilePath> {
         self.groups.iter().filter_map(|group| group.local.as_ref()).map(|local| local.path().into()).collect()

@@ -59,7 +59,8 @@ mod tests {
             encoded_slash: EncodedSlash::Decode,
             hsts: None,
             https_redirect: None,
-            paths: PathRules::default(),
+            paths: PathRules::default().into(),
+            alias_of: None,
             routes: vec![],
         };
         let change = Change { directory: b"/d/", name: name.as_bytes(), is_directory, how };

@@ -102,7 +102,7 @@ impl Watcher {
         (inotify, mounts): (Inotify, Mounts),
     ) -> io::Result<Self> {
         let (mut names, mut keeper) = (None, None);
-        let mut folders: Vec<Option<OwnedFd>> = settings.sites.iter().map(|_| None).collect();
+        let mut folders: Vec<Option<OwnedFd>> = settings.folders().map(|_| None).collect();
         loop {
             match receive_order(&control)? {
                 Order::Root { site, is_local: true, folder } => {
@@ -125,7 +125,7 @@ impl Watcher {
         let epoll = Epoll::new(8)?;
         epoll.add(&inotify, EVENTS, Watch::Input)?;
         let control = Control::watch(control, &epoll)?;
-        let subtrees = Subtrees::of(settings.sites.len());
+        let subtrees = Subtrees::of(folders.len());
         let (mut roots, sites_unreported) = find_roots(settings, folders, &names, subtrees);
         for root in &mut roots {
             root.mounts = mounts.beneath(&root.folder)?;

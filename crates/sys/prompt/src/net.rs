@@ -45,9 +45,18 @@ pub fn bound_unsent(fd: impl AsFd, bytes_max: u32) -> io::Result<()> {
     set_option(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes_max.cast_signed())
 }
 
-/// Sets an option that takes an int (setsockopt(2)).
-fn set_option(fd: impl AsFd, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
-    // SAFETY: `value` is an int of the stated length and outlives the call.
+/// Bounds the rate at which each connection of a listener sends, in bytes per second; None lifts the bound. `SO_MAX_PACING_RATE`:
+/// the kernel spaces the packets, except the first ten, with any congestion control and queueing discipline. Connections that are
+/// accepted from now on inherit it.
+///
+/// Errors: any of setsockopt(2).
+pub fn pace(fd: impl AsFd, bytes_per_s: Option<u64>) -> io::Result<()> {
+    set_option(fd, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bytes_per_s.unwrap_or(u64::MAX))
+}
+
+/// Sets an option that takes a number, such as an int (setsockopt(2)).
+fn set_option<T: Copy>(fd: impl AsFd, level: libc::c_int, name: libc::c_int, value: T) -> io::Result<()> {
+    // SAFETY: `value` has the stated length and outlives the call.
     check(unsafe {
         let length = size_of_val(&value) as libc::socklen_t;
         libc::setsockopt(fd.as_fd().as_raw_fd(), level, name, (&raw const value).cast(), length)
@@ -299,7 +308,7 @@ pub fn send_capped(fd: impl AsFd, cap: InFlightCap, first: &[u8], second: &[u8])
 ///
 /// Errors: `EPERM` for a higher number without `CAP_NET_ADMIN`.
 pub fn set_priority(socket: impl AsFd, priority: u8) -> io::Result<()> {
-    set_option(socket, libc::SOL_SOCKET, libc::SO_PRIORITY, priority.into())
+    set_option(socket, libc::SOL_SOCKET, libc::SO_PRIORITY, i32::from(priority))
 }
 
 /// Sets the code point (RFC 2474) of all packets that a TCP socket sends from now on: `IP_TOS` (ip(7)), or

@@ -1,12 +1,13 @@
 //! The answer of an upstream on its way to the client. The [spool](crate::spool) takes the bytes that the client does not
 //! take at once, so that a slow reader keeps no server busy. Called by [`pump`](super::pump).
 
+use flash_http::response::Status;
 use flash_http::target::encode_path;
 use flash_http::upstream_response::{HandBack, ResponseHead};
 
-use super::{Advance, Relay, RelayClient, RelayReply};
+use super::{Advance, Relay, RelayClient, RelayReply, gzip};
 use crate::exchange::Turn;
-use crate::handler::{FileRequestBuf, NOT_A_FILE_OF_THE_SITE, admit_application_file};
+use crate::handler::{FileRequestBuf, NOT_A_FILE_OF_THE_SITE, RelayedHead, admit_application_file};
 use crate::limits::RECEIVE_BYTES;
 use crate::machine::Machine;
 use crate::slab::HeldKey;
@@ -21,29 +22,32 @@ pub(super) fn hand_over<M: Machine>(
     hand_back: &HandBack,
 ) -> Result<FileRequestBuf, TalkFailure> {
     let core = &*turn.desk.core;
-    let path = match hand_back {
-        HandBack::Path(path) => path.clone(),
+    let (place, path) = match hand_back {
+        HandBack::Path(path) => (None, path.clone()),
         HandBack::File(file) => {
-            let root = core.rules.site(relay.site).root.as_os_str().as_encoded_bytes();
-            let root = root.strip_suffix(b"/").unwrap_or(root);
-            let beneath = file.strip_prefix(root).filter(|rest| rest.starts_with(b"/"));
-            encode_path(beneath.ok_or(TalkFailure(NOT_A_FILE_OF_THE_SITE))?).into_bytes()
+            let found = core.rules.place_of_file(relay.site, file);
+            let (place, beneath) = found.ok_or(TalkFailure(NOT_A_FILE_OF_THE_SITE))?;
+            (Some(place), encode_path(beneath).into_bytes())
         }
     };
     // If the body was not read, its rest follows on the connection.
-    let persists = !relay.talk.wants_body();
-    admit_application_file(core, relay.site, relay.request.for_path(&path, persists)).map_err(TalkFailure)
+    let persists = !relay.ask.talk.wants_body();
+    let request = relay.request.for_path(&path, persists);
+    admit_application_file(core, (relay.site, place), request).map_err(TalkFailure)
 }
 
+/// Begins to pass an answer on. Its fields change as those of an answer with the status `ruled_as`.
 pub(super) fn begin_reply<M: Machine>(
     client: &mut impl RelayClient<M>,
     turn: &mut Turn<'_, M>,
     relay: &mut Relay,
     answer: &ResponseHead,
+    ruled_as: Status,
 ) {
-    client.begin(turn, &relay.request.request(), answer);
+    let (answer, gzip) = gzip::choose(relay, answer);
+    client.begin(turn, &relay.request.request(), RelayedHead { answer: &answer, ruled_as });
     turn.desk.core.counters.heads_made += 1;
-    let reply = RelayReply::new(answer, relay.streams_answers);
+    let reply = RelayReply { gzip, ..RelayReply::new(&answer, relay.ask.streams_answers) };
     // One of unknown length is counted at its end.
     if let Some(bytes) = reply.left_bytes {
         turn.desk.core.schedule.note_answer(bytes);
@@ -65,8 +69,24 @@ pub(super) fn has_room<M: Machine>(turn: &mut Turn<'_, M>, relay: &Relay) -> boo
     core.spool.has_room(body)
 }
 
-/// Takes a piece of the body: for the spool, if the client does not have everything before it.
+/// Takes a piece of the body.
 pub(super) fn take_answer<M: Machine>(
+    client: &mut impl RelayClient<M>,
+    turn: &mut Turn<'_, M>,
+    relay: &mut Relay,
+    (data, is_behind): (&[u8], bool),
+) -> Result<(), Gone> {
+    match relay.reply.as_mut().and_then(|reply| reply.gzip.as_mut()) {
+        Some(gzip) => {
+            gzip.take(data);
+            Ok(())
+        }
+        None => pass_or_gather(client, turn, relay, (data, is_behind)),
+    }
+}
+
+/// Takes bytes for the client: for the spool, if the client does not have everything before them.
+pub(super) fn pass_or_gather<M: Machine>(
     client: &mut impl RelayClient<M>,
     turn: &mut Turn<'_, M>,
     relay: &mut Relay,
@@ -93,7 +113,7 @@ fn take_gathered<M: Machine>(
     turn: &mut Turn<'_, M>,
     relay: &mut Relay,
 ) -> Result<bool, Advance> {
-    let is_complete = relay.talk.is_over();
+    let is_complete = relay.ask.talk.is_over();
     let Some(reply) = relay.reply.as_mut().filter(|reply| reply.gathered_bytes > 0) else { return Ok(false) };
     let (core, body) = (&mut *turn.desk.core, HeldKey::Answer(relay.key));
     let handed_over_bytes = core.handed_over.bytes();
@@ -130,7 +150,7 @@ pub(super) fn pass_on<M: Machine>(
         return Ok(false);
     }
     let Some(reply) = &relay.reply else { return Ok(false) };
-    let rank_bytes = reply.rank_bytes(client.unsent_bytes() as u64, relay.talk.is_over());
+    let rank_bytes = reply.rank_bytes(client.unsent_bytes() as u64, relay.ask.talk.is_over());
     let sent = client.send(turn, rank_bytes).map_err(|Gone| Advance::Cut)?;
     Ok(sent > 0)
 }

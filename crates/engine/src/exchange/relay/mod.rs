@@ -6,10 +6,12 @@
 //! answer waits that its client reads slowly.
 
 mod answer;
+mod compress;
+mod gzip;
 mod open;
 mod password;
 mod pump;
-mod script;
+mod search;
 mod upload;
 mod upload_rate;
 
@@ -26,13 +28,15 @@ pub(crate) use pump::{advance, expire, leave};
 use super::{CLIENT_LEFT, Opener, Turn};
 use crate::access_log::AnswerEnd;
 use crate::caches::NameEntry;
-use crate::handler::{FileRequestBuf, PasswordCheck, Refusal};
+use crate::handler::{FileRequestBuf, PasswordCheck, Refusal, RelayedHead};
 use crate::limits::TRIES_MAX;
 use crate::machine::{JobId, Machine};
-use crate::rules::{SiteId, UpstreamId};
+use crate::rules::UpstreamId;
 use crate::slab::ExchangeKey;
+use crate::slab::SiteId;
 use crate::transport::Gone;
 use crate::upstream::{FailedServers, LinkPlace, Seeker, Talk, TalkFailure};
+use gzip::Gzip;
 use upload_rate::UploadRate;
 
 /// The client of a relayed request, as its wire shows it.
@@ -50,7 +54,7 @@ pub(crate) trait RelayClient<M: Machine> {
     fn is_writable(&self) -> bool;
 
     /// Frames the head of the answer.
-    fn begin(&mut self, turn: &mut Turn<'_, M>, request: &Request<'_>, answer: &ResponseHead);
+    fn begin(&mut self, turn: &mut Turn<'_, M>, request: &Request<'_>, answer: RelayedHead<'_>);
 
     /// Frames data of the answer.
     fn frame(&mut self, data: &[u8]);
@@ -95,7 +99,7 @@ pub(crate) enum Advance {
     /// The client gets no more of the answer, and must notice that it is not complete.
     Cut,
     Refused(Refusal),
-    /// The upstream wants this request to be answered with a file.
+    /// A file answers this request instead.
     HandBack(Box<FileRequestBuf>),
 }
 
@@ -132,15 +136,14 @@ pub(crate) struct Relay {
     opener: Opener,
     pub(crate) request: RequestBuf,
     site: SiteId,
-    upstream: UpstreamId,
-    /// Whether its route passes answers on as they come.
-    streams_answers: bool,
-    talk: Talk,
+    /// The steps after the server of `ask` agrees, the next one last. Empty if that server answers the request.
+    next: Vec<Then>,
+    pub(crate) ask: Ask,
+    /// The fields that servers have given to the request: lines that end in CRLF.
+    granted: Vec<u8>,
     /// The passwords that must be right, and the job that compares one.
     checks: Vec<PasswordCheck>,
     pub(crate) verifying: Option<JobId>,
-    pub(crate) script: ScriptSearch,
-    body: BodyWay,
     /// Why a helper could not do its part; the answer is this page.
     pub(crate) refused: Option<Refusal>,
     place: LinkPlace,
@@ -167,10 +170,49 @@ pub(crate) struct Relay {
     pub(crate) due_ms: u64,
 }
 
-/// How far the search for the script of a request has come, which must be a file before a server is asked to run it.
+/// A step after a server agrees to a request.
 #[derive(Debug)]
-pub(crate) enum ScriptSearch {
-    /// It was found, or the server has files of its own.
+enum Then {
+    /// Another server is asked, or answers.
+    Ask(Box<Ask>),
+    /// A file answers.
+    File(Box<FileRequestBuf>),
+}
+
+/// The part of a [`Relay`] that is about one server.
+#[derive(Debug)]
+pub(crate) struct Ask {
+    upstream: UpstreamId,
+    /// Whether its route passes answers on as they come.
+    streams_answers: bool,
+    /// Whether its route compresses texts.
+    compresses: bool,
+    /// The names of the fields that its answer gives to the request, if it agrees.
+    grants: Arc<[String]>,
+    talk: Talk,
+    pub(crate) search: Search,
+    /// The file or script that answers if its name is found, and the rest of this step if it is not.
+    instead: Option<(Instead, Otherwise)>,
+    body: BodyWay,
+}
+
+/// The rest of an [`Ask`] once the name that is looked up first is missing.
+#[derive(Debug)]
+struct Otherwise {
+    /// The script that must be found before the server is asked.
+    script: Option<Box<[u8]>>,
+    /// The reason why the server does not get the request.
+    refusal: Option<Refusal>,
+    /// The passwords that must be right, and the servers that must agree, the first one last.
+    checks: Vec<PasswordCheck>,
+    auths: Vec<Ask>,
+}
+
+/// How far the search for a name has come that must be looked up before a server gets the request: a script, which must be a file
+/// before a server is asked to run it, or a file that answers instead.
+#[derive(Debug)]
+pub(crate) enum Search {
+    /// Nothing needs to be looked up.
     Over,
     /// This path must be looked up.
     Wanted(Box<[u8]>),
@@ -180,10 +222,23 @@ pub(crate) enum ScriptSearch {
     Found(Arc<NameEntry>),
 }
 
-impl ScriptSearch {
+/// Who answers instead if a name is found.
+#[derive(Debug)]
+enum Instead {
+    /// The file of this path.
+    File(Box<[u8]>),
+    /// The server, in this talk about another script.
+    Script(Box<Talk>),
+}
+
+impl Search {
+    fn of(script: Option<Box<[u8]>>) -> Self {
+        script.map_or(Search::Over, Search::Wanted)
+    }
+
     /// The job that looks it up.
     pub(crate) fn job(&self) -> Option<JobId> {
-        if let ScriptSearch::AtHelper(job) = self { Some(*job) } else { None }
+        if let Search::AtHelper(job) = self { Some(*job) } else { None }
     }
 }
 
@@ -217,6 +272,8 @@ pub(crate) enum Awaits {
 #[derive(Debug)]
 pub(crate) struct RelayReply {
     pub(crate) status: Status,
+    /// The stream that the body becomes, if helpers compress it.
+    pub(crate) gzip: Option<Box<Gzip>>,
     /// Whether the spool takes what the client does not take at once.
     gathers: bool,
     /// The part of the body that the spool has: where it begins in the spool, and its length.
@@ -233,12 +290,18 @@ pub(crate) struct RelayReply {
 impl Relay {
     /// The job before which nothing is sent to a server.
     pub(crate) fn begins_after(&self) -> Option<JobId> {
-        self.verifying.or(self.script.job())
+        self.verifying.or(self.ask.search.job())
+    }
+
+    /// The job that compresses a piece of its answer.
+    fn deflates(&self) -> Option<JobId> {
+        self.reply.as_ref()?.gzip.as_ref()?.job()
     }
 
     /// Its need for a link.
     fn seeker(&self) -> Seeker {
-        let Self { key: holder, upstream, failed, needs_new, .. } = *self;
+        let Self { key: holder, failed, needs_new, .. } = *self;
+        let upstream = self.ask.upstream;
         Seeker { upstream, holder, sharer: self.opener.sharer(), failed, needs_new }
     }
 
@@ -254,8 +317,9 @@ impl Relay {
     /// closes a link after an earlier request (`is_stale`) most likely has not: a request that does no harm twice (RFC 9110,
     /// section 9.2.2; RFC 9112, section 9.3.1) gets one new link.
     fn try_again(&mut self, failed: u16, is_stale: bool, now_ms: u64) -> bool {
-        let may_repeat = !self.talk.has_begun() || (is_stale && self.is_idempotent());
-        if self.tries >= TRIES_MAX || !may_repeat || self.reply.is_some() || !self.talk.begin_again() {
+        let does_no_harm = !self.next.is_empty() || self.is_idempotent();
+        let may_repeat = !self.ask.talk.has_begun() || (is_stale && does_no_harm);
+        if self.tries >= TRIES_MAX || !may_repeat || self.reply.is_some() || !self.ask.talk.begin_again() {
             return false;
         }
         self.tries += 1;
@@ -272,6 +336,15 @@ impl Relay {
     fn try_other(&mut self, failed: u16, servers: usize, now_ms: u64) -> bool {
         self.failed.insert(failed);
         self.failed.len() < servers && self.try_again(failed, false, now_ms)
+    }
+
+    /// Begins to ask another server. Returns what was asked before.
+    fn begin(&mut self, ask: Ask, now_ms: u64) -> Ask {
+        (self.failed, self.tries, self.needs_new) = (FailedServers::default(), 0, false);
+        (self.accepts_request, self.awaits, self.since_ms) = (true, Awaits::Link, now_ms);
+        let before = std::mem::replace(&mut self.ask, ask);
+        self.ask.talk.grant(&self.granted);
+        before
     }
 
     fn is_idempotent(&self) -> bool {
@@ -298,8 +371,9 @@ impl Relay {
 
     /// Whether nothing but the client holds up the body.
     fn is_ready_for_body(&self) -> bool {
-        let takes_body = self.talk.wants_body() && !self.talk.is_upgraded() && !self.talk.is_over();
-        takes_body && self.accepts_request && self.talk.is_all_sent()
+        let takes_body =
+            self.ask.talk.wants_body() && !self.ask.talk.is_upgraded() && !self.ask.talk.is_over();
+        takes_body && self.accepts_request && self.ask.talk.is_all_sent()
     }
 
     /// Notes who is waited for. The time of a wait begins anew when someone else is waited for, and when there
@@ -332,6 +406,7 @@ impl RelayReply {
         };
         Self {
             status: answer.status,
+            gzip: None,
             gathers: !streams && answer.body != ResponseBody::Upgraded && !answer.is_stream,
             gathered_at: 0,
             gathered_bytes: 0,
@@ -347,9 +422,9 @@ impl RelayReply {
         self.left_bytes = self.left_bytes.map(|left| left.saturating_sub(data_bytes as u64));
     }
 
-    /// Frames the end of the body, once nothing of it is in the spool.
+    /// Frames the end of the body, once nothing of it is in the spool or is to be compressed.
     fn end<M: Machine>(&mut self, client: &mut impl RelayClient<M>) {
-        if self.gathered_bytes == 0 && !std::mem::replace(&mut self.is_ended, true) {
+        if self.gathered_bytes == 0 && self.gzip.is_none() && !std::mem::replace(&mut self.is_ended, true) {
             client.end();
         }
     }

@@ -2,11 +2,16 @@
 //! takes what the client does not take, and the server is free once it has answered. Where the spool has no room, and in
 //! the other direction, at most one piece is held, so a slow reader slows its sender down. Called by the wires.
 
+use flash_http::granted::grant;
+use flash_http::response::Status;
+use flash_http::upstream_response::ResponseHead;
+
 use super::answer::{begin_reply, hand_over, has_room, pass_on, take_answer};
+use super::compress::compress;
 use super::password::seek_password;
-use super::script::seek_script;
+use super::search::search;
 use super::upload::{gather, give_held, take_body};
-use super::{Advance, Awaits, BodyWay, Relay, RelayClient, Stop};
+use super::{Advance, Awaits, BodyWay, Relay, RelayClient, Stop, Then};
 use crate::exchange::Turn;
 use crate::handler::{BAD_ANSWER, EXHAUSTED, NO_ANSWER, NO_LINK, REQUEST_LATE, SPOOL_FAILED, UPSTREAM_BUSY};
 use crate::limits::GATEWAY_LATE_MS;
@@ -23,12 +28,47 @@ pub(crate) fn advance<M: Machine>(
     relay: &mut Relay,
 ) -> Advance {
     relay.upload_rate.pause(turn.desk.core.clock.ms());
-    let ready = seek_password(turn, relay).and_then(|()| seek_script(turn, relay));
-    let gathered = ready.and_then(|()| gather(client, turn, buffer, relay));
+    let gathered = prepare(client, turn, buffer, relay).and_then(|()| gather(client, turn, buffer, relay));
     match gathered.and_then(|()| pump(client, turn, buffer, relay)) {
         Ok(()) => Advance::Done,
         Err(advance) => advance,
     }
+}
+
+/// Returns once the request can be passed on: its passwords are right, servers have agreed, and names are found.
+fn prepare<M: Machine>(
+    client: &mut impl RelayClient<M>,
+    turn: &mut Turn<'_, M>,
+    buffer: &mut [u8],
+    relay: &mut Relay,
+) -> Result<(), Advance> {
+    loop {
+        seek_password(turn, relay)?;
+        authorize(client, turn, buffer, relay)?;
+        search(turn, relay)?;
+        // The search can lead to a script whose rules ask for a password or a server.
+        if relay.checks.is_empty() && relay.next.is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+/// Returns once all servers that are asked about the request have agreed, or one has an answer of its own.
+fn authorize<M: Machine>(
+    client: &mut impl RelayClient<M>,
+    turn: &mut Turn<'_, M>,
+    buffer: &mut [u8],
+    relay: &mut Relay,
+) -> Result<(), Advance> {
+    while !relay.next.is_empty() {
+        search(turn, relay)?;
+        let mut has_progressed = false;
+        let asked = relay.next.len();
+        while relay.next.len() == asked {
+            move_on(client, turn, buffer, relay, &mut has_progressed)?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns once all of the answer was sent.
@@ -39,29 +79,38 @@ fn pump<M: Machine>(
     relay: &mut Relay,
 ) -> Result<(), Advance> {
     let mut has_progressed = false;
-    while !relay.talk.is_over() {
-        let (link, was_used) = find_link(client, turn, relay)?;
-        match step(client, turn, buffer, relay, link) {
-            Ok(true) => has_progressed = true,
-            Ok(false) => return Err(settle(client, turn, relay, link, has_progressed)),
-            Err(Stop::Advance(advance)) => return Err(advance),
-            Err(Stop::Failed(failure)) => {
-                fail(turn, relay, (link, was_used), failure)?;
-                continue;
-            }
-        }
-        if turn.budget.bytes == 0 && !relay.talk.is_over() {
-            // The next turn does not know of this progress.
-            relay.since_ms = turn.desk.core.clock.ms();
-            relay.note_progress(relay.since_ms);
-            return Err(Advance::Yield);
-        }
+    while !relay.ask.talk.is_over() {
+        move_on(client, turn, buffer, relay, &mut has_progressed)?;
     }
     // The server is free, whatever the client has read until now.
     leave_link(turn, relay);
     turn.desk.core.spool.end(HeldKey::Request(relay.key), &mut turn.desk.core.jobs);
     relay.receives_since_ms = None;
     send_rest(client, turn, relay)
+}
+
+/// Moves one piece in each direction, on a link to a server.
+fn move_on<M: Machine>(
+    client: &mut impl RelayClient<M>,
+    turn: &mut Turn<'_, M>,
+    buffer: &mut [u8],
+    relay: &mut Relay,
+    has_progressed: &mut bool,
+) -> Result<(), Advance> {
+    let (link, was_used) = find_link(client, turn, relay)?;
+    match step(client, turn, buffer, relay, link) {
+        Ok(true) => *has_progressed = true,
+        Ok(false) => return Err(settle(client, turn, relay, link, *has_progressed)),
+        Err(Stop::Advance(advance)) => return Err(advance),
+        Err(Stop::Failed(failure)) => return fail(turn, relay, (link, was_used), failure),
+    }
+    if turn.budget.bytes == 0 && !relay.ask.talk.is_over() {
+        // The next turn does not know of this progress.
+        relay.since_ms = turn.desk.core.clock.ms();
+        relay.note_progress(relay.since_ms);
+        return Err(Advance::Yield);
+    }
+    Ok(())
 }
 
 /// Sends the rest of an answer that the server has completed.
@@ -75,7 +124,8 @@ fn send_rest<M: Machine>(
         if turn.budget.bytes == 0 {
             return Err(Advance::Yield);
         }
-        if !pass_on(client, turn, relay)? {
+        let has_compressed = compress(client, turn, relay, true).map_err(|Gone| Advance::Cut)?;
+        if !(pass_on(client, turn, relay)? | has_compressed) {
             return Err(await_client(client, turn, relay, false, has_progressed));
         }
         has_progressed = true;
@@ -96,7 +146,7 @@ fn find_link<M: Machine>(
             Sought::Linked { link, was_used } => return Ok((link, was_used)),
             Sought::Full => return Err(Advance::Refused(UPSTREAM_BUSY)),
             Sought::Failed(server, why) => {
-                let servers = turn.links.rules(relay.upstream).servers.len();
+                let servers = turn.links.rules(relay.ask.upstream).servers.len();
                 if !relay.try_other(server.server, servers, now_ms) {
                     let refusal = match why {
                         NoLink::Refused => NO_LINK,
@@ -106,10 +156,12 @@ fn find_link<M: Machine>(
                     return Err(Advance::Refused(refusal));
                 }
             }
-            Sought::Waits if client.is_half_closed() && !relay.talk.wants_body() => return Err(Advance::Cut),
+            Sought::Waits if client.is_half_closed() && !relay.ask.talk.wants_body() => {
+                return Err(Advance::Cut);
+            }
             Sought::Waits => {
                 relay.await_from(Awaits::Link, false, now_ms);
-                let connect_ms = turn.links.rules(relay.upstream).connect_ms;
+                let connect_ms = turn.links.rules(relay.ask.upstream).connect_ms;
                 // The gateway has the same deadline for each server, and reports it unless it is in trouble itself.
                 let is_asked = matches!(relay.place, LinkPlace::Has(_));
                 let late_ms = if is_asked { GATEWAY_LATE_MS } else { 0 };
@@ -133,20 +185,21 @@ fn step<M: Machine>(
     if has_taken | has_sent | has_received {
         relay.note_progress(turn.desk.core.clock.ms());
     }
+    let has_compressed = compress(client, turn, relay, !has_received)?;
     let has_passed = pass_on(client, turn, relay)?;
-    Ok(has_taken | has_sent | has_received | has_passed)
+    Ok(has_taken | has_sent | has_received | has_compressed | has_passed)
 }
 
 /// Sends the request to the server.
 fn send_request<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay, link: Key) -> bool {
     let Some(transport) = turn.links.transport(link) else { return false };
-    if !relay.accepts_request || relay.talk.is_all_sent() || !transport.is_writable() {
+    if !relay.accepts_request || relay.ask.talk.is_all_sent() || !transport.is_writable() {
         return false;
     }
-    let (first, second) = relay.talk.unsent();
+    let (first, second) = relay.ask.talk.unsent();
     match transport.send(turn.desk.machine, first, second) {
         Ok(sent) => {
-            relay.talk.sent(sent);
+            relay.ask.talk.sent(sent);
             sent > 0
         }
         // Its answer can be there already.
@@ -161,6 +214,9 @@ fn send_request<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay, link: Key
 /// Whether a piece of the answer can be received: once the client has the piece before it, or while the spool can take
 /// what the client does not take.
 fn may_receive<M: Machine>(client: &impl RelayClient<M>, turn: &mut Turn<'_, M>, relay: &Relay) -> bool {
+    if let Some(gzip) = relay.reply.as_ref().and_then(|reply| reply.gzip.as_ref()) {
+        return gzip.has_room();
+    }
     if !relay.is_behind(client) {
         return true;
     }
@@ -178,7 +234,7 @@ fn receive_answer<M: Machine>(
     link: Key,
 ) -> Result<bool, Stop> {
     let is_behind = relay.is_behind(client);
-    if relay.talk.is_over() || !may_receive(client, turn, relay) {
+    if relay.ask.talk.is_over() || !may_receive(client, turn, relay) {
         return Ok(false);
     }
     let Some(transport) = turn.links.transport(link) else { return Ok(false) };
@@ -186,27 +242,47 @@ fn receive_answer<M: Machine>(
         Received::Bytes(bytes) => bytes,
         Received::Nothing => return Ok(false),
         Received::End => {
-            relay.talk.receive_end(transport.is_end_announced())?;
+            relay.ask.talk.receive_end(transport.is_end_announced())?;
             relay.reply.iter_mut().for_each(|reply| reply.end(client));
             return Ok(true);
         }
         Received::Failed => return Err(TalkFailure("The server reset the connection").into()),
     };
     turn.budget.bytes = turn.budget.bytes.saturating_sub(filled);
-    let part = relay.talk.receive(&mut buffer[..filled])?;
+    let part = relay.ask.talk.receive(&mut buffer[..filled])?;
     if let Some(answer) = part.head {
         if let Some(server) = turn.links.server_of(link) {
             turn.links.note_success(server);
         }
-        if let Some(hand_back) = &answer.hand_back {
+        if !relay.next.is_empty() {
+            if (200..300).contains(&answer.status.0) {
+                return go_on(turn, relay, &answer);
+            }
+            // The others are not asked.
+            relay.next.clear();
+            begin_reply(client, turn, relay, &answer, Status::FORBIDDEN);
+        } else if let Some(hand_back) = &answer.hand_back {
             let request = hand_over(turn, relay, hand_back)?;
             return Err(Advance::HandBack(Box::new(request)).into());
+        } else {
+            begin_reply(client, turn, relay, &answer, answer.status);
         }
-        begin_reply(client, turn, relay, &answer);
     }
     take_answer(client, turn, relay, (&buffer[..part.data_bytes], is_behind))?;
-    if relay.talk.is_over() {
+    if relay.ask.talk.is_over() {
         relay.reply.iter_mut().for_each(|reply| reply.end(client));
+    }
+    Ok(true)
+}
+
+/// Goes on after a server has agreed by this answer.
+fn go_on<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay, answer: &ResponseHead) -> Result<bool, Stop> {
+    leave_link(turn, relay);
+    grant(&mut relay.granted, &answer.fields, &relay.ask.grants);
+    match relay.next.pop() {
+        Some(Then::File(file)) => return Err(Advance::HandBack(file).into()),
+        Some(Then::Ask(ask)) => drop(relay.begin(*ask, turn.desk.core.clock.ms())),
+        None => {}
     }
     Ok(true)
 }
@@ -220,20 +296,27 @@ fn settle<M: Machine>(
     has_progressed: bool,
 ) -> Advance {
     let now_ms = turn.desk.core.clock.ms();
+    let is_full =
+        relay.reply.as_ref().and_then(|reply| reply.gzip.as_ref()).is_some_and(|gzip| !gzip.has_room());
     if relay.is_behind(client) {
-        let receives = has_room(turn, relay);
+        let receives = !is_full && has_room(turn, relay);
         return await_client(client, turn, relay, receives, has_progressed);
+    }
+    if is_full {
+        relay.await_from(Awaits::Helper, has_progressed, now_ms);
+        // The job has a deadline of its own.
+        return relay.block(u64::MAX);
     }
     let since_ms = relay.receives_since_ms.take();
     // A client that closes its sending side while the server is slow has left: one that does only that is very rare.
-    if client.is_half_closed() && !relay.talk.wants_body() && !relay.talk.is_upgraded() {
+    if client.is_half_closed() && !relay.ask.talk.wants_body() && !relay.ask.talk.is_upgraded() {
         return Advance::Cut;
     }
     let server_is_slow = turn.links.transport(link).is_some_and(|transport| !transport.is_writable());
-    let is_heard_out = relay.talk.is_all_sent() || !server_is_slow;
+    let is_heard_out = relay.ask.talk.is_all_sent() || !server_is_slow;
     let awaits_body =
-        relay.talk.wants_body() && relay.accepts_request && !relay.talk.is_upgraded() && is_heard_out;
-    if matches!(relay.body, BodyWay::Held) && turn.desk.core.spool.is_busy(HeldKey::Request(relay.key)) {
+        relay.ask.talk.wants_body() && relay.accepts_request && !relay.ask.talk.is_upgraded() && is_heard_out;
+    if matches!(relay.ask.body, BodyWay::Held) && turn.desk.core.spool.is_busy(HeldKey::Request(relay.key)) {
         relay.await_from(Awaits::Helper, has_progressed, now_ms);
         return relay.block(u64::MAX);
     }
@@ -245,7 +328,7 @@ fn settle<M: Machine>(
         relay.await_from(Awaits::Server, has_progressed, now_ms);
         // Its silence began while the client read.
         relay.since_ms = since_ms.unwrap_or(relay.since_ms);
-        turn.links.rules(relay.upstream).answer_ms
+        turn.links.rules(relay.ask.upstream).answer_ms
     };
     relay.block((relay.since_ms + limit_ms).min(relay.upload_rate.due_ms()))
 }
@@ -261,9 +344,10 @@ fn await_client<M: Machine>(
 ) -> Advance {
     let now_ms = turn.desk.core.clock.ms();
     relay.receives_since_ms = receives.then(|| relay.receives_since_ms.unwrap_or(now_ms));
-    let is_read = client.unsent_bytes() == 0 && turn.desk.core.spool.is_reading(HeldKey::Answer(relay.key));
+    let has_job = turn.desk.core.spool.is_reading(HeldKey::Answer(relay.key)) || relay.deflates().is_some();
+    let is_read = client.unsent_bytes() == 0 && has_job;
     relay.await_from(if is_read { Awaits::Helper } else { Awaits::Room }, has_progressed, now_ms);
-    let answer_ms = turn.links.rules(relay.upstream).answer_ms;
+    let answer_ms = turn.links.rules(relay.ask.upstream).answer_ms;
     if relay.is_ready_for_body() {
         relay.upload_rate.wait(now_ms);
     }
@@ -274,14 +358,14 @@ fn await_client<M: Machine>(
 pub(crate) fn expire<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) -> Advance {
     relay.upload_rate.pause(turn.desk.core.clock.ms());
     let refusal = match (relay.awaits, relay.place) {
-        _ if relay.talk.wants_body() && relay.upload_rate.is_late() => REQUEST_LATE,
+        _ if relay.ask.talk.wants_body() && relay.upload_rate.is_late() => REQUEST_LATE,
         // The gateway, which would know of the server, does not answer.
         (Awaits::Link, LinkPlace::Has(_)) => NO_ANSWER,
         (Awaits::Link, _) => UPSTREAM_BUSY,
         (Awaits::Body, _) => REQUEST_LATE,
         (Awaits::Helper, _) => SPOOL_FAILED,
         (_, place) => {
-            if let (LinkPlace::Has(link), false) = (place, relay.talk.is_upgraded()) {
+            if let (LinkPlace::Has(link), false) = (place, relay.ask.talk.is_upgraded()) {
                 blame(turn, relay, link, TalkFailure("The server said nothing for too long"));
             }
             NO_ANSWER
@@ -299,11 +383,11 @@ fn fail<M: Machine>(
     (link, was_used): (Key, bool),
     failure: TalkFailure,
 ) -> Result<(), Advance> {
-    if relay.talk.is_upgraded() {
+    if relay.ask.talk.is_upgraded() {
         return Err(Advance::Cut);
     }
     // A server closes an idle connection when it likes, also while the next request is on its way.
-    let is_stale = was_used && relay.talk.has_received_nothing();
+    let is_stale = was_used && relay.ask.talk.has_received_nothing();
     if !is_stale {
         blame(turn, relay, link, failure);
     }
@@ -332,7 +416,7 @@ fn blame<M: Machine>(turn: &mut Turn<'_, M>, relay: &Relay, link: Key, failure: 
 
 /// Reports the standard error of a FastCGI application.
 fn report_stderr<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay, link: Key) {
-    let stderr = std::mem::take(&mut relay.talk.stderr);
+    let stderr = std::mem::take(&mut relay.ask.talk.stderr);
     let Some(server) = turn.links.server_of(link).filter(|_| !stderr.is_empty()) else { return };
     if let Some(report) = turn.links.report_stderr(server, &stderr, turn.desk.core.clock.ms()) {
         turn.desk.machine.report(&report);
@@ -346,10 +430,10 @@ fn leave_link<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) {
         report_stderr(turn, relay, link);
     }
     match std::mem::replace(&mut relay.place, LinkPlace::None) {
-        LinkPlace::Has(link) if relay.accepts_request && relay.talk.leaves_link_usable() => {
+        LinkPlace::Has(link) if relay.accepts_request && relay.ask.talk.leaves_link_usable() => {
             turn.links.release(turn.desk.machine, link, now_ms);
         }
-        place => turn.links.leave(turn.desk.machine, relay.upstream, place, now_ms),
+        place => turn.links.leave(turn.desk.machine, relay.ask.upstream, place, now_ms),
     }
 }
 
@@ -357,4 +441,7 @@ fn leave_link<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) {
 pub(crate) fn leave<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) {
     leave_link(turn, relay);
     turn.desk.core.spool.end_all(relay.key, &mut turn.desk.core.jobs);
+    if let Some(job) = relay.deflates() {
+        turn.desk.core.jobs.leave(job, relay.key);
+    }
 }

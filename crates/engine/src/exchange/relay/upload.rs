@@ -19,7 +19,7 @@ pub(super) fn take_body<M: Machine>(
     relay: &mut Relay,
     link: Key,
 ) -> Result<bool, Stop> {
-    if !relay.talk.wants_body() || !relay.talk.is_all_sent() || !relay.accepts_request {
+    if !relay.ask.talk.wants_body() || !relay.ask.talk.is_all_sent() || !relay.accepts_request {
         return Ok(false);
     }
     invite(client, turn, relay)?;
@@ -27,7 +27,7 @@ pub(super) fn take_body<M: Machine>(
         BodyPart::Data { bytes, is_last } => (bytes, is_last),
         BodyPart::Nothing => return Ok(false),
         // After an upgrade, either side can end first.
-        BodyPart::End { .. } if relay.talk.is_upgraded() => {
+        BodyPart::End { .. } if relay.ask.talk.is_upgraded() => {
             relay.accepts_request = false;
             if let Some(transport) = turn.links.transport(link) {
                 transport.end_sending(turn.desk.machine);
@@ -36,7 +36,7 @@ pub(super) fn take_body<M: Machine>(
         }
         other => return Err(left(relay, other).into()),
     };
-    let taken = relay.talk.take_body(&buffer[..bytes], is_last);
+    let taken = relay.ask.talk.take_body(&buffer[..bytes], is_last);
     taken.map_err(|refusal| refused(relay, refusal))?;
     relay.upload_rate.took(bytes);
     Ok(true)
@@ -52,14 +52,14 @@ pub(super) fn gather<M: Machine>(
     if let Some(refusal) = relay.refused.take() {
         return Err(refused(relay, refusal));
     }
-    if !matches!(relay.body, BodyWay::Gathered) {
+    if !matches!(relay.ask.body, BodyWay::Gathered) {
         return Ok(());
     }
     let body = HeldKey::Request(relay.key);
     let mut has_progressed = false;
     loop {
         let now_ms = turn.desk.core.clock.ms();
-        let is_whole = !relay.talk.wants_body();
+        let is_whole = !relay.ask.talk.wants_body();
         let core = &mut *turn.desk.core;
         if !is_whole && core.spool.wants_write(body) {
             let written = core.spool.write(body, &mut core.jobs, now_ms);
@@ -89,7 +89,7 @@ pub(super) fn gather<M: Machine>(
             other => return Err(left(relay, other)),
         };
         has_progressed = true;
-        relay.talk.pass_body(bytes, is_last).map_err(|refusal| refused(relay, refusal))?;
+        relay.ask.talk.pass_body(bytes, is_last).map_err(|refusal| refused(relay, refusal))?;
         turn.desk.core.spool.add(body, &buffer[..bytes]);
         relay.upload_rate.took(bytes);
     }
@@ -99,17 +99,17 @@ pub(super) fn gather<M: Machine>(
 fn begin_sending<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) {
     let length_bytes = turn.desk.core.spool.length_bytes(HeldKey::Request(relay.key));
     if relay.request.request().body == Body::Chunked {
-        relay.talk.announce(Body::Length(length_bytes));
+        relay.ask.talk.announce(Body::Length(length_bytes));
     }
-    relay.body = BodyWay::Held;
-    relay.talk.hold(length_bytes);
+    relay.ask.body = BodyWay::Held;
+    relay.ask.talk.hold(length_bytes);
     relay.await_from(Awaits::Link, true, turn.desk.core.clock.ms());
 }
 
 /// Gives a piece of a body that the spool has to the server, once the piece before it was sent.
 pub(super) fn give_held<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) -> Result<bool, Advance> {
-    let (BodyWay::Held, Some(at)) = (&relay.body, relay.talk.held_at()) else { return Ok(false) };
-    if !relay.talk.is_all_sent() || !relay.accepts_request {
+    let (BodyWay::Held, Some(at)) = (&relay.ask.body, relay.ask.talk.held_at()) else { return Ok(false) };
+    if !relay.ask.talk.is_all_sent() || !relay.accepts_request {
         return Ok(false);
     }
     let (core, body) = (&mut *turn.desk.core, HeldKey::Request(relay.key));
@@ -117,7 +117,7 @@ pub(super) fn give_held<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) -
         Supply::Bytes(bytes) => {
             let bytes = &bytes[..bytes.len().min(turn.budget.bytes)];
             turn.budget.bytes -= bytes.len();
-            relay.talk.give(bytes);
+            relay.ask.talk.give(bytes);
             Ok(!bytes.is_empty())
         }
         Supply::InFile => {

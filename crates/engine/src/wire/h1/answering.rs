@@ -62,10 +62,11 @@ impl<'r> Answering<'r> {
         turn: &mut Turn<'_, M>,
     ) -> Self {
         let ends = turn.draining || !file.request.body.is_empty();
+        let subject = (&file.path[..], file.request.origin);
         Self {
             persistence: persistence(file.request, ends),
             asked: RequestSource::File(file),
-            changes: head_changes_of_path(turn.desk.core, scheme, file.site, &file.path),
+            changes: head_changes_of_path(turn.desk.core, scheme, file.site, subject),
             started_ms: turn.desk.core.clock.ms(),
         }
     }
@@ -92,7 +93,8 @@ impl<'r> Answering<'r> {
     ) -> Self {
         let Record { log, started_ms } = record;
         let persistence = persistence(&file.request(), turn.draining);
-        let changes = head_changes_of_path(turn.desk.core, scheme, file.site, &file.path);
+        let subject = (&file.path[..], file.request().origin);
+        let changes = head_changes_of_path(turn.desk.core, scheme, file.site, subject);
         Self {
             persistence,
             asked: RequestSource::Exchange(key, log, Some(Box::new(file))),

@@ -3,7 +3,7 @@
 use super::{H1, Phase};
 use crate::exchange::Turn;
 use crate::machine::Machine;
-use crate::wire::conn::{Conn, Uplink, Verdict};
+use crate::wire::conn::{Conn, Verdict};
 
 impl H1 {
     /// Closes a client that has been idle for too long, or that reads its last answer too slowly.
@@ -40,19 +40,20 @@ impl H1 {
             return Verdict::Blocked;
         }
         let before = conn.acknowledged_before;
+        let is_behind = !conn.transport.is_acknowledged(turn.desk.machine);
         let verdict = self.turn(conn, turn, buffer);
         if verdict != Verdict::Blocked || !matches!(self.phase, Phase::Sending(..) | Phase::Relaying(..)) {
             return verdict;
         }
-        // Until now the server waited for the client, also if from now on the client waits for the uplink.
-        let waits_for_uplink = matches!(conn.uplink, Uplink::Waiting(_));
-        if waits_for_uplink {
+        // Until now the server waited for the client, also if from now on the client waits for the uplink or for the disk.
+        let waits_for_server = is_behind && conn.acknowledged_before.is_none();
+        if waits_for_server {
             conn.acknowledged_before = before;
         }
         if conn.acknowledged_before.is_some() && !conn.check_reader_rate(&mut turn.desk) {
             return Verdict::Reset;
         }
-        if waits_for_uplink {
+        if waits_for_server {
             conn.await_server();
         }
         self.reader_checked(conn, turn);

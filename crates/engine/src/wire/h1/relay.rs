@@ -2,14 +2,14 @@
 //! answers; [`relay`](crate::exchange::relay) decides everything else. Called by [`h1`](super).
 
 use flash_http::request::{Request, Version};
-use flash_http::upstream_response::{ResponseBody, ResponseHead};
+use flash_http::upstream_response::ResponseBody;
 
 use super::answering::Answering;
 use super::body::{BodyReader, keep, receive, send_continue};
 use super::{Flow, H1, Phase};
 use crate::exchange::relay::{Advance, Awaits, BodyPart, RelayClient, advance, expire, leave, open};
 use crate::exchange::{Blamed, Exchange, Parked, Record, Relay, State, Turn, Wake};
-use crate::handler::{HeadForm, Routed, error_page, head_changes, write_relayed_head};
+use crate::handler::{HeadForm, RelayedHead, Routed, error_page, head_changes, write_relayed_head};
 use crate::limits::PASSED_ON_BYTES;
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
@@ -112,8 +112,8 @@ impl<M: Machine> RelayClient<M> for H1Client<'_, M::Socket> {
         self.conn.transport.is_writable() && !matches!(self.conn.uplink, Uplink::Waiting(_))
     }
 
-    fn begin(&mut self, turn: &mut Turn<'_, M>, request: &Request<'_>, answer: &ResponseHead) {
-        let frames = &mut *self.frames;
+    fn begin(&mut self, turn: &mut Turn<'_, M>, request: &Request<'_>, head: RelayedHead<'_>) {
+        let (frames, answer) = (&mut *self.frames, head.answer);
         if answer.body == ResponseBody::Upgraded {
             frames.body = BodyReader::Raw;
         }
@@ -123,7 +123,7 @@ impl<M: Machine> RelayClient<M> for H1Client<'_, M::Socket> {
         let is_last = turn.draining || ends_with_close || !frames.body.is_over();
         let changes = head_changes(turn.desk.core, self.conn.asker.scheme, request);
         let form = HeadForm::changed(turn.desk.core, changes.as_deref());
-        frames.closes = write_relayed_head(&mut frames.unsent, form, (request, is_last), answer);
+        frames.closes = write_relayed_head(&mut frames.unsent, form, (request, is_last), head);
     }
 
     fn frame(&mut self, data: &[u8]) {

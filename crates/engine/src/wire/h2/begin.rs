@@ -182,7 +182,8 @@ impl H2 {
                 }
             }
         };
-        let changes = head_changes_of_path(turn.desk.core, fresh.asker.scheme, file.site, &file.path);
+        let subject = (&file.path[..], file.request.origin);
+        let changes = head_changes_of_path(turn.desk.core, fresh.asker.scheme, file.site, subject);
         let fresh = Fresh { changes, ..fresh };
         remember(turn, &file, &response, (hash, list), fresh.changes.clone());
         self.reply(conn, turn, (fresh, Asked::File(&file)), response);

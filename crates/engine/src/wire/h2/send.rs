@@ -143,8 +143,9 @@ impl H2 {
             State::Woken(parked, wake) => match proceed(&mut turn.desk, waiter, parked, wake) {
                 Progress::Waits(state) => state,
                 Progress::Answer(file, response) => {
+                    let subject = (&file.path[..], file.request().origin);
                     stream.changes =
-                        head_changes_of_path(turn.desk.core, stream.asker.scheme, file.site, &file.path);
+                        head_changes_of_path(turn.desk.core, stream.asker.scheme, file.site, subject);
                     stream.begin_answer(response, Some(file))
                 }
             },

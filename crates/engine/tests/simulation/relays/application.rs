@@ -4,7 +4,7 @@
 use flash_engine::{ServerId, UpstreamProtocol};
 
 use super::framing::{Dechunker, PARAMS, STDIN, byte_of, param, take_record};
-use super::ledger::{Attempt, Ledger, require};
+use super::ledger::{Attempt, GRANTED, Ledger, require};
 use super::script::{self, Manners, Script, Step};
 use crate::machine::Client;
 use crate::machine::records::Seal;
@@ -170,7 +170,8 @@ impl Application {
             UpstreamProtocol::Http => self.http_head(),
             UpstreamProtocol::FastCgi => self.fastcgi_head(),
         };
-        let Some((ask, rest)) = head else { return };
+        let Some((ask, rest, granted)) = head else { return };
+        ledger.check_granted(ask, &granted);
         let attempt = ledger.begin(ask, !self.answered.is_empty(), now_ms);
         // The end of a used connection meets the request, which the application has not read.
         if !self.answered.is_empty() && !self.is_over && rng.chance(self.manners.closes_idle) {
@@ -185,7 +186,8 @@ impl Application {
             Some(Incoming { attempt, ask, rest, got_bytes: 0, is_complete, script: None, is_early });
     }
 
-    fn http_head(&mut self) -> Option<(usize, Rest)> {
+    /// The request, the framing of its body, and the values of the field that only a server may give.
+    fn http_head(&mut self) -> Option<(usize, Rest, Vec<String>)> {
         let end = self.inbox.windows(4).position(|bytes| bytes == b"\r\n\r\n")? + 4;
         let head = String::from_utf8_lossy(&self.inbox[..end]).into_owned();
         self.inbox.drain(..end);
@@ -199,10 +201,11 @@ impl Application {
             (None, Some(_)) => Rest::Chunked(Dechunker::default()),
             (None, None) => Rest::Length(0),
         };
-        Some((ask?, rest))
+        let granted = head.split("\r\n").filter_map(|line| line.strip_prefix(GRANTED)?.strip_prefix(": "));
+        Some((ask?, rest, granted.map(str::to_owned).collect()))
     }
 
-    fn fastcgi_head(&mut self) -> Option<(usize, Rest)> {
+    fn fastcgi_head(&mut self) -> Option<(usize, Rest, Vec<String>)> {
         while let Some((kind, content)) = take_record(&mut self.inbox) {
             if kind != PARAMS {
                 continue;
@@ -214,7 +217,7 @@ impl Application {
                 require(ask.is_some(), "requests", || {
                     format!("an application got {}", params.escape_ascii())
                 });
-                return Some((ask?, Rest::Records));
+                return Some((ask?, Rest::Records, param(&params, "HTTP_X_GRANTED").into_iter().collect()));
             }
         }
         None
@@ -346,7 +349,7 @@ impl Application {
 }
 
 /// The number of the request in a path of the form `/x/NUMBER.php` or `/x/NUMBER`.
-fn number_in(text: &str) -> Option<usize> {
+pub(super) fn number_in(text: &str) -> Option<usize> {
     let (_, name) = text.split_once("/n")?;
     let digits: String = name.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().ok()

@@ -17,7 +17,8 @@ impl Relays {
         let mut links = BTreeMap::new();
         let made = self.applications.iter().filter(|application| !application.end.is_closed());
         let servers = made.map(|application| application.server);
-        for server in servers.chain(self.world.machine.asked.iter().map(|(_, server)| *server)) {
+        let asked = self.world.machine.asked.iter().map(|(_, server)| *server);
+        for server in servers.chain(asked.filter(|server| !self.plan.is_gatekeeper(*server))) {
             *links.entry(place_of(server)).or_default() += 1;
         }
         links
@@ -71,7 +72,9 @@ impl Relays {
             });
         }
         let counters = self.world.engine.counters();
+        let asked = self.world.machine.asked.iter().filter(|(_, server)| self.plan.is_gatekeeper(*server));
         let links: usize = self.links().values().sum();
+        let links = links + self.gatekeepers.len() + asked.count();
         require(counters.links.links == links, "leaks", || {
             format!("the engine has {} connections to servers, the servers {links}", counters.links.links)
         });
@@ -80,8 +83,9 @@ impl Relays {
         let clients = clients.chain([&self.hot]);
         let clients = clients.filter(|client| !client.is_closed()).count();
         let sockets = self.world.machine.sockets_open.get();
-        require(sockets == clients + self.applications.len(), "leaks", || {
-            format!("{sockets} sockets for {clients} clients and {} servers", self.applications.len())
+        let servers = self.applications.len() + self.gatekeepers.len();
+        require(sockets == clients + servers, "leaks", || {
+            format!("{sockets} sockets for {clients} clients and {servers} servers")
         });
         let waiting = counters.links.waiting;
         let asking = self.visitors.iter().filter(|visitor| visitor.begun().next().is_some()).count();

@@ -48,6 +48,10 @@ impl Relays {
     pub(super) fn tend_helpers(&mut self) -> bool {
         let now_ms = self.now_ms();
         self.begin_jobs(now_ms);
+        if self.disk.jobs.values().any(|job| job.fate == Fate::Hangs) {
+            // The jobs of others wait for its helper.
+            self.ledger.troubles.iter_mut().for_each(|troubles| troubles.disk_ms = now_ms);
+        }
         let ended = self.end_given_up();
         let is_due = |job: &&Job| job.due_ms <= now_ms && job.fate != Fate::Hangs;
         let due: Vec<u64> = self.disk.jobs.values().filter(is_due).map(|job| job.id.to_u64()).collect();
@@ -61,7 +65,7 @@ impl Relays {
                 continue;
             }
             let Some(job) = self.disk.jobs.remove(number) else { continue };
-            if job.fate != Fate::Ends {
+            if job.fate != Fate::Ends && !matches!(&job.task, Task::Deflate { .. }) {
                 // A request that came later can have joined it.
                 self.ledger.troubles.iter_mut().for_each(|troubles| troubles.disk_ms = now_ms);
             }
@@ -84,7 +88,10 @@ impl Relays {
                 continue;
             }
             let Some(task) = self.world.machine.helpers.task(id) else { continue };
-            let is_of_request = matches!(&task, Task::Write { .. } | Task::Read { .. } | Task::Find { .. });
+            // A piece that no helper compresses is sent all the same.
+            let compresses = matches!(&task, Task::Deflate { .. });
+            let is_of_request =
+                compresses || matches!(&task, Task::Write { .. } | Task::Read { .. } | Task::Find { .. });
             let gives_back = matches!(&task, Task::GiveBack { .. });
             let fate = match self.rng.below(100) {
                 n if self.is_over || n >= self.disk.troubles => Fate::Ends,
@@ -92,10 +99,12 @@ impl Relays {
                 _ if !is_of_request => Fate::Ends,
                 _ => self.rng.pick(&[Fate::Fails, Fate::Dies, Fate::Hangs, Fate::Hangs]),
             };
-            if fate != Fate::Ends {
+            if fate != Fate::Ends && !compresses {
                 self.ledger.troubles.iter_mut().for_each(|troubles| troubles.disk_ms = now_ms);
             }
             let in_ms = if is_of_request || gives_back { self.rng.pick(&[0, 1, 30, 200]) } else { 0 };
+            // After all troubles, the disk is fast.
+            let in_ms = if self.is_over { 0 } else { in_ms };
             self.disk.jobs.insert(id.to_u64(), Job { id, task, fate, due_ms: now_ms + in_ms });
         }
     }

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use flash_engine::limits::{GATEWAY_LATE_MS, TICK_MS};
 use flash_engine::{BodyRules, UpstreamRules};
 
-use super::ledger::{Attempt, Ledger, RETRIES_MAX, require};
+use super::ledger::{Agreement, Attempt, Ledger, RETRIES_MAX, require};
 use super::visitor::Visitor;
 use crate::machine::response::Response;
 
@@ -127,6 +127,7 @@ impl Judge {
             }
             400 if asked.is_malformed => true,
             404 if asked.lacks_script => true,
+            403 => asked.agreement == Agreement::Refused,
             // A helper could not look its script up. The job can have failed for an earlier request that it was made for.
             500 => troubles.disk_ms + self.disk_ms >= begun_ms,
             status => asked.refusal == Some(status),

@@ -1,6 +1,8 @@
 //! The record of a world with routes: the requests of clients, the attempts of applications to answer them, and the
 //! reasons that Flash has for errors of its own.
 
+use std::collections::BTreeSet;
+
 use flash_engine::limits::{RECEIVE_BYTES, SPOOL_ANSWER_MEMORY_BYTES_MAX};
 
 /// A client's request.
@@ -14,6 +16,8 @@ pub(super) struct Asked {
     pub(super) body_bytes: usize,
     /// Its route passes answers on as they come.
     pub(super) streams_answers: bool,
+    /// Helpers may compress its answer, and its server waits for them.
+    pub(super) compresses: bool,
     /// The framing of the body is malformed after these bytes.
     pub(super) is_malformed: bool,
     /// The file for request bodies can be too small for it, or the server has none.
@@ -28,10 +32,20 @@ pub(super) struct Asked {
     pub(super) refusal: Option<u16>,
     /// The script is no file of the site: 404, whatever else is wrong.
     pub(super) lacks_script: bool,
+    /// Whether a server is asked about it, and agrees.
+    pub(super) agreement: Agreement,
     /// The attempts to answer it.
     pub(super) attempts: Vec<usize>,
     /// When its first byte was sent, and when Flash could begin with it.
     pub(super) begun_ms: Option<u64>,
+}
+
+/// The answer of the server that is asked about a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Agreement {
+    NotNeeded,
+    Given,
+    Refused,
 }
 
 /// An attempt of an application to answer a request. It begins when the application has the whole head.
@@ -82,6 +96,8 @@ pub(super) struct Ledger {
     pub(super) asks: Vec<Asked>,
     pub(super) attempts: Vec<Attempt>,
     pub(super) troubles: Vec<Troubles>,
+    /// The requests to which the server that is asked has agreed.
+    pub(super) agreed: BTreeSet<usize>,
 }
 
 /// Fails with the property's name.
@@ -97,7 +113,23 @@ pub(super) const GATHERED_BYTES: usize = SPOOL_ANSWER_MEMORY_BYTES_MAX - RECEIVE
 /// makes at most this many.
 pub(super) const RETRIES_MAX: usize = flash_engine::limits::TRIES_MAX as usize;
 
+/// The field that a server gives to requests to which it agrees. Clients forge it.
+pub(super) const GRANTED: &str = "X-Granted";
+/// Its value from clients.
+pub(super) const FORGED: &str = "forged";
+
 impl Ledger {
+    /// Checks that a request to which a server has agreed has the field from that server alone.
+    pub(super) fn check_granted(&self, ask: usize, granted: &[String]) {
+        let is_right = match self.asks[ask].agreement {
+            Agreement::NotNeeded => granted.iter().all(|value| value == FORGED),
+            Agreement::Given | Agreement::Refused => granted == [ask.to_string()],
+        };
+        require(is_right, "grants", || {
+            format!("an application got request {ask} with {GRANTED}: {granted:?}")
+        });
+    }
+
     /// Records that an application has a request.
     pub(super) fn begin(&mut self, ask: usize, was_used: bool, now_ms: u64) -> usize {
         let number = self.attempts.len();
@@ -106,6 +138,10 @@ impl Ledger {
         let (attempts, is_safe) = (asked.attempts.len(), asked.is_safe);
         require(is_safe || attempts == 1, "repetition", || {
             format!("request {ask} must not be repeated, and an application got it {attempts} times")
+        });
+        let is_let_in = asked.agreement == Agreement::NotNeeded || self.agreed.contains(&ask);
+        require(is_let_in, "authorization", || {
+            format!("an application got request {ask}, to which no server has agreed")
         });
         require(!asked.lacks_script, "scripts", || {
             format!("an application got request {ask}, whose script is no file")
@@ -144,7 +180,9 @@ impl Ledger {
     pub(super) fn may_hold(&self, ask: usize) -> bool {
         let asked = &self.asks[ask];
         let made = asked.attempts.iter().map(|number| &self.attempts[*number]);
-        asked.streams_answers || made.into_iter().any(|made| made.is_stream || made.length > GATHERED_BYTES)
+        asked.streams_answers
+            || asked.compresses
+            || made.into_iter().any(|made| made.is_stream || made.length > GATHERED_BYTES)
     }
 
     /// Whether an application failed this request.

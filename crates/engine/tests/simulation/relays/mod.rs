@@ -13,6 +13,9 @@
 //! - **requests**, **bodies**: an application gets whole requests, one after the other, and of each body exactly the
 //!   bytes that its client has sent.
 //! - **scripts**: an application that runs files of the site gets a request only if its script is one of them.
+//! - **authorization**: a request about which a server is asked reaches an application only if that has agreed.
+//! - **grants**: it gets the field that this server gives, whatever its client has sent.
+//! - **questions**: that server gets nothing of a request but its fields.
 //! - **repetition**: a request reaches a second application only if that does no harm, and the first one had ended a
 //!   connection on which an earlier request was answered, without a word.
 //! - **freedom**: an application that has answered is free, whatever its client has read: its connection is idle or closed.
@@ -38,6 +41,7 @@ mod application;
 mod checks;
 mod disk;
 mod framing;
+mod gatekeeper;
 mod judge;
 mod lanes;
 mod ledger;
@@ -55,6 +59,7 @@ use crate::machine::{Client, START_MS, World};
 use crate::rng::Rng;
 use application::Application;
 use disk::Disk;
+use gatekeeper::Gatekeeper;
 use judge::Judge;
 use ledger::{Ledger, Troubles, require};
 use plan::Plan;
@@ -100,6 +105,7 @@ struct Relays {
     judge: Judge,
     visitors: Vec<Visitor>,
     applications: Vec<Application>,
+    gatekeepers: Vec<Gatekeeper>,
     asking: BTreeMap<u64, Asking>,
     disk: Disk,
     /// The servers whose probes have failed.
@@ -133,7 +139,7 @@ impl Relays {
             head_ms: rules.timeouts.head_ms,
             idle_ms: rules.timeouts.idle_ms.min(rules.timeouts.head_ms),
             bodies: rules.bodies,
-            upstreams: rules.upstreams.clone(),
+            upstreams: plan.upstreams().to_vec(),
             disk_ms: plan.jobs_max() * (rules.timeouts.job_ms + 200),
             job_ms: rules.timeouts.job_ms + 200,
             is_disk_fast: plan.is_disk_fast(),
@@ -168,6 +174,7 @@ impl Relays {
             judge,
             visitors: Vec::new(),
             applications: Vec::new(),
+            gatekeepers: Vec::new(),
             asking: BTreeMap::new(),
             disk,
             down: BTreeSet::new(),
@@ -256,6 +263,9 @@ impl Relays {
             }
             application.act(&mut self.rng, &mut self.ledger, now_ms);
         }
+        for gatekeeper in &mut self.gatekeepers {
+            gatekeeper.act(&mut self.ledger);
+        }
         if self.rng.chance(self.plan.probes) {
             self.report_probe();
         }
@@ -320,7 +330,7 @@ impl Relays {
             let is_busy = application.ask().is_some_and(|ask| !served.contains(&ask));
             left[usize::from(application.server.upstream.0)] += usize::from(is_busy);
         }
-        for (_, server) in &self.world.machine.asked {
+        for (_, server) in self.world.machine.asked.iter().filter(|(_, it)| !self.plan.is_gatekeeper(*it)) {
             left[usize::from(server.upstream.0)] += 1;
         }
         self.judge.busy.iter_mut().zip(&left).for_each(|(busy, left)| *busy += left);
@@ -339,6 +349,7 @@ impl Relays {
         }
         self.judge.looked_ms = self.judge.now_ms;
         self.applications.retain(|application| !application.end.is_closed());
+        self.gatekeepers.retain(|gatekeeper| !gatekeeper.end.is_closed());
         let failures = self.world.engine.counters().links.failures;
         if failures != self.failures.0 {
             self.failures = (failures, self.judge.now_ms);
@@ -364,6 +375,11 @@ impl Relays {
         let now_ms = self.now_ms();
         let asked = self.world.machine.asked.clone();
         for (key, server) in asked {
+            if self.plan.is_gatekeeper(server) {
+                let place = self.world.machine.asked.iter().position(|(other, _)| *other == key);
+                self.gatekeepers.extend(place.map(|place| Gatekeeper::new(self.world.link_at(place))));
+                continue;
+            }
             let upstream = usize::from(server.upstream.0);
             let Some(asking) = self.asking.get(&key.to_u64()).copied() else { continue };
             if asking.due_ms > now_ms {
@@ -406,7 +422,7 @@ impl Relays {
     fn note_asked(&mut self) {
         let now_ms = self.now_ms();
         let has_failed = self.world.engine.counters().links.failures > 0;
-        for (key, server) in &self.world.machine.asked {
+        for (key, server) in self.world.machine.asked.iter().filter(|(_, it)| !self.plan.is_gatekeeper(*it)) {
             let upstream = usize::from(server.upstream.0);
             let others = self.judge.upstreams[upstream].servers.len();
             let is_new = !self.asking.contains_key(&key.to_u64());
@@ -549,7 +565,9 @@ impl Relays {
         self.rest();
         self.world.advance(LINK_IDLE_MS + LINK_LOOK_MS);
         self.look();
-        require(self.applications.is_empty(), "idle", || "connections stay idle for ever".into());
+        require(self.applications.is_empty() && self.gatekeepers.is_empty(), "idle", || {
+            "connections stay idle for ever".into()
+        });
         for application in &self.applications {
             application.end.reset();
         }

@@ -2,13 +2,13 @@
 
 use flash_engine::limits::{RECEIVE_BYTES, SPOOL_PIECE_BYTES_MAX};
 use flash_engine::{
-    BodyRules, Route, RoutePaths, Rules, ServerId, ServerRules, Timeouts, UpstreamId, UpstreamProtocol,
-    UpstreamRules,
+    AuthRule, BodyRules, PathRule, PathRules, Route, RoutePaths, Rules, ServerId, ServerRules, Timeouts,
+    UpstreamId, UpstreamProtocol, UpstreamRules,
 };
 
 use super::application::Application;
 use super::framing::{body_of, chunks};
-use super::ledger::Asked;
+use super::ledger::{Agreement, Asked, FORGED, GRANTED};
 use super::script::Manners;
 use super::visitor::Visitor;
 use super::{Asking, Fate};
@@ -37,8 +37,11 @@ struct Reach {
 /// Waits for jobs of a body, of a request or an answer: it has at most seven pieces, each is written and read, and each job
 /// waits for a helper and for its end.
 const JOBS_OF_BODY: u64 = 28;
-/// The same of the look-up of a script.
-const JOBS_OF_SCRIPT: u64 = 2;
+/// The same of the look-up of a name: a script, or a file that would answer before a server.
+const JOBS_OF_NAME: u64 = 2;
+
+/// The same of a piece of an answer that is compressed.
+const JOBS_OF_PIECE: u64 = 2;
 
 /// Longest body of a request on a stream: all requests of a connection find room in its input.
 const STREAM_BODY_BYTES_MAX: u64 = 8_000;
@@ -81,6 +84,12 @@ pub(super) struct Plan {
     streams_bodies: Vec<bool>,
     /// Whether answers of each upstream pass as they come.
     pub(super) streams_answers: Vec<bool>,
+    /// Whether a file would answer before the servers of each upstream, if there were one.
+    files_first: Vec<bool>,
+    /// Whether a server is asked about the requests for the first upstream, unless that runs files of the site.
+    asks: bool,
+    /// Whether helpers compress answers.
+    compresses: bool,
     /// The state of each script, if the applications of an upstream run files of the site.
     pub(super) scripts: Vec<Option<[ScriptState; SCRIPTS]>>,
     /// Slots of the file for bodies; 0 without a file.
@@ -113,13 +122,20 @@ impl Plan {
                 scripts
             })
         });
-        let scripts = scripts.collect();
+        let scripts: Vec<Option<_>> = scripts.collect();
         let crowd = rng.pick(&[0, 50, 90]);
+        let steps = rng.between(30, 120);
+        // It takes no random number of its own, so that the other plans stay as they are.
+        let files_first =
+            scripts.iter().map(|scripts| scripts.is_none() && steps.is_multiple_of(3)).collect();
         Self {
             upstreams,
             manners,
             reaches,
-            steps: rng.between(30, 120),
+            files_first,
+            asks: steps % 5 == 1,
+            compresses: steps.is_multiple_of(2),
+            steps,
             pace_ms: rng.pick(&[2, 20, 20, 120]),
             long_steps: rng.pick(&[2, 10]),
             visitors: rng.between(3, 20) as usize,
@@ -148,9 +164,10 @@ impl Plan {
     /// Maximum jobs that a request waits for, each of which may wait for a helper and then for its end.
     pub(super) fn jobs_max(&self) -> u64 {
         let streams_all = self.streams_bodies.iter().chain(&self.streams_answers).all(|streams| *streams);
-        let runs_files = self.scripts.iter().any(Option::is_some);
+        let looks_names_up = self.scripts.iter().any(Option::is_some) || self.files_first.contains(&true);
         let of_bodies = if streams_all { 0 } else { 2 * JOBS_OF_BODY };
-        of_bodies + if runs_files { JOBS_OF_SCRIPT } else { 0 }
+        let of_pieces = if self.compresses { JOBS_OF_PIECE } else { 0 };
+        of_bodies + of_pieces + if looks_names_up { JOBS_OF_NAME } else { 0 }
     }
 
     pub(super) fn rules(&self, rng: &mut Rng) -> Rules {
@@ -161,13 +178,23 @@ impl Plan {
                 Some(_) => RoutePaths::Extension(format!("run{number}").into_bytes()),
                 None => RoutePaths::Prefix(format!("/{number}/").into_bytes()),
             },
+            files_first: self.files_first[number],
             upstream: UpstreamId(number as u16),
             has_own_files: false,
             body_bytes_max: self.body_bytes_max as u64,
             streams_bodies: self.streams_bodies[number],
+            compresses: self.compresses,
             streams_answers: self.streams_answers[number],
         };
         rules.sites[0].routes = (0..self.upstreams.len()).map(route).collect();
+        if self.asks_about(0) {
+            let gatekeeper = UpstreamId(self.upstreams.len() as u16);
+            let paths = RoutePaths::Prefix(b"/auth".to_vec());
+            rules.sites[0].routes.push(Route { paths, files_first: false, upstream: gatekeeper, ..route(0) });
+            rules.upstreams.push(gatekeeper_rules());
+            let auth = Some(AuthRule { path: b"/auth".to_vec(), fields: [GRANTED.to_owned()].into() });
+            rules.sites[0].paths = PathRules::new(vec![PathRule { auth, ..PathRule::new("/0/*") }]).into();
+        }
         rules.timeouts =
             Timeouts { head_ms: self.head_ms, idle_ms: rng.pick(&[2_000, 60_000]), job_ms: self.job_ms };
         // How long a request may wait for a helper is the subject of other worlds, and so are slow readers.
@@ -176,6 +203,20 @@ impl Plan {
         rules.bodies = self.body_rules;
         rules.spool_idle_ms = self.spool_idle_ms;
         rules
+    }
+
+    /// Whether a server is asked about requests for an upstream.
+    fn asks_about(&self, upstream: usize) -> bool {
+        self.asks && upstream == 0 && self.scripts[0].is_none()
+    }
+
+    /// Whether a server is the one that is asked.
+    pub(super) fn is_gatekeeper(&self, server: ServerId) -> bool {
+        usize::from(server.upstream.0) == self.upstreams.len()
+    }
+
+    pub(super) fn upstreams(&self) -> &[UpstreamRules] {
+        &self.upstreams
     }
 
     /// The servers that are reached over TLS.
@@ -236,8 +277,11 @@ impl Plan {
                 }
             }
             2 => visitor.stalls_at = Some(rng.between(1, 60) as usize),
-            // Nothing but slow, if it is.
-            3 => {}
+            // Nothing but slow: each of its few bytes comes in time.
+            3 => {
+                visitor.piece_bytes = visitor.piece_bytes.min(200);
+                visitor.gap_ms = self.head_ms / 2;
+            }
             _ => visitor.leaves_ms = now_ms + rng.below(500),
         }
         visitor
@@ -264,7 +308,8 @@ impl Plan {
         let is_old = rng.chance(6);
         let mut asked = self.asked(upstream, method);
         let path = self.path(rng, &mut asked, number);
-        let mut head = format!("{method} {path} HTTP/1.{}\r\nHost: h\r\n", if is_old { 0 } else { 1 });
+        let version = if is_old { 0 } else { 1 };
+        let mut head = format!("{method} {path} HTTP/1.{version}\r\nHost: h\r\n{}", self.fields());
         let mut body = Vec::new();
         if has_body {
             body = self.body(rng, &mut asked, number, is_old, &mut head);
@@ -274,6 +319,7 @@ impl Plan {
         }
         let mut bytes = format!("{head}\r\n").into_bytes();
         bytes.extend_from_slice(&body);
+        refuse_some(&mut asked, number);
         (asked, bytes)
     }
 
@@ -284,7 +330,7 @@ impl Plan {
         let method = if has_body { rng.pick(&["PUT", "POST"]) } else { rng.pick(&["GET", "GET", "HEAD"]) };
         let mut asked = self.asked(upstream, method);
         let path = self.path(rng, &mut asked, number);
-        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: h\r\n");
+        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: h\r\n{}", self.fields());
         let mut body = Vec::new();
         if has_body {
             body = body_of(
@@ -303,20 +349,34 @@ impl Plan {
             }
         }
         let bytes = [head.as_bytes(), b"\r\n", &body].concat();
+        refuse_some(&mut asked, number);
         (asked, bytes)
+    }
+
+    /// The fields of clients: the codings that they accept, and one that only a server may give.
+    fn fields(&self) -> String {
+        let accepted = if self.compresses { "Accept-Encoding: gzip\r\n" } else { "" };
+        format!("{accepted}{GRANTED}: {FORGED}\r\n")
     }
 
     /// The path of a request with this number.
     fn path(&self, rng: &mut Rng, asked: &mut Asked, number: usize) -> String {
         let upstream = asked.upstream;
+        if self.looks_names_up(upstream) {
+            asked.may_lack_helper = self.disk_troubles > 0 || !self.is_disk_fast();
+            asked.jobs_before += JOBS_OF_NAME;
+        }
         let Some(scripts) = &self.scripts[upstream] else { return format!("/{upstream}/n{number}.php") };
         let script = rng.place(SCRIPTS);
         if scripts[script] == ScriptState::Missing {
             (asked.refusal, asked.lacks_script) = (Some(404), true);
         }
-        asked.may_lack_helper = self.disk_troubles > 0 || !self.is_disk_fast();
-        asked.jobs_before += JOBS_OF_SCRIPT;
         format!("/s{script}.run{upstream}/n{number}")
+    }
+
+    /// Whether a name is looked up before a server of an upstream gets a request.
+    fn looks_names_up(&self, upstream: usize) -> bool {
+        self.scripts[upstream].is_some() || self.files_first[upstream]
     }
 
     /// Adds the scripts to the files of the site.
@@ -356,7 +416,7 @@ impl Plan {
         let is_long = bytes as usize > SPOOL_PIECE_BYTES_MAX - RECEIVE_BYTES;
         let fits_memory = bytes as usize <= RECEIVE_BYTES;
         asked.needs_client_only =
-            fits_memory && !self.streams_bodies[asked.upstream] && self.scripts[asked.upstream].is_none();
+            fits_memory && !self.streams_bodies[asked.upstream] && !self.looks_names_up(asked.upstream);
         let is_filed = !self.streams_bodies[asked.upstream] && is_long;
         asked.may_lack_room = is_filed && !self.is_disk_fast();
         asked.jobs_before += if is_filed { JOBS_OF_BODY } else { 0 };
@@ -391,9 +451,9 @@ impl Plan {
     /// A plain GET that an application answers.
     pub(super) fn simple(&self, upstream: usize, number: usize) -> (Asked, Vec<u8>) {
         let mut asked = self.asked(upstream, "GET");
+        asked.jobs_before = if self.looks_names_up(upstream) { JOBS_OF_NAME } else { 0 };
         let path = match &self.scripts[upstream] {
             Some(scripts) => {
-                asked.jobs_before = JOBS_OF_SCRIPT;
                 let script = scripts.iter().position(|state| *state != ScriptState::Missing);
                 format!("/s{}.run{upstream}/n{number}", script.expect("a script"))
             }
@@ -409,11 +469,14 @@ impl Plan {
             is_head: method == "HEAD",
             body_bytes: 0,
             streams_answers: self.streams_answers[upstream],
+            // The answers of the others have no type.
+            compresses: self.compresses && self.upstreams[upstream].protocol == UpstreamProtocol::FastCgi,
             is_malformed: false,
             may_lack_room: false,
             may_lack_helper: false,
             jobs_before: 0,
             lacks_script: false,
+            agreement: if self.asks_about(upstream) { Agreement::Given } else { Agreement::NotNeeded },
             needs_client_only: false,
             refusal: None,
             attempts: Vec::new(),
@@ -427,7 +490,33 @@ fn body_rules(rng: &mut Rng) -> BodyRules {
     BodyRules {
         least_rate_bytes_per_s: rng.pick(&[0, 0, 500, 5_000, 50_000]),
         grace_ms: rng.pick(&[500, 2_000]),
-        total_ms: rng.pick(&[0, 0, 1_000, 4_000]),
+        total_ms: rng.pick(&[0, 300, 1_000, 4_000]),
+    }
+}
+
+/// The server that is asked does not agree to each request.
+fn refuse_some(asked: &mut Asked, number: usize) {
+    if asked.agreement == Agreement::Given && number % 5 == 2 {
+        asked.agreement = Agreement::Refused;
+        asked.refusal = asked.refusal.or(Some(403));
+    }
+}
+
+/// The server that is asked has room for all questions at once.
+fn gatekeeper_rules() -> UpstreamRules {
+    UpstreamRules {
+        protocol: UpstreamProtocol::Http,
+        servers: vec![ServerRules {
+            name: "the gatekeeper".to_owned(),
+            weight: 1,
+            is_unix: false,
+            is_sealed: false,
+        }],
+        connections_max: 1_000,
+        idle_max: 2,
+        queue_max: 0,
+        connect_ms: 10_000,
+        answer_ms: 10_000,
     }
 }
 

@@ -2,6 +2,9 @@
 //! for its request, or an error of Flash that has a reason.
 
 use std::collections::VecDeque;
+use std::io::Write;
+
+use flate2::write::GzDecoder;
 
 use super::framing::{Dechunker, byte_of};
 use super::judge::Judge;
@@ -24,6 +27,8 @@ struct Answer {
     /// The attempt that made it; None for a page of Flash.
     attempt: Option<usize>,
     rest: Rest,
+    /// Decompresses the body, if it is compressed.
+    gunzip: Option<GzDecoder<Vec<u8>>>,
     got_bytes: usize,
 }
 
@@ -210,7 +215,9 @@ impl Visitor {
         }
         self.is_last = head.closes();
         let has_body = !ledger.asks[ask].is_head && head.status != 204;
-        self.answer = Some(Answer { attempt, rest: framing(&head, has_body), got_bytes: 0 });
+        let is_coded = has_body && head.field("Content-Encoding") == Some("gzip");
+        let gunzip = is_coded.then(|| GzDecoder::new(Vec::new()));
+        self.answer = Some(Answer { attempt, rest: framing(&head, has_body), gunzip, got_bytes: 0 });
         self.latest = attempt;
         true
     }
@@ -237,6 +244,14 @@ impl Visitor {
                 false
             }
         };
+        if let Some(gunzip) = &mut answer.gunzip {
+            let written = gunzip.write_all(&data).and_then(|()| gunzip.flush());
+            let ended = if is_complete { gunzip.try_finish() } else { Ok(()) };
+            require(written.is_ok() && ended.is_ok(), "answers", || {
+                format!("the stream of {:?} is malformed: {written:?}, {ended:?}", answer.attempt)
+            });
+            data = std::mem::take(gunzip.get_mut());
+        }
         let from = answer.got_bytes;
         answer.got_bytes += data.len();
         if let Some(number) = answer.attempt {
@@ -258,7 +273,8 @@ impl Visitor {
         if let Some(number) = answer.attempt {
             let made = &ledger.attempts[number];
             // The length says where the answer ends, also if the application fails directly after that.
-            let is_told = matches!(answer.rest, Rest::Length(_)) || made.is_whole;
+            // A compressed answer does not show the length that the application has told.
+            let is_told = matches!(answer.rest, Rest::Length(_)) || answer.gunzip.is_some() || made.is_whole;
             require(is_told && answer.got_bytes == made.length, "answers", || {
                 format!("{} bytes seem to be all of {made:?}", answer.got_bytes)
             });

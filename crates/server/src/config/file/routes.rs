@@ -28,6 +28,7 @@ impl Reader {
             }
         }
         self.check_weights(&given);
+        self.check_files_first(&given);
         self.check_probe(table, by);
         self.check_tls(&given, table);
         let is_read = |key| table::find(key).is_some_and(|spec| (spec.origin)(&given).is_some());
@@ -73,6 +74,23 @@ impl Reader {
         {
             let why = format!("must be a list with a number from 1 to {WEIGHT_MAX} for each server");
             self.problems.push(wrong("weights", span.clone(), why));
+        }
+    }
+
+    /// The files of an extension are scripts, which never answer themselves.
+    fn check_files_first(&mut self, given: &RouteOverrides) {
+        let Some(Given { value: true, origin: Origin::File(span) }) = &given.files_first else { return };
+        if given.cgi.is_some() {
+            let why = "a program could be sent instead of run";
+            let problem = Problem::at(span.clone(), "`files_first` with `cgi`", why);
+            self.problems.push(problem.helped("remove it").of(ConfigErrorKind::Key));
+        }
+        if let Some(extension) = &given.extension {
+            let why =
+                format!("files that end with .{} are scripts of the route, and never sent", extension.value);
+            let problem = Problem::at(span.clone(), "`files_first` with `extension`", why);
+            let help = "remove it; a rule with `fallback` names the script that answers for missing files";
+            self.problems.push(problem.helped(help).of(ConfigErrorKind::Key));
         }
     }
 

@@ -10,14 +10,17 @@ const EFFECTS: &[&str] = &[
     "allow",
     "deny",
     "users",
+    "auth",
     "rate",
     "total_rate",
     "set",
     "add",
     "remove",
+    "cors",
     "redirect",
     "rewrite",
     "fallback",
+    "alias",
     "error_page",
 ];
 /// Maximum rules of a site.

@@ -23,6 +23,8 @@ answer_timeout = "5m"
 prefix = "/api/"
 proxy = ["10.0.0.1:3000", "unix:/run/app.sock"]
 weights = [1, 1000]
+files_first = true
+compress = true
 probe = "/health?full"
 connect_timeout = "250ms"
 connections_max = 8
@@ -67,6 +69,8 @@ fn routes_belong_to_their_site_in_their_order() {
         servers: vec![ServerAddress::Tcp("[::1]:80".parse().unwrap())],
         weights: Vec::new(),
         body_bytes_max: 10_000_000,
+        files_first: false,
+        compress: false,
         stream_bodies: false,
         stream_answers: false,
         connect_timeout_ms: 5_000,
@@ -97,6 +101,8 @@ fn routes_belong_to_their_site_in_their_order() {
     let expected = Route {
         servers: vec![ServerAddress::Tcp("10.0.0.1:3000".parse().unwrap()), app],
         weights: vec![1, 1000],
+        files_first: true,
+        compress: true,
         probe: Some(Probe { target: "/health?full".to_owned(), interval_ms: 5_000 }),
         connect_timeout_ms: 250,
         connections_max: 8,
@@ -225,6 +231,49 @@ fn no_index_file_is_a_script_whose_source_could_be_sent() {
     for later in ["index.php", "a.b.PHP"] {
         let error = folder.error(&config(&format!("\"index.html\", \"{later}\"")));
         assert!(error.contains("2:1") && error.contains(&format!("source of `{later}`")), "{error}");
+    }
+}
+
+#[test]
+fn routes_that_no_request_reaches_are_reported() {
+    let folder = Folder::new();
+    let warnings = |prefixes: &[(&str, &str)]| {
+        let route = |(prefix, more): &(&str, &str)| {
+            format!("[[route]]\nprefix = \"{prefix}\"\nproxy = \"127.0.0.1:3000\"\n{more}\n")
+        };
+        folder.load(&prefixes.iter().map(route).collect::<String>()).warnings().join("\n")
+    };
+    assert_eq!(warnings(&[("/api/v2/", ""), ("/api/", ""), ("/app/..x", ""), ("/50%", ""), ("/", "")]), "");
+    for (prefixes, why) in [
+        (
+            &[("/api", ""), ("/api/v2/", "")][..],
+            "its route for /api/v2/: an earlier route, for /api, has its paths",
+        ),
+        (&[("/", "files_first = true"), ("/api/", "")], "an earlier route, for /, has its paths"),
+        (&[("//api/", "")], "paths are compared without empty segments"),
+        (&[("/a/../b/", "")], "its route for /a/../b/: paths are compared without"),
+        (&[("/a%20b/", "")], "it is compared with decoded paths; write the characters themselves"),
+    ] {
+        let warnings = warnings(prefixes);
+        assert!(warnings.starts_with("the default site never uses") && warnings.contains(why), "{warnings}");
+    }
+}
+
+#[test]
+fn a_proxy_to_flash_itself_is_reported() {
+    let folder = Folder::new();
+    let warnings = |listen: &str, server: &str| {
+        let route = format!("[[route]]\nprefix = \"/api/\"\nproxy = \"{server}\"\n");
+        folder.load(&format!("listen = [\"{listen}\"]\n{route}")).warnings().join("\n")
+    };
+    for (listen, server) in
+        [("127.0.0.1:80", "127.0.0.1:80"), ("0.0.0.0:80", "127.0.0.1:80"), ("[::]:80", "[::1]:80")]
+    {
+        let found = warnings(listen, server);
+        assert!(found.contains(&format!("requests to {server}, where Flash itself listens")), "{found}");
+    }
+    for (listen, server) in [("127.0.0.1:80", "127.0.0.1:81"), ("0.0.0.0:80", "10.0.0.1:80")] {
+        assert_eq!(warnings(listen, server), "");
     }
 }
 
@@ -392,6 +441,14 @@ const WRONG_ROUTES: &[(&str, &[&str])] = &[
     (
         "prefix = \"/\"\nproxy = \"https://10.0.0.1\"\nverify = false\nroots = \"ca.pem\"",
         &["`roots` with `verify = false`", "remove one of the two lines"],
+    ),
+    (
+        "extension = \"php\"\nfastcgi = \"127.0.0.1:1\"\nfiles_first = true",
+        &["`files_first` with `extension`", "are scripts of the route", "a rule with `fallback`"],
+    ),
+    (
+        "prefix = \"/\"\ncgi = \"www\"\nfiles_first = true",
+        &["`files_first` with `cgi`", "a program could be sent instead of run"],
     ),
     ("prefix = \"/\"\ncgi = \"gone\"", &["cannot start `", "/gone`", "no such file or directory"]),
     ("prefix = \"/\"\ncgi = 1", &["wrong value for `cgi`"]),

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use flash_engine::{Rate, Rates};
+use flash_engine::{AliasOf, Rate, Rates, SiteId, SiteRules};
 
 use super::*;
 use crate::config::path_rules;
@@ -32,7 +32,10 @@ fn rules_belong_to_their_site_in_their_order() {
         status = 308
         [[site.rule]]
         path = "/user/*"
-        rewrite = "/profiles/$1%20.html"
+        rewrite = "/profiles/$1%20.html?of=$1"
+        [[site.rule]]
+        hashed = true
+        cors = ["https://A.example", "http://localhost:3000"]
         [[site.rule]]
         path = "/profiles/*"
         except = ["*.js", "*.css"]
@@ -49,8 +52,14 @@ fn rules_belong_to_their_site_in_their_order() {
         (&Some("https://example.org/$1?y".into()), RedirectStatus::Found)
     );
     assert_eq!(settings.sites[1].rules[0].status, RedirectStatus::Permanent);
-    let [_, user, profile] = &settings.sites[1].rules[..] else { panic!("{:?}", settings.sites[1].rules) };
-    assert_eq!(user.rewrite.as_deref(), Some("/profiles/$1%20.html"));
+    let [_, user, assets, profile] = &settings.sites[1].rules[..] else {
+        panic!("{:?}", settings.sites[1].rules)
+    };
+    assert_eq!(user.rewrite.as_deref(), Some("/profiles/$1%20.html?of=$1"));
+    assert_eq!(
+        (assets.hashed, &assets.cors[..]),
+        (true, &["https://a.example".to_owned(), "http://localhost:3000".to_owned()][..])
+    );
     assert_eq!(profile.fallback.as_deref(), Some("/no one.html"));
     assert_eq!(profile.except, ["*.js", "*.css"]);
 }
@@ -104,7 +113,14 @@ const WRONG_RULES: &[(&str, &[&str])] = &[
     ),
     ("path = \"/%41\"\nredirect = \"/%2541\"", &["redirects in a circle"]),
     ("rewrite = \"https://example.org/\"", &["must be a path that begins with one `/`"]),
-    ("rewrite = \"/a?b\"", &["must be a path without a query"]),
+    ("rewrite = \"/a#b\"", &["must be a path, with or without a query"]),
+    ("path = \"/*\"\nrewrite = \"/../a?b=$1\"", &["wrong value for `rewrite`"]),
+    ("hashed = true", &["incomplete rule", "it does nothing"]),
+    ("cors = []", &["wrong value for `cors`"]),
+    ("cors = \"*\"", &["must be a list of origins, such as [\"https://www.example.org\"]"]),
+    ("cors = [\"a.example\"]", &["must be the origin of pages, such as https://www.example.org"]),
+    ("cors = [\"https://a.example/x\"]", &["has no path", "write `https://a.example`"]),
+    ("cors = [\"*\", \"https://a.example\"]", &["`*` stands for all origins, so the others have no effect"]),
     ("path = \"/a\"\nrewrite = \"/b/$1\"", &["`$1` in `rewrite`", "`path` has 0 `*`"]),
     ("rewrite = \"/a\"\nredirect = \"/b\"", &["`rewrite` beside `redirect`"]),
     ("fallback = \"/a\"\nredirect = \"/b\"", &["`fallback` beside `redirect`"]),
@@ -125,11 +141,54 @@ const WRONG_RULES: &[(&str, &[&str])] = &[
         &["cannot show `/404.PHP`", "its source would be shown"],
     ),
     ("fallback = \"index.html\"", &["must begin with `/`", "write `/index.html`"]),
-    ("fallback = \"/\"", &["must be the path of a file beneath the root"]),
+    ("fallback = \"/\"", &["must be a whole path without empty names"]),
     ("fallback = \"/a/.b\"", &["must not lead to a hidden file"]),
     (
         "path = \"/a/*\"\nfallback = \"/b\"\n[[rule]]\nfallback = \"/c\"",
         &["a fallback that has a fallback", "if /b is missing, /c would have to answer"],
+    ),
+    ("alias = \"www\"", &["`alias` for other paths", "`path` must be a folder and `/*`, such as /docs/*"]),
+    ("path = \"/*\"\nalias = \"www\"", &["`alias` for other paths"]),
+    ("path = \"/a*\"\nalias = \"www\"", &["`alias` for other paths"]),
+    ("path = \"/a/*/*\"\nalias = \"www\"", &["`alias` for other paths"]),
+    ("path = \"/a/*\"\nalias = \"none\"", &["cannot serve `/DIR/none`", "no such file or directory"]),
+    ("path = \"/a/*\"\nalias = \"secret\"", &["cannot serve `/DIR/secret`", "not a directory"]),
+    ("path = \"/a/*\"\nalias = \"www\"\nredirect = \"/b\"", &["`alias` beside `redirect`"]),
+    (
+        "path = \"/a/*\"\nalias = \"www\"\nrewrite = \"/b\"",
+        &["`alias` beside `rewrite`", "a rule for the new path"],
+    ),
+    (
+        "path = \"/a/*\"\nalias = \"other\"\n[[rule]]\nusers = \"other/users\"",
+        &["cannot use `/DIR/other/users` as `users`", "it lies beneath the root or an alias"],
+    ),
+    (
+        "auth = \"/auth\"",
+        &["cannot ask `/auth`", "no route of the site has this path", "add a route for its server"],
+    ),
+    (
+        "auth = \"/b\"\n[[route]]\nprefix = \"/a\"\nproxy = \"127.0.0.1:1\"",
+        &["cannot ask `/b`", "no route of the site has this path"],
+    ),
+    ("auth = \"auth\"", &["must begin with `/`"]),
+    ("auth = \"/a\"\nauth_fields = []", &["wrong value for `auth_fields`", "name at least one field"]),
+    ("auth = \"/a\"\nauth_fields = [\"X-Accel-Expires\"]", &["no server can give it"]),
+    ("auth_fields = [\"X-User\"]\nallow = [\"::1\"]", &["`auth_fields` without `auth`", "has no effect"]),
+    (
+        "auth = \"/a\"\nauth_fields = [\"X User\"]",
+        &["must be the name of a field with letters, digits and `-`"],
+    ),
+    (
+        "auth = \"/a\"\nauth_fields = [\"x_user\"]",
+        &["must be the name of a field with letters, digits and `-`"],
+    ),
+    (
+        "auth = \"/a\"\nauth_fields = [\"X-Forwarded-For\"]",
+        &["follows from the request, and no server can give it"],
+    ),
+    (
+        "auth = \"/a\"\nauth_fields = [\"Content-Length\"]",
+        &["follows from the request, and no server can give it"],
     ),
     ("statuses = [404]\nfallback = \"/a\"", &["`statuses` without `error_page`"]),
     ("error_page = \"/none.html\"", &["cannot show `/none.html`", "no such file or directory"]),
@@ -152,6 +211,7 @@ fn wrong_rules_say_what_to_write() {
     let folder = Folder::new();
     let www = folder.path().join("www");
     fs::create_dir(www.join("folder")).unwrap();
+    fs::create_dir(folder.path().join("other")).unwrap();
     fs::write(www.join("large.html"), vec![b'x'; 64 * 1024 + 1]).unwrap();
     fs::write(www.join("bytes.html"), b"\xff").unwrap();
     fs::write(folder.path().join("secret"), "secret").unwrap();
@@ -159,6 +219,7 @@ fn wrong_rules_say_what_to_write() {
     for (name, text, mode) in [
         ("open", ann.to_owned(), 0o644),
         ("www/users", ann.to_owned(), 0o600),
+        ("other/users", ann.to_owned(), 0o600),
         ("wrong", format!("{ann}bob:secret\n"), 0o600),
     ] {
         let path = folder.path().join(name);
@@ -184,7 +245,7 @@ fn a_rate_has_a_burst() {
     let folder = Folder::new();
     let rates = |text: &str| {
         let settings = folder.load(&format!("root = \"www\"\n[[rule]]\n{text}"));
-        path_rules(&settings.sites[0].rules).rules()[0].rates
+        path_rules(&settings.sites[0].rules, SiteId(0)).rules()[0].rates
     };
     let rate = |interval_us, burst| Some(Rate { interval_us, burst });
     assert_eq!(rates("rate = \"5/s\"").of_client, rate(200_000, 5));
@@ -219,14 +280,8 @@ fn rules_that_no_request_reaches_are_reported() {
     assert_eq!(warnings(&format!("{excepting}{rewrite}")), "", "the first does not have all paths");
     assert!(warnings(&format!("{rewrite}{rewrite}")).contains("the default site never rewrites /a/*"));
     assert!(warnings(&format!("{fallback}{fallback}")).contains("never uses its fallback for /a/*"));
-}
-
-#[test]
-fn a_fallback_that_is_a_script_is_reported() {
-    let folder = Folder::new();
-    let text = "root = \"www\"\n[[rule]]\nfallback = \"/index.php\"\n[[route]]\nextension = \"php\"\nfastcgi = \"unix:/run/php.sock\"\n";
-    let warnings = folder.load(text).warnings().join("\n");
-    assert!(warnings.contains("the default site never sends its fallback /index.php"), "{warnings}");
+    let alias = "[[rule]]\npath = \"/a/*\"\nalias = \"www\"\n";
+    assert!(warnings(&format!("{alias}{alias}")).contains("never uses its alias for /a/*"));
 }
 
 #[test]
@@ -247,7 +302,67 @@ fn error_pages_are_read_at_the_start() {
         (Some("/404.html"), Some("<p>none"))
     );
     assert_eq!(rule.statuses, ["404", "5xx"]);
-    let rules = path_rules(&settings.sites[0].rules);
+    let rules = path_rules(&settings.sites[0].rules, SiteId(0));
     let page = rules.rules()[0].error_page.as_ref().unwrap();
     assert_eq!(page.statuses, [404..=404, 500..=599]);
+}
+
+#[test]
+fn aliases_are_numbered_after_all_sites() {
+    let folder = Folder::new();
+    ["a", "b", "c"].iter().for_each(|name| fs::create_dir(folder.path().join(name)).unwrap());
+    let secret = folder.path().join("secret");
+    fs::write(&secret, "ann:$2y$05$h6UM9HCarBAVMwnRiQYRuOYeRV4x/6TcBjwooJMlnuMEYyNSMmXa.\n").unwrap();
+    fs::set_permissions(secret, fs::Permissions::from_mode(0o600)).unwrap();
+    let settings = folder.load(
+        r#"
+        root = "www"
+        [[rule]]
+        path = "/one/*"
+        alias = "a"
+        users = "secret"
+        [[rule]]
+        path = "/two/*"
+        except = ["/two/three/*"]
+        alias = "b"
+        [[site]]
+        hosts = ["example.org"]
+        root = "c"
+        [[site.rule]]
+        path = "/one/*"
+        alias = "a"
+        "#,
+    );
+    let names = |settings: &Settings| -> Vec<String> {
+        let name = |folder: &FilePath| folder.file_name().unwrap().to_str().unwrap().to_owned();
+        settings.folders().map(name).collect()
+    };
+    assert_eq!(names(&settings), ["www", "c", "a", "b", "a"]);
+    let bare = settings.without_rules();
+    assert_eq!(names(&bare), names(&settings), "each process has the same numbers");
+    assert!(bare.sites[0].rules.iter().all(|rule| rule.users.is_none()));
+    for settings in [&settings, &bare] {
+        let sites = crate::convert::sites(settings);
+        let place = |site: &SiteRules| {
+            let AliasOf { site, prefix } = site.alias_of.clone()?;
+            Some((site.0, String::from_utf8(prefix).unwrap()))
+        };
+        let places: Vec<_> = sites.iter().map(place).collect();
+        let alias = |site, prefix: &str| Some((site, prefix.to_owned()));
+        assert_eq!(places, [None, None, alias(0, "/one"), alias(0, "/two"), alias(1, "/one")]);
+        let aliases =
+            |site: usize| sites[site].paths.rules().iter().filter_map(|rule| rule.alias).collect::<Vec<_>>();
+        assert_eq!((aliases(0), aliases(1)), (vec![SiteId(2), SiteId(3)], vec![SiteId(4)]));
+    }
+}
+
+#[test]
+fn aliases_have_a_bound() {
+    let folder = Folder::new();
+    let rules = |count: usize| -> String {
+        (0..count).map(|number| format!("[[rule]]\npath = \"/{number}/*\"\nalias = \"www\"\n")).collect()
+    };
+    folder.load(&format!("root = \"www\"\n{}", rules(1_024)));
+    let error = folder.error(&format!("root = \"www\"\n{}", rules(1_025)));
+    assert!(error.contains("too many aliases") && error.contains("at most 1024"), "{error}");
 }

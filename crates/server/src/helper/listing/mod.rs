@@ -120,6 +120,11 @@ impl Listing {
         Self { readme, ..self }
     }
 
+    /// With the path by which clients know the directory.
+    pub(super) fn shown_as(self, path: &[u8]) -> Self {
+        Self { path: path.to_vec(), ..self }
+    }
+
     /// A page for people.
     pub(super) fn to_html(&self) -> String {
         page::page(self)

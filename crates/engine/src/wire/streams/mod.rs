@@ -1,23 +1,24 @@
-//! A protocol for the tests, with several exchanges on a connection at once. It proves, before HTTP/2 exists,
-//! that exchanges, handlers, bodies and jobs do not depend on the sequential order of HTTP/1.
+//! A protocol for the tests, with several exchanges on a connection at once and no flow control. It proves that exchanges, handlers,
+//! bodies and jobs depend neither on the sequential order of HTTP/1 nor on the windows of HTTP/2.
 //!
 //! A client sends frames of a stream number (2 bytes), a length (4 bytes, both big-endian) and an HTTP/1
 //! request head with all of the request body, which has no framing of its own. The server sends frames of a stream number, a kind ([`HEAD`], [`DATA`], [`END`] or
 //! [`ABORT`]), a length and a part of the response. Built only with the feature `test-wire`.
 
+mod lane;
+
 use std::collections::VecDeque;
 
 use flash_http::forward::Inbound;
-use flash_http::request::{Body, Head, Request, parse_head};
-use flash_http::response::{HeadWriter, Status};
-use flash_http::upstream_response::ResponseHead;
+use flash_http::request::{Body, Head, parse_head};
+use flash_http::response::Status;
 
 use super::conn::{Conn, Verdict};
 use super::h1::HEAD_LIMITS;
 use crate::access_log::AnswerEnd;
 use crate::body::Pulled;
 use crate::caches::Persistence;
-use crate::exchange::relay::{Advance, BodyPart, RelayClient, advance, expire, leave, open};
+use crate::exchange::relay::{Advance, advance, expire, leave, open};
 use crate::exchange::{
     CLIENT_LEFT, Exchange, Halt, Opening, Parked, Progress, Record, Relay, Sending, State, Turn, Wake,
     proceed,
@@ -28,19 +29,12 @@ use crate::handler::{
 use crate::jobs::Waiter;
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
-use crate::transport::{Gone, Received};
+use crate::transport::Received;
+use lane::{ABORT, DATA, DATA_BYTES_MAX, END, HEAD, Lane, StreamClient, frame};
 
 /// Maximum number of exchanges at once.
 const LANES_MAX: usize = 8;
-/// Maximum number of bytes of data in a frame.
-const DATA_BYTES_MAX: usize = 16 * 1024;
 const REQUEST_FRAME_BYTES: usize = 6;
-
-/// Kinds of frames.
-const HEAD: u8 = 1;
-const DATA: u8 = 2;
-const END: u8 = 3;
-const ABORT: u8 = 4;
 
 /// The streams of a connection.
 #[derive(Debug, Default)]
@@ -48,89 +42,6 @@ pub(crate) struct Streams {
     lanes: VecDeque<Lane>,
     /// Frames that are not sent yet.
     out: Vec<u8>,
-}
-
-/// A stream and its exchange.
-#[derive(Debug)]
-struct Lane {
-    stream: u16,
-    key: ExchangeKey,
-    /// The status of the answer once its head was framed, and the number of body bytes framed.
-    answer: Option<(Status, u64)>,
-    /// The rest of the body of a request that an upstream answers.
-    body: VecDeque<u8>,
-    /// Frames of a relayed answer that are not among those of the connection yet.
-    out: Vec<u8>,
-}
-
-impl Lane {
-    fn new(stream: u16, key: ExchangeKey) -> Self {
-        Self { stream, key, answer: None, body: VecDeque::new(), out: Vec::new() }
-    }
-}
-
-/// The client of a relayed request.
-struct StreamClient<'c> {
-    lane: &'c mut Lane,
-    /// The frames of the connection.
-    out: &'c mut Vec<u8>,
-    is_half_closed: bool,
-}
-
-impl<M: Machine> RelayClient<M> for StreamClient<'_> {
-    fn receive(&mut self, turn: &mut Turn<'_, M>, buffer: &mut [u8]) -> BodyPart {
-        let bytes = self.lane.body.len().min(DATA_BYTES_MAX);
-        turn.budget.bytes = turn.budget.bytes.saturating_sub(bytes);
-        self.lane.body.drain(..bytes).zip(buffer).for_each(|(byte, place)| *place = byte);
-        BodyPart::Data { bytes, is_last: self.lane.body.is_empty() }
-    }
-
-    fn invite(&mut self, _: &mut Turn<'_, M>) -> Result<(), Gone> {
-        Ok(())
-    }
-
-    fn is_half_closed(&self) -> bool {
-        self.is_half_closed
-    }
-
-    fn is_writable(&self) -> bool {
-        self.out.is_empty()
-    }
-
-    fn begin(&mut self, turn: &mut Turn<'_, M>, _: &Request<'_>, answer: &ResponseHead) {
-        turn.head.clear();
-        let mut head = HeadWriter::start(turn.head, answer.status, &turn.desk.core.clock.date);
-        if let Some(bytes) = answer.length_bytes {
-            head.length(bytes);
-        }
-        head.raw(&answer.fields);
-        head.finish(false, 1);
-        frame(&mut self.lane.out, self.lane.stream, HEAD, turn.head);
-    }
-
-    fn frame(&mut self, data: &[u8]) {
-        for piece in data.chunks(DATA_BYTES_MAX) {
-            frame(&mut self.lane.out, self.lane.stream, DATA, piece);
-        }
-    }
-
-    fn pass(&mut self, _: &mut Turn<'_, M>, data: &[u8]) -> Result<(), Gone> {
-        RelayClient::<M>::frame(self, data);
-        Ok(())
-    }
-
-    fn end(&mut self) {
-        frame(&mut self.lane.out, self.lane.stream, END, &[]);
-    }
-
-    fn unsent_bytes(&self) -> usize {
-        self.lane.out.len()
-    }
-
-    fn send(&mut self, _: &mut Turn<'_, M>, _: u64) -> Result<usize, Gone> {
-        self.out.append(&mut self.lane.out);
-        Ok(self.out.len())
-    }
 }
 
 /// The result of a lane's attempt to make a frame.
@@ -518,11 +429,4 @@ fn whole_frame(bytes: &[u8]) -> Option<(u16, &[u8])> {
     let (stream, rest) = bytes.split_first_chunk()?;
     let (length, rest) = rest.split_first_chunk()?;
     Some((u16::from_be_bytes(*stream), rest.get(..u32::from_be_bytes(*length) as usize)?))
-}
-
-fn frame(out: &mut Vec<u8>, stream: u16, kind: u8, payload: &[u8]) {
-    out.extend_from_slice(&stream.to_be_bytes());
-    out.push(kind);
-    out.extend_from_slice(&(payload.len() as u32).to_be_bytes());
-    out.extend_from_slice(payload);
 }

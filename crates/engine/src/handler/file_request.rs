@@ -1,0 +1,73 @@
+//! A request for a file that the [gate](super::gate) has let in. The handlers answer it, at once or after waits.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use flash_http::RequestBuf;
+use flash_http::request::Request;
+
+use super::password::PasswordCheck;
+use crate::caches::Pass;
+use crate::conditions::Conditions;
+use crate::slab::SiteId;
+
+/// A request for a file of a site.
+#[derive(Debug)]
+pub(crate) struct FileRequest<'r> {
+    pub(crate) request: &'r Request<'r>,
+    pub(crate) site: SiteId,
+    /// The decoded path; it begins with a slash.
+    pub(crate) path: Cow<'r, [u8]>,
+    pub(crate) pass: Pass,
+    /// The conditions of that pass besides the head.
+    pub(crate) conditions: Option<Arc<Conditions>>,
+    /// Whether another file may answer if this one is missing.
+    pub(crate) may_fall_back: bool,
+    /// As [`RequestClient::is_local`](super::RequestClient::is_local).
+    pub(crate) is_local: bool,
+    /// The passwords that must be right.
+    pub(crate) checks: Vec<PasswordCheck>,
+}
+
+/// A [`FileRequest`] that owns its bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct FileRequestBuf {
+    pub(super) request: RequestBuf,
+    pub(crate) site: SiteId,
+    pub(crate) path: Box<[u8]>,
+    pub(crate) may_fall_back: bool,
+    pub(super) is_local: bool,
+    pub(crate) checks: Vec<PasswordCheck>,
+}
+
+impl FileRequestBuf {
+    /// Copies a request.
+    pub(crate) fn new(file: &FileRequest<'_>) -> Self {
+        let &FileRequest { request, site, ref path, may_fall_back, is_local, ref checks, .. } = file;
+        let (request, path, checks) = (RequestBuf::new(request), path.as_ref().into(), checks.clone());
+        Self { request, site, path, may_fall_back, is_local, checks }
+    }
+
+    /// The request of a relay for the file of this decoded path.
+    pub(super) fn of_relay(request: RequestBuf, site: SiteId, path: &[u8]) -> Self {
+        Self { request, site, path: path.into(), may_fall_back: false, is_local: false, checks: Vec::new() }
+    }
+
+    /// Copies a request after its passwords are compared. Its connection closes if it has a body, because nothing reads that.
+    pub(super) fn let_in(file: &FileRequest<'_>) -> Self {
+        let copy = Self { checks: Vec::new(), ..Self::new(file) };
+        let request = copy.request.persisting(file.request.body.is_empty());
+        Self { request, ..copy }
+    }
+
+    pub(crate) fn request(&self) -> Request<'_> {
+        self.request.request()
+    }
+
+    /// The request for the file, which borrows this buffer and what [`FileRequestBuf::request`] has returned.
+    pub(crate) fn lent<'r>(&'r self, request: &'r Request<'r>) -> FileRequest<'r> {
+        let &Self { site, ref path, may_fall_back, is_local, ref checks, .. } = self;
+        let (path, pass, checks) = (Cow::Borrowed(&path[..]), Pass::Once, checks.clone());
+        FileRequest { request, site, path, pass, conditions: None, may_fall_back, is_local, checks }
+    }
+}

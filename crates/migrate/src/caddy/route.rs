@@ -1,0 +1,168 @@
+//! The directives of Caddy that ask other servers.
+
+use super::parse::Line;
+use super::site::Builder;
+use crate::model::{EVERYBODY, Route, Rule};
+use crate::pattern::{self, Paths};
+use crate::{toml, values};
+
+impl Builder<'_> {
+    /// The prefix of a route, if it has one.
+    fn prefix(&mut self, line: &Line, paths: &Paths) -> Option<String> {
+        let prefix = match &paths[..] {
+            [(path, _)] if path == "*" => Some("/".to_owned()),
+            [(path, _)] => path
+                .strip_suffix('*')
+                .filter(|it| it.starts_with('/') && !it.contains('*'))
+                .map(str::to_owned),
+            _ => None,
+        };
+        match (&prefix, &paths[..]) {
+            (None, _) => self.lose(line, "a route of Flash has a prefix"),
+            (Some(prefix), [(_, except)])
+                if except
+                    .iter()
+                    .any(|it| !self.site.routes.iter().any(|route| *it == format!("{}*", route.paths.1))) =>
+            {
+                self.lose(line, &format!("the route takes other paths that begin with {prefix} too"));
+            }
+            _ => {}
+        }
+        prefix
+    }
+
+    pub(super) fn proxy(&mut self, line: &Line, args: &[String], paths: &Paths) {
+        let Some(prefix) = self.prefix(line, paths) else { return };
+        let to =
+            line.inner().iter().filter(|inner| inner.name() == "to").flat_map(|inner| inner.args().to_vec());
+        let mut servers = Vec::new();
+        for text in args.iter().cloned().chain(to) {
+            match server(&text) {
+                Some(server) => servers.push(server),
+                None => {
+                    return self.lose(line, &format!("{text}: Flash resolves no names: write the address"));
+                }
+            }
+        }
+        if servers.is_empty() || servers.len() > 64 {
+            return self.lose(line, "a route has 1 to 64 servers");
+        }
+        let mut route = Route { paths: ("prefix", prefix), protocol: "proxy", servers, ..Route::default() };
+        for inner in line.inner() {
+            let value = inner.args().first().map_or("", String::as_str);
+            match inner.name() {
+                "to" | "transport" | "fail_duration" | "max_fails" | "health_timeout" | "health_status"
+                | "health_interval" => {}
+                "health_uri" if value.starts_with('/') => {
+                    drop(route.settings.insert("probe", toml::text(value)));
+                }
+                "flush_interval" => drop(route.settings.insert("stream_answers", "true".to_owned())),
+                "lb_policy" if ["least_conn", "round_robin", "random"].contains(&value) => {}
+                "header_up"
+                    if ["host", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"]
+                        .contains(&value.to_ascii_lowercase().as_str()) => {}
+                _ => self.lose(inner, "Flash has nothing like it"),
+            }
+        }
+        self.site.routes.push(route);
+    }
+
+    pub(super) fn php(&mut self, line: &Line, args: &[String], paths: &Paths) {
+        let Some(server) = args.first().and_then(|text| server(text)) else {
+            self.site.close_scripts(&[("*.php".to_owned(), Vec::new())]);
+            return self.lose(
+                line,
+                "Flash resolves no names: write the address, and everybody gets 403 for scripts",
+            );
+        };
+        let server = server
+            .strip_prefix("unix:/")
+            .map_or(server.clone(), |rest| format!("unix:/{}", rest.trim_start_matches('/')));
+        self.site.routes.push(Route {
+            paths: ("extension", "php".to_owned()),
+            protocol: "fastcgi",
+            servers: vec![server],
+            ..Route::default()
+        });
+        self.site.index = vec!["index.php".to_owned()];
+        for (path, except) in paths {
+            let fallback = Some("/index.php".to_owned());
+            self.site.rules.push(Rule { except: except.clone(), fallback, ..Rule::new(path.clone()) });
+        }
+        self.lose(line, "index.php is the only index: no other is tried");
+    }
+
+    /// Carries over that a server must agree to requests, or closes their paths: left as they are, they would be open.
+    pub(super) fn forward_auth(&mut self, line: &Line, args: &[String], paths: &Paths) {
+        let (mut uri, mut auth_fields) = ("", Vec::new());
+        for inner in line.inner() {
+            match inner.name() {
+                "uri" => uri = inner.args().first().map_or("", String::as_str),
+                "copy_headers" => {
+                    let listed = inner.inner().iter().flat_map(|line| line.words.clone());
+                    auth_fields.extend(inner.args().iter().cloned().chain(listed));
+                }
+                _ => self.lose(inner, "Flash has nothing like it"),
+            }
+        }
+        if !values::is_file(uri) || uri.contains(['?', '{', '*']) || uri.ends_with(".php") {
+            return self.close_for_want(line, paths, "Flash asks for the path of a server, without a query");
+        }
+        let servers: Option<Vec<String>> = args.iter().map(|text| server(text)).collect();
+        let Some(servers) = servers.filter(|servers| (1..=64).contains(&servers.len())) else {
+            return self.close_for_want(line, paths, "Flash resolves no names: write the address");
+        };
+        if let Some(name) = auth_fields.iter().find(|name| !values::is_given(name)) {
+            let why =
+                format!("{name}: Flash gives fields under their own names, and none that it writes itself");
+            return self.close_for_want(line, paths, &why);
+        }
+        let route = ("prefix", uri.to_owned());
+        let route = Route { paths: route, protocol: "proxy", servers, ..Route::default() };
+        match self.site.routes.iter().find(|other| other.paths == route.paths) {
+            Some(other) if *other != route => {
+                return self.close_for_want(line, paths, "another server has this path");
+            }
+            Some(_) => {}
+            None => {
+                self.site.routes.push(route);
+                let deny = EVERYBODY.map(str::to_owned).to_vec();
+                self.site.rules.push(Rule { deny, ..Rule::new(format!("{uri}*")) });
+                let why =
+                    format!("everybody gets 403 for paths that begin with {uri}, which that server has now");
+                self.lose(line, &why);
+            }
+        }
+        for (path, except) in paths {
+            let auth = Some(uri.to_owned());
+            let rule = Rule { auth, auth_fields: auth_fields.clone(), ..Rule::new(path.clone()) };
+            let rule = Rule { except: except.clone(), ..rule };
+            if self.site.rules.iter().any(|other| asks_otherwise(other, &rule)) {
+                let why = "Flash asks one server about a path, and an earlier line has one";
+                self.close_for_want(line, &vec![(path.clone(), except.clone())], why);
+            } else {
+                self.site.rules.push(rule);
+            }
+        }
+    }
+}
+
+/// Whether both rules ask a server about the same path, but not the same one.
+fn asks_otherwise(one: &Rule, other: &Rule) -> bool {
+    let is_apart = one.except.contains(&other.path) || other.except.contains(&one.path);
+    let is_same = one.auth == other.auth && one.auth_fields == other.auth_fields;
+    one.auth.is_some() && !is_same && !is_apart && pattern::overlap(&one.path, &other.path)
+}
+
+/// The address of a server.
+fn server(text: &str) -> Option<String> {
+    if let Some(path) = text.strip_prefix("unix//").or_else(|| text.strip_prefix("unix/")) {
+        return Some(format!("unix:/{}", path.trim_start_matches('/')));
+    }
+    if let Some(rest) = text.strip_prefix("https://") {
+        return values::server(rest, 443).map(|address| format!("https://{address}"));
+    }
+    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("h2c://")).unwrap_or(text);
+    let rest = if rest.starts_with(':') { format!("localhost{rest}") } else { rest.to_owned() };
+    values::server(&rest, 80)
+}

@@ -1,0 +1,61 @@
+//! The entries of the table of blocks, as the keeper reads and writes them. Called by [`keeper`](super).
+
+use flash_engine::limits::LOAD_BYTES;
+use flash_keeper::{Entry, Place};
+use flash_prompt::names::FileState;
+use flash_prompt::table::{self, BlockKey, TableWriter};
+
+/// No file has this device: for entries of places that no worker must find.
+const NO_DEVICE: u64 = u64::MAX;
+/// Replaces the inode while a helper loads a block.
+const LOADING: u64 = 1;
+/// Replaces the inode while a block leaves.
+const LEAVING: u64 = 2;
+
+/// The entry of a slot.
+pub(super) fn get(table: &TableWriter, slot: u32) -> Entry<BlockKey> {
+    match table.get(slot) {
+        None => Entry::Empty,
+        Some((BlockKey { device: NO_DEVICE, inode: LOADING, .. }, at)) => Entry::Loading(place(at)),
+        Some((BlockKey { device: NO_DEVICE, .. }, at)) => Entry::Leaving(place(at)),
+        Some((key, at)) => Entry::Ready(key, place(at)),
+    }
+}
+
+/// Writes the entry of a slot.
+pub(super) fn put(table: &mut TableWriter, slot: u32, entry: &Entry<BlockKey>) {
+    let hidden = |inode| BlockKey {
+        device: NO_DEVICE,
+        inode,
+        size_bytes: slot.into(),
+        modified_ns: 0,
+        changed_ns: 0,
+        block: 0,
+    };
+    match entry {
+        Entry::Empty => table.remove(slot),
+        Entry::Loading(at) => table.put(slot, &hidden(LOADING), table_place(*at)),
+        Entry::Ready(key, at) => table.put(slot, key, table_place(*at)),
+        Entry::Leaving(at) => table.put(slot, &hidden(LEAVING), table_place(*at)),
+    }
+}
+
+/// Whether a worker could look for this block: larger ones would only drive out others.
+pub(super) fn is_block(key: &BlockKey, length_bytes: u32) -> bool {
+    key.device != NO_DEVICE && (1..=LOAD_BYTES).contains(&length_bytes.into())
+}
+
+/// The key of the first block of a file.
+pub(super) fn first_block(state: &FileState) -> BlockKey {
+    let FileState { device, inode, size_bytes, modified_ns, changed_ns } = *state;
+    BlockKey { device, inode, size_bytes, modified_ns, changed_ns, block: 0 }
+}
+
+fn place(at: table::Place) -> Place {
+    Place { offset: at.offset, length_bytes: at.length }
+}
+
+/// A place as the table has it.
+pub(super) fn table_place(at: Place) -> table::Place {
+    table::Place { offset: at.offset, length: at.length_bytes }
+}
