@@ -80,15 +80,18 @@ fn a_new_worker_answers_names_that_it_has_never_seen_without_a_look_up() {
     filled(&folder);
     let server = launch(&folder, "1h").start();
     learn_all(&folder, &server, 2);
-    replace_worker(&server);
-    get_all(&server);
+    // A name whose directory is not watched yet is checked.
+    wait_until("a worker that checks no name", || {
+        replace_worker(&server);
+        get_all(&server);
+        // Calls that were never made are not there.
+        let calls = stats_at(&control(&folder)).pointer("/workers/0/counters/calls").cloned();
+        calls.is_some_and(|calls| calls.get("send").is_some() && calls.get("look_up").is_none())
+    });
     assert_eq!(of_worker(&folder, "/caches/names_shared"), FILES + 2);
     for path in ["/jobs/find/started", "/jobs/fill/started"] {
         assert_eq!(of_worker(&folder, path), 0, "{path}");
     }
-    // Calls that were never made are not there.
-    let calls = stats_at(&control(&folder)).pointer("/workers/0/counters/calls").cloned();
-    assert!(calls.is_some_and(|calls| calls.get("send").is_some() && calls.get("look_up").is_none()));
 }
 
 #[test]
