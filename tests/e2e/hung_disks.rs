@@ -1,15 +1,20 @@
 //! A file system that depends on another process or machine, and hangs, delays only its own requests. The disk is a FUSE file
 //! system controlled by the tests; a test that cannot mount it prints why.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
 
 use crate::harness::disk::Disk;
 use crate::harness::{
-    Client, Folder, Launch, PATIENCE, Page, Server, adapted, kill, pattern, skips, wait_for, wait_until,
+    Client, Folder, Launch, PATIENCE, Page, Server, adapted, is_root, kill, pattern, skip, skips, wait_for,
+    wait_until,
 };
+
+/// O_NONBLOCK of open(2).
+const NONBLOCK: i32 = 0o4_000;
 
 /// A folder with a local site in `www`, the content of the disk in `disk`, and the disk.
 fn folder_and_disk() -> Option<(Folder, Disk)> {
@@ -495,6 +500,36 @@ fn a_reload_whose_disk_hangs_delays_nothing_else_the_supervisor_does() {
     wait_until("the end of the server", || server.has_ended());
     // The child of the supervisor that hangs ends now.
     disk.tell("open ok");
+    assert_eq!(server.wait().code(), Some(0));
+}
+
+#[test]
+fn a_reload_whose_database_of_users_hangs_delays_nothing_else_the_supervisor_does() {
+    if skips(&["mp"], "it has many workers") {
+        return;
+    }
+    if !is_root() {
+        return skip("needs root and unshare, to mount a file system");
+    }
+    let folder = Folder::with_hello();
+    let config = "root = \"www\"\nlisten = [\"127.0.0.1:0\"]\nworkers = 1\nuser = \"nobody\"\n";
+    folder.write("flash.toml", adapted(config));
+    let launch = Launch::bare().arg("--config").arg(folder.path("flash.toml"));
+    let mut server = launch.through(["unshare", "--mount"]).start();
+    let pipe = folder.path("passwd");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let target = server.pid().to_string();
+    let words = ["--target", &target, "--mount", "mount", "--bind"];
+    let status = Command::new("nsenter").args(words).arg(&pipe).arg("/etc/passwd").status();
+    assert!(status.unwrap().success());
+    server.signal("HUP");
+    // Opened without a reader, it refuses.
+    let writer = || OpenOptions::new().write(true).custom_flags(NONBLOCK).open(&pipe).ok();
+    let held = wait_for("a process that reads the users", writer);
+    assert_replaces_workers(&server);
+    server.signal("TERM");
+    wait_until("the end of the server", || server.has_ended());
+    drop(held);
     assert_eq!(server.wait().code(), Some(0));
 }
 

@@ -385,6 +385,21 @@ fn a_keeper_that_hangs_is_replaced() {
     wait_for_blocks(&server, &folder, &["/new.bin"], 6);
 }
 
+/// The keeper gives memory back when there is none left, so its own must not be paged out.
+#[test]
+fn the_memory_of_workers_and_keeper_is_locked() {
+    if !is_root() {
+        return skip("needs root, to lock memory");
+    }
+    let folder = Folder::with_hello();
+    let server = launch(&folder, "64MiB").start();
+    for role in ["worker", "keeper"] {
+        let status = fs::read_to_string(format!("/proc/{}/status", server.sole(role))).unwrap();
+        let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:")).unwrap();
+        assert!(locked.trim().trim_end_matches(" kB").parse::<u64>().unwrap() > 1_000, "{role}: {status}");
+    }
+}
+
 #[test]
 fn a_new_keeper_evicts_old_blocks() {
     let folder = Folder::new();

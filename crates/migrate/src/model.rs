@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::pattern;
+
 /// A whole config file.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Config {
@@ -10,6 +12,8 @@ pub(crate) struct Config {
     /// Other keys at the top, each with its value in TOML.
     pub(crate) settings: BTreeMap<&'static str, String>,
     pub(crate) types: BTreeMap<String, String>,
+    /// Files of users that the operator has to write: paths, each with its lines.
+    pub(crate) user_files: Vec<(String, Vec<String>)>,
     /// The site of all hosts that no other site names.
     pub(crate) default: Option<Site>,
     pub(crate) sites: Vec<Site>,
@@ -35,6 +39,22 @@ pub(crate) struct Site {
 }
 
 impl Site {
+    /// Adds a server that decides about requests, and keeps its paths from clients. Returns whether it is a new one.
+    ///
+    /// # Errors
+    /// Why it cannot be added.
+    pub(crate) fn add_authorizer(&mut self, route: Route) -> Result<bool, &'static str> {
+        match self.routes.iter().find(|other| other.paths == route.paths) {
+            Some(other) if *other == route => return Ok(false),
+            Some(_) => return Err("another server has this path"),
+            None => {}
+        }
+        let deny = EVERYBODY.map(str::to_owned).to_vec();
+        self.rules.push(Rule { deny, ..Rule::new(format!("{}*", route.paths.1)) });
+        self.routes.push(route);
+        Ok(true)
+    }
+
     /// Refuses requests for scripts that have no route, and shows none of them for a directory: otherwise their sources would be sent.
     pub(crate) fn close_scripts(&mut self, paths: &[(String, Vec<String>)]) {
         for (path, except) in paths {
@@ -152,6 +172,12 @@ impl Rule {
     /// A rule without effect for paths of this form.
     pub(crate) fn new(path: impl Into<String>) -> Self {
         Self { path: path.into(), ..Self::default() }
+    }
+
+    /// Whether a path can be one of both.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        let is_apart = self.except.contains(&other.path) || other.except.contains(&self.path);
+        !is_apart && pattern::overlap(&self.path, &other.path)
     }
 }
 

@@ -52,6 +52,12 @@ pub(crate) fn write(config: &Config, notes: &[Note], subject: &str) -> String {
             let _ = writeln!(out, "#   {note}");
         }
     }
+    for (file, lines) in &config.user_files {
+        let _ = writeln!(out, "# Write these lines to {file}, which only root may read (chmod 600):");
+        for line in lines {
+            let _ = writeln!(out, "#   {line}");
+        }
+    }
     out.push('\n');
     let mut key = |name: &str, value: String| {
         let _ = writeln!(out, "{name} = {value}");

@@ -168,6 +168,22 @@ pub(crate) fn is_file(text: &str) -> bool {
     text.len() <= 1_024 && text.strip_prefix('/').is_some_and(|rest| rest.split('/').all(fits))
 }
 
+/// Checks the path by which a server is asked about requests.
+///
+/// # Errors
+/// Why Flash cannot ask for it.
+pub(crate) fn asked_path(path: &str) -> Result<(), &'static str> {
+    if !is_file(path) || path.contains(['?', '{', '*']) || path.ends_with(".php") {
+        return Err("Flash asks for the path of a server, without a query");
+    }
+    Ok(())
+}
+
+/// The note for the path of a server that is asked.
+pub(crate) fn closed_for_server(path: &str) -> String {
+    format!("everybody gets 403 for paths that begin with {path}, which that server has now")
+}
+
 /// Whether Flash can use a file of users, as htpasswd(1) writes it; a note if the file cannot be read here.
 ///
 /// # Errors

@@ -177,7 +177,8 @@ impl<F> Caches<F> {
             self.keep_files(&newer, finding, now);
             return newer;
         }
-        let old = self.names.remove(site, path).map(|entry| entry.versions()).unwrap_or_default();
+        let before = self.names.remove(site, path);
+        let old = before.as_ref().map(|entry| entry.versions()).unwrap_or_default();
         let resolved = match finding {
             Finding::File { plain, coded, path: file_path } => {
                 let versioning = Versioning { site, old: &old, path: &file_path, now };
@@ -190,6 +191,7 @@ impl<F> Caches<F> {
             Finding::Denied => Resolved::Denied,
         };
         let entry = NameEntry::new(resolved, as_of_ms);
+        before.iter().for_each(|before| entry.follow(before));
         if self.shares_names {
             entry.compare(now.monotonic_ms);
         }

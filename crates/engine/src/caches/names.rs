@@ -118,6 +118,20 @@ impl MomentMs {
     pub(crate) fn set(&self, ms: u64) {
         self.0.store(ms, Ordering::Relaxed);
     }
+
+    /// Makes it earlier than any time that counts, however short the machine has been running.
+    pub(crate) fn clear(&self) {
+        self.set(0);
+    }
+
+    /// How long ago it was.
+    #[inline]
+    pub(crate) fn age_ms(&self, now_ms: u64) -> u64 {
+        match self.get() {
+            0 => u64::MAX,
+            ms => now_ms.saturating_sub(ms),
+        }
+    }
 }
 
 /// An entry of the name cache: the result for a path, and how old it is.
@@ -130,6 +144,8 @@ pub(crate) struct NameEntry {
     pub(crate) confirmed_ms: MomentMs,
     /// Whether it is one of the names that all workers share and whose changes are told.
     watched: AtomicBool,
+    /// Whether it was at some time, or the entry before it was.
+    was_watched: AtomicBool,
     /// Until when it need not be compared with the names that all workers share.
     pub(crate) compared_to_ms: MomentMs,
     /// When absent siblings were last looked up.
@@ -154,6 +170,7 @@ impl NameEntry {
             created_ms: as_of_ms,
             told_again_ms: now(),
             watched: AtomicBool::new(false),
+            was_watched: AtomicBool::new(false),
             compared_to_ms: MomentMs(AtomicU64::new(u64::MAX)),
         })
     }
@@ -167,7 +184,7 @@ impl NameEntry {
     /// The same, whatever all workers share.
     #[inline]
     pub(crate) fn is_accepted(&self, now_ms: u64, freshness_ms: u64) -> bool {
-        now_ms.saturating_sub(self.accepted_ms.get()) <= freshness_ms
+        self.accepted_ms.age_ms(now_ms) <= freshness_ms
     }
 
     /// Whether all workers share it and its changes are told.
@@ -180,7 +197,7 @@ impl NameEntry {
     pub(crate) fn needs_proof(&self, now_ms: u64) -> bool {
         let needs = self.is_watched()
             && !matches!(self.resolved, Resolved::Listing(_))
-            && now_ms.saturating_sub(self.proved_ms.get()) >= WATCHED_PROOF_MS;
+            && self.proved_ms.age_ms(now_ms) >= WATCHED_PROOF_MS;
         if needs {
             self.proved_ms.set(now_ms);
         }
@@ -198,25 +215,34 @@ impl NameEntry {
         needs
     }
 
-    /// Whether the entry is so new that its changes may become known later, but are not yet. A listing does not count: it
-    /// cannot be checked, only made again, which costs too much.
+    /// Whether its changes may be told later, but are not now: it is new, or they were told until it was missed for a moment among the
+    /// names that all workers share. A listing does not count: it cannot be checked, only made again, which costs too much.
     fn is_untold(&self, now_ms: u64) -> bool {
+        let is_new = now_ms.saturating_sub(self.created_ms) < UNTOLD_MS;
         !self.is_watched()
             && !matches!(self.resolved, Resolved::Listing(_))
-            && now_ms.saturating_sub(self.created_ms) < UNTOLD_MS
+            && (is_new || self.was_watched.load(Ordering::Relaxed))
     }
 
     /// Makes the next request check the entry while a change since it was found can be missed.
     pub(crate) fn doubt_untold(&self, now_ms: u64) {
         if self.is_untold(now_ms) {
-            self.accepted_ms.set(0);
+            self.accepted_ms.clear();
         }
+    }
+
+    /// It takes the place of an older entry for the same name.
+    pub(crate) fn follow(&self, old: &NameEntry) {
+        self.was_watched.store(old.was_watched.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// Takes over whether its changes are told. If they no longer are, one may have been missed, so the entry is checked.
     pub(crate) fn set_watched(&self, is_watched: bool) {
+        if is_watched {
+            self.was_watched.store(true, Ordering::Relaxed);
+        }
         if self.watched.swap(is_watched, Ordering::Relaxed) && !is_watched {
-            self.accepted_ms.set(0);
+            self.accepted_ms.clear();
         }
     }
 
@@ -230,8 +256,8 @@ impl NameEntry {
     /// It is not among the names that all workers share, or wrong. If its changes are told, it has changed.
     pub(crate) fn miss(&self) {
         if self.watched.swap(false, Ordering::Relaxed) {
-            self.confirmed_ms.set(0);
-            self.accepted_ms.set(0);
+            self.confirmed_ms.clear();
+            self.accepted_ms.clear();
         }
     }
 

@@ -161,7 +161,7 @@ fn confirm<M: Machine>(
 ) -> Option<LookUp<M::File>> {
     let now_ms = desk.core.clock.ms();
     let bound_ms = desk.core.rules.freshness_ms.saturating_add(desk.core.rules.stale_ms);
-    let too_old = now_ms.saturating_sub(entry.confirmed_ms.get()) > bound_ms;
+    let too_old = entry.confirmed_ms.age_ms(now_ms) > bound_ms;
     // Each request for a hot file after a freshness interval has the entry checked for the next one.
     let bound_in_use_ms = desk.core.rules.freshness_ms.saturating_mul(2);
     match check(desk, asked, &entry) {
@@ -179,7 +179,7 @@ fn confirm<M: Machine>(
             let is_prompt = desk.core.jobs.is_prompt(asked.site, now_ms);
             // If the queue is full, the check is tried again one freshness interval later.
             let is_queued = desk.core.jobs.submit(wanted(), None, now_ms).is_ok();
-            let is_in_use = now_ms.saturating_sub(entry.confirmed_ms.get()) <= bound_in_use_ms;
+            let is_in_use = entry.confirmed_ms.age_ms(now_ms) <= bound_in_use_ms;
             if evidence == Evidence::Silent && !is_in_use && is_prompt && is_queued {
                 // Only this request waits. Those that come meanwhile are answered at once.
                 entry.accepted_ms.set(now_ms);

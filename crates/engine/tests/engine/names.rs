@@ -1,8 +1,8 @@
 //! Names that all workers share: a worker answers from them without a look-up, and never with something older than it
 //! has found itself.
 
-use flash_engine::SiteId;
-use flash_engine::limits::{UNWATCHED_MS, WATCHED_MS, WATCHED_PROOF_MS};
+use flash_engine::limits::{UNTOLD_MS, UNWATCHED_MS, WATCHED_MS, WATCHED_PROOF_MS};
+use flash_engine::{Rules, SiteId};
 
 use crate::machine::store::Word;
 use crate::machine::world::{FRESHNESS_MS, STALE_MS};
@@ -146,7 +146,11 @@ fn watch(world: &mut World) {
 }
 
 fn watched() -> World {
-    let mut world = World::new();
+    watched_with(rules())
+}
+
+fn watched_with(rules: Rules) -> World {
+    let mut world = World::with(rules);
     for number in 0..10 {
         world.machine.files.add_cold(&format!("f{number}"), &*format!("content {number}"));
     }
@@ -233,4 +237,30 @@ fn a_change_that_is_not_told_is_found_by_a_look_up_from_time_to_time() {
     }
     assert_eq!(world.get("/f3").text(), "changed");
     world.end();
+}
+
+#[test]
+fn a_change_is_noticed_however_long_names_are_fresh() {
+    // Longer than the machine has been running.
+    for freshness_ms in [FRESHNESS_MS, 1 << 40] {
+        let mut world = watched_with(Rules { freshness_ms, ..rules() });
+        (world.machine.files.names_thrash, world.machine.files.missing_cached) = (false, true);
+        let change = |world: &mut World, number: u64| {
+            world.machine.files.add(&format!("f{number}"), "changed");
+            say(world, Word::Changed(vec![(SITE, format!("/f{number}").into_bytes())]));
+        };
+        change(&mut world, 3);
+        world.pass(WATCHED_MS + 1);
+        assert_eq!(world.get("/f3").text(), "changed");
+        // Names are missed for a moment, and found again before one changes.
+        world.store().borrow_mut().names.are_missed = true;
+        world.pass(WATCHED_MS + 1);
+        assert_eq!(world.get("/f4").text(), "content 4");
+        world.store().borrow_mut().names.are_missed = false;
+        change(&mut world, 4);
+        world.pass(UNTOLD_MS + 1);
+        tell_until(&mut world);
+        assert_eq!(world.get("/f4").text(), "changed");
+        world.end();
+    }
 }

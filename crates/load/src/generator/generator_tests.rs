@@ -252,7 +252,9 @@ fn refused_and_hanging_servers_end() {
     let (ran, _) = drive(setup(refusing), steady(1_000_000, 0), closed(2, 0), 300, 0);
     // Waits of 10, 20, 40, 80, 160 ms come before the seventh try of each.
     assert!((2..=14).contains(&ran.records.len()), "{}", ran.records.len());
-    assert_eq!(count(&ran, Outcome::Refused), ran.records.len());
+    // The end of the phase can cut the last try of each.
+    let cut = count(&ran, Outcome::Unanswered);
+    assert!(cut <= 2 && count(&ran, Outcome::Refused) + cut == ran.records.len(), "{cut}");
 
     let hang = || server(|mut stream| drop(stream.read_to_end(&mut Vec::new())));
     let (ran, whole) = drive(setup(hang()), steady(20, 0), Pace::Open, 1000, 200);

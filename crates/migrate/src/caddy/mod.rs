@@ -5,6 +5,7 @@
 mod parse;
 mod route;
 mod site;
+mod users;
 
 use std::path::Path;
 
@@ -145,7 +146,7 @@ fn add(
 ) -> Vec<String> {
     let mut own = Vec::new();
     let addresses = addresses(words, place, notes);
-    let found = site::build(inner, files, notes, &mut config.settings);
+    let found = site::build(inner, files, notes, config);
     let mut site = found.site;
     let is_https = !site.certificates.is_empty();
     let binds = found.bind.map_or_else(|| vec!["0.0.0.0".to_owned(), "::".to_owned()], |bind| vec![bind]);

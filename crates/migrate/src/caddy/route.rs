@@ -2,8 +2,8 @@
 
 use super::parse::Line;
 use super::site::Builder;
-use crate::model::{EVERYBODY, Route, Rule};
-use crate::pattern::{self, Paths};
+use crate::model::{Route, Rule};
+use crate::pattern::Paths;
 use crate::{toml, values};
 
 impl Builder<'_> {
@@ -105,8 +105,8 @@ impl Builder<'_> {
                 _ => self.lose(inner, "Flash has nothing like it"),
             }
         }
-        if !values::is_file(uri) || uri.contains(['?', '{', '*']) || uri.ends_with(".php") {
-            return self.close_for_want(line, paths, "Flash asks for the path of a server, without a query");
+        if let Err(why) = values::asked_path(uri) {
+            return self.close_for_want(line, paths, why);
         }
         let servers: Option<Vec<String>> = args.iter().map(|text| server(text)).collect();
         let Some(servers) = servers.filter(|servers| (1..=64).contains(&servers.len())) else {
@@ -119,25 +119,19 @@ impl Builder<'_> {
         }
         let route = ("prefix", uri.to_owned());
         let route = Route { paths: route, protocol: "proxy", servers, ..Route::default() };
-        match self.site.routes.iter().find(|other| other.paths == route.paths) {
-            Some(other) if *other != route => {
-                return self.close_for_want(line, paths, "another server has this path");
-            }
-            Some(_) => {}
-            None => {
-                self.site.routes.push(route);
-                let deny = EVERYBODY.map(str::to_owned).to_vec();
-                self.site.rules.push(Rule { deny, ..Rule::new(format!("{uri}*")) });
-                let why =
-                    format!("everybody gets 403 for paths that begin with {uri}, which that server has now");
-                self.lose(line, &why);
-            }
+        match self.site.add_authorizer(route) {
+            Err(why) => return self.close_for_want(line, paths, why),
+            Ok(false) => {}
+            Ok(true) => self.lose(line, &values::closed_for_server(uri)),
         }
         for (path, except) in paths {
             let auth = Some(uri.to_owned());
             let rule = Rule { auth, auth_fields: auth_fields.clone(), ..Rule::new(path.clone()) };
             let rule = Rule { except: except.clone(), ..rule };
-            if self.site.rules.iter().any(|other| asks_otherwise(other, &rule)) {
+            let asks_otherwise = |other: &Rule| {
+                other.auth.is_some() && (&other.auth, &other.auth_fields) != (&rule.auth, &rule.auth_fields)
+            };
+            if self.site.rules.iter().any(|other| asks_otherwise(other) && other.overlaps(&rule)) {
                 let why = "Flash asks one server about a path, and an earlier line has one";
                 self.close_for_want(line, &vec![(path.clone(), except.clone())], why);
             } else {
@@ -145,13 +139,6 @@ impl Builder<'_> {
             }
         }
     }
-}
-
-/// Whether both rules ask a server about the same path, but not the same one.
-fn asks_otherwise(one: &Rule, other: &Rule) -> bool {
-    let is_apart = one.except.contains(&other.path) || other.except.contains(&one.path);
-    let is_same = one.auth == other.auth && one.auth_fields == other.auth_fields;
-    one.auth.is_some() && !is_same && !is_apart && pattern::overlap(&one.path, &other.path)
 }
 
 /// The address of a server.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::Found;
 use super::parse::Line;
 use crate::files::Files;
-use crate::model::{EVERYBODY, Rule, Site};
+use crate::model::{Config, EVERYBODY, Rule, Site};
 use crate::notes::Notes;
 use crate::pattern::{self, Paths, within};
 use crate::{toml, values};
@@ -26,16 +26,11 @@ pub(super) struct Builder<'b> {
     has_told_case: bool,
     notes: &'b mut Notes,
     files: &'b Files,
-    settings: &'b mut BTreeMap<&'static str, String>,
+    pub(super) config: &'b mut Config,
 }
 
 /// The site that these directives describe.
-pub(super) fn build(
-    lines: &[Line],
-    files: &Files,
-    notes: &mut Notes,
-    settings: &mut BTreeMap<&'static str, String>,
-) -> Found {
+pub(super) fn build(lines: &[Line], files: &Files, notes: &mut Notes, config: &mut Config) -> Found {
     let mut builder = Builder {
         site: Site::default(),
         bind: None,
@@ -43,7 +38,7 @@ pub(super) fn build(
         has_told_case: false,
         notes,
         files,
-        settings,
+        config,
     };
     builder.block(lines, &all());
     let scripts = |name: &&String| name.ends_with(".php");
@@ -181,9 +176,7 @@ impl Builder<'_> {
             "rewrite" => self.rewrite(line, args, paths),
             "header" => self.header(line, args, paths),
             "respond" | "error" | "abort" => self.refuse(line, args, paths),
-            "basic_auth" | "basicauth" => {
-                self.close_for_want(line, paths, "it is not carried over (docs/config.md, `users`)");
-            }
+            "basic_auth" | "basicauth" => self.basic_auth(line, args, paths),
             "forward_auth" => self.forward_auth(line, args, paths),
             "reverse_proxy" => self.proxy(line, args, paths),
             "php_fastcgi" => self.php(line, args, paths),
@@ -431,11 +424,11 @@ impl Builder<'_> {
             }
         }
         let file = toml::text(&file);
-        if self.settings.get("log_file").is_some_and(|earlier| *earlier != file) {
+        if self.config.settings.get("log_file").is_some_and(|earlier| *earlier != file) {
             self.lose(line, "Flash has one log of all requests, which an earlier line sets");
         } else {
-            self.settings.insert("log_file", file);
-            self.settings.insert("log_format", toml::text(format));
+            self.config.settings.insert("log_file", file);
+            self.config.settings.insert("log_format", toml::text(format));
         }
     }
 }

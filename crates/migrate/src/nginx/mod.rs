@@ -3,6 +3,7 @@
 //!
 //! A directive is carried over, known to need nothing (`words`), or noted.
 
+mod ask;
 mod files;
 mod global;
 mod hosts;

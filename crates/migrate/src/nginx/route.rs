@@ -22,6 +22,10 @@ pub(super) fn add(builder: &mut Builder<'_, '_>) {
             add_for_missing(builder, location);
             continue;
         };
+        // Clients do not reach it, and a server that decides about requests has its route.
+        if location.scope.internal && pass.protocol == "proxy" {
+            continue;
+        }
         if location.scope.try_files.as_ref().is_some_and(|it| pass.protocol == "proxy" && it.args.len() > 1) {
             builder.context.lost(
                 &pass.directive,
@@ -30,6 +34,7 @@ pub(super) fn add(builder: &mut Builder<'_, '_>) {
             continue;
         }
         match route(builder, location, &location.scope, pass) {
+            Ok(route) if builder.site.routes.contains(&route) => {}
             Ok(route) => {
                 note_hidden(builder, number, &route);
                 builder.site.routes.push(route);
@@ -76,13 +81,33 @@ fn route(
     pass: &Pass,
 ) -> Result<Route, String> {
     let paths = paths(location, pass)?;
+    let (mut route, path) = to_servers(builder, scope, pass)?;
+    route.paths = paths;
+    if pass.protocol == "proxy" && !path.is_empty() && path != location.text {
+        builder.context.lost(
+            &pass.directive,
+            &format!("Flash passes paths as they are: the server gets {}…, not {path}…", location.text),
+        );
+    }
+    Ok(route)
+}
+
+/// A route to the servers of a directive, with the settings of a scope but no paths yet, and the path at the servers.
+///
+/// # Errors
+/// Why Flash has no such route.
+pub(super) fn to_servers<'p>(
+    builder: &Builder<'_, '_>,
+    scope: &Scope,
+    pass: &'p Pass,
+) -> Result<(Route, &'p str), String> {
     let (is_tls, place, path) = split(&pass.to, pass.protocol)?;
     if place.contains('$') || path.contains('$') {
         return Err("Flash has no variables".to_owned());
     }
     let named = builder.context.global.upstreams.iter().find(|upstream| upstream.name == place).cloned();
     let servers = named.map_or_else(|| vec![(place.to_owned(), 1)], |upstream| upstream.servers);
-    let mut route = Route { paths, protocol: pass.protocol, ..Route::default() };
+    let mut route = Route { protocol: pass.protocol, ..Route::default() };
     for (text, weight) in &servers {
         let port = if is_tls { 443 } else { 80 };
         let server = match text.strip_prefix("unix:") {
@@ -112,13 +137,7 @@ fn route(
             route.settings.remove("roots");
         }
     }
-    if pass.protocol == "proxy" && !path.is_empty() && path != location.text {
-        builder.context.lost(
-            &pass.directive,
-            &format!("Flash passes paths as they are: the server gets {}…, not {path}…", location.text),
-        );
-    }
-    Ok(route)
+    Ok((route, path))
 }
 
 /// The scheme, the server and the path of an address.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::ask;
 use super::global::Global;
 use super::parse::Directive;
 use super::redirects;
@@ -89,6 +90,10 @@ pub(super) struct Scope {
     /// `auth_basic`, if it is on, and the file of the users.
     pub(super) asks: Option<Directive>,
     pub(super) users: Option<String>,
+    /// `auth_request`, if it is on, the variables that hold fields of the answer, and the fields that requests get.
+    pub(super) auth: Option<Directive>,
+    pub(super) answered: BTreeMap<String, String>,
+    pub(super) auth_fields: Vec<String>,
     /// `limit_req`.
     pub(super) limits: Vec<Directive>,
     pub(super) error_pages: Vec<ErrorPage>,
@@ -121,6 +126,8 @@ impl Scope {
         let empty = Self { headers: Vec::new(), hsts: None, access: Vec::new(), ..self.inherited() };
         let empty = Self { certificates: Vec::new(), keys: Vec::new(), limits: Vec::new(), ..empty };
         let mut scope = Self { error_pages: Vec::new(), ..empty };
+        let sets = directives.iter().filter(|directive| directive.name == "auth_request_set");
+        scope.answered.extend(sets.filter_map(ask::variable));
         for directive in directives {
             let is_taken = scope.take_file(directive, context)
                 || scope.take_answer(directive, context)
@@ -283,6 +290,7 @@ impl Scope {
             "internal" => self.internal = true,
             "auth_basic" => self.asks = Some(directive.clone()).filter(|_| first != "off"),
             "auth_basic_user_file" => self.users = Some(context.files.absolute(first)),
+            "auth_request" => self.auth = Some(directive.clone()).filter(|_| first != "off"),
             "limit_req" => self.limits.push(directive.clone()),
             "if" => match if_missing(directive) {
                 Some(try_files) => self.try_files = Some(try_files),
@@ -332,6 +340,11 @@ impl Scope {
             "proxy_ssl_trusted_certificate" => {
                 self.of_tls.insert("roots", toml::text(&context.files.absolute(first)));
             }
+            "proxy_set_header" | "fastcgi_param"
+                if directive.args.get(1).is_some_and(|value| self.answered.contains_key(value)) =>
+            {
+                self.give(directive, context);
+            }
             "proxy_set_header" if !words::is_sent(first, &directive.args) => {
                 context.lost(directive, "Flash passes the client's fields on, and adds X-Forwarded-For, -Proto, -Host and Forwarded");
             }
@@ -345,6 +358,24 @@ impl Scope {
             _ => return false,
         }
         true
+    }
+}
+
+impl Scope {
+    /// Takes a field that requests get from the answer of the server that decides about them.
+    fn give(&mut self, directive: &Directive, context: &mut Context<'_>) {
+        let (name, field) = (directive.first(), &self.answered[&directive.args[1]]);
+        if ask::is_named(name, field) {
+            let name = if directive.name == "proxy_set_header" { name } else { field };
+            if !self.auth_fields.iter().any(|other| other.eq_ignore_ascii_case(name)) {
+                self.auth_fields.push(name.to_owned());
+            }
+        } else {
+            // Without it, a client could send the field itself.
+            self.closed = true;
+            let why = "Flash gives fields under their own names, and none that it writes itself, so everybody gets 403 here";
+            context.lost(directive, why);
+        }
     }
 }
 

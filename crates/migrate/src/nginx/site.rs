@@ -1,12 +1,14 @@
 //! Turns the locations of a server into the rules of a site.
 
+use std::collections::BTreeMap;
+
 use super::location::{Kind, Location};
 use super::route;
 use super::scope::{Context, ErrorPage, Return, Scope};
 use super::server::ServerBlock;
 use super::spread::{self, Paths, apart, form, in_order};
 use super::target::{self, Known};
-use super::{files, redirects};
+use super::{ask, files, redirects};
 use crate::model::{EVERYBODY, Fields, Rule, Site};
 use crate::values;
 
@@ -133,11 +135,29 @@ impl Builder<'_, '_> {
     }
 
     fn access(&mut self) {
-        let values: Vec<Access> =
-            self.locations.iter().map(|location| Access::of(location, self.context)).collect();
+        let mut values: Vec<Access> =
+            self.locations.iter().map(|location| self.access_of(location)).collect();
+        give_alike(&mut values);
         for (path, except, at) in apart(&values, &self.requests) {
-            let Access { allow, deny, users } = values[at].clone();
-            self.site.rules.push(Rule { except, allow, deny, users, ..Rule::new(path) });
+            let Access { allow, deny, users, auth, auth_fields } = values[at].clone();
+            let rule = Rule { except, allow, deny, users, ..Rule::new(path) };
+            self.site.rules.push(Rule { auth, auth_fields, ..rule });
+        }
+    }
+
+    fn access_of(&mut self, location: &Location) -> Access {
+        let access = Access::of(location, self.context);
+        let Some(asks) = location.scope.auth.as_ref().filter(|_| access.deny != EVERYBODY) else {
+            return access;
+        };
+        match ask::server(self, asks) {
+            Ok(path) => {
+                Access { auth: Some(path), auth_fields: location.scope.auth_fields.clone(), ..access }
+            }
+            Err(why) => {
+                self.context.lost(asks, &format!("{why}, so everybody gets 403 here"));
+                Access::closed()
+            }
         }
     }
 
@@ -218,24 +238,50 @@ struct Access {
     deny: Vec<String>,
     /// The file of the users.
     users: Option<String>,
+    /// The path of the server that must agree, and the fields that it gives.
+    auth: Option<String>,
+    auth_fields: Vec<String>,
 }
 
 impl Access {
     fn of(location: &Location, context: &mut Context<'_>) -> Self {
         let (allow, deny) = access_of(location, context);
         let Some(asks) = location.scope.asks.as_ref().filter(|_| deny != EVERYBODY) else {
-            return Self { allow, deny, users: None };
+            return Self { allow, deny, ..Self::default() };
         };
         match users(location.scope.users.as_deref()) {
             Ok((file, note)) => {
                 note.into_iter().for_each(|note| context.lost(asks, note));
-                Self { allow, deny, users: Some(file) }
+                Self { allow, deny, users: Some(file), ..Self::default() }
             }
             Err(why) => {
                 context.lost(asks, &format!("{why}, so everybody gets 403 here"));
-                Self { allow: Vec::new(), deny: EVERYBODY.map(str::to_owned).to_vec(), users: None }
+                Self::closed()
             }
         }
+    }
+
+    /// Nobody is admitted.
+    fn closed() -> Self {
+        Self { deny: EVERYBODY.map(str::to_owned).to_vec(), ..Self::default() }
+    }
+}
+
+/// Gives all requests that a server decides about the same fields: a route can take paths of another location, where a client could
+/// send the fields itself.
+fn give_alike(values: &mut [Access]) {
+    let mut given: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for access in values.iter() {
+        let Some(auth) = &access.auth else { continue };
+        let fields = given.entry(auth.clone()).or_default();
+        for name in &access.auth_fields {
+            if !fields.iter().any(|other| other.eq_ignore_ascii_case(name)) {
+                fields.push(name.clone());
+            }
+        }
+    }
+    for access in values {
+        access.auth_fields = access.auth.as_ref().map(|auth| given[auth].clone()).unwrap_or_default();
     }
 }
 

@@ -217,7 +217,6 @@ const LOST: &[(&str, &str)] = &[
 
 /// Checks of clients. Without them their paths would be open.
 const CLOSED: &[(&str, &str)] = &[
-    ("auth_request", "Flash asks the server of a route: `auth` in a rule"),
     ("auth_jwt", "Flash checks no tokens"),
     ("ssl_verify_client", "Flash checks no certificates of clients"),
     ("secure_link", "Flash checks no links"),

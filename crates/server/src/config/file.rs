@@ -26,9 +26,9 @@ use super::rule_options::RuleOverrides;
 use super::table::{self, Origin, Spec, Table};
 use items::items;
 
-/// Maximum `[[site]]` tables, hosts per site, and entries of `[types]`. Each site's root costs a process at startup
-/// and a descriptor in every process of the server (docs/config.md).
-const SITES_MAX: usize = 1_024;
+/// Maximum `[[site]]` tables, hosts per site, and entries of `[types]`. Each site's root costs a descriptor in every process of the
+/// server (docs/config.md).
+const SITES_MAX: usize = 16_384;
 const HOSTS_MAX: usize = 1_024;
 const TYPES_MAX: usize = 4_096;
 

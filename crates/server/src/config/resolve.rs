@@ -3,7 +3,7 @@
 //! Called by `Sources::load`, in the supervisor and in `flash check`, never in a worker. It may look at the file system, but must
 //! not change it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::os::unix::fs::FileTypeExt;
@@ -13,6 +13,7 @@ use flash_engine::LogFormat;
 use flash_prompt::OwnedFd;
 use flash_waiting::memory::{self, Usable};
 use flash_waiting::root::{Root, Unopened, open_roots};
+use flash_waiting::sandbox::limits;
 
 use super::ROOT_PATIENCE;
 use super::account;
@@ -39,6 +40,9 @@ const WORKERS_BY_DEFAULT_MAX: usize = 256;
 
 /// Maximum aliases of all sites. Each costs as much as a site.
 const ALIASES_MAX: usize = 1_024;
+
+/// Descriptors of the supervisor besides those of folders.
+const DESCRIPTORS_APART: u64 = 64;
 
 /// Settings from the merged `given` and the parts of the file that no other source has.
 pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<Settings, Vec<Problem>> {
@@ -159,6 +163,10 @@ fn sites(
         problems.push(Problem::given(&beyond.origin, "too many aliases", why));
         return sites;
     }
+    if let Some(problem) = too_many(&roots, &aliases) {
+        problems.push(problem);
+        return sites;
+    }
     let folders = check_roots(("root", &roots), run_as, problems);
     let mut alias_folders = check_roots(("alias", &aliases), run_as, problems).into_iter();
     for ((site, drafts), folder) in sites.iter_mut().zip(&rule_drafts).zip(folders) {
@@ -175,6 +183,18 @@ fn sites(
         }
     }
     sites
+}
+
+/// The problem of more folders than a reload has descriptors for, when both configurations have theirs.
+fn too_many(roots: &[Given<PathBuf>], aliases: &[Given<PathBuf>]) -> Option<Problem> {
+    let folders: BTreeSet<&Path> = roots.iter().chain(aliases).map(|given| &*given.value).collect();
+    let (needed, most) = (2 * folders.len() as u64 + DESCRIPTORS_APART, limits::descriptors_max());
+    let last = roots.last().filter(|_| needed > most)?;
+    let why = format!("at a reload {} folders need {needed} descriptors", folders.len());
+    let help = format!(
+        "a process may have {most} here: raise the limit (`ulimit -Hn`, `LimitNOFILE=` of systemd), or give one site several hosts"
+    );
+    Some(Problem::given(&last.origin, "too many folders", why).helped(help))
 }
 
 /// The routes of a site with these settings.

@@ -1,6 +1,7 @@
 //! Filling with a keeper that is late: this test is the keeper.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
 use super::*;
@@ -78,4 +79,21 @@ fn a_load_by_another_process_is_waited_for() {
     drop(keeper);
     fill.fill(source(), 0).expect("past the store");
     assert!(fill.has_lost_keeper(), "the next process has a keeper");
+}
+
+#[test]
+fn the_clock_of_another_host_can_be_two_seconds_off() {
+    const SECOND_NS: i128 = 1_000_000_000;
+    /// O_PATH of open(2): such a descriptor is a place on a file system that may hang, such as NFS.
+    const PATH_ONLY: i32 = 0o10_000_000;
+    let file = source();
+    let program = std::env::current_exe().expect("this program");
+    let place = OpenOptions::new().read(true).custom_flags(PATH_ONLY).open(program).expect("opened");
+    let state = convert::stat(&file::stat(&file).expect("its state"));
+    let changed = |ago_ns| FileStat { modified_ns: 1, changed_ns: clock::wall_ns() - ago_ns, ..state };
+    let both = |ago_ns| (is_racy(&file, &changed(ago_ns)), is_racy(&place, &changed(ago_ns)));
+    assert_eq!(both(0), (true, true));
+    assert_eq!(both(SECOND_NS), (false, true));
+    assert_eq!(both(-SECOND_NS), (false, true), "a clock that is ahead");
+    assert_eq!(both(3 * SECOND_NS), (false, false));
 }

@@ -53,6 +53,22 @@ impl Errand {
         unsafe { Self::start_with(None, |_| work().map(|(made, note)| (Some(made), note))) }
     }
 
+    /// Starts a child that does these works in turn, and answers after each. [`Errand::take`] takes the answers in their order; the end
+    /// of the child is `UnexpectedEof`.
+    ///
+    /// # Safety
+    ///
+    /// As of [`Errand::start`], of each work.
+    pub(crate) unsafe fn start_each(
+        works: impl Iterator<Item = Result<(OwnedFd, Note), Errno>>,
+    ) -> io::Result<Self> {
+        let run = |channel: BorrowedFd<'_>, _: Option<BorrowedFd<'_>>| {
+            works.for_each(|done| answer(channel, done.map(|(made, note)| (Some(made), note))));
+        };
+        // SAFETY: the caller answers for the works.
+        unsafe { Self::start_child(None, run) }
+    }
+
     /// Starts `work`, which makes no descriptor, in a child.
     ///
     /// # Safety
@@ -111,10 +127,23 @@ impl Errand {
         kept: Option<BorrowedFd<'_>>,
         work: impl FnOnce(Option<BorrowedFd<'_>>) -> Result<Made, Errno>,
     ) -> io::Result<Self> {
+        // SAFETY: the caller answers for `work`.
+        unsafe { Self::start_child(kept, |channel, kept| answer(channel, work(kept))) }
+    }
+
+    /// Starts a child that runs this with its end of the channel and the descriptor `kept`.
+    ///
+    /// # Safety
+    ///
+    /// As of [`Errand::start`].
+    unsafe fn start_child(
+        kept: Option<BorrowedFd<'_>>,
+        run: impl FnOnce(BorrowedFd<'_>, Option<BorrowedFd<'_>>),
+    ) -> io::Result<Self> {
         let (ours, theirs) = channel::pair(4096)?;
         channel::set_nonblocking(&ours)?;
-        // SAFETY: the caller answers for `work`; `report` makes only system calls, and the child ends without unwinding
-        // or running destructors.
+        // SAFETY: the caller answers for `run`; `settle` makes only system calls, and the child ends without unwinding or
+        // running destructors.
         let child = unsafe { libc::fork() };
         if child < 0 {
             return Err(io::Error::last_os_error());
@@ -127,7 +156,8 @@ impl Errand {
                 Ok(Self { child: opened, channel: ours, is_left: false })
             }
             None => {
-                report(work, &theirs, kept);
+                let (channel, kept) = settle(&theirs, kept);
+                run(channel, kept);
                 // SAFETY: ends the child at once; it owns nothing that must be kept.
                 unsafe { libc::_exit(0) }
             }
@@ -187,18 +217,17 @@ impl Drop for Errand {
     }
 }
 
-/// The child: does the work and sends its result. It must not allocate.
-fn report(
-    work: impl FnOnce(Option<BorrowedFd<'_>>) -> Result<Made, Errno>,
+/// The beginning of the child: it keeps two descriptors, which it returns. It must not allocate.
+fn settle(
     channel: &OwnedFd,
     kept: Option<BorrowedFd<'_>>,
-) {
+) -> (BorrowedFd<'static>, Option<BorrowedFd<'static>>) {
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     // A child that hangs must not hold its parent's sockets and pipes, so it keeps only these two.
     //
     // SAFETY: the closed and replaced descriptors belong only to this child, which no longer uses them and
     // runs no destructors; 0 and 1 stay open until it ends. The standard descriptors are open, so neither is one of them.
-    let (channel, kept) = unsafe {
+    unsafe {
         libc::dup2(channel.as_raw_fd(), 0);
         let kept = kept.map(|kept| {
             libc::dup2(kept.as_raw_fd(), 1);
@@ -207,8 +236,12 @@ fn report(
         let rest = 1 + c_uint::from(kept.is_some());
         libc::syscall(libc::SYS_close_range, rest, c_uint::MAX, 0 as c_uint);
         (BorrowedFd::borrow_raw(0), kept)
-    };
-    let (number, note, descriptor) = match work(kept) {
+    }
+}
+
+/// Sends the result of a work. It must not allocate.
+fn answer(channel: BorrowedFd<'_>, done: Result<Made, Errno>) {
+    let (number, note, descriptor) = match done {
         Ok((descriptor, note)) => (0, note, descriptor),
         Err(e) => (e.raw_os_error(), Note::default(), None),
     };

@@ -62,6 +62,18 @@ pub struct Root {
     pub identity: (u64, u64),
 }
 
+impl Root {
+    /// The root that a child has opened.
+    fn of((folder, [kind, device, inode]): (OwnedFd, Note)) -> Self {
+        Self {
+            folder,
+            is_local: kind & LOCAL_KIND != 0,
+            tells_changes: kind & TELLING_KIND != 0,
+            identity: (device, inode),
+        }
+    }
+}
+
 /// Why a root is not open.
 #[derive(Debug)]
 pub enum Unopened {
@@ -71,18 +83,41 @@ pub enum Unopened {
     Failed(io::Error),
 }
 
-/// Opens roots, many at once. Those that do not answer within `patience` stay under way.
+/// Opens roots: some in one child as long as each answers at once, and then each of the others in a child of its own. Those that do not
+/// answer within `patience` stay under way.
 pub fn open_roots(paths: &[&Path], patience: Duration) -> Vec<Result<Root, Unopened>> {
     let open = |paths: &[&Path]| {
+        let mut opened = open_in_turn(paths);
         let deadline = Instant::now() + patience;
-        let started: Vec<_> = paths.iter().map(|path| Opening::start(path)).collect();
-        started.into_iter().map(|opening| finish(opening, deadline)).collect::<Vec<_>>()
+        let others: Vec<_> = paths[opened.len()..].iter().map(|path| Opening::start(path)).collect();
+        opened.extend(others.into_iter().map(|opening| finish(opening, deadline)));
+        opened
     };
     paths.chunks(AT_ONCE).flat_map(open).collect()
 }
 
 /// Maximum number of roots opened at once; the following ones have their own time.
 const AT_ONCE: usize = 64;
+/// How long the child of several roots may need for the next one.
+const PROMPT: Duration = Duration::from_millis(100);
+
+/// Opens roots in one child, up to the first that it does not answer for at once.
+fn open_in_turn(paths: &[&Path]) -> Vec<Result<Root, Unopened>> {
+    let named = paths.iter().map(|path| CString::new(path.as_os_str().as_bytes()));
+    let Ok(named) = named.collect::<Result<Vec<_>, _>>() else { return Vec::new() };
+    // SAFETY: opening makes only system calls, and the paths exist.
+    let Ok(errand) = (unsafe { Errand::start_each(named.iter().map(open)) }) else { return Vec::new() };
+    let mut opened = Vec::with_capacity(paths.len());
+    while opened.len() < paths.len() {
+        match errand.wait(Instant::now() + PROMPT).and_then(|()| errand.take()) {
+            Ok(found) => opened.push(Ok(Root::of(found))),
+            // It needs longer, or it died.
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::UnexpectedEof) => break,
+            Err(e) => opened.push(Err(Unopened::Failed(e))),
+        }
+    }
+    opened
+}
 
 fn finish(opening: io::Result<Opening>, deadline: Instant) -> Result<Root, Unopened> {
     let opening = opening.map_err(Unopened::Failed)?;
@@ -112,14 +147,7 @@ impl Opening {
     ///
     /// Errors: `WouldBlock` while there is none; any of openat(2).
     pub fn take(&self) -> io::Result<Root> {
-        let (folder, [kind, device, inode]) = self.0.take()?;
-        let identity = (device, inode);
-        Ok(Root {
-            folder,
-            is_local: kind & LOCAL_KIND != 0,
-            tells_changes: kind & TELLING_KIND != 0,
-            identity,
-        })
+        self.0.take().map(Root::of)
     }
 }
 
@@ -166,6 +194,33 @@ mod tests {
         assert!(!proc.is_local, "a file system that is not listed may wait");
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
         assert_eq!(file.kind(), io::ErrorKind::NotADirectory);
+    }
+
+    #[test]
+    fn a_thousand_roots_are_opened_in_their_order() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let names: Vec<_> = (0..1_000).map(|number| folder.path().join(number.to_string())).collect();
+        // Every seventh is not there.
+        let is_there = |number: usize| !number.is_multiple_of(7);
+        for (_, name) in names.iter().enumerate().filter(|(number, _)| is_there(*number)) {
+            std::fs::create_dir(name).expect("made");
+        }
+        let paths: Vec<&Path> = names.iter().map(std::path::PathBuf::as_path).collect();
+        let opened = open_roots(&paths, Duration::from_secs(60));
+        assert_eq!(opened.len(), 1_000);
+        for (number, opened) in opened.iter().enumerate() {
+            use std::os::unix::fs::MetadataExt;
+            match opened {
+                Ok(root) => {
+                    let found = std::fs::metadata(&names[number]).expect("it is there");
+                    assert_eq!(root.identity, (found.dev(), found.ino()), "{number}");
+                }
+                Err(Unopened::Failed(e)) => {
+                    assert!(e.kind() == io::ErrorKind::NotFound && !is_there(number), "{number}: {e}");
+                }
+                Err(Unopened::Hangs(_)) => panic!("{number} hangs"),
+            }
+        }
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub(crate) struct KnownNames {
     pub(crate) has_watcher: bool,
     /// Whether it also tells when a listing changes.
     pub(crate) tells_listings: bool,
+    /// Whether readers miss every name, as they can for a moment while its neighbours change.
+    pub(crate) are_missed: bool,
     /// Whether the keeper receives its messages in its next turn; otherwise they are still under way.
     pub(crate) is_heard: bool,
 }
@@ -63,13 +65,15 @@ impl KnownNames {
             watches: Watches::new(),
             has_watcher: false,
             tells_listings: true,
+            are_missed: false,
             is_heard: true,
         }
     }
 
     /// The facts that a reader finds.
     pub(crate) fn get(&self, site: SiteId, path: &[u8]) -> Option<KnownName> {
-        let row = &self.table[self.index.get(&(site, path.to_vec()))?];
+        let slot = self.index.get(&(site, path.to_vec())).filter(|_| !self.are_missed)?;
+        let row = &self.table[slot];
         let until_ms = row.watch.and_then(|watch| self.watches.until_ms(watch));
         let confirmed_ms = row.known.found_ms.max(until_ms.unwrap_or(0));
         Some(KnownName { confirmed_ms, is_watched: until_ms.is_some(), ..row.known })

@@ -10,6 +10,11 @@ pub fn descriptors(wanted: Option<u64>) -> io::Result<u64> {
     Ok(lower(Resource::Nofile, wanted)?.unwrap_or(DESCRIPTORS_MAX))
 }
 
+/// The number of descriptors that this process may have at most.
+pub fn descriptors_max() -> u64 {
+    getrlimit(Resource::Nofile).maximum.unwrap_or(DESCRIPTORS_MAX)
+}
+
 /// Lowers the number of descriptors that this process has without asking for more to that of most systems: programs that call
 /// select(2), or close all descriptors that could be open, rely on a small number.
 pub fn few_descriptors() -> io::Result<()> {
