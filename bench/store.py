@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The store by itself: its memory with one worker and with four, a million small files, the first minute after a restart
-with a saved list and without, and requests after the kernel has forgotten all names, on a slow disk.
+with a saved list and without, the list itself, and requests after the kernel has forgotten all names, on a slow disk.
 
 See bench/README.md.
 """
@@ -16,7 +16,7 @@ from common.flash import (SERVER_CORE, fill_store, jobs_started, list_paths, loa
 
 FILES = os.path.join(servers.REPOSITORY, "bench", ".cache", "specweb99")
 READS_PER_S = 150
-WHAT = ["workers", "million", "restart", "names"]
+WHAT = ["workers", "million", "restart", "saved", "names"]
 
 
 def parse_arguments():
@@ -25,6 +25,7 @@ def parse_arguments():
     parser.add_argument("--what", default=",".join(WHAT), help="which, by commas" + default)
     parser.add_argument("--files", default=os.environ.get("FLASH_BENCH_FILES", FILES), help="a set of `flash fileset`")
     parser.add_argument("--small-files", type=int, default=1_000_000, help="how many" + default)
+    parser.add_argument("--listed-files", type=int, default=720_000, help="how many files for the list" + default)
     parser.add_argument("--named-files", type=int, default=1_000_000, help="how many files for names" + default)
     parser.add_argument("--directories", type=int, default=1000, help="of the files for names" + default)
     parser.add_argument("--names-by", default="watched,checked", help="how changes of names are noticed, by commas" + default)
@@ -214,6 +215,30 @@ def restart(arguments, folder, ports, result):
     result.data["restart"] = found
 
 
+def saved(arguments, folder, ports, result):
+    """How many of the files in the store are in the list that is saved at the end."""
+    count = arguments.listed_files
+    root, place = os.path.join(folder, "listed"), tempfile.mkdtemp(dir=folder)
+    os.chmod(place, 0o755)
+    paths = [f"/{number // 1000:06}/{number % 1000:04}" for number in range(count)]
+    write_files(root, paths, [200 + number * 7919 % 3801 for number in range(count)])
+    saved_list = os.path.join(place, "hot")
+    running = start(root, place, ports, "--workers", "1", "--cache-list", saved_list, core=SERVER_CORE)
+    try:
+        fill_store(running, place, paths, arguments.fill_seconds)
+        blocks = stats(place)["store"]["blocks"]
+        began = time.monotonic()
+    finally:
+        running.stop()
+    stop_s = time.monotonic() - began
+    with open(saved_list, encoding="utf-8") as file:
+        lines = sum(1 for line in file if line.startswith("/"))
+    size_bytes = os.path.getsize(saved_list)
+    result.data["saved"] = {"files": count, "blocks": blocks, "lines": lines, "stop_s": stop_s, "size_bytes": size_bytes}
+    result.say(f"list at the end: {lines} lines ({size_bytes / 2**20:.1f} MiB) for {blocks} blocks of {count} files; the server "
+               f"ended after {stop_s:.1f} s")
+
+
 def main():
     """Measures, prints, keeps."""
     arguments = parse_arguments()
@@ -223,7 +248,7 @@ def main():
     with results.kept("store", "The store", arguments, servers.flash_binary()) as (result, folder):
         for name in arguments.what.split(","):
             try:
-                what = {"workers": workers, "million": million, "restart": restart, "names": names}[name]
+                what = {"workers": workers, "million": million, "restart": restart, "saved": saved, "names": names}[name]
                 what(arguments, folder, ports, result)
             except servers.Unavailable as why:
                 result.data["skipped"][name] = str(why)

@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
 use crate::harness::documented::block;
-use crate::harness::{Folder, Launch, Server, skips, stats_at, wait_until};
+use crate::harness::{Client, Folder, Launch, Server, only_plain, pattern, skips, stats_at, wait_until};
 
 fn fields(server: &Server, path: &str, names: &[&str]) -> (u16, Vec<Option<String>>) {
     let page = server.get(path);
@@ -212,4 +212,30 @@ fn all_workers_count_the_requests_of_a_client_together() {
     server.signal("HUP");
     wait_until("the reload", || server.announcements().len() == 2);
     assert_eq!(statuses("/a"), [429].repeat(40));
+}
+
+#[test]
+fn a_client_has_as_many_downloads_at_once_as_a_rule_admits() {
+    if skips(&["mp", "mt"], "each of their processes or threads serves one connection")
+        || only_plain("the carrier reads for a slow client")
+    {
+        return;
+    }
+    let folder = Folder::new();
+    folder.www("isos/large", pattern(30_000_000, 1));
+    folder.www("isos/small", "content");
+    folder.www("small", "content");
+    let rule = "[[rule]]\npath = \"/isos/*\"\nconcurrency = 2\n";
+    let config = format!("root = \"www\"\nworkers = 1\nlisten = [\"127.0.0.1:0\"]\n{rule}");
+    let server = Launch::configured(&folder, &config).start();
+    let downloads = [0, 1].map(|_| {
+        let mut client = server.client();
+        client.send(Client::request_bytes("GET", "/isos/large", &[]));
+        client
+    });
+    wait_until("two downloads", || server.get("/isos/small").status == 429);
+    assert_eq!(server.get("/isos/small").field("Retry-After"), Some("1"));
+    assert_eq!(server.get("/small").text(), "content");
+    drop(downloads);
+    wait_until("the end of the downloads", || server.get("/isos/small").text() == "content");
 }

@@ -34,6 +34,7 @@ const ORDERS: &[(&str, &[&str])] = &[
             "path_pattern",
             "conditions",
             "rates",
+            "in_flight",
             "users",
             "handed_over",
             "access_log",

@@ -9,6 +9,7 @@ use crate::caches::{Caches, Version};
 use crate::counters::Counters;
 use crate::handed_over::HandedOverTotal;
 use crate::head_changes::HeadRules;
+use crate::in_flight::InFlight;
 use crate::jobs::{Jobs, Patience};
 use crate::limits::READ_BYTES_MAX;
 use crate::machine::{Machine, Moment};
@@ -34,6 +35,7 @@ pub(crate) struct Core<F> {
     pub(crate) counters: Counters,
     pub(crate) schedule: Schedule,
     pub(crate) egress: Egress,
+    pub(crate) in_flight: InFlight,
     /// How many multipart boundaries were used; each is made from this number.
     pub(crate) boundaries: u64,
     /// How many requests upstreams were to answer; the name of each is made from this number.
@@ -114,6 +116,7 @@ impl<F> Core<F> {
             counters: Counters::default(),
             schedule: Schedule::new(rules.policy),
             egress: Egress::new(rules.egress, now.monotonic_ms),
+            in_flight: InFlight::default(),
             boundaries: 0,
             relayed: 0,
             handed_over: HandedOverTotal::default(),

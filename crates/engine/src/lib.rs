@@ -48,6 +48,7 @@ mod handed_over;
 mod handler;
 mod head_changes;
 mod histogram;
+mod in_flight;
 mod jobs;
 pub mod limits;
 mod machine;
@@ -72,6 +73,7 @@ pub use caches::find;
 pub use counters::{Counters, JobCounters, JobKind, LinkCounters, Times, TlsCounters};
 pub use engine::Engine;
 pub use histogram::{BUCKETS, Bucket, Histogram};
+pub use in_flight::Concurrency;
 pub use machine::{
     Bands, Block, BlockBytes, Blocks, BucketKey, Buckets, FileId, FileKind, FilePart, FileSent, FileStat,
     Files, Finding, Gateway, Handshake, Helpers, JobId, KnownName, ListingForm, ListingKey, ListingOrder,

@@ -12,6 +12,7 @@ use flash_http::response::Status;
 use flash_http::target::{BadPath, EncodedSlash, decode_path, encode_path, encode_value};
 
 use crate::admission::Network;
+use crate::in_flight::Concurrency;
 use crate::path_pattern::PathPattern;
 use crate::rates::Rates;
 use crate::slab::SiteId;
@@ -184,6 +185,8 @@ pub struct PathRule {
     pub error_page: Option<ErrorPage>,
     /// How many of their requests are admitted.
     pub rates: Rates,
+    /// How many of their requests are admitted at once.
+    pub concurrency: Concurrency,
     /// The users who are admitted; None for everybody.
     pub users: Option<Arc<Users>>,
     /// The server that is asked about each request, and must agree.
@@ -206,6 +209,7 @@ impl PathRule {
             alias: None,
             error_page: None,
             rates: Rates::default(),
+            concurrency: Concurrency::default(),
             users: None,
             auth: None,
         }
@@ -286,6 +290,8 @@ pub struct PathRules {
     guarding: Vec<usize>,
     /// The rules that do not admit every number of requests.
     limiting: Vec<usize>,
+    /// The rules that do not admit every number at once.
+    bounding: Vec<usize>,
 }
 
 impl PathRules {
@@ -311,6 +317,9 @@ impl PathRules {
             }
             if rule.rates.are_there() {
                 all.limiting.push(number);
+            }
+            if rule.concurrency.is_bounded() {
+                all.bounding.push(number);
             }
         }
         Self { rules, ..all }
@@ -412,12 +421,33 @@ impl PathRules {
     /// came, since they have counted already.
     #[inline]
     pub(crate) fn rates(&self, path: &[u8], former: Option<&[u8]>) -> impl Iterator<Item = (usize, Rates)> {
+        self.anew(&self.limiting, path, former).map(|(number, rule)| (number, rule.rates))
+    }
+
+    /// The rules that limit how many requests for a path are answered at once, as [`PathRules::rates`].
+    #[inline]
+    pub(crate) fn bounds(
+        &self,
+        path: &[u8],
+        former: Option<&[u8]>,
+    ) -> impl Iterator<Item = (usize, Concurrency)> {
+        self.anew(&self.bounding, path, former).map(|(number, rule)| (number, rule.concurrency))
+    }
+
+    /// Those of these rules that are for a path, but not for the one in place of which it came.
+    #[inline]
+    fn anew<'s>(
+        &'s self,
+        numbers: &'s [usize],
+        path: &[u8],
+        former: Option<&[u8]>,
+    ) -> impl Iterator<Item = (usize, &'s PathRule)> {
         let is_for = move |rule: &PathRule| {
             let has = |path| rule.parts(path).is_some();
             has(path) && !former.is_some_and(has)
         };
-        let rules = self.limiting.iter().map(|number| (*number, &self.rules[*number]));
-        rules.filter(move |(_, rule)| is_for(rule)).map(|(number, rule)| (number, rule.rates))
+        let rules = numbers.iter().map(|number| (*number, &self.rules[*number]));
+        rules.filter(move |(_, rule)| is_for(rule))
     }
 
     /// Whether the same clients are admitted to two paths.

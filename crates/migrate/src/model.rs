@@ -153,6 +153,8 @@ pub(crate) struct Rule {
     /// The rate of a client, and how many requests it may send at once.
     pub(crate) rate: Option<(String, u64)>,
     pub(crate) total_rate: Option<String>,
+    pub(crate) concurrency: Option<u64>,
+    pub(crate) total_concurrency: Option<u64>,
     pub(crate) set: Fields,
     pub(crate) add: Fields,
     pub(crate) remove: Vec<String>,

@@ -176,6 +176,11 @@ fn rule(out: &mut String, rule: &Rule, table: &str) {
     if let Some(rate) = &rule.total_rate {
         key("total_rate", text(rate));
     }
+    for (name, most) in [("concurrency", rule.concurrency), ("total_concurrency", rule.total_concurrency)] {
+        if let Some(most) = most {
+            key(name, most.to_string());
+        }
+    }
     for (name, values) in [("set", &rule.set), ("add", &rule.add)] {
         if !values.is_empty() {
             key(name, fields(values));

@@ -10,6 +10,7 @@ use crate::body::Body;
 use crate::caches::Version;
 use crate::desk::Desk;
 use crate::handler::{BUSY, FileRequestBuf, Found, READ_FAILED, Refusal};
+use crate::in_flight::Holds;
 use crate::jobs::{Jobs, Waiter, Wanted};
 use crate::machine::{JobId, Machine};
 use crate::slab::ExchangeKey;
@@ -25,6 +26,8 @@ pub(crate) struct Sending<F> {
     /// The request and its number of attempts, kept if the file can still turn out to differ from the
     /// response head.
     again: Option<(FileRequestBuf, u8)>,
+    /// The groups in which the request counts.
+    _holds: Option<Arc<Holds>>,
 }
 
 /// Why a body cannot continue.
@@ -43,8 +46,9 @@ impl<F> Sending<F> {
     /// An answer after `tries` attempts. `file` is the request for a file, which is answered again if that changes.
     pub(crate) fn new(body: Body<F>, file: Option<FileRequestBuf>, tries: u8) -> Self {
         let may_change = matches!(body, Body::File(_) | Body::Multipart(_));
+        let holds = file.as_ref().and_then(|file| file.holds.clone());
         let again = file.filter(|_| may_change).map(|file| (file, tries));
-        Self { body, waits_for: None, halt: None, again }
+        Self { body, waits_for: None, halt: None, again, _holds: holds }
     }
 
     /// The request, if it was kept.

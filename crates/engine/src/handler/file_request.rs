@@ -9,6 +9,7 @@ use flash_http::request::Request;
 use super::password::PasswordCheck;
 use crate::caches::Pass;
 use crate::conditions::Conditions;
+use crate::in_flight::Holds;
 use crate::slab::SiteId;
 
 /// A request for a file of a site.
@@ -27,6 +28,8 @@ pub(crate) struct FileRequest<'r> {
     pub(crate) is_local: bool,
     /// The passwords that must be right.
     pub(crate) checks: Vec<PasswordCheck>,
+    /// The groups in which the request counts.
+    pub(crate) holds: Option<Arc<Holds>>,
 }
 
 /// A [`FileRequest`] that owns its bytes.
@@ -38,19 +41,22 @@ pub(crate) struct FileRequestBuf {
     pub(crate) may_fall_back: bool,
     pub(super) is_local: bool,
     pub(crate) checks: Vec<PasswordCheck>,
+    pub(crate) holds: Option<Arc<Holds>>,
 }
 
 impl FileRequestBuf {
     /// Copies a request.
     pub(crate) fn new(file: &FileRequest<'_>) -> Self {
-        let &FileRequest { request, site, ref path, may_fall_back, is_local, ref checks, .. } = file;
-        let (request, path, checks) = (RequestBuf::new(request), path.as_ref().into(), checks.clone());
-        Self { request, site, path, may_fall_back, is_local, checks }
+        let &FileRequest { site, may_fall_back, is_local, .. } = file;
+        let (request, path) = (RequestBuf::new(file.request), file.path.as_ref().into());
+        let (checks, holds) = (file.checks.clone(), file.holds.clone());
+        Self { request, site, path, may_fall_back, is_local, checks, holds }
     }
 
     /// The request of a relay for the file of this decoded path.
     pub(super) fn of_relay(request: RequestBuf, site: SiteId, path: &[u8]) -> Self {
-        Self { request, site, path: path.into(), may_fall_back: false, is_local: false, checks: Vec::new() }
+        let (may_fall_back, is_local, checks, holds) = (false, false, Vec::new(), None);
+        Self { request, site, path: path.into(), may_fall_back, is_local, checks, holds }
     }
 
     /// Copies a request after its passwords are compared. Its connection closes if it has a body, because nothing reads that.
@@ -66,8 +72,9 @@ impl FileRequestBuf {
 
     /// The request for the file, which borrows this buffer and what [`FileRequestBuf::request`] has returned.
     pub(crate) fn lent<'r>(&'r self, request: &'r Request<'r>) -> FileRequest<'r> {
-        let &Self { site, ref path, may_fall_back, is_local, ref checks, .. } = self;
-        let (path, pass, checks) = (Cow::Borrowed(&path[..]), Pass::Once, checks.clone());
-        FileRequest { request, site, path, pass, conditions: None, may_fall_back, is_local, checks }
+        let &Self { site, ref path, may_fall_back, is_local, .. } = self;
+        let (path, pass, conditions) = (Cow::Borrowed(&path[..]), Pass::Once, None);
+        let (checks, holds) = (self.checks.clone(), self.holds.clone());
+        FileRequest { request, site, path, pass, conditions, may_fall_back, is_local, checks, holds }
     }
 }

@@ -29,6 +29,7 @@ use crate::caches::{KnownReply, Pass};
 use crate::conditions::Conditions;
 use crate::desk::{Core, Desk};
 use crate::head_changes::HeadChanges;
+use crate::in_flight::{Full, Holds};
 use crate::limits::{RECEIVE_BYTES, REQUEST_BODY_BYTES_MAX};
 use crate::machine::{BucketKey, Machine};
 use crate::path_rules::Rewritten;
@@ -58,6 +59,9 @@ pub(crate) struct RequestClient {
     pub(crate) is_local: bool,
 }
 
+/// A client with too many requests at once is asked to wait for this long before the next.
+const TRY_AGAIN_US: u64 = 1_000_000;
+
 /// Why a server cannot have a file sent: it lies elsewhere.
 pub(crate) const NOT_A_FILE_OF_THE_SITE: &str = "The answer names a path that is no file of the site";
 
@@ -83,27 +87,29 @@ pub(crate) fn admit<'r, M: Machine>(
     {
         return Admitted::Refused(https::to_https(request, rules));
     }
-    let (mut conditions, mut checks, mut auths) = (Conditions::default(), Vec::new(), Vec::new());
+    let mut entered = Entered::default();
     // A site that redirects plain HTTP answers issuers of certificates there, whatever its rules say.
     if let Some((site, Ok(decoded))) = &mut path
         && has_path
         && !is_challenge(decoded)
     {
-        let entered = match enter(desk, (request, client), *site, decoded) {
+        entered = match enter(desk, (request, client), *site, decoded) {
             Ok(entered) => entered,
             Err(response) => return Admitted::Refused(response),
         };
-        (conditions, checks, auths) = (entered.conditions, entered.checks, entered.auths);
-        let is_rewritten = entered.rewritten.is_some();
-        let query = entered.rewritten.as_ref().and_then(|rewritten| rewritten.query_of(request.query));
-        entered.rewritten.into_iter().for_each(|rewritten| *decoded = Cow::Owned(rewritten.path));
+        let rewritten = entered.rewritten.take();
+        let is_rewritten = rewritten.is_some();
+        let query = rewritten.as_ref().and_then(|rewritten| rewritten.query_of(request.query));
+        rewritten.into_iter().for_each(|rewritten| *decoded = Cow::Owned(rewritten.path));
         if let Some(choice) = choose_route(desk, request, (*site, decoded, is_rewritten)) {
-            let late = match choice.fallback() {
+            let mut late = match choice.fallback() {
                 Some(path) => let_in_at_fallback(desk, (request, client), *site, (path, decoded)),
                 None => LateRules::default(),
             };
             let mut routed = choice.routed(inbound(), *site);
-            (routed.query, routed.checks, routed.auths) = (query, checks, auths);
+            (routed.query, routed.checks, routed.auths) = (query, entered.checks, entered.auths);
+            entered.holds.extend(std::mem::take(&mut late.holds));
+            routed.holds = entered.holds.shared();
             if routed.preferred.is_some() {
                 routed.late = late;
             } else {
@@ -116,7 +122,8 @@ pub(crate) fn admit<'r, M: Machine>(
     }
     // Issuers of certificates must hear that a file of theirs is missing.
     let may_fall_back = !matches!(&path, Some((_, Ok(path))) if is_challenge(path));
-    let known = (conditions, may_fall_back, checks);
+    let mut auths = std::mem::take(&mut entered.auths);
+    let known = (entered, may_fall_back);
     let Some(last) = auths.pop() else {
         return admit_file(desk.core, (request, scheme, client.is_local), path, known);
     };
@@ -137,6 +144,8 @@ struct Entered {
     checks: Vec<PasswordCheck>,
     /// The servers that must agree.
     auths: Vec<Authorizer>,
+    /// The groups in which the request counts.
+    holds: Holds,
     rewritten: Option<Rewritten>,
 }
 
@@ -182,7 +191,7 @@ fn let_in_at_fallback<M: Machine>(
         Status::BAD_GATEWAY => NO_LINK,
         _ => TOO_MANY_OF_ALL,
     });
-    LateRules { refusal, checks: entered.checks, auths: entered.auths }
+    LateRules { refusal, checks: entered.checks, auths: entered.auths, holds: entered.holds }
 }
 
 /// Whether the rules of a site let a client in at a path, which takes the place of a former one if there is one.
@@ -195,7 +204,7 @@ fn let_in<M: Machine>(
     (request, client): (&Request<'_>, RequestClient),
     site: SiteId,
     (path, former): (&[u8], Option<&[u8]>),
-    Entered { conditions, checks, auths, .. }: &mut Entered,
+    Entered { conditions, checks, auths, holds, .. }: &mut Entered,
 ) -> Result<(), Response<M::File>> {
     let Desk { machine, core } = desk;
     let rules = &core.rules.site(site).paths;
@@ -205,9 +214,17 @@ fn let_in<M: Machine>(
         }
         conditions.guards.push(number);
     }
+    for (number, bounds) in rules.bounds(path, former) {
+        let client = ClientNumber::of(client.address);
+        if let Err(Full { is_of_client }) = core.in_flight.enter((site, number), bounds, client, holds) {
+            put_back(*machine, Counting::of(site, client, core).buckets(&conditions.rates));
+            core.counters.limited += 1;
+            return Err(too_soon_page(request, TooSoon { wait_us: TRY_AGAIN_US, is_of_client }));
+        }
+    }
     let counted = conditions.rates.len();
     conditions.rates.extend(rules.rates(path, former));
-    let counting = Counting { site, client: ClientNumber::of(client.address), now_us: core.clock.us() };
+    let counting = Counting::of(site, ClientNumber::of(client.address), core);
     if let Err(too_soon) = counting.count(*machine, &conditions.rates[counted..]) {
         put_back(*machine, counting.buckets(&conditions.rates[..counted]));
         core.counters.limited += 1;
@@ -235,6 +252,10 @@ struct Counting {
 }
 
 impl Counting {
+    fn of<F>(site: SiteId, client: ClientNumber, core: &Core<F>) -> Self {
+        Self { site, client, now_us: core.clock.us() }
+    }
+
     /// Counts the request for rules with rates.
     ///
     /// # Errors
@@ -285,7 +306,7 @@ fn admit_file<'r, F>(
     core: &Core<F>,
     (request, scheme, is_local): (&'r Request<'r>, Scheme, bool),
     path: Option<SitePath<'r>>,
-    (conditions, may_fall_back, checks): (Conditions, bool, Vec<PasswordCheck>),
+    (entered, may_fall_back): (Entered, bool),
 ) -> Admitted<'r, F> {
     let refused = |refusal| Admitted::Refused(error_page(request, refusal));
     match (request.method, request.body) {
@@ -296,12 +317,22 @@ fn admit_file<'r, F>(
         (Method::Get | Method::Head, body) => match path {
             Some((site, Ok(path))) => {
                 let (site, path) = core.rules.place(site, path);
-                let has_body = body != RequestBody::None;
-                let pass = if has_body { Pass::Once } else { pass(core.rules.site(site), scheme) };
+                let Entered { conditions, checks, holds, .. } = entered;
+                let holds = holds.shared();
+                let is_once = body != RequestBody::None || holds.is_some();
+                let pass = if is_once { Pass::Once } else { pass(core.rules.site(site), scheme) };
                 let conditions = (!conditions.are_none()).then(|| Arc::new(conditions));
-                let file =
-                    FileRequest { request, site, path, pass, conditions, may_fall_back, is_local, checks };
-                Admitted::File(file)
+                Admitted::File(FileRequest {
+                    request,
+                    site,
+                    path,
+                    pass,
+                    conditions,
+                    may_fall_back,
+                    is_local,
+                    checks,
+                    holds,
+                })
             }
             Some((_, Err(bad))) => Admitted::Answer(error_page(request, (bad.status(), bad.reason()))),
             None => Admitted::Answer(error_page(request, NO_SITE)),
@@ -354,7 +385,7 @@ fn hold<M: Machine>(
     let Conditions { guards, rates, passwords } = conditions;
     let rules = &core.rules.site(site).paths;
     let site = core.rules.public_site(site);
-    let counting = Counting { site, client: ClientNumber::of(client), now_us: core.clock.us() };
+    let counting = Counting::of(site, ClientNumber::of(client), core);
     guards.iter().all(|number| rules.admits(*number, client))
         && passwords.iter().all(|pair| core.caches.verdicts.get(*pair, core.clock.ms()) == Some(true))
         && counting.count(machine, rates).is_ok()

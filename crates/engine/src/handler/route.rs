@@ -14,6 +14,7 @@ use super::look_up::fresh;
 use super::password::PasswordCheck;
 use crate::caches::Resolved;
 use crate::desk::{Core, Desk};
+use crate::in_flight::Holds;
 use crate::machine::Machine;
 use crate::path_rules::AuthRule;
 use crate::rules::{Route, RoutePaths, SiteRules, UpstreamProtocol, has_extension};
@@ -38,6 +39,8 @@ pub(crate) struct Routed<'r> {
     pub(crate) auths: Vec<Authorizer>,
     /// The file that answers once the server of the target agrees too.
     pub(crate) file: Option<FileRequestBuf>,
+    /// The groups in which the request counts.
+    pub(crate) holds: Option<Arc<Holds>>,
 }
 
 /// The rules of a target that apply once the preferred file or script is missing.
@@ -49,6 +52,8 @@ pub(crate) struct LateRules {
     pub(crate) checks: Vec<PasswordCheck>,
     /// The servers that must agree, in this order.
     pub(crate) auths: Vec<Authorizer>,
+    /// The groups in which the request counts meanwhile.
+    pub(crate) holds: Holds,
 }
 
 /// A server that must agree to a request.
@@ -113,8 +118,8 @@ impl<'r> RouteChoice<'r> {
     pub(super) fn routed(self, inbound: Inbound<'r>, site: SiteId) -> Routed<'r> {
         let Self { target, preferred, .. } = self;
         let (query, late, gathers) = (None, LateRules::default(), false);
-        let (checks, auths, file) = (Vec::new(), Vec::new(), None);
-        Routed { inbound, site, target, preferred, query, late, gathers, checks, auths, file }
+        let (checks, auths, file, holds) = (Vec::new(), Vec::new(), None, None);
+        Routed { inbound, site, target, preferred, query, late, gathers, checks, auths, file, holds }
     }
 }
 
@@ -182,9 +187,9 @@ impl<'r> Routed<'r> {
         (auths, last): (Vec<Authorizer>, Authorizer),
         file: &FileRequest<'_>,
     ) -> Self {
-        let checks = file.checks.clone();
+        let (checks, holds) = (file.checks.clone(), file.holds.clone());
         let file = Some(FileRequestBuf::let_in(file));
-        Self { auths, checks, file, ..RouteChoice::of(last.target).routed(inbound, site) }
+        Self { auths, checks, file, holds, ..RouteChoice::of(last.target).routed(inbound, site) }
     }
 }
 

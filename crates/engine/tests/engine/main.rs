@@ -5,6 +5,7 @@ mod authorization;
 mod changes;
 mod compressed_answers;
 mod compression;
+mod concurrency;
 mod counters;
 mod files_first;
 mod freshness;

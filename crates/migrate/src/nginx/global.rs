@@ -27,6 +27,8 @@ pub(super) struct Global {
     pub(super) charset: Option<String>,
     /// The zones of `limit_req`, by their names.
     pub(super) zones: BTreeMap<String, Zone>,
+    /// The zones of `limit_conn`, and whether they count each client apart.
+    pub(super) conn_zones: BTreeMap<String, bool>,
     proxies: Vec<String>,
     /// The field of `real_ip_header`, and where it is.
     field: Option<(String, Place)>,
@@ -78,7 +80,7 @@ impl Global {
                 }
                 _ => {}
             },
-            "limit_req_zone" => self.take_zone(directive, notes),
+            "limit_req_zone" | "limit_conn_zone" => self.take_zone(directive, notes),
             "real_ip_header" => self.field = Some((first.to_owned(), directive.place.clone())),
             "access_log" => self.take_log(directive, notes, files),
             _ => return false,
@@ -113,6 +115,9 @@ impl Global {
             _ => None,
         };
         match (name, rate, is_of_client) {
+            (Some(name), _, Some(is_of_client)) if directive.name == "limit_conn_zone" => {
+                self.conn_zones.insert(name.to_owned(), is_of_client);
+            }
             (Some(name), Some(rate), Some(is_of_client)) => {
                 self.zones.insert(name.to_owned(), Zone { is_of_client, rate });
             }

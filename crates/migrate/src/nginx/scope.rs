@@ -94,8 +94,9 @@ pub(super) struct Scope {
     pub(super) auth: Option<Directive>,
     pub(super) answered: BTreeMap<String, String>,
     pub(super) auth_fields: Vec<String>,
-    /// `limit_req`.
+    /// `limit_req`, and `limit_conn`.
     pub(super) limits: Vec<Directive>,
+    pub(super) bounds: Vec<Directive>,
     pub(super) error_pages: Vec<ErrorPage>,
     /// Keys of routes.
     pub(super) of_route: BTreeMap<&'static str, String>,
@@ -125,6 +126,7 @@ impl Scope {
         // A block that has any of these has none of those above it.
         let empty = Self { headers: Vec::new(), hsts: None, access: Vec::new(), ..self.inherited() };
         let empty = Self { certificates: Vec::new(), keys: Vec::new(), limits: Vec::new(), ..empty };
+        let empty = Self { bounds: Vec::new(), ..empty };
         let mut scope = Self { error_pages: Vec::new(), ..empty };
         let sets = directives.iter().filter(|directive| directive.name == "auth_request_set");
         scope.answered.extend(sets.filter_map(ask::variable));
@@ -140,6 +142,9 @@ impl Scope {
         }
         if scope.limits.is_empty() {
             scope.limits.clone_from(&self.limits);
+        }
+        if scope.bounds.is_empty() {
+            scope.bounds.clone_from(&self.bounds);
         }
         if scope.headers.is_empty() && scope.hsts.is_none() {
             (scope.headers, scope.hsts) = (self.headers.clone(), self.hsts.clone());
@@ -292,6 +297,7 @@ impl Scope {
             "auth_basic_user_file" => self.users = Some(context.files.absolute(first)),
             "auth_request" => self.auth = Some(directive.clone()).filter(|_| first != "off"),
             "limit_req" => self.limits.push(directive.clone()),
+            "limit_conn" => self.bounds.push(directive.clone()),
             "if" => match if_missing(directive) {
                 Some(try_files) => self.try_files = Some(try_files),
                 None => self.conditions.push(directive.clone()),

@@ -43,6 +43,7 @@ pub(super) fn build(
         files::place(&mut builder);
         builder.access();
         builder.rates();
+        builder.bounds();
         redirects::add(&mut builder);
         builder.headers();
         files::fall_back(&mut builder);
@@ -171,6 +172,21 @@ impl Builder<'_, '_> {
                     Rule { rate: Some((rate, burst)), ..rule }
                 } else {
                     Rule { total_rate: Some(rate), ..rule }
+                });
+            }
+        }
+    }
+
+    fn bounds(&mut self) {
+        let values: Vec<Vec<Bound>> =
+            self.locations.iter().map(|location| bounds(location, self.context)).collect();
+        for (path, except, at) in apart(&values, &self.requests) {
+            for (is_of_client, most) in &values[at] {
+                let rule = Rule { except: except.clone(), ..Rule::new(path.clone()) };
+                self.site.rules.push(if *is_of_client {
+                    Rule { concurrency: Some(*most), ..rule }
+                } else {
+                    Rule { total_concurrency: Some(*most), ..rule }
                 });
             }
         }
@@ -312,6 +328,22 @@ fn limits(location: &Location, context: &mut Context<'_>) -> Vec<Limit> {
         }
     }
     limits
+}
+
+/// A bound of requests at once: whether it is of each client, and the number.
+type Bound = (bool, u64);
+
+fn bounds(location: &Location, context: &mut Context<'_>) -> Vec<Bound> {
+    let mut bounds = Vec::new();
+    for directive in &location.scope.bounds {
+        let zone = context.global.conn_zones.get(directive.first()).copied();
+        let most = directive.args.get(1).and_then(|most| most.parse::<u64>().ok());
+        match (zone, most) {
+            (Some(is_of_client), Some(most @ 1..=1_000_000)) => bounds.push((is_of_client, most)),
+            _ => context.lost(directive, "there is no such zone, or Flash cannot count in it"),
+        }
+    }
+    bounds
 }
 
 /// The networks that are allowed and denied.

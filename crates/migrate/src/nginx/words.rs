@@ -71,7 +71,6 @@ const NOTHING: &[&str] = &[
     "large_client_header_buffers",
     "limit_conn_log_level",
     "limit_conn_status",
-    "limit_conn_zone",
     "limit_req_log_level",
     "limit_req_status",
     "lingering_close",
@@ -191,7 +190,6 @@ const NOTHING: &[&str] = &[
 
 /// The reasons for the others. A name that ends with `_` stands for all that begin with it.
 const LOST: &[(&str, &str)] = &[
-    ("limit_conn", "Flash bounds connections of a client on all sites alike: `client_connections`"),
     ("limit_rate", "Flash bounds the rate of all connections alike: `connection_rate`"),
     ("limit_except", "Flash answers GET, HEAD and OPTIONS for files, and all methods on routes"),
     ("proxy_cache", "Flash caches no answers of servers"),

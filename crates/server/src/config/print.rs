@@ -81,6 +81,8 @@ fn lines_of_rule(rule: &Rule) -> Result<String, NotUtf8> {
             "auth" => rule.auth.is_some(),
             "rate" => rule.rate.is_some(),
             "burst" => rule.burst > 0,
+            "concurrency" => rule.concurrency > 0,
+            "total_concurrency" => rule.total_concurrency > 0,
             "total_rate" => rule.total_rate.is_some(),
             _ => true,
         };

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use flash_engine::{
-    Access, AuthRule, ErrorPage, FieldChanges, PathPattern, PathRule, PathRules, Rate, Rates, Redirect,
-    SiteId, Target, Users,
+    Access, AuthRule, Concurrency, ErrorPage, FieldChanges, PathPattern, PathRule, PathRules, Rate, Rates,
+    Redirect, SiteId, Target, Users,
 };
 use flash_http::EncodedSlash;
 use flash_http::response::Status;
@@ -355,6 +355,10 @@ pub(crate) fn path_rules(rules: &[Rule], SiteId(first_alias): SiteId) -> PathRul
             of_client: rule.rate.as_deref().and_then(|text| rate(text, rule.burst)),
             of_all: rule.total_rate.as_deref().and_then(|text| rate(text, 0)),
         },
+        concurrency: Concurrency {
+            of_client: bound(rule.concurrency),
+            of_all: bound(rule.total_concurrency),
+        },
         users: Users::new(rule.stored_users.iter().cloned()).map(Arc::new),
         auth: rule.auth.as_ref().map(|path| AuthRule {
             path: path.clone().into_bytes(),
@@ -362,6 +366,11 @@ pub(crate) fn path_rules(rules: &[Rule], SiteId(first_alias): SiteId) -> PathRul
         }),
     };
     PathRules::new(rules.iter().map(&mut rule).collect())
+}
+
+/// A bound of requests; None for 0.
+fn bound(most: u64) -> Option<u32> {
+    u32::try_from(most).ok().filter(|most| *most > 0)
 }
 
 /// The rate that is written so. Without a burst, all requests of its time may come at once.

@@ -172,6 +172,10 @@ rows! {
         "How many requests a client may send at once";
     total_rate: String, (), Kind::Text(Form::RequestRate), Depends("none"), [rule.total_rate as Option<String>],
         "Answer 503 while all clients together send more requests than this";
+    concurrency: u64, (), count(1, 1_000_000), Depends("none"), [rule.concurrency],
+        "Answer 429 to a client while a worker is answering this many of its requests";
+    total_concurrency: u64, (), count(1, 1_000_000), Depends("none"), [rule.total_concurrency],
+        "Answer 503 while a worker is answering this many requests of all clients";
     set: Vec<HeadField>, (), Kind::Fields, Depends("none"), [rule.set],
         "Put these fields into the answers, in place of others with their names";
     add: Vec<HeadField>, (), Kind::Fields, Depends("none"), [rule.add],

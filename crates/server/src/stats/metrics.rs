@@ -51,9 +51,7 @@ type Row<T> = (&'static str, &'static str, fn(&T) -> u64);
 const COUNTS: &[Row<Counters>] = &[
     ("requests", "Requests begun: heads read completely, or refused", |c| c.requests),
     ("responses_cut", "Responses of which only a part was sent", |c| c.responses.cut),
-    ("responses_limited", "Responses to requests that were too many for the rate of a rule", |c| {
-        c.responses.limited
-    }),
+    ("responses_limited", "Responses to requests that were too many for a rule", |c| c.responses.limited),
     ("sent_bytes", "Bytes sent to clients", Counters::bytes_sent),
     ("stored_bytes", "Bytes of bodies sent from the store", |c| c.stored_bytes),
     ("connections_accepted", "Connections accepted", |c| c.connections.accepted),

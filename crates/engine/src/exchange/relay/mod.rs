@@ -29,6 +29,7 @@ use super::{CLIENT_LEFT, Opener, Turn};
 use crate::access_log::AnswerEnd;
 use crate::caches::NameEntry;
 use crate::handler::{FileRequestBuf, PasswordCheck, Refusal, RelayedHead};
+use crate::in_flight::Holds;
 use crate::limits::TRIES_MAX;
 use crate::machine::{JobId, Machine};
 use crate::rules::UpstreamId;
@@ -143,6 +144,8 @@ pub(crate) struct Relay {
     granted: Vec<u8>,
     /// The passwords that must be right, and the job that compares one.
     checks: Vec<PasswordCheck>,
+    /// The groups in which the request counts.
+    holds: Option<Arc<Holds>>,
     pub(crate) verifying: Option<JobId>,
     /// Why a helper could not do its part; the answer is this page.
     pub(crate) refused: Option<Refusal>,

@@ -77,6 +77,7 @@ pub(crate) fn open<M: Machine>(
         ask: first,
         granted: Vec::new(),
         checks: routed.checks.clone(),
+        holds: routed.holds.clone(),
         verifying: None,
         refused: None,
         place: LinkPlace::None,

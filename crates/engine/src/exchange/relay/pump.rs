@@ -31,6 +31,10 @@ pub(crate) fn advance<M: Machine>(
     let gathered = prepare(client, turn, buffer, relay).and_then(|()| gather(client, turn, buffer, relay));
     match gathered.and_then(|()| pump(client, turn, buffer, relay)) {
         Ok(()) => Advance::Done,
+        Err(Advance::HandBack(mut file)) => {
+            file.holds = relay.holds.take();
+            Advance::HandBack(file)
+        }
         Err(advance) => advance,
     }
 }

@@ -70,9 +70,9 @@ fn find<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) -> Result<Option<
                 _ => (relay.site, Cow::Borrowed(&path[..])),
             };
             let (pass, may_fall_back, is_local, checks) = (Pass::Once, false, false, Vec::new());
-            let (request, conditions) = (&request, None);
+            let (request, conditions, holds) = (&request, None, None);
             let asked =
-                FileRequest { request, site, path, pass, conditions, may_fall_back, is_local, checks };
+                FileRequest { request, site, path, pass, conditions, may_fall_back, is_local, checks, holds };
             find_path(&mut turn.desk, &asked)
         }
     };

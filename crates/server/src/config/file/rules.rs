@@ -13,6 +13,8 @@ const EFFECTS: &[&str] = &[
     "auth",
     "rate",
     "total_rate",
+    "concurrency",
+    "total_concurrency",
     "set",
     "add",
     "remove",

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use flash_engine::{AliasOf, Rate, Rates, SiteId, SiteRules};
+use flash_engine::{AliasOf, Concurrency, Rate, Rates, SiteId, SiteRules};
 
 use super::*;
 use crate::config::path_rules;
@@ -81,6 +81,8 @@ const WRONG_RULES: &[(&str, &[&str])] = &[
     ("users = \"none\"", &["`users`", "cannot read"]),
     ("rate = \"10\"", &["must be a number of requests from 1 to 1000000 in a second", "write it as 10/s"]),
     ("total_rate = \"0/m\"", &["wrong value for `total_rate`", "must be a number of requests"]),
+    ("concurrency = 0", &["wrong value for `concurrency`", "must be from 1 to 1000000"]),
+    ("total_concurrency = \"10\"", &["wrong value for `total_concurrency`", "must be a whole number"]),
     ("rate = 10", &["must be a rate in quotes, such as \"10/s\" or \"100/m\""]),
     ("rate = \"10/s\"\nburst = 0", &["must be from 1 to 1000000"]),
     ("total_rate = \"10/s\"\nburst = 5", &["`burst` without `rate`", "has no effect"]),
@@ -252,6 +254,18 @@ fn a_rate_has_a_burst() {
     assert_eq!(rates("rate = \"6/m\"\nburst = 1").of_client, rate(10_000_000, 1));
     let both = Rates { of_client: rate(3_600, 1_000_000), of_all: rate(1, 1_000_000) };
     assert_eq!(rates("rate = \"1000000/h\"\ntotal_rate = \"1000000/s\""), both);
+}
+
+#[test]
+fn the_requests_of_a_client_and_of_all_are_bounded_apart() {
+    let folder = Folder::new();
+    let bounds = |text: &str| {
+        let settings = folder.load(&format!("root = \"www\"\n[[rule]]\n{text}"));
+        path_rules(&settings.sites[0].rules, SiteId(0)).rules()[0].concurrency
+    };
+    assert_eq!(bounds("concurrency = 5"), Concurrency { of_client: Some(5), of_all: None });
+    assert_eq!(bounds("total_concurrency = 100"), Concurrency { of_client: None, of_all: Some(100) });
+    assert_eq!(bounds("rate = \"1/s\""), Concurrency::default());
 }
 
 #[test]
