@@ -232,7 +232,7 @@ def saved(arguments, folder, ports, result):
         running.stop()
     stop_s = time.monotonic() - began
     with open(saved_list, encoding="utf-8") as file:
-        lines = sum(1 for line in file if line.startswith("/"))
+        lines = sum(1 for line in file if line.count("\t") == 2)
     size_bytes = os.path.getsize(saved_list)
     result.data["saved"] = {"files": count, "blocks": blocks, "lines": lines, "stop_s": stop_s, "size_bytes": size_bytes}
     result.say(f"list at the end: {lines} lines ({size_bytes / 2**20:.1f} MiB) for {blocks} blocks of {count} files; the server "
