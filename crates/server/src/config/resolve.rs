@@ -41,8 +41,8 @@ const WORKERS_BY_DEFAULT_MAX: usize = 256;
 /// Maximum aliases of all sites. Each costs as much as a site.
 const ALIASES_MAX: usize = 1_024;
 
-/// Descriptors of the supervisor besides those of folders.
-const DESCRIPTORS_APART: u64 = 64;
+/// Descriptors that the supervisor needs at least besides those of folders.
+const DESCRIPTORS_APART: u64 = 24;
 
 /// Settings from the merged `given` and the parts of the file that no other source has.
 pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<Settings, Vec<Problem>> {
