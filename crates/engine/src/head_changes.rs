@@ -28,7 +28,7 @@ const ALLOW_ORIGIN: &str = "Access-Control-Allow-Origin";
 #[derive(Debug)]
 pub(crate) struct HeadChanges {
     of_success: Changes,
-    /// Of 204, which answers OPTIONS.
+    /// The changes of an answer to OPTIONS, whose status is 204.
     of_methods: Changes,
     of_error: Changes,
     /// The first that fits applies.

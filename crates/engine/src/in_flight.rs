@@ -13,9 +13,9 @@ const SWEEP_AFTER: usize = 1_024;
 /// How many requests a rule admits at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Concurrency {
-    /// Of each client.
+    /// The bound for each client.
     pub of_client: Option<u32>,
-    /// Of all clients together.
+    /// The bound for all clients together.
     pub of_all: Option<u32>,
 }
 

@@ -434,7 +434,7 @@ impl PathRules {
         self.anew(&self.bounding, path, former).map(|(number, rule)| (number, rule.concurrency))
     }
 
-    /// Those of these rules that are for a path, but not for the one in place of which it came.
+    /// These rules, without those that do not fit a path, or that fit the path in place of which it came too.
     #[inline]
     fn anew<'s>(
         &'s self,

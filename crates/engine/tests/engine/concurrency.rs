@@ -27,7 +27,7 @@ fn from(world: &mut World, address: [u8; 4]) -> Client {
     world.connect()
 }
 
-/// Whether requests for a small file are answered by a client at this address.
+/// The statuses of answers to a client at this address.
 fn statuses(world: &mut World, address: [u8; 4], paths: &[&str]) -> Vec<u16> {
     let client = from(world, address);
     let mut ask = |path: &&str| {
@@ -67,7 +67,7 @@ fn a_client_has_as_many_requests_at_once_as_a_rule_admits() {
     let (first, second) = (slow(&mut world, ONE), slow(&mut world, ONE));
     assert_eq!(statuses(&mut world, ONE, &all), [429, 429, 200]);
     assert_eq!(statuses(&mut world, OTHER, &all), [200, 200, 200]);
-    // The rest of all is one of another client.
+    // Another client takes the last place of all.
     let third = slow(&mut world, OTHER);
     assert_eq!(statuses(&mut world, THIRD, &all), [503, 503, 200]);
     let refused = from(&mut world, ONE);

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::global::Global;
 use super::location::{Kind, Location};
+use super::parse::Directive;
 use super::route;
 use super::scope::{Context, ErrorPage, Return, Scope};
 use super::server::ServerBlock;
@@ -42,8 +44,7 @@ pub(super) fn build(
     } else {
         files::place(&mut builder);
         builder.access();
-        builder.rates();
-        builder.bounds();
+        builder.limits();
         redirects::add(&mut builder);
         builder.headers();
         files::fall_back(&mut builder);
@@ -162,32 +163,13 @@ impl Builder<'_, '_> {
         }
     }
 
-    fn rates(&mut self) {
-        let values: Vec<Vec<Limit>> =
+    fn limits(&mut self) {
+        let values: Vec<Vec<Rule>> =
             self.locations.iter().map(|location| limits(location, self.context)).collect();
         for (path, except, at) in apart(&values, &self.requests) {
-            for (is_of_client, rate, burst) in values[at].clone() {
-                let rule = Rule { except: except.clone(), ..Rule::new(path.clone()) };
-                self.site.rules.push(if is_of_client {
-                    Rule { rate: Some((rate, burst)), ..rule }
-                } else {
-                    Rule { total_rate: Some(rate), ..rule }
-                });
-            }
-        }
-    }
-
-    fn bounds(&mut self) {
-        let values: Vec<Vec<Bound>> =
-            self.locations.iter().map(|location| bounds(location, self.context)).collect();
-        for (path, except, at) in apart(&values, &self.requests) {
-            for (is_of_client, most) in &values[at] {
-                let rule = Rule { except: except.clone(), ..Rule::new(path.clone()) };
-                self.site.rules.push(if *is_of_client {
-                    Rule { concurrency: Some(*most), ..rule }
-                } else {
-                    Rule { total_concurrency: Some(*most), ..rule }
-                });
+            for limit in &values[at] {
+                let rule = Rule { path: path.clone(), except: except.clone(), ..limit.clone() };
+                self.site.rules.push(rule);
             }
         }
     }
@@ -313,37 +295,37 @@ fn users(file: Option<&str>) -> Result<(String, Option<&'static str>), &'static 
     values::users(file).map(|note| (file.to_owned(), note))
 }
 
-/// A rate: whether it is of each client, the rate itself, and how many requests may come at once.
-type Limit = (bool, String, u64);
-
-fn limits(location: &Location, context: &mut Context<'_>) -> Vec<Limit> {
+/// The limits of requests, as rules without paths.
+fn limits(location: &Location, context: &mut Context<'_>) -> Vec<Rule> {
     let mut limits = Vec::new();
-    for directive in &location.scope.limits {
-        let of = |name: &str| directive.args.iter().find_map(|word| word.strip_prefix(name));
-        let zone = of("zone=").and_then(|name| context.global.zones.get(name)).cloned();
-        let burst = of("burst=").and_then(|burst| burst.parse::<u64>().ok()).unwrap_or(0);
-        match zone {
-            Some(zone) => limits.push((zone.is_of_client, zone.rate, burst.saturating_add(1).min(1_000_000))),
+    for directive in location.scope.limits.iter().chain(&location.scope.bounds) {
+        match limit(directive, &context.global) {
+            Some(limit) => limits.push(limit),
             None => context.lost(directive, "there is no such zone, or Flash cannot count in it"),
         }
     }
     limits
 }
 
-/// A bound of requests at once: whether it is of each client, and the number.
-type Bound = (bool, u64);
-
-fn bounds(location: &Location, context: &mut Context<'_>) -> Vec<Bound> {
-    let mut bounds = Vec::new();
-    for directive in &location.scope.bounds {
-        let zone = context.global.conn_zones.get(directive.first()).copied();
-        let most = directive.args.get(1).and_then(|most| most.parse::<u64>().ok());
-        match (zone, most) {
-            (Some(is_of_client), Some(most @ 1..=1_000_000)) => bounds.push((is_of_client, most)),
-            _ => context.lost(directive, "there is no such zone, or Flash cannot count in it"),
-        }
+fn limit(directive: &Directive, global: &Global) -> Option<Rule> {
+    if directive.name == "limit_conn" {
+        let most = directive.args.get(1)?.parse().ok().filter(|most| (1..=1_000_000).contains(most));
+        let most = Some(most?);
+        return Some(if *global.conn_zones.get(directive.first())? {
+            Rule { concurrency: most, ..Rule::default() }
+        } else {
+            Rule { total_concurrency: most, ..Rule::default() }
+        });
     }
-    bounds
+    let of = |name: &str| directive.args.iter().find_map(|word| word.strip_prefix(name));
+    let zone = global.zones.get(of("zone=")?)?;
+    let burst = of("burst=").and_then(|burst| burst.parse::<u64>().ok()).unwrap_or(0);
+    let rate = zone.rate.clone();
+    Some(if zone.is_of_client {
+        Rule { rate: Some((rate, burst.saturating_add(1).min(1_000_000))), ..Rule::default() }
+    } else {
+        Rule { total_rate: Some(rate), ..Rule::default() }
+    })
 }
 
 /// The networks that are allowed and denied.

@@ -37,10 +37,10 @@ struct Reach {
 /// Waits for jobs of a body, of a request or an answer: it has at most seven pieces, each is written and read, and each job
 /// waits for a helper and for its end.
 const JOBS_OF_BODY: u64 = 28;
-/// The same of the look-up of a name: a script, or a file that would answer before a server.
+/// Waits for the look-up of a name: a script, or a file that would answer before a server.
 const JOBS_OF_NAME: u64 = 2;
 
-/// The same of a piece of an answer that is compressed.
+/// Waits for a piece of an answer that is compressed.
 const JOBS_OF_PIECE: u64 = 2;
 
 /// Longest body of a request on a stream: all requests of a connection find room in its input.
