@@ -206,6 +206,28 @@ fn helpers_have_room_for_the_roots_of_many_sites() {
 }
 
 #[test]
+fn more_roots_than_a_reload_has_descriptors_for_are_refused() {
+    let folder = Folder::with_hello();
+    let site = |n| {
+        folder.write(&format!("roots/{n}/who.txt"), format!("{n}"));
+        format!("[[site]]\nhosts = [\"h{n}.test\"]\nroot = \"roots/{n}\"\n")
+    };
+    let sites: String = (0..300).map(site).collect();
+    let config = format!("root = \"www\"\nlisten = [\"127.0.0.1:0\"]\nworkers = 1\n{sites}");
+    let with = |descriptors: u32| {
+        let script = format!("ulimit -n {descriptors}; exec \"$0\" \"$@\"");
+        Launch::configured(&folder, &config).through(["sh", "-c", &script])
+    };
+    let (code, _, error) = with(600).fail();
+    assert_eq!(code, Some(1), "{error}");
+    assert!(error.contains("too many folders") && error.contains("a process may have 600 here"), "{error}");
+    let server = with(2_000).start();
+    for n in [0, 63, 64, 299] {
+        assert_eq!(ask(&server, &format!("h{n}.test"), "/who.txt"), (200, n.to_string()));
+    }
+}
+
+#[test]
 fn two_sites_may_share_a_root() {
     let config = "\
 root = \"www\"
