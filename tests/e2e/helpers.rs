@@ -1,7 +1,10 @@
 //! Helpers wait for the disk in the worker's place. A helper that dies or hangs fails only its own requests.
 
+use std::io::IoSlice;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+
+use flash_prompt::{AsFd, OwnedFd, channel};
 
 use crate::harness::{
     Answer, Broken, Client, Folder, Launch, Page, Server, evict, kill, pattern, raise_own_descriptor_limit,
@@ -432,4 +435,32 @@ fn a_helper_that_cannot_start_is_not_retried_forever() {
     server.wait_for_stderr("cannot start a helper");
     let lines = server.stderr().lines().count();
     assert!(lines < 100, "{lines} lines of complaint about one miss");
+}
+
+/// Puts this many descriptors into messages that nobody receives, until the result is dropped.
+fn put_in_transit(count: usize) -> (OwnedFd, OwnedFd) {
+    let file = std::fs::File::open("/dev/null").expect("/dev/null");
+    let (ours, theirs) = channel::pair(1 << 20).expect("a pair");
+    for _ in 0..count.div_ceil(channel::DESCRIPTORS_MAX) {
+        let copies = [file.as_fd(); channel::DESCRIPTORS_MAX];
+        channel::send(&ours, &[IoSlice::new(b"x")], &copies).expect("sent");
+    }
+    (ours, theirs)
+}
+
+#[test]
+fn an_answer_waits_while_other_processes_have_many_descriptors_in_messages() {
+    let folder = Folder::with_hello();
+    folder.write("www/other.txt", "other\n");
+    let (server, _) = with_one_helper(&folder, UNHURRIED);
+    // More than a helper may have open, which is what the kernel compares.
+    let many = put_in_transit(2_000);
+    std::thread::scope(|scope| {
+        let page = scope.spawn(|| server.get("/other.txt"));
+        wait_until_busy(&folder);
+        assert_hits_flow(&server);
+        drop(many);
+        assert_eq!(page.join().expect("no panic").brief(), (200, "other\n".into()));
+    });
+    assert_eq!(server.stderr(), "");
 }

@@ -109,7 +109,7 @@ impl Helpers {
         aside: Option<BorrowedFd<'_>>,
     ) -> bool {
         // A helper whose channel is full has not read its last message, so it cannot take a job now, although
-        // it is idle.
+        // it is idle. One that cannot be sent a file now can later.
         let mut full = Vec::new();
         let mut started = false;
         while let Some(number) = self.idle.pop() {
@@ -120,7 +120,9 @@ impl Helpers {
                     started = true;
                     break;
                 }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => full.push(number),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock || net::has_too_many_in_transit(&e) => {
+                    full.push(number)
+                }
                 // The helper has died. Its channel reports that too, in this turn or the next.
                 Err(_) => drop(self.helpers.remove(&number)),
             }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use flash_engine::{JobId, Outcome, Task};
 use flash_prompt::OwnedFd;
-use flash_prompt::channel;
+use flash_prompt::{channel, net};
 use flash_waiting::process;
 use flash_waiting::sandbox::calls::CallList;
 use flash_waiting::sandbox::paths::Rights;
@@ -34,6 +34,9 @@ use flash_worker::protocol::{MESSAGE_BYTES_MAX, decode_task, send_outcome};
 /// Minimum age of a helper before it ends because it lacks a root: a root that hangs or fails must not start a
 /// process for every request of its site.
 const OUTDATED_MIN: Duration = Duration::from_secs(1);
+/// How long a helper waits at most for descriptors in transit, and how often it looks.
+const IN_TRANSIT_MAX: Duration = Duration::from_secs(5);
+const AGAIN: Duration = Duration::from_millis(1);
 /// No job has this number.
 const NO_JOB: u64 = u64::MAX;
 
@@ -101,8 +104,8 @@ fn serve(work: &DiskWork, channel: &OwnedFd, room_after: Option<Duration>) -> io
             // Without an answer, which the worker takes as one: after an answer it might get a job while it ends.
             return Err(ErrorKind::StaleNetworkFileHandle.into());
         }
-        if send_outcome(channel, id, &outcome).is_err() {
-            // Too many descriptors are in transit (`ETOOMANYREFS`), or the worker is gone.
+        if send_patiently(channel, id, &outcome).is_err() {
+            // Too many descriptors are in transit, or the worker is gone.
             match send_outcome(channel, id, &Outcome::Lost) {
                 // The worker ended while the task was done.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
@@ -113,6 +116,20 @@ fn serve(work: &DiskWork, channel: &OwnedFd, room_after: Option<Duration>) -> io
             // The next helper has a keeper. This one still does the tasks that are in transit to it; after them the
             // worker finds the channel closed.
             channel::end_receiving(channel)?;
+        }
+    }
+}
+
+/// Sends an outcome, and waits for a while if the user has too many descriptors in messages (unix(7), `ETOOMANYREFS`). These
+/// can be those of other processes, such as the roots of a server that starts, and messages are soon received.
+fn send_patiently(channel: &OwnedFd, id: JobId, outcome: &Outcome<OwnedFd>) -> io::Result<()> {
+    let started = Instant::now();
+    loop {
+        match send_outcome(channel, id, outcome) {
+            Err(e) if net::has_too_many_in_transit(&e) && started.elapsed() < IN_TRANSIT_MAX => {
+                process::pause(AGAIN)
+            }
+            sent => return sent,
         }
     }
 }

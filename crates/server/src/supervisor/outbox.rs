@@ -158,10 +158,9 @@ impl Outbox {
     }
 }
 
-/// Whether a message can be sent later: the channel is full, or the user has as many descriptors in messages as a process can
-/// have open (unix(7), `ETOOMANYREFS`). The latter counts those of all its processes, and ends as they are received.
+/// Whether a message can be sent later.
 fn has_no_room(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::WouldBlock || net::error_number(error) == net::TOO_MANY_IN_TRANSIT
+    error.kind() == io::ErrorKind::WouldBlock || net::has_too_many_in_transit(error)
 }
 
 /// Connects two roles by a channel of this buffer size. Each gets its end by this order.

@@ -147,8 +147,12 @@ pub fn connect_from(
     }
 }
 
-/// The number of the error of a message whose descriptors the user's limit forbids (unix(7), `ETOOMANYREFS`).
-pub const TOO_MANY_IN_TRANSIT: i32 = libc::ETOOMANYREFS;
+/// Whether a message could not be sent because the user has too many descriptors in messages (unix(7), `ETOOMANYREFS`). That
+/// counts those of all its processes, and ends as they are received.
+#[must_use]
+pub fn has_too_many_in_transit(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ETOOMANYREFS)
+}
 
 /// The number of an error (errno(3)), for another process; `EIO` if it has none.
 #[must_use]
@@ -173,7 +177,7 @@ pub fn is_shortage(error: &io::Error) -> bool {
         // More descriptors watched by epoll than the user may have.
         libc::ENOSPC,
         libc::EADDRNOTAVAIL,
-        TOO_MANY_IN_TRANSIT,
+        libc::ETOOMANYREFS,
     ];
     error.raw_os_error().is_some_and(|number| shortages.contains(&number))
 }

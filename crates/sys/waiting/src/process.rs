@@ -2,6 +2,7 @@
 //! and the roles.
 
 use std::io;
+use std::time::Duration;
 
 use flash_prompt::call::check;
 use rustix::fd::{AsFd, OwnedFd};
@@ -12,6 +13,13 @@ use rustix::process::{Resource, Rlimit, Signal, getrlimit, set_parent_process_de
 /// already died, the role finds its channel closed.
 pub fn die_with_parent() -> io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
+}
+
+/// Lets time pass, by clock_nanosleep(2) and no other call.
+pub fn pause(time: Duration) {
+    let time = time.try_into().expect("no time of this program is beyond the kernel's");
+    // A signal ends it early.
+    let _ = rustix::thread::clock_nanosleep_relative(rustix::thread::ClockId::Monotonic, &time);
 }
 
 /// Makes the kernel send SIGTERM to this process when its parent dies. For a process that must then end others first.
