@@ -604,8 +604,7 @@ fn a_hot_list_has_every_block() {
     if only_plain("its requests take a carrier minutes on a busy machine") {
         return;
     }
-    // Each process of MP remembers a part of the names.
-    const FILES: usize = if matches!(crate::ARCHITECTURE.as_bytes(), b"mp") { 500 } else { 5_000 };
+    const FILES: usize = 5_000;
     let folder = Folder::new();
     (0..FILES).for_each(|n| drop(folder.www(&format!("{n}.txt"), pattern(100, n as u64))));
     let server = launch_with_list(&folder).start();

@@ -7,11 +7,12 @@ use flash_engine::{
     Task, UpstreamId,
 };
 use flash_prompt::OwnedFd;
+use flash_prompt::names::FileState;
 use flash_prompt::table::{BlockKey, Place};
 use flash_worker::codec::encode;
 use flash_worker::control::{InForce, Notice};
 use flash_worker::gateway_protocol::{Connect, GatewayReply};
-use flash_worker::store_protocol::{self, Answer, FromWorker, Named, Request, ToWorker};
+use flash_worker::store_protocol::{self, Answer, FromWorker, Request, ToWorker};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -529,7 +530,16 @@ fn messages_of_the_store() {
             block,
         },
     );
+    let text = || vec(any::<u8>(), 0..40);
+    let named = (any::<[u64; 3]>(), any::<[i64; 2]>(), text(), text()).prop_map(
+        |([device, inode, size_bytes], [modified_ns, changed_ns], root, path)| Request::Named {
+            file: FileState { device, inode, size_bytes, modified_ns, changed_ns },
+            root,
+            path,
+        },
+    );
     let request = prop_oneof![
+        named,
         (key, number()).prop_map(|(key, length)| Request::Want(key, length)),
         select(vec![Request::Filled, Request::Failed, Request::NoMemory, Request::GiveUp]),
     ];
@@ -541,17 +551,7 @@ fn messages_of_the_store() {
         0 => store_protocol::Notice::Released(slot),
         uses => store_protocol::Notice::Used(slot, uses),
     });
-    let text = || vec(any::<u8>(), 0..40);
-    let named = (number(), number(), text(), text()).prop_map(|(slot, block, root, path)| Named {
-        slot,
-        block,
-        root,
-        path,
-    });
-    let from_worker = prop_oneof![
-        vec(notice, 0..20).prop_map(FromWorker::Notices),
-        vec(named, 0..4).prop_map(FromWorker::Names)
-    ];
+    let from_worker = vec(notice, 0..20).prop_map(FromWorker::Notices);
     let to_worker = prop_oneof![Just(ToWorker::Known), vec(number(), 0..20).prop_map(ToWorker::Leaving)];
     let message = prop_oneof![
         request.prop_map(|message| (0u8, encode(&message))),

@@ -11,7 +11,7 @@ use crate::desk::{Core, Desk};
 use crate::exchange::{Blamed, Budget, Exchanges, Inputs, Turn, end_short_waits, finish_job};
 use crate::jobs::{Job, JobKey, JobState, Urgency, Wanted};
 use crate::limits::{ABANDONED_MS, OVERDUE_PER_TURN_MAX};
-use crate::machine::{FileStat, JobId, Machine, Moment, Outcome, RecordLayer, Task};
+use crate::machine::{JobId, Machine, Moment, Outcome, RecordLayer, Task};
 use crate::rules::{Rules, ServerId};
 use crate::slab::Key;
 use crate::slab::SiteId;
@@ -36,7 +36,7 @@ use std::sync::Arc;
 /// - The next step: [`poll_next_ms`](Engine::poll_next_ms), [`is_continued`](Engine::is_continued),
 ///   [`is_drained`](Engine::is_drained).
 /// - Getters: [`counters`](Engine::counters), [`connections_len`](Engine::connections_len), [`connection`](Engine::connection),
-///   [`awaited`](Engine::awaited), [`site_of`](Engine::site_of), [`each_name`](Engine::each_name),
+///   [`awaited`](Engine::awaited), [`site_of`](Engine::site_of),
 ///   [`jobs_under_way`](Engine::jobs_under_way).
 ///
 /// No method blocks, and each does a bounded amount of work. A panic while a connection is served is reported
@@ -206,12 +206,6 @@ impl<M: Machine> Engine<M> {
         let is_queued = self.core.jobs.submit(wanted, None, self.core.clock.ms()).is_ok();
         self.start_jobs(machine);
         is_queued
-    }
-
-    /// Calls `each` for every file in the name cache with its site, the path of the name, and the state of
-    /// the file.
-    pub fn each_name(&self, mut each: impl FnMut(SiteId, &[u8], &FileStat)) {
-        self.core.caches.names.each_file(|site, path, version| each(site, path, &version.stat));
     }
 
     /// Drops a block that is leaving the store, unless a transfer is still sending it.

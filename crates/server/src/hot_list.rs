@@ -19,15 +19,22 @@ pub(crate) const LINES_MAX: usize = 1 << 20;
 
 /// A block of a hot file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Hot {
-    pub(crate) root: Vec<u8>,
+pub(crate) struct Hot<B> {
+    pub(crate) root: B,
     /// Path below the root, beginning with a slash.
-    pub(crate) path: Vec<u8>,
+    pub(crate) path: B,
     pub(crate) block: u32,
 }
 
+#[cfg(any(test, feature = "fuzzing"))]
+impl Hot<Vec<u8>> {
+    fn as_ref(&self) -> Hot<&[u8]> {
+        Hot { root: &self.root, path: &self.path, block: self.block }
+    }
+}
+
 /// The saved list, from the most to the least valuable block, and the number of its blocks.
-pub(crate) fn write<'h>(blocks: impl Iterator<Item = &'h Hot>) -> (Vec<u8>, u64) {
+pub(crate) fn write<'h>(blocks: impl Iterator<Item = Hot<&'h [u8]>>) -> (Vec<u8>, u64) {
     let mut text = HEADER.to_owned();
     let mut count = 0;
     for Hot { root, path, block } in blocks.take(LINES_MAX) {
@@ -44,7 +51,7 @@ pub(crate) fn write<'h>(blocks: impl Iterator<Item = &'h Hot>) -> (Vec<u8>, u64)
 }
 
 /// The blocks of a list whose site has one of these roots, with the number of the first such root.
-pub(crate) fn read<'t>(text: &'t [u8], roots: &[&Path]) -> impl Iterator<Item = (usize, Hot)> + 't {
+pub(crate) fn read<'t>(text: &'t [u8], roots: &[&Path]) -> impl Iterator<Item = (usize, Hot<Vec<u8>>)> + 't {
     let roots: Vec<Vec<u8>> = roots.iter().map(|root| root.as_os_str().as_encoded_bytes().to_vec()).collect();
     let mut lines = text.split(|byte| *byte == b'\n');
     let is_list = lines.next() == Some(HEADER.as_bytes());
@@ -54,7 +61,7 @@ pub(crate) fn read<'t>(text: &'t [u8], roots: &[&Path]) -> impl Iterator<Item = 
     })
 }
 
-fn parse(line: &[u8]) -> Option<Hot> {
+fn parse(line: &[u8]) -> Option<Hot<Vec<u8>>> {
     let mut fields = line.split(|byte| *byte == b'\t');
     let block: u32 = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
     // Compressed forms are made when they are asked for.
@@ -76,22 +83,22 @@ pub fn read_all(text: &[u8], roots: &[&Path]) -> Vec<(usize, Vec<u8>, u32)> {
 #[cfg(feature = "fuzzing")]
 #[must_use]
 pub fn again(text: &[u8], roots: &[&Path]) -> Vec<u8> {
-    let blocks: Vec<Hot> = read(text, roots).map(|(_, hot)| hot).collect();
-    write(blocks.iter()).0
+    let blocks: Vec<_> = read(text, roots).map(|(_, hot)| hot).collect();
+    write(blocks.iter().map(Hot::as_ref)).0
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn hot(root: &str, path: &[u8], block: u32) -> Hot {
+    fn hot(root: &str, path: &[u8], block: u32) -> Hot<Vec<u8>> {
         Hot { root: root.as_bytes().to_vec(), path: path.to_vec(), block }
     }
 
     #[test]
     fn what_is_saved_is_loaded_in_its_order() {
         let blocks = [hot("/srv/a", b"/x\ty", 3), hot("/srv/b", b"/100%\n\xff", 0), hot("/gone", b"/z", 1)];
-        let (text, count) = write(blocks.iter());
+        let (text, count) = write(blocks.iter().map(Hot::as_ref));
         assert_eq!(count, 3);
         let read: Vec<_> = read(&text, &[Path::new("/srv/b"), Path::new("/srv/a")]).collect();
         assert_eq!(read, [(1, blocks[0].clone()), (0, blocks[1].clone())]);

@@ -23,6 +23,7 @@ use flash_worker::control::InForce;
 use crate::config::architecture::{self, connections_that_fit, upstream_connections_max};
 use crate::config::{SandboxMode, ServerAddress, Service, Settings};
 use crate::convert::{names_bytes_max, store_slots_max};
+use crate::hot_list::{LINES_MAX, LIST_BYTES_MAX};
 
 /// A process that serves requests or writes their log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +66,8 @@ const STORE_HEADS_BYTES_MAX: u64 = 256 << 20;
 pub(crate) const LISTING_ENTRY_BYTES: u64 = 4 << 10;
 /// Memory of the keeper per block, with room for its tables to grow.
 const KEEPER_BYTES_OF_BLOCK: u64 = 512;
+/// Memory of the keeper per line of the list of hot files, with room for its table to grow. The paths come on top, and the list.
+const KEEPER_BYTES_OF_LINE: u64 = 384;
 /// Maximum descriptors of a helper or a log writer, besides the sites' roots.
 const DESCRIPTORS: u64 = 1024;
 
@@ -145,7 +148,10 @@ impl Role {
             Role::Helper => MEMORY_APART_BYTES + listing_bytes,
             Role::Keeper => {
                 let slots = u64::from(store_slots_max(settings.cache_memory.bytes_max()));
-                MEMORY_APART_BYTES + slots * KEEPER_BYTES_OF_BLOCK
+                let listed = settings.cache_list.as_ref().map_or(0, |_| slots.min(LINES_MAX as u64));
+                let list_bytes =
+                    listed * KEEPER_BYTES_OF_LINE + if listed > 0 { 2 * LIST_BYTES_MAX } else { 0 };
+                MEMORY_APART_BYTES + slots * KEEPER_BYTES_OF_BLOCK + list_bytes
             }
             Role::Gateway | Role::Watcher | Role::Log => MEMORY_APART_BYTES,
         }

@@ -28,7 +28,7 @@ use zeroize::Zeroizing;
 use crate::config::{SchedulePolicy, Settings, architecture};
 use crate::convert;
 use crate::helper::{self, DiskWork, Fill};
-use crate::hot_list::{self, Hot, LIST_BYTES_MAX};
+use crate::hot_list::{self, LIST_BYTES_MAX};
 use crate::sandbox::{self, Role};
 use crate::trust;
 
@@ -279,7 +279,6 @@ impl BegunStore {
             names,
             keeper: self.keeper,
             warm: self.hot_list.map_or(Vec::new(), |list| warm(&File::from(list), settings)),
-            tells_names: settings.cache_list.is_some(),
             fills: self.fill.map(|fill| fill as Arc<dyn Fills>),
         }))
     }
@@ -294,9 +293,10 @@ fn warm(list: &File, settings: &Settings) -> Vec<(SiteId, Box<[u8]>, u64)> {
         return Vec::new();
     }
     let roots: Vec<_> = settings.folders().map(|root| &**root).collect();
-    let block =
-        |(site, hot): (usize, Hot)| Some((SiteId(site.try_into().ok()?), hot.path.into(), hot.block.into()));
-    hot_list::read(&text, &roots).filter_map(block).collect()
+    let blocks = hot_list::read(&text, &roots);
+    blocks
+        .filter_map(|(site, hot)| Some((SiteId(site.try_into().ok()?), hot.path.into(), hot.block.into())))
+        .collect()
 }
 
 /// Confines the calling thread to a worker's sandbox. `work` is its disk work, if it also does a helper's work.

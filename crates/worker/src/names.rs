@@ -192,7 +192,9 @@ fn form_bit(part: u8) -> u8 {
     1 << part
 }
 
-fn state(stat: &FileStat) -> Option<FileState> {
+/// The state of a file; None if its times are beyond those of the table.
+#[must_use]
+pub fn state(stat: &FileStat) -> Option<FileState> {
     let FileStat { device, inode, size_bytes, modified_ns, changed_ns, kind: _ } = *stat;
     let (modified_ns, changed_ns) = (modified_ns.try_into().ok()?, changed_ns.try_into().ok()?);
     Some(FileState { device, inode, size_bytes, modified_ns, changed_ns })

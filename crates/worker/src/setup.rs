@@ -60,8 +60,6 @@ pub struct GivenStore {
     pub keeper: Option<OwnedFd>,
     /// Blocks to load without a request, in order: site, path and block number.
     pub warm: Vec<(SiteId, Box<[u8]>, u64)>,
-    /// Whether the worker reports the names of blocks to the keeper at its end.
-    pub tells_names: bool,
     /// Fills the store in this process, in architectures without helper processes.
     pub fills: Option<Arc<dyn Fills>>,
 }

@@ -2,7 +2,6 @@
 //! needs no message to the keeper. The worker reports which blocks it used, and releases blocks when the
 //! keeper evicts them. Called by [`system`](crate::system) and the worker's loop.
 
-use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -17,18 +16,13 @@ use flash_prompt::store_memory::StoreMemory;
 use flash_prompt::table::{BlockKey, Place, TableReader};
 
 use super::calls::{Call, lap};
-use crate::codec::{decode, encode, send};
+use crate::codec::{decode, send};
 use crate::names::SharedNames;
 use crate::setup::{Fills, GivenStore};
-use crate::store_protocol::{
-    FromWorker, NAMES_BYTES_MAX, NOTICES_MAX, Named, Notice, STORE_MESSAGE_BYTES_MAX, ToWorker, WRONG_MAX,
-};
+use crate::store_protocol::{FromWorker, NOTICES_MAX, Notice, STORE_MESSAGE_BYTES_MAX, ToWorker, WRONG_MAX};
 
 /// Slots checked for uses at each housekeeping.
 const SLOTS_CHECKED_AT_ONCE: usize = 4096;
-
-/// Maximum number of blocks of one file that are named at the end.
-const BLOCKS_NAMED_MAX: u64 = 4096;
 
 /// A block that this worker has found in the table.
 #[derive(Debug)]
@@ -65,33 +59,6 @@ struct Leaving {
     is_asked: bool,
 }
 
-/// Names for the keeper.
-#[derive(Debug, Default)]
-struct Names {
-    /// Encoded messages, each with the number of its names. The last goes first.
-    messages: Vec<(Vec<u8>, usize)>,
-    /// The names of the next message.
-    next: Vec<Named>,
-    /// The room that is left in it.
-    room_bytes: usize,
-}
-
-impl Names {
-    fn is_empty(&self) -> bool {
-        self.messages.is_empty() && self.next.is_empty()
-    }
-
-    /// Encodes the next message, in which a name takes less room than as a value.
-    fn close_message(&mut self) {
-        self.room_bytes = NAMES_BYTES_MAX;
-        if !self.next.is_empty() {
-            let names = std::mem::take(&mut self.next);
-            let count = names.len();
-            self.messages.push((encode(&FromWorker::Names(names)), count));
-        }
-    }
-}
-
 /// The store as one worker sees it.
 #[derive(Debug)]
 pub(super) struct Store {
@@ -116,11 +83,8 @@ pub(super) struct Store {
     shared_names: SharedNames,
     /// Those that this worker has found to be wrong, for the keeper.
     wrong: Vec<NameHash>,
-    /// Names for the keeper at the end.
-    names: Names,
     /// Blocks to load without a request, last one first.
     warm: Vec<(SiteId, Box<[u8]>, u64)>,
-    tells_names: bool,
     /// Fills the store in this process, in architectures without helper processes.
     fills: Option<Arc<dyn Fills>>,
 }
@@ -128,7 +92,7 @@ pub(super) struct Store {
 impl Store {
     /// Makes the view. Returns the channel to the keeper, for [`Store::connect`].
     pub(super) fn new(given: GivenStore) -> (Self, Option<OwnedFd>) {
-        let GivenStore { memory, table, names, keeper, mut warm, tells_names, fills } = given;
+        let GivenStore { memory, table, names, keeper, mut warm, fills } = given;
         warm.reverse();
         let store = Self {
             table,
@@ -142,9 +106,7 @@ impl Store {
             notices: Vec::new(),
             shared_names: names,
             wrong: Vec::new(),
-            names: Names::default(),
             warm,
-            tells_names,
             fills,
         };
         (store, keeper)
@@ -270,7 +232,7 @@ impl Store {
     /// Releases evicted blocks that no transfer sends any more. Must be called after every turn.
     #[inline]
     pub(super) fn release(&mut self) {
-        if self.leaving.is_empty() && self.notices.is_empty() && self.names.is_empty() {
+        if self.leaving.is_empty() && self.notices.is_empty() {
             return;
         }
         let notices = &mut self.notices;
@@ -320,46 +282,13 @@ impl Store {
     /// Whether there is work that no event announces: blocks to load, or messages for which the keeper's
     /// channel had no room.
     pub(super) fn has_work(&self) -> bool {
-        let has_words = !self.notices.is_empty() || !self.names.is_empty() || !self.wrong.is_empty();
+        let has_words = !self.notices.is_empty() || !self.wrong.is_empty();
         self.is_warming() || (has_words && self.has_keeper())
     }
 
     /// Puts a block back that could not be queued.
     pub(super) fn put_warm_back(&mut self, block: (SiteId, Box<[u8]>, u64)) {
         self.warm.push(block);
-    }
-
-    /// Whether the worker reports names to the keeper at its end.
-    pub(super) fn tells_names(&self) -> bool {
-        self.tells_names
-    }
-
-    /// Reports the name of a file whose blocks are in the store to the keeper.
-    pub(super) fn name(&mut self, root: &[u8], path: &[u8], stat: &FileStat) {
-        for number in 0..stat.size_bytes.div_ceil(LOAD_BYTES).min(BLOCKS_NAMED_MAX) {
-            let found = key(stat, number).and_then(|key| self.table.find(&key));
-            let Some((slot, _)) = found else { continue };
-            let named = Named { slot, block: number as u32, root: root.to_vec(), path: path.to_vec() };
-            // The path of a request is shorter than a message.
-            if named.bytes_max() > NAMES_BYTES_MAX {
-                continue;
-            }
-            if named.bytes_max() > self.names.room_bytes {
-                self.names.close_message();
-            }
-            self.names.room_bytes -= named.bytes_max();
-            self.names.next.push(named);
-        }
-    }
-
-    /// The number of names that the keeper has not been sent.
-    pub(super) fn names_untold(&self) -> usize {
-        self.names.next.len() + self.names.messages.iter().map(|(_, count)| count).sum::<usize>()
-    }
-
-    /// Whether all names were sent to the keeper.
-    pub(super) fn has_told_names(&self) -> bool {
-        self.names.is_empty() || self.keeper.is_none()
     }
 
     fn send(&mut self) {
@@ -369,13 +298,6 @@ impl Store {
         };
         if !self.wrong.is_empty() && send(keeper, &FromWorker::Wrong(self.wrong.clone()), &[]).is_ok() {
             self.wrong.clear();
-        }
-        self.names.close_message();
-        while let Some((message, _)) = self.names.messages.last() {
-            if channel::send(keeper, &[IoSlice::new(message)], &[]).is_err() {
-                return;
-            }
-            self.names.messages.pop();
         }
         while !self.notices.is_empty() {
             let batch = self.notices[..self.notices.len().min(NOTICES_MAX)].to_vec();

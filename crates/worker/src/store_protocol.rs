@@ -1,7 +1,7 @@
 //! The messages between the keeper of the store, the workers, and the processes that fill the store.
 
 use flash_engine::NameFacts;
-use flash_prompt::names::NameHash;
+use flash_prompt::names::{FileState, NameHash};
 use flash_prompt::table::{BlockKey, Place};
 use serde::{Deserialize, Serialize};
 
@@ -15,17 +15,15 @@ pub const NOTICES_MAX: usize = LIST_BYTES_MAX / NOTICE_BYTES;
 pub const LEAVING_MAX: usize = LIST_BYTES_MAX / 5;
 /// Maximum number of wrong names in one message, each of two numbers.
 pub const WRONG_MAX: usize = LIST_BYTES_MAX / 20;
-/// Maximum bytes of the names in one message, each with `NAMED_BYTES_MAX` besides its texts.
-pub const NAMES_BYTES_MAX: usize = LIST_BYTES_MAX;
-/// Maximum bytes of a name besides its texts: slot, block, and the lengths of the texts.
-const NAMED_BYTES_MAX: usize = 5 + 5 + 2 + 2;
+/// Maximum bytes of a root and a path in one message, with a state, a tag and their lengths.
+pub const ROOT_AND_PATH_BYTES_MAX: usize = STORE_MESSAGE_BYTES_MAX - 1 - 5 * 10 - 2 * 2;
 /// A notice in a message: the slot, and its uses or 0 if it is released.
 const NOTICE_BYTES: usize = 4 + 4;
 /// Room for the list in a message, behind the tag and the length.
 const LIST_BYTES_MAX: usize = STORE_MESSAGE_BYTES_MAX - 1 - 2;
 
 /// A message from a process that fills the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(clippy::large_enum_variant, reason = "each value is made once and sent at once")]
 pub enum Request {
     /// It wants this block, of this length in bytes.
@@ -46,6 +44,15 @@ pub enum Request {
         found_ms: u64,
         /// The subtree of its site, if a watcher of that tells every change of the name.
         subtree: Option<NameHash>,
+    },
+    /// A path that leads to a file, for the list of hot files. There is no answer.
+    Named {
+        /// The state of the file.
+        file: FileState,
+        /// The root of its site.
+        root: Vec<u8>,
+        /// The decoded path below the root; it begins with a slash.
+        path: Vec<u8>,
     },
     /// It no longer waits for an answer, and writes nothing. The last answer to it is [`Answer::GivenUp`].
     GiveUp,
@@ -135,8 +142,6 @@ pub enum Notice {
 pub enum FromWorker {
     /// The blocks that it used or released.
     Notices(#[serde(with = "notices")] Vec<Notice>),
-    /// The names under which it knows blocks.
-    Names(Vec<Named>),
     /// The facts about these names are wrong.
     Wrong(Vec<NameHash>),
 }
@@ -171,27 +176,6 @@ mod notices {
             if uses == 0 { Notice::Released(slot) } else { Notice::Used(slot, uses) }
         };
         Ok(notices.iter().map(notice).collect())
-    }
-}
-
-/// A name of a block.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Named {
-    /// The slot of the block.
-    pub slot: u32,
-    /// The number of the block in its file.
-    pub block: u32,
-    /// The root of its site.
-    pub root: Vec<u8>,
-    /// The decoded path below the root; it begins with a slash.
-    pub path: Vec<u8>,
-}
-
-impl Named {
-    /// The room that it can need in a message, in bytes.
-    #[must_use]
-    pub fn bytes_max(&self) -> usize {
-        NAMED_BYTES_MAX + self.root.len() + self.path.len()
     }
 }
 
@@ -236,7 +220,7 @@ mod tests {
             found_ms: u64::MAX,
             subtree: Some(NameHash([u64::MAX; 2])),
         };
-        assert_eq!(decode(&encode(&learned)), Some(learned));
+        assert_eq!(decode(&encode(&learned)), Some(learned.clone()));
         assert!(encode(&learned).len() <= STORE_MESSAGE_BYTES_MAX);
 
         let notices = FromWorker::Notices(vec![Notice::Used(u32::MAX, u32::MAX); NOTICES_MAX]);
@@ -244,13 +228,17 @@ mod tests {
         assert!(fits(encode(&notices)) && fits(encode(&ToWorker::Leaving(vec![u32::MAX; LEAVING_MAX]))));
         assert!(fits(encode(&FromWatcher::Changed(vec![NameHash([u64::MAX; 2]); WRONG_MAX]))));
         assert!(fits(encode(&FromWorker::Wrong(vec![NameHash([u64::MAX; 2]); WRONG_MAX]))));
-        let root_bytes = NAMES_BYTES_MAX - NAMED_BYTES_MAX - 2;
-        let named =
-            Named { slot: u32::MAX, block: u32::MAX, root: vec![b'x'; root_bytes], path: b"/p".to_vec() };
-        assert_eq!(named.bytes_max(), NAMES_BYTES_MAX);
-        let names = FromWorker::Names(vec![named]);
-        assert_eq!(decode(&encode(&names)), Some(names.clone()));
-        assert!(fits(encode(&names)));
+        let file = FileState {
+            device: u64::MAX,
+            inode: u64::MAX,
+            size_bytes: u64::MAX,
+            modified_ns: i64::MIN,
+            changed_ns: i64::MIN,
+        };
+        let root = vec![b'x'; ROOT_AND_PATH_BYTES_MAX - 200];
+        let named = Request::Named { file, root, path: vec![b'y'; 200] };
+        assert_eq!(decode(&encode(&named)), Some(named.clone()));
+        assert!(fits(encode(&named)));
     }
 
     #[test]

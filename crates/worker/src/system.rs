@@ -37,8 +37,6 @@ use crate::worker::{kind, token};
 
 /// How long a drained worker waits for the log writer to accept its last lines.
 const LAST_LINES_MS: u64 = 1_000;
-/// How long it waits for the keeper to accept the names of the files in the store.
-const LAST_NAMES_MS: u64 = 10_000;
 /// Up to this total length, head and body are copied together and sent as one piece.
 const JOINED_BYTES_MAX: usize = 2048;
 
@@ -159,26 +157,13 @@ impl LinuxSystem {
         self.supervisor.send_reports();
     }
 
-    /// Whether names for the keeper wait for room in its channel.
-    pub(super) fn has_names(&self) -> bool {
-        self.store.as_ref().is_some_and(|store| !store.has_told_names())
-    }
-
     /// Whether all log lines and messages were handed over, so that the worker can end. After a while, the
-    /// remaining lines and names are dropped.
+    /// remaining lines are dropped.
     pub(super) fn has_finished(&mut self, now_ms: u64) -> bool {
         self.log.flush();
         let since_ms = *self.finishing_since_ms.get_or_insert(now_ms);
-        if (self.log.has_lines() && now_ms < since_ms + LAST_LINES_MS)
-            || (self.has_names() && now_ms < since_ms + LAST_NAMES_MS)
-        {
+        if self.log.has_lines() && now_ms < since_ms + LAST_LINES_MS {
             return false;
-        }
-        if self.has_names() {
-            let untold = self.store.as_ref().map_or(0, Store::names_untold);
-            self.report(&format!(
-                "the store's keeper did not take the names of {untold} blocks in time; they are missing in cache_list"
-            ));
         }
         let dropped = self.log.give_up();
         if dropped > 0 {

@@ -32,8 +32,6 @@ const EVENTS_MAX: usize = 256;
 const WARM_UPS_MAX: usize = 2;
 /// Period of the work that no event announces: idle helpers, log lines, reports.
 const HOUSEKEEPING_MS: u64 = 100;
-/// The pause while names for the keeper wait for room in its channel, at the worker's end.
-const NAMES_PAUSE_MS: u64 = 1;
 /// The kind of a ready descriptor, in the upper byte of its token.
 pub mod kind {
     /// A client.
@@ -83,8 +81,6 @@ pub struct Worker {
     /// The event mechanism that watches every descriptor.
     pub mechanism: Mechanism,
     timer: Timer,
-    /// The paths of the sites' roots.
-    roots: Vec<Vec<u8>>,
     /// Those of encrypted connections are last.
     listeners: Vec<OwnedFd>,
     /// How many of them are not.
@@ -158,9 +154,7 @@ impl Worker {
         mechanism.add(&timer, token(kind::TIMER, 0), Watch::Input)?;
         let now = moment(clock::monotonic_ns());
         let sys = LinuxSystem::new(given, &plan, (reach, own), &mut mechanism)?;
-        let roots = plan.rules.sites.iter().map(|site| site.root.as_os_str().as_encoded_bytes().to_vec());
         let mut worker = Worker {
-            roots: roots.collect(),
             engine: Engine::new(plan.rules, now),
             timer,
             spare: Some(sys.supervisor.channel.try_clone()?),
@@ -220,8 +214,7 @@ impl Worker {
     pub fn end_turn(&mut self) {
         // Housekeeping comes before jobs are started, because it can allow helpers to be requested again.
         if self.now_ms >= self.housekeeping_ms {
-            let pause_ms = if self.sys.has_names() { NAMES_PAUSE_MS } else { HOUSEKEEPING_MS };
-            self.housekeeping_ms = self.now_ms + pause_ms;
+            self.housekeeping_ms = self.now_ms + HOUSEKEEPING_MS;
             self.sys.keep_house(self.now_ms);
             if let Some(report) = self.refusals.report(self.now_ms, self.engine.connections_len()) {
                 self.sys.report(&report);
@@ -261,15 +254,6 @@ impl Worker {
         {
             store.put_warm_back(block);
         }
-    }
-
-    /// Reports the names of the blocks in the store to the keeper.
-    fn send_names(&mut self) {
-        let Some(store) = self.sys.store.as_mut().filter(|store| store.tells_names()) else { return };
-        let roots = &self.roots;
-        self.engine.each_name(|site, path, stat| {
-            store.name(roots.get(usize::from(site.0)).map_or(&[], Vec::as_slice), path, stat);
-        });
     }
 
     /// Continues connections that used up their turn, and those whose job is done.
@@ -454,7 +438,6 @@ impl Worker {
         self.listeners.clear();
         self.engine.handle_drain(&mut self.sys);
         self.draining = true;
-        self.send_names();
     }
 
     /// Reports that the worker has begun, under the sandbox `in_force`.

@@ -381,15 +381,6 @@ impl Names {
         self.cache.as_mut()?.remove(&NameRef(site, path)).map(|(_, entry)| entry)
     }
 
-    /// Calls `each` for every name that leads to a file, with the file's plain version.
-    pub(crate) fn each_file(&self, mut each: impl FnMut(SiteId, &[u8], &Version)) {
-        for (name, entry) in self.cache.iter().flat_map(Cache::iter) {
-            if let Resolved::File(resource) = &entry.resolved {
-                each(name.site, &name.path, &resource.plain);
-            }
-        }
-    }
-
     /// The number of entries.
     pub(crate) fn len(&self) -> usize {
         self.cache.as_ref().map_or(0, Cache::len)

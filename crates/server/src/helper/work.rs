@@ -18,8 +18,8 @@ use flash_prompt::names::NamesReader;
 use flash_prompt::{AsFd, OwnedFd, clock};
 use flash_waiting::{file, store_file, warm, watched};
 
-use flash_worker::names::SharedNames;
-use flash_worker::store_protocol::Request;
+use flash_worker::names::{self, SharedNames};
+use flash_worker::store_protocol::{ROOT_AND_PATH_BYTES_MAX, Request};
 
 use super::compress::{compress_listing, deflate};
 use super::fill::Fill;
@@ -47,6 +47,8 @@ pub(crate) struct DiskWork {
     store: Option<Arc<Fill>>,
     /// The names that all workers share; None without a store.
     names: Option<SharedNames>,
+    /// Whether the keeper saves a list of hot files.
+    saves_list: bool,
     /// A task needed a root that is missing or gone: a newer process may have it.
     outdated: AtomicBool,
 }
@@ -62,6 +64,7 @@ impl DiskWork {
             warm_roots: settings.service.warm_roots().map(Path::to_owned).collect(),
             store: None,
             names: None,
+            saves_list: settings.cache_list.is_some(),
             outdated: AtomicBool::new(false),
         }
     }
@@ -208,6 +211,11 @@ impl DiskWork {
         {
             let subtree = names.subtree(site, path).filter(|_| self.is_watched(site, path, &facts));
             store.tell(&Request::Learned { name, facts, found_ms, subtree });
+            if self.saves_list
+                && let Some(named) = rules.and_then(|rules| named(&facts, rules, path))
+            {
+                store.tell(&named);
+            }
         }
     }
 
@@ -300,6 +308,14 @@ impl DiskWork {
         }
         Ok(site.root.as_ref().map(|root| (&site.rules, root)))
     }
+}
+
+/// The message that names a path that leads to a file. None for other paths, and if no message has room for it.
+fn named(facts: &NameFacts, rules: &SiteRules, path: &[u8]) -> Option<Request> {
+    let NameFacts::File { plain, .. } = facts else { return None };
+    let root = rules.root.as_os_str().as_bytes();
+    let file = names::state(plain).filter(|_| root.len() + path.len() <= ROOT_AND_PATH_BYTES_MAX)?;
+    Some(Request::Named { file, root: root.to_vec(), path: path.to_vec() })
 }
 
 /// Gives room of a file back to its file system. Not every file system can make a hole.

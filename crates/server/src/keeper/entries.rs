@@ -51,6 +51,12 @@ pub(super) fn first_block(state: &FileState) -> BlockKey {
     BlockKey { device, inode, size_bytes, modified_ns, changed_ns, block: 0 }
 }
 
+/// The state of the file of a block.
+pub(super) fn file_of(key: &BlockKey) -> FileState {
+    let BlockKey { device, inode, size_bytes, modified_ns, changed_ns, block: _ } = *key;
+    FileState { device, inode, size_bytes, modified_ns, changed_ns }
+}
+
 fn place(at: table::Place) -> Place {
     Place { offset: at.offset, length_bytes: at.length }
 }

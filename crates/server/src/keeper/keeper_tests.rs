@@ -221,13 +221,10 @@ fn the_list_has_the_most_valuable_blocks_first_and_a_report_names_what_it_lacks(
     let slot = |inode| keeper.table.find(&key(inode)).expect("a block").0;
     let used = [1, 3, 2].map(|inode| Notice::Used(slot(inode), 10 * inode as u32));
     worker.send(&encode(&FromWorker::Notices(used.to_vec())));
-    let named = |inode: u64| Named {
-        slot: slot(inode),
-        block: 0,
-        root: b"/srv".to_vec(),
-        path: format!("/{inode}").into_bytes(),
-    };
-    worker.send(&encode(&FromWorker::Names((1..4).map(named).collect())));
+    for inode in 1..4 {
+        let path = format!("/{inode}").into_bytes();
+        helper.send(&encode(&Request::Named { file: file_of(&key(inode)), root: b"/srv".to_vec(), path }));
+    }
     keeper.order(&Order::Drain);
     assert!(keeper.report().contains("the list of hot files has 3 of the 4 blocks in the store"));
     drop(keeper.control);

@@ -15,7 +15,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use flash_keeper::{Action, Answer, HelperId, Keeper, WatcherId, WorkerId};
+use flash_engine::form_of_block;
+use flash_keeper::{Action, Answer, Entry, HelperId, Keeper, WatcherId, WorkerId};
 use flash_prompt::epoll::{Epoll, Watch};
 use flash_prompt::names::FileState;
 use flash_prompt::table::{BlockKey, TableWriter};
@@ -25,19 +26,17 @@ use flash_waiting::sandbox::calls::CallList;
 use flash_waiting::store_file;
 use flash_worker::codec::{self, decode};
 use flash_worker::control::{Notice as ToSupervisor, Order, receive_order};
-use flash_worker::store_protocol::{
-    self as protocol, FromWorker, Named, Notice, Request, STORE_MESSAGE_BYTES_MAX,
-};
+use flash_worker::store_protocol::{self as protocol, FromWorker, Notice, Request, STORE_MESSAGE_BYTES_MAX};
 
 use crate::config::{CacheMemory, Settings};
 use crate::control::Control;
-use crate::hot_list::{self, Hot};
+use crate::hot_list;
 use crate::sandbox::{self, Role};
 use crate::stats::StoreStats;
-use entries::{first_block, is_block, table_place};
+use entries::{file_of, first_block, is_block, table_place};
 use known::KnownNames;
 use links::Link;
-use names::Names;
+use names::{Name, Names};
 
 /// Messages taken from one link before the next has its turn.
 const MESSAGES_PER_TURN_MAX: usize = 64;
@@ -59,7 +58,7 @@ struct Process {
     ignored: BTreeSet<u32>,
     /// The file for the list of hot files.
     hot_list: Option<File>,
-    /// The names of blocks for that list.
+    /// The paths of files for that list.
     names: Names,
     /// The size that the settings want.
     most_bytes: u64,
@@ -245,15 +244,6 @@ impl Process {
     fn handle_worker(&mut self, worker: WorkerId, message: &[u8]) -> bool {
         let notices = match decode(message) {
             Some(FromWorker::Notices(notices)) => notices,
-            Some(FromWorker::Names(names)) => {
-                // A block that is not in the store needs no name.
-                let has_block = |named: &Named| self.keeper.value(named.slot).is_some();
-                let wanted = names.into_iter().filter(|_| self.hot_list.is_some()).filter(has_block);
-                for Named { slot, block, root, path } in wanted {
-                    self.names.insert(slot, Hot { root, path, block });
-                }
-                return true;
-            }
             Some(FromWorker::Wrong(names)) => {
                 names.into_iter().for_each(|name| self.known.forget(name));
                 return true;
@@ -284,6 +274,12 @@ impl Process {
                 self.known.learn(name, &facts, found_ms, is_stored);
                 if let Some(subtree) = subtree {
                     self.known.watch(name, subtree, &facts, found_ms);
+                }
+            }
+            Some(Request::Named { file, root, path }) => {
+                if self.hot_list.is_some() {
+                    let is_stored = |file: &FileState| self.keeper.has(&first_block(file));
+                    self.names.insert(file, &root, &path, is_stored);
                 }
             }
             Some(Request::NoMemory) => {
@@ -344,15 +340,24 @@ impl Process {
     /// old list.
     fn save(&self) -> io::Result<()> {
         let Some(file) = &self.hot_list else { return Ok(()) };
-        let valued = |(slot, hot)| self.keeper.value(slot).map(|value| (value, hot));
-        let mut blocks: Vec<(f64, &Hot)> = self.names.iter().filter_map(valued).collect();
-        blocks.sort_by(|(a, _), (b, _)| b.total_cmp(a));
-        let (text, lines) = hot_list::write(blocks.into_iter().map(|(_, hot)| hot));
-        let all = self.keeper.totals().blocks;
+        let mut all = 0;
+        let mut blocks: Vec<(f64, u32, &Name)> = Vec::new();
+        for slot in 0..self.table.slots_used() {
+            let Entry::Ready(key, _) = entries::get(&self.table, slot) else { continue };
+            // Compressed forms are made when they are asked for.
+            if form_of_block(key.size_bytes, key.block.into()).is_some() {
+                continue;
+            }
+            all += 1;
+            let valued = self.keeper.value(slot).zip(self.names.get(&file_of(&key)));
+            blocks.extend(valued.map(|(value, name)| (value, key.block, name)));
+        }
+        blocks.sort_by(|(a, ..), (b, ..)| b.total_cmp(a));
+        let (text, lines) = hot_list::write(blocks.into_iter().map(|(_, block, name)| name.hot(block)));
         if lines < all {
             self.control.report(format!(
-                "the list of hot files has {lines} of the {all} blocks in the store: no worker knows the names of the \
-                 others any more, or the list is full"
+                "the list of hot files has {lines} of the {all} blocks in the store: the keeper was not told the paths of the \
+                 others, or the list is full"
             ));
         }
         let saved = file.write_all_at(&text, 0).and_then(|()| file.set_len(text.len() as u64));
@@ -403,11 +408,7 @@ impl Process {
     fn act(&mut self) -> io::Result<()> {
         while let Some(action) = self.keeper.poll() {
             match action {
-                Action::Note(slot, entry) => {
-                    // The next block in this slot has another name.
-                    self.names.remove(slot);
-                    entries::put(&mut self.table, slot, &entry);
-                }
+                Action::Note(slot, entry) => entries::put(&mut self.table, slot, &entry),
                 Action::Forget(WorkerId(number), slot) => {
                     if let Some(Link::Worker(worker)) = self.links.get_mut(&number) {
                         worker.leaving.push(slot);

@@ -1,18 +1,38 @@
-//! The names of the blocks in the store, for the list of hot files. Workers report them, and a worker can be compromised: so
-//! the names are never more than the list can hold. Called by [`keeper`](super).
+//! The paths of the files in the store, for the list of hot files. Helpers tell them, and a helper can be compromised: so they
+//! are never more than the list can hold. Called by [`keeper`](super).
 
 use std::collections::HashMap;
 
+use flash_prompt::names::FileState;
+
 use crate::hot_list::{Hot, LINES_MAX, LIST_BYTES_MAX};
 
-/// The names of blocks, by slot.
+/// The paths of files.
 #[derive(Debug)]
 pub(super) struct Names {
-    by_slot: HashMap<u32, Hot>,
+    by_file: HashMap<FileState, Name>,
     /// Bytes of all roots and paths.
     bytes: usize,
     names_max: usize,
     bytes_max: usize,
+    /// How many had no room since the last look for files that have left the store.
+    turned_away: usize,
+}
+
+/// A path that leads to a file.
+#[derive(Debug)]
+pub(super) struct Name {
+    /// The root of its site and the path below it.
+    text: Box<[u8]>,
+    root_bytes: usize,
+}
+
+impl Name {
+    /// A block of its file.
+    pub(super) fn hot(&self, block: u32) -> Hot<&[u8]> {
+        let (root, path) = self.text.split_at(self.root_bytes);
+        Hot { root, path, block }
+    }
 }
 
 impl Names {
@@ -22,76 +42,108 @@ impl Names {
     }
 
     fn with_bounds(names_max: usize, bytes_max: usize) -> Self {
-        Self { by_slot: HashMap::new(), bytes: 0, names_max, bytes_max }
+        Self { by_file: HashMap::new(), bytes: 0, names_max, bytes_max, turned_away: 0 }
     }
 
-    /// Keeps the name of the block in a slot, instead of an earlier one, if there is room for it.
-    pub(super) fn insert(&mut self, slot: u32, name: Hot) {
-        let before = self.by_slot.get(&slot);
-        let others = self.by_slot.len() - usize::from(before.is_some());
-        let bytes = self.bytes - before.map_or(0, bytes_of) + bytes_of(&name);
-        if others < self.names_max && bytes <= self.bytes_max {
-            self.bytes = bytes;
-            self.by_slot.insert(slot, name);
+    /// Keeps the path of a file, instead of an earlier one, if there is room for it. Files make room whose first block is not
+    /// in the store, which `is_stored` tells.
+    pub(super) fn insert(
+        &mut self,
+        file: FileState,
+        root: &[u8],
+        path: &[u8],
+        is_stored: impl Fn(&FileState) -> bool,
+    ) {
+        self.remove(&file);
+        let bytes = root.len() + path.len();
+        if !self.has_room(bytes) {
+            // A look at all of them takes long, so not each time.
+            if self.turned_away == 0 {
+                self.by_file.retain(|file, _| is_stored(file));
+                self.bytes = self.by_file.values().map(|name| name.text.len()).sum();
+            }
+            self.turned_away = (self.turned_away + 1) % (self.names_max / 16).max(1);
+            if !self.has_room(bytes) {
+                return;
+            }
+        }
+        self.turned_away = 0;
+        self.bytes += bytes;
+        self.by_file.insert(file, Name { text: [root, path].concat().into(), root_bytes: root.len() });
+    }
+
+    /// The path of a file.
+    pub(super) fn get(&self, file: &FileState) -> Option<&Name> {
+        self.by_file.get(file)
+    }
+
+    fn has_room(&self, bytes: usize) -> bool {
+        self.by_file.len() < self.names_max && self.bytes + bytes <= self.bytes_max
+    }
+
+    fn remove(&mut self, file: &FileState) {
+        if let Some(name) = self.by_file.remove(file) {
+            self.bytes -= name.text.len();
         }
     }
-
-    /// Forgets the name of the block in a slot.
-    pub(super) fn remove(&mut self, slot: u32) {
-        if let Some(name) = self.by_slot.remove(&slot) {
-            self.bytes -= bytes_of(&name);
-        }
-    }
-
-    /// All names, with their slots.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Hot)> {
-        self.by_slot.iter().map(|(slot, name)| (*slot, name))
-    }
-}
-
-fn bytes_of(name: &Hot) -> usize {
-    name.root.len() + name.path.len()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn name(path_bytes: usize) -> Hot {
-        Hot { root: b"/r".to_vec(), path: vec![b'/'; path_bytes], block: 0 }
+    fn file(inode: u64) -> FileState {
+        FileState { inode, ..FileState::default() }
     }
 
-    fn slots(names: &Names) -> Vec<u32> {
-        let mut slots: Vec<u32> = names.iter().map(|(slot, _)| slot).collect();
-        slots.sort_unstable();
-        slots
+    fn insert(names: &mut Names, inode: u64, path_bytes: usize, is_stored: fn(u64) -> bool) {
+        let path = vec![b'/'; path_bytes];
+        names.insert(file(inode), b"/r", &path, |file| is_stored(file.inode));
+        let bytes: usize = names.by_file.values().map(|name| name.text.len()).sum();
+        assert_eq!(names.bytes, bytes);
+        assert!(bytes <= names.bytes_max && names.by_file.len() <= names.names_max);
+    }
+
+    fn known(names: &Names) -> Vec<u64> {
+        let mut known: Vec<u64> = names.by_file.keys().map(|file| file.inode).collect();
+        known.sort_unstable();
+        known
     }
 
     #[test]
-    fn the_names_have_a_bound_in_bytes() {
+    fn the_paths_have_a_bound_in_bytes() {
         let mut names = Names::with_bounds(1_000, 100);
-        for slot in 0..20 {
-            names.insert(slot, name(8));
-            assert!(names.bytes <= 100);
-        }
-        assert_eq!(slots(&names), (0..10).collect::<Vec<_>>(), "ten names of 10 bytes");
-        names.insert(3, name(9));
-        assert_eq!((names.by_slot[&3].path.len(), names.bytes), (8, 100), "a longer name has no room");
-        names.insert(3, name(2));
-        assert_eq!(names.bytes, 94);
-        names.remove(4);
-        names.remove(4);
-        names.insert(30, name(14));
-        assert_eq!((slots(&names).len(), names.bytes), (10, 100));
-        (0..40).for_each(|slot| names.remove(slot));
-        assert_eq!((slots(&names).len(), names.bytes), (0, 0));
+        (0..20).for_each(|inode| insert(&mut names, inode, 8, |_| true));
+        assert_eq!(known(&names), (0..10).collect::<Vec<_>>(), "ten of 10 bytes");
+        insert(&mut names, 3, 2, |_| true);
+        insert(&mut names, 30, 14, |_| true);
+        assert_eq!((known(&names).len(), names.bytes), (10, 94), "a longer one has no room");
+        insert(&mut names, 31, 8, |_| true);
+        insert(&mut names, 3, 1, |_| true);
+        assert_eq!((known(&names).len(), names.bytes), (10, 93));
+        let hot = names.get(&file(3)).expect("known").hot(7);
+        assert_eq!(hot, Hot { root: b"/r".as_slice(), path: b"/", block: 7 });
     }
 
     #[test]
-    fn the_names_have_a_bound_in_number() {
-        let mut names = Names::with_bounds(3, 1_000);
-        (0..10).for_each(|slot| names.insert(slot, name(1)));
-        names.insert(1, name(5));
-        assert_eq!((slots(&names), names.bytes), (vec![0, 1, 2], 3 + 7 + 3));
+    fn files_that_have_left_the_store_make_room() {
+        let mut names = Names::with_bounds(4, 1_000);
+        (0..10).for_each(|inode| insert(&mut names, inode, 1, |inode| inode % 2 == 0));
+        // Each time there is no room, those with odd numbers leave.
+        assert_eq!(known(&names), [0, 2, 4, 6]);
+    }
+
+    #[test]
+    fn not_every_path_without_room_looks_at_all_others() {
+        let mut names = Names::with_bounds(32, 1_000);
+        (0..32).for_each(|inode| insert(&mut names, inode, 1, |_| true));
+        let looks = std::cell::Cell::new(0);
+        for inode in 32..42 {
+            names.insert(file(inode), b"", b"/", |file| {
+                looks.set(looks.get() + usize::from(file.inode == 0));
+                true
+            });
+        }
+        assert_eq!((looks.get(), known(&names).len()), (5, 32));
     }
 }

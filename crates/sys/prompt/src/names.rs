@@ -25,7 +25,7 @@ use super::slots::{self, Record, Table, Writer};
 pub struct NameHash(pub [u64; 2]);
 
 /// The state of a file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct FileState {
     /// Device, as in [`Stat`](super::file::Stat).
     pub device: u64,
