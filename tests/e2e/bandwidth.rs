@@ -54,7 +54,7 @@ fn a_connection_gets_no_more_than_its_rate() {
     // The kernel spaces all packets but the first ten of a connection, which have 64 KiB each at most here.
     let large = pattern(1_600_000, 5);
     folder.www("large", &large);
-    let config = "root = \"www\"\nworkers = 1\n";
+    let config = "root = \"www\"\nlisten = [\"127.0.0.1:0\"]\nworkers = 1\n";
     let [slow, quick] = [8, 800].map(|rate| format!("{config}connection_rate = \"{rate}Mbit\"\n"));
     let server = Launch::configured(&folder, &slow).start();
     let get_slowly = || {
@@ -71,6 +71,26 @@ fn a_connection_gets_no_more_than_its_rate() {
         assert!(server.client().get("/large").body == large);
     }
     get_slowly();
+}
+
+#[test]
+fn workers_together_send_no_faster_than_a_rule_lets_them() {
+    let folder = Folder::with_hello();
+    let large = pattern(1_000_000, 5);
+    folder.www("videos/large", &large);
+    let rule = "[[rule]]\npath = \"/videos/*\"\ntotal_bandwidth = \"8Mbit\"\n";
+    let config = format!("root = \"www\"\nlisten = [\"127.0.0.1:0\"]\nworkers = 2\n{rule}");
+    let server = Launch::configured(&folder, &adapted(&config)).start();
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| assert!(server.get("/videos/large").body == large));
+        }
+        assert_eq!(server.get("/hello.txt").text(), "hello\n");
+    });
+    // A quarter of a second's bytes go at once.
+    let took = began.elapsed();
+    assert!(took >= Duration::from_millis(1_500), "8 Mbit/s carried 2 MB in {took:?}");
 }
 
 #[test]

@@ -17,6 +17,7 @@ use crate::rules::{Router, Rules, root_numbers};
 use crate::schedule::{Egress, Schedule};
 use crate::slab::SiteId;
 use crate::spool::Spool;
+use crate::throttles::Throttles;
 
 /// The state that all requests of a worker share.
 #[derive(Debug)]
@@ -36,6 +37,7 @@ pub(crate) struct Core<F> {
     pub(crate) schedule: Schedule,
     pub(crate) egress: Egress,
     pub(crate) in_flight: InFlight,
+    pub(crate) throttles: Throttles,
     /// How many multipart boundaries were used; each is made from this number.
     pub(crate) boundaries: u64,
     /// How many requests upstreams were to answer; the name of each is made from this number.
@@ -117,6 +119,7 @@ impl<F> Core<F> {
             schedule: Schedule::new(rules.policy),
             egress: Egress::new(rules.egress, now.monotonic_ms),
             in_flight: InFlight::default(),
+            throttles: Throttles::default(),
             boundaries: 0,
             relayed: 0,
             handed_over: HandedOverTotal::default(),

@@ -286,6 +286,11 @@ impl<M: Machine> Engine<M> {
         self.core.spool.give_back(&mut self.core.jobs, now_ms);
         self.start_jobs(machine);
         self.core.caches.files.sweep(now_ms);
+        for key in self.core.throttles.grant(machine, self.core.clock.us()) {
+            if let Some(exchange) = self.exchanges.get(key) {
+                self.wires.continue_later(exchange.opener.connection);
+            }
+        }
         let egress = &mut self.core.egress;
         if !egress.is_off() {
             let others = machine.share_uplink(egress.is_in_use(now_ms));
@@ -313,7 +318,7 @@ impl<M: Machine> Engine<M> {
     /// When the engine needs its next turn if no event comes, in milliseconds of the monotonic clock: 0 means
     /// at once, None means never.
     pub fn poll_next_ms(&self) -> Option<u64> {
-        let Core { jobs, caches, egress, spool, .. } = &self.core;
+        let Core { jobs, caches, egress, spool, throttles, .. } = &self.core;
         let next = [
             self.wires.next_ms(),
             self.links.next_ms(),
@@ -321,6 +326,7 @@ impl<M: Machine> Engine<M> {
             caches.files.next_ms(),
             egress.next_ms(),
             spool.next_ms(),
+            throttles.next_ms(),
         ];
         let next_ms = next.into_iter().flatten().min()?;
         // A deadline is still overdue, because one turn handles a bounded number of them.

@@ -1,10 +1,12 @@
 //! The requests that a worker is answering, counted for the rules that bound them. A request that the
-//! [gate](crate::handler) has let in counts as long as it has its [`Holds`], however it ends.
+//! [gate](crate::handler) has let in counts as long as it has its [`Holds`], however it ends. They also name the bounds on its
+//! [bandwidth](crate::bandwidth).
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::bandwidth::Throttle;
 use crate::slab::{ClientNumber, SiteId};
 
 /// Groups without a request are forgotten once there are this many more groups than after the last time.
@@ -50,19 +52,34 @@ impl Drop for Hold {
     }
 }
 
-/// The groups in which a request is counted, until this is dropped.
+/// The bounds that rules set for a request: the groups in which it is counted until this is dropped, and the throttles of its answer.
 #[derive(Debug, Default)]
-pub(crate) struct Holds(Vec<Hold>);
+pub(crate) struct Holds {
+    counted: Vec<Hold>,
+    throttles: Vec<Throttle>,
+}
 
 impl Holds {
-    /// To be shared by the parts of an exchange; None if the request is in no group.
+    /// To be shared by the parts of an exchange; None if nothing is bounded.
     pub(crate) fn shared(self) -> Option<Arc<Self>> {
-        (!self.0.is_empty()).then(|| Arc::new(self))
+        (!self.counted.is_empty() || !self.throttles.is_empty()).then(|| Arc::new(self))
     }
 
-    /// Takes over those of another part of the same request.
+    /// Takes over the groups of another part of the same request.
     pub(crate) fn extend(&mut self, others: Holds) {
-        self.0.extend(others.0);
+        self.counted.extend(others.counted);
+    }
+
+    /// Adds throttles of the answer. Those of the client come first: while it waits at its own, it takes nothing from others.
+    pub(crate) fn throttle(&mut self, throttles: impl Iterator<Item = Throttle>) {
+        self.throttles.extend(throttles);
+        self.throttles.sort_by_key(|throttle| throttle.client.is_none());
+    }
+
+    /// The throttles of the answer.
+    #[inline]
+    pub(crate) fn throttles(holds: Option<&Arc<Self>>) -> &[Throttle] {
+        holds.map_or(&[], |holds| &holds.throttles)
     }
 }
 
@@ -94,7 +111,7 @@ impl InFlight {
                 return Err(Full { is_of_client: client.is_some() });
             }
             count.fetch_add(1, Ordering::Relaxed);
-            new.0.push(Hold(count));
+            new.counted.push(Hold(count));
         }
         holds.extend(new);
         if self.groups.len() > self.sweep_at {

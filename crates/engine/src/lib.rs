@@ -27,6 +27,7 @@
 //! caches     names, versions, contents, heads, known requests, open files
 //! jobs       work for helpers: joining, order, shares, deadlines
 //! rates      how many requests rules admit
+//! throttles  the answers that wait because a rule bounds the bandwidth
 //! schedule   whose bytes go to the network first
 //! admission  who gets a connection when there is not room for all
 //! machine    the traits that the machine must implement
@@ -36,6 +37,7 @@
 mod access_log;
 mod admission;
 pub mod backend;
+mod bandwidth;
 mod body;
 mod caches;
 mod conditions;
@@ -62,6 +64,7 @@ mod secret;
 mod shares;
 mod slab;
 mod spool;
+mod throttles;
 mod transport;
 mod upstream;
 mod users;
@@ -69,6 +72,7 @@ mod wire;
 
 pub use access_log::LogFormat;
 pub use admission::{AcceptBatch, AcceptQueue, AdmissionRules, Network, WhyRefused, WrongNetwork};
+pub use bandwidth::Bandwidth;
 pub use caches::find;
 pub use counters::{Counters, JobCounters, JobKind, LinkCounters, Times, TlsCounters};
 pub use engine::Engine;

@@ -3,6 +3,8 @@
 //! All modules of the engine take their bounds from here. Settings with bounds of their own are in
 //! [`Rules`](crate::Rules).
 
+use std::ops::RangeInclusive;
+
 /// Longest request head in bytes; a longer head is answered 431.
 pub const HEAD_BYTES_MAX: usize = 32 * 1024;
 /// Maximum number of header fields in a request; more are answered 431.
@@ -317,6 +319,16 @@ pub const RACY_COARSE_NS: i128 = 2_000_000_000 + RACY_NS;
 /// Maximum number of bytes kept of the errors that a FastCGI application reports with one response; the rest is
 /// dropped.
 pub const APPLICATION_ERRORS_BYTES_MAX: usize = 4 * 1024;
+
+/// How much an answer takes at once from a throttle: what is sent in this time, within these bounds in bytes. So all answers that wait
+/// make progress.
+pub const THROTTLE_GRANT_US: u64 = 20_000;
+/// See [`THROTTLE_GRANT_US`]. The slowest throttle sends the least in [`THROTTLE_BURST_US`].
+pub const THROTTLE_GRANT_BYTES: RangeInclusive<u64> = 2 * 1024..=64 * 1024;
+/// How much a throttle sends at once after a pause: what is sent in this time otherwise.
+pub const THROTTLE_BURST_US: u64 = 256_000;
+/// Answers that get bytes from throttles in one turn.
+pub const THROTTLE_GRANTS_PER_TURN_MAX: usize = 256;
 
 /// Resolution of timeouts.
 pub const TICK_MS: u64 = 64;

@@ -12,6 +12,7 @@ use flash_http::response::Status;
 use flash_http::target::{BadPath, EncodedSlash, decode_path, encode_path, encode_value};
 
 use crate::admission::Network;
+use crate::bandwidth::Bandwidth;
 use crate::in_flight::Concurrency;
 use crate::path_pattern::PathPattern;
 use crate::rates::Rates;
@@ -187,6 +188,8 @@ pub struct PathRule {
     pub rates: Rates,
     /// How many of their requests are admitted at once.
     pub concurrency: Concurrency,
+    /// How fast their answers are sent.
+    pub bandwidth: Bandwidth,
     /// The users who are admitted; None for everybody.
     pub users: Option<Arc<Users>>,
     /// The server that is asked about each request, and must agree.
@@ -210,6 +213,7 @@ impl PathRule {
             error_page: None,
             rates: Rates::default(),
             concurrency: Concurrency::default(),
+            bandwidth: Bandwidth::default(),
             users: None,
             auth: None,
         }
@@ -292,6 +296,8 @@ pub struct PathRules {
     limiting: Vec<usize>,
     /// The rules that do not admit every number at once.
     bounding: Vec<usize>,
+    /// The rules that do not let answers be sent at every rate.
+    slowing: Vec<usize>,
 }
 
 impl PathRules {
@@ -320,6 +326,9 @@ impl PathRules {
             }
             if rule.concurrency.is_bounded() {
                 all.bounding.push(number);
+            }
+            if rule.bandwidth.is_bounded() {
+                all.slowing.push(number);
             }
         }
         Self { rules, ..all }
@@ -432,6 +441,16 @@ impl PathRules {
         former: Option<&[u8]>,
     ) -> impl Iterator<Item = (usize, Concurrency)> {
         self.anew(&self.bounding, path, former).map(|(number, rule)| (number, rule.concurrency))
+    }
+
+    /// The rules that limit how fast answers for a path are sent, as [`PathRules::rates`].
+    #[inline]
+    pub(crate) fn bandwidths(
+        &self,
+        path: &[u8],
+        former: Option<&[u8]>,
+    ) -> impl Iterator<Item = (usize, Bandwidth)> {
+        self.anew(&self.slowing, path, former).map(|(number, rule)| (number, rule.bandwidth))
     }
 
     /// These rules, without those that do not fit a path, or that fit the path in place of which it came too.

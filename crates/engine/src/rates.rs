@@ -1,6 +1,6 @@
 //! How many requests rules admit: a bucket of tokens that fills at a steady rate. A bucket is one number that all workers share, the
 //! time at which it will be full again, as in the generic cell rate algorithm (ITU-T I.371, annex A). Called by the
-//! [gate](crate::handler).
+//! [gate](crate::handler), and for bytes instead of requests by [`bandwidth`](crate::bandwidth).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,34 +38,47 @@ impl Rate {
     /// The time until there is one, in microseconds.
     pub(crate) fn take(self, full_us: &AtomicU64, now_us: u64) -> Result<(), u64> {
         let whole_us = self.interval_us.saturating_mul(u64::from(self.burst));
-        let latest_us = now_us.saturating_add(whole_us);
-        let mut before_us = full_us.load(Ordering::Relaxed);
-        for _ in 0..TRIES_MAX {
-            // A later time than that of an empty bucket is not one of this rate.
-            let after_us = before_us.clamp(now_us, latest_us).saturating_add(self.interval_us);
-            if after_us > latest_us {
-                if before_us > latest_us {
-                    // Otherwise the bucket would never fill.
-                    let (ordering, changed) = (Ordering::Relaxed, Ordering::Relaxed);
-                    let _ = full_us.compare_exchange(before_us, latest_us, ordering, changed);
-                }
-                return Err(after_us - latest_us);
-            }
-            let (ordering, changed) = (Ordering::Relaxed, Ordering::Relaxed);
-            match full_us.compare_exchange_weak(before_us, after_us, ordering, changed) {
-                Ok(_) => break,
-                Err(now) => before_us = now,
-            }
-        }
-        Ok(())
+        take(full_us, self.interval_us, whole_us, now_us)
     }
 
     /// Puts a token back that a request took which is not admitted for another reason.
     pub(crate) fn put_back(self, full_us: &AtomicU64) {
-        // The bucket can be a new one meanwhile, with nothing taken.
-        let less = |full_us: u64| Some(full_us.saturating_sub(self.interval_us));
-        let _ = full_us.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        put_back(full_us, self.interval_us);
     }
+}
+
+/// Takes as much as comes in `cost_us` out of a bucket that fills in `whole_us`.
+///
+/// # Errors
+/// The time until there is as much, in microseconds.
+pub(crate) fn take(full_us: &AtomicU64, cost_us: u64, whole_us: u64, now_us: u64) -> Result<(), u64> {
+    let latest_us = now_us.saturating_add(whole_us);
+    let mut before_us = full_us.load(Ordering::Relaxed);
+    for _ in 0..TRIES_MAX {
+        // A later time than that of an empty bucket is not one of this rate.
+        let after_us = before_us.clamp(now_us, latest_us).saturating_add(cost_us);
+        if after_us > latest_us {
+            if before_us > latest_us {
+                // Otherwise the bucket would never fill.
+                let (ordering, changed) = (Ordering::Relaxed, Ordering::Relaxed);
+                let _ = full_us.compare_exchange(before_us, latest_us, ordering, changed);
+            }
+            return Err(after_us - latest_us);
+        }
+        let (ordering, changed) = (Ordering::Relaxed, Ordering::Relaxed);
+        match full_us.compare_exchange_weak(before_us, after_us, ordering, changed) {
+            Ok(_) => break,
+            Err(now) => before_us = now,
+        }
+    }
+    Ok(())
+}
+
+/// Puts as much back as comes in `cost_us`.
+pub(crate) fn put_back(full_us: &AtomicU64, cost_us: u64) {
+    // The bucket can be a new one meanwhile, with nothing taken.
+    let less = |full_us: u64| Some(full_us.saturating_sub(cost_us));
+    let _ = full_us.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ impl HeldKey {
 }
 
 /// A client address as a number, used by jobs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ClientNumber(pub(crate) u64);
 
 impl ClientNumber {

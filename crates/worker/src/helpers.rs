@@ -121,7 +121,7 @@ impl Helpers {
                     break;
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock || net::has_too_many_in_transit(&e) => {
-                    full.push(number)
+                    full.push(number);
                 }
                 // The helper has died. Its channel reports that too, in this turn or the next.
                 Err(_) => drop(self.helpers.remove(&number)),

@@ -11,6 +11,7 @@
 //! An answer that fits in one send needs no exchange: the wire calls [`handler::answer`] and sends the answer itself.
 
 mod completion;
+mod pace;
 pub(crate) mod relay;
 mod sending;
 mod turn;
@@ -23,6 +24,7 @@ use flash_http::request::Request;
 use flash_http::response::Status;
 
 pub(crate) use completion::{end_short_waits, finish_job};
+use pace::Pace;
 pub(crate) use relay::Relay;
 pub(crate) use sending::{Halt, Sending};
 pub(crate) use turn::{Blamed, Budget, Inputs, Turn};
@@ -318,7 +320,7 @@ impl<M: Machine> Turn<'_, M> {
         };
         let mut sent = sent;
         match &mut exchange.state {
-            State::Sending(sending) => sending.leave_jobs(&mut self.desk.core.jobs, key),
+            State::Sending(sending) => sending.leave(&mut self.desk, key),
             state => state.begins_after().into_iter().for_each(|job| self.desk.core.jobs.leave(job, key)),
         }
         if let State::Relaying(relay) = &mut exchange.state {

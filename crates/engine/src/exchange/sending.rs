@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use flash_http::request::Request;
 
-use super::{Parked, State, Wake};
+use super::{Pace, Parked, State, Wake};
 use crate::body::Body;
 use crate::caches::Version;
 use crate::desk::Desk;
 use crate::handler::{BUSY, FileRequestBuf, Found, READ_FAILED, Refusal};
-use crate::in_flight::Holds;
-use crate::jobs::{Jobs, Waiter, Wanted};
+use crate::jobs::{Waiter, Wanted};
 use crate::machine::{JobId, Machine};
 use crate::slab::ExchangeKey;
 
@@ -26,8 +25,7 @@ pub(crate) struct Sending<F> {
     /// The request and its number of attempts, kept if the file can still turn out to differ from the
     /// response head.
     again: Option<(FileRequestBuf, u8)>,
-    /// The groups in which the request counts.
-    _holds: Option<Arc<Holds>>,
+    pub(crate) pace: Pace,
 }
 
 /// Why a body cannot continue.
@@ -48,7 +46,7 @@ impl<F> Sending<F> {
         let may_change = matches!(body, Body::File(_) | Body::Multipart(_));
         let holds = file.as_ref().and_then(|file| file.holds.clone());
         let again = file.filter(|_| may_change).map(|file| (file, tries));
-        Self { body, waits_for: None, halt: None, again, _holds: holds }
+        Self { body, waits_for: None, halt: None, again, pace: Pace::of(holds) }
     }
 
     /// The request, if it was kept.
@@ -92,10 +90,11 @@ impl<F> Sending<F> {
         }
     }
 
-    /// Leaves all jobs, because the answer has ended.
-    pub(crate) fn leave_jobs(&mut self, jobs: &mut Jobs<F, Arc<Version>>, key: ExchangeKey) {
+    /// Leaves all jobs and gives back what is reserved, because the answer has ended.
+    pub(crate) fn leave<M: Machine<File = F>>(&mut self, desk: &mut Desk<'_, M>, key: ExchangeKey) {
         for job in self.body.take_jobs_ahead().into_iter().chain(self.waits_for.take()) {
-            jobs.leave(job, key);
+            desk.core.jobs.leave(job, key);
         }
+        self.pace.leave(desk);
     }
 }

@@ -28,7 +28,7 @@ pub(crate) struct FileRequest<'r> {
     pub(crate) is_local: bool,
     /// The passwords that must be right.
     pub(crate) checks: Vec<PasswordCheck>,
-    /// The groups in which the request counts.
+    /// The bounds that rules set for the request.
     pub(crate) holds: Option<Arc<Holds>>,
 }
 

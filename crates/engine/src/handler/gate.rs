@@ -144,7 +144,7 @@ struct Entered {
     checks: Vec<PasswordCheck>,
     /// The servers that must agree.
     auths: Vec<Authorizer>,
-    /// The groups in which the request counts.
+    /// The bounds that rules set for the request.
     holds: Holds,
     rewritten: Option<Rewritten>,
 }
@@ -221,6 +221,9 @@ fn let_in<M: Machine>(
             core.counters.limited += 1;
             return Err(too_soon_page(request, TooSoon { wait_us: TRY_AGAIN_US, is_of_client }));
         }
+    }
+    for (number, bandwidth) in rules.bandwidths(path, former) {
+        holds.throttle(bandwidth.throttles((site, number), ClientNumber::of(client.address)));
     }
     let counted = conditions.rates.len();
     conditions.rates.extend(rules.rates(path, former));

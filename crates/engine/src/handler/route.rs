@@ -39,7 +39,7 @@ pub(crate) struct Routed<'r> {
     pub(crate) auths: Vec<Authorizer>,
     /// The file that answers once the server of the target agrees too.
     pub(crate) file: Option<FileRequestBuf>,
-    /// The groups in which the request counts.
+    /// The bounds that rules set for the request.
     pub(crate) holds: Option<Arc<Holds>>,
 }
 

@@ -76,7 +76,7 @@ pub trait UplinkShare {
     fn share_uplink(&mut self, uses: bool) -> u32;
 }
 
-/// Buckets that all workers share, for rates of requests.
+/// Buckets that all workers share, for rates of requests and of bytes.
 pub trait Buckets {
     /// The number of a bucket, 0 if it is new. It may be forgotten, the sooner the smaller it is. None if there are no buckets,
     /// and all requests are admitted.
@@ -90,9 +90,9 @@ pub struct BucketKey {
     pub site: u16,
     /// The number of the rule there.
     pub rule: u32,
-    /// The time in which the bucket gets a token, in microseconds.
+    /// The time in which a bucket of requests gets a token, in microseconds; the rate of one of bytes, in bytes per second.
     pub interval_us: u64,
-    /// How many tokens it can have.
+    /// How many tokens it can have; 0 for a bucket of bytes.
     pub burst: u32,
     /// The number of the client; None for all clients together.
     pub client: Option<u64>,

@@ -2,6 +2,7 @@
 
 mod aliases;
 mod authorization;
+mod bandwidth;
 mod changes;
 mod compressed_answers;
 mod compression;

@@ -190,7 +190,7 @@ const NOTHING: &[&str] = &[
 
 /// The reasons for the others. A name that ends with `_` stands for all that begin with it.
 const LOST: &[(&str, &str)] = &[
-    ("limit_rate", "Flash bounds the rate of all connections alike: `connection_rate`"),
+    ("limit_rate", "a rule with `bandwidth` bounds all answers to a client together, not each by itself"),
     ("limit_except", "Flash answers GET, HEAD and OPTIONS for files, and all methods on routes"),
     ("proxy_cache", "Flash caches no answers of servers"),
     ("proxy_cache_", "Flash caches no answers of servers"),

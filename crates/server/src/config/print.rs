@@ -83,6 +83,8 @@ fn lines_of_rule(rule: &Rule) -> Result<String, NotUtf8> {
             "burst" => rule.burst > 0,
             "concurrency" => rule.concurrency > 0,
             "total_concurrency" => rule.total_concurrency > 0,
+            "bandwidth" => rule.bandwidth > 0,
+            "total_bandwidth" => rule.total_bandwidth > 0,
             "total_rate" => rule.total_rate.is_some(),
             _ => true,
         };

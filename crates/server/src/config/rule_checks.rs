@@ -11,8 +11,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use flash_engine::{
-    Access, AuthRule, Concurrency, ErrorPage, FieldChanges, PathPattern, PathRule, PathRules, Rate, Rates,
-    Redirect, SiteId, Target, Users,
+    Access, AuthRule, Bandwidth, Concurrency, ErrorPage, FieldChanges, PathPattern, PathRule, PathRules,
+    Rate, Rates, Redirect, SiteId, Target, Users,
 };
 use flash_http::EncodedSlash;
 use flash_http::response::Status;
@@ -359,6 +359,10 @@ pub(crate) fn path_rules(rules: &[Rule], SiteId(first_alias): SiteId) -> PathRul
             of_client: bound(rule.concurrency),
             of_all: bound(rule.total_concurrency),
         },
+        bandwidth: Bandwidth {
+            of_client: bytes_per_s(rule.bandwidth),
+            of_all: bytes_per_s(rule.total_bandwidth),
+        },
         users: Users::new(rule.stored_users.iter().cloned()).map(Arc::new),
         auth: rule.auth.as_ref().map(|path| AuthRule {
             path: path.clone().into_bytes(),
@@ -366,6 +370,11 @@ pub(crate) fn path_rules(rules: &[Rule], SiteId(first_alias): SiteId) -> PathRul
         }),
     };
     PathRules::new(rules.iter().map(&mut rule).collect())
+}
+
+/// A bound of bytes per second; None for 0 bits per second.
+fn bytes_per_s(bits_per_s: u64) -> Option<u64> {
+    (bits_per_s > 0).then_some(bits_per_s / 8)
 }
 
 /// A bound of requests; None for 0.

@@ -13,7 +13,7 @@ use super::admission::Clients;
 use super::choices::{Choice, RedirectStatus};
 use super::error::{NotUtf8, Refusal};
 use super::file_path::FilePath;
-use super::kind::{Form, Kind, count};
+use super::kind::{Form, Kind, Unit, count, number};
 use super::table::{DefaultValue, Field, fields, held, put, rows, show};
 use super::values::{Item, ListItem, utf8};
 
@@ -176,6 +176,10 @@ rows! {
         "Answer 429 to a client while a worker is answering this many of its requests";
     total_concurrency: u64, (), count(1, 1_000_000), Depends("none"), [rule.total_concurrency],
         "Answer 503 while a worker is answering this many requests of all clients";
+    bandwidth: u64, (), number(Unit::BitsPerS, 64_000, 100_000_000_000), Depends("none"), [rule.bandwidth],
+        "Send no faster than this to each client";
+    total_bandwidth: u64, (), number(Unit::BitsPerS, 64_000, 100_000_000_000), Depends("none"), [rule.total_bandwidth],
+        "Send no faster than this to all clients together";
     set: Vec<HeadField>, (), Kind::Fields, Depends("none"), [rule.set],
         "Put these fields into the answers, in place of others with their names";
     add: Vec<HeadField>, (), Kind::Fields, Depends("none"), [rule.add],
@@ -215,8 +219,8 @@ rows! {
 }
 
 impl Rule {
-    /// Whether it counts requests.
-    pub(crate) fn has_rate(&self) -> bool {
-        self.rate.is_some() || self.total_rate.is_some()
+    /// Whether it counts requests or bytes of all workers together.
+    pub(crate) fn needs_buckets(&self) -> bool {
+        self.rate.is_some() || self.total_rate.is_some() || self.bandwidth > 0 || self.total_bandwidth > 0
     }
 }

@@ -127,7 +127,7 @@ fn send_patiently(channel: &OwnedFd, id: JobId, outcome: &Outcome<OwnedFd>) -> i
     loop {
         match send_outcome(channel, id, outcome) {
             Err(e) if net::has_too_many_in_transit(&e) && started.elapsed() < IN_TRANSIT_MAX => {
-                process::pause(AGAIN)
+                process::pause(AGAIN);
             }
             sent => return sent,
         }

@@ -95,6 +95,10 @@ pub(super) fn pass_or_gather<M: Machine>(
     let Some(reply) = &mut relay.reply else { return Ok(()) };
     if !is_behind {
         reply.framed(data.len());
+        if relay.pace.is_throttled() {
+            client.frame(data);
+            return Ok(());
+        }
         return client.pass(turn, data);
     }
     let (spool, body) = (&mut turn.desk.core.spool, HeldKey::Answer(relay.key));
@@ -145,12 +149,21 @@ pub(super) fn pass_on<M: Machine>(
     turn: &mut Turn<'_, M>,
     relay: &mut Relay,
 ) -> Result<bool, Advance> {
+    if relay.pace.is_waiting(turn.desk.core) {
+        return Ok(false);
+    }
     let is_empty = client.unsent_bytes() == 0;
     if !client.is_writable() || is_empty && !take_gathered(client, turn, relay)? {
         return Ok(false);
     }
     let Some(reply) = &relay.reply else { return Ok(false) };
-    let rank_bytes = reply.rank_bytes(client.unsent_bytes() as u64, relay.ask.talk.is_over());
-    let sent = client.send(turn, rank_bytes).map_err(|Gone| Advance::Cut)?;
+    let unsent_bytes = client.unsent_bytes() as u64;
+    let rank_bytes = reply.rank_bytes(unsent_bytes, relay.ask.talk.is_over());
+    let Some(bytes_max) = relay.pace.ask(&mut turn.desk, relay.key, unsent_bytes) else {
+        // From now on the spool takes what the server sends.
+        return Ok(true);
+    };
+    let sent = client.send(turn, bytes_max, rank_bytes).map_err(|Gone| Advance::Cut)?;
+    relay.pace.spend(sent);
     Ok(sent > 0)
 }

@@ -25,11 +25,10 @@ use flash_http::upstream_response::{ResponseBody, ResponseHead};
 pub(crate) use open::open;
 pub(crate) use pump::{advance, expire, leave};
 
-use super::{CLIENT_LEFT, Opener, Turn};
+use super::{CLIENT_LEFT, Opener, Pace, Turn};
 use crate::access_log::AnswerEnd;
 use crate::caches::NameEntry;
 use crate::handler::{FileRequestBuf, PasswordCheck, Refusal, RelayedHead};
-use crate::in_flight::Holds;
 use crate::limits::TRIES_MAX;
 use crate::machine::{JobId, Machine};
 use crate::rules::UpstreamId;
@@ -69,8 +68,8 @@ pub(crate) trait RelayClient<M: Machine> {
     /// How many framed bytes were not sent yet.
     fn unsent_bytes(&self) -> usize;
 
-    /// Sends framed bytes, and returns how many. The answer has this rank among those that wait for an uplink.
-    fn send(&mut self, turn: &mut Turn<'_, M>, rank_bytes: u64) -> Result<usize, Gone>;
+    /// Sends framed bytes, at most `bytes_max`, and returns how many. The answer has this rank among those that wait for an uplink.
+    fn send(&mut self, turn: &mut Turn<'_, M>, bytes_max: usize, rank_bytes: u64) -> Result<usize, Gone>;
 }
 
 /// The result of receiving a request body.
@@ -144,8 +143,7 @@ pub(crate) struct Relay {
     granted: Vec<u8>,
     /// The passwords that must be right, and the job that compares one.
     checks: Vec<PasswordCheck>,
-    /// The groups in which the request counts.
-    holds: Option<Arc<Holds>>,
+    pub(crate) pace: Pace,
     pub(crate) verifying: Option<JobId>,
     /// Why a helper could not do its part; the answer is this page.
     pub(crate) refused: Option<Refusal>,
@@ -269,6 +267,8 @@ pub(crate) enum Awaits {
     Server,
     /// The client, which reads the answer.
     Room,
+    /// A throttle, for the next bytes.
+    Pace,
 }
 
 /// An answer on its way to the client.

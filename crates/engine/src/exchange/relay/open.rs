@@ -13,7 +13,7 @@ use flash_http::upstream_response::ResponseTo;
 use super::upload_rate::UploadRate;
 use super::{Ask, Awaits, BodyWay, Instead, Otherwise, Relay, Search, Then};
 use crate::desk::Core;
-use crate::exchange::{Exchange, Opener, Record, State, Turn};
+use crate::exchange::{Exchange, Opener, Pace, Record, State, Turn};
 use crate::fastcgi::client::{write_begin, write_params};
 use crate::handler::{Authorizer, PasswordCheck, Preferred, RouteTarget, Routed};
 use crate::machine::Machine;
@@ -77,7 +77,7 @@ pub(crate) fn open<M: Machine>(
         ask: first,
         granted: Vec::new(),
         checks: routed.checks.clone(),
-        holds: routed.holds.clone(),
+        pace: Pace::of(routed.holds.clone()),
         verifying: None,
         refused: None,
         place: LinkPlace::None,

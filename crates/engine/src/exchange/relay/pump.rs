@@ -32,7 +32,7 @@ pub(crate) fn advance<M: Machine>(
     match gathered.and_then(|()| pump(client, turn, buffer, relay)) {
         Ok(()) => Advance::Done,
         Err(Advance::HandBack(mut file)) => {
-            file.holds = relay.holds.take();
+            file.holds = relay.pace.take_holds();
             Advance::HandBack(file)
         }
         Err(advance) => advance,
@@ -225,7 +225,7 @@ fn may_receive<M: Machine>(client: &impl RelayClient<M>, turn: &mut Turn<'_, M>,
         return true;
     }
     let is_read = client.unsent_bytes() == 0 && turn.desk.core.spool.is_reading(HeldKey::Answer(relay.key));
-    let is_taken = client.is_writable() && !is_read;
+    let is_taken = client.is_writable() && !is_read && !relay.pace.is_waiting(turn.desk.core);
     !is_taken && has_room(turn, relay)
 }
 
@@ -350,7 +350,12 @@ fn await_client<M: Machine>(
     relay.receives_since_ms = receives.then(|| relay.receives_since_ms.unwrap_or(now_ms));
     let has_job = turn.desk.core.spool.is_reading(HeldKey::Answer(relay.key)) || relay.deflates().is_some();
     let is_read = client.unsent_bytes() == 0 && has_job;
-    relay.await_from(if is_read { Awaits::Helper } else { Awaits::Room }, has_progressed, now_ms);
+    let awaits = match is_read {
+        _ if relay.pace.is_waiting(turn.desk.core) => Awaits::Pace,
+        true => Awaits::Helper,
+        false => Awaits::Room,
+    };
+    relay.await_from(awaits, has_progressed, now_ms);
     let answer_ms = turn.links.rules(relay.ask.upstream).answer_ms;
     if relay.is_ready_for_body() {
         relay.upload_rate.wait(now_ms);
@@ -444,6 +449,7 @@ fn leave_link<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) {
 /// Leaves everything that a relay holds: its link, and the bodies in the spool.
 pub(crate) fn leave<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) {
     leave_link(turn, relay);
+    relay.pace.leave(&mut turn.desk);
     turn.desk.core.spool.end_all(relay.key, &mut turn.desk.core.jobs);
     if let Some(job) = relay.deflates() {
         turn.desk.core.jobs.leave(job, relay.key);

@@ -9,6 +9,7 @@ use crate::caches::Persistence;
 use crate::exchange::{Record, Turn};
 use crate::handler::{FileRequest, FileRequestBuf, Scheme, head_changes, head_changes_of_path, persistence};
 use crate::head_changes::HeadChanges;
+use crate::in_flight::Holds;
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
 
@@ -101,6 +102,16 @@ impl<'r> Answering<'r> {
             changes,
             started_ms,
         }
+    }
+
+    /// Whether rules bound the bandwidth of the answer.
+    pub(super) fn is_throttled(&self) -> bool {
+        let holds = match &self.asked {
+            RequestSource::File(file) => &file.holds,
+            RequestSource::Exchange(_, _, Some(file)) => &file.holds,
+            _ => return false,
+        };
+        !Holds::throttles(holds.as_ref()).is_empty()
     }
 
     /// Marks the answer as the last one of its connection.

@@ -161,11 +161,11 @@ impl<M: Machine> RelayClient<M> for H1Client<'_, M::Socket> {
         self.frames.unsent().len()
     }
 
-    fn send(&mut self, turn: &mut Turn<'_, M>, rank_bytes: u64) -> Result<usize, Gone> {
+    fn send(&mut self, turn: &mut Turn<'_, M>, bytes_max: usize, rank_bytes: u64) -> Result<usize, Gone> {
         let Some(allowed) = self.conn.ask_uplink(&mut turn.desk, rank_bytes) else { return Ok(0) };
         self.conn.follow_schedule(&mut turn.desk, rank_bytes);
         let unsent = self.frames.unsent();
-        let piece = &unsent[..unsent.len().min(allowed)];
+        let piece = &unsent[..unsent.len().min(allowed).min(bytes_max)];
         let sent = self.conn.transport.send(turn.desk.machine, piece, &[])?;
         let core = &mut *turn.desk.core;
         core.counters.sends.add(sent as u64);

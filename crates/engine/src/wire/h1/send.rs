@@ -64,7 +64,7 @@ impl H1 {
         response.follow_rules(answering.changes.as_deref());
         conn.follow_schedule(&mut turn.desk, response.body.len());
         let fields = (answering.persistence, answering.changes.as_deref());
-        let first = if turn.desk.core.egress.is_off() {
+        let first = if turn.desk.core.egress.is_off() && !is_throttled(&answering, &response) {
             first_send(conn, turn, fields, &response)
         } else {
             hold_head(turn, fields, &response)
@@ -84,7 +84,7 @@ impl H1 {
             let end = AnswerEnd { status: response.status, body_bytes: 0, is_whole: false };
             return self.end(conn, turn, &answering, end);
         };
-        if is_simple(&response.body) && turn.desk.core.egress.is_off() {
+        if is_simple(&response.body) && sent > 0 {
             turn.desk.core.counters.sends.add(sent as u64);
             turn.desk.core.schedule.count_sent(conn.transport.band(), sent);
         }
@@ -211,7 +211,7 @@ impl H1 {
                 // If nothing was sent, the request is answered again. Otherwise the connection is closed, so
                 // that the client notices the incomplete answer.
                 Piece::Halted(halt) => {
-                    sending.leave_jobs(&mut turn.desk.core.jobs, key);
+                    sending.leave(&mut turn.desk, key);
                     let retry = if outgoing.sent_bytes == 0 { sending.retry(halt) } else { None };
                     let Some(state) = retry else { break Verdict::Close };
                     conn.leave_uplink(&mut turn.desk.core.egress);
@@ -226,11 +226,11 @@ impl H1 {
                     return Flow::Over(verdict);
                 }
                 Piece::Over(verdict) => {
-                    sending.leave_jobs(&mut turn.desk.core.jobs, key);
+                    sending.leave(&mut turn.desk, key);
                     break verdict;
                 }
                 Piece::Done => {
-                    sending.leave_jobs(&mut turn.desk.core.jobs, key);
+                    sending.leave(&mut turn.desk, key);
                     turn.exchanges.end_lent(key);
                     conn.acknowledged_before = None;
                     record.note_end(&mut turn.desk, &conn.asker.address, outgoing.end(true));
@@ -252,6 +252,11 @@ pub(super) fn at_once(body: &[u8]) -> &[u8] {
 /// Whether a body is sent together with the head.
 fn is_simple<F>(body: &Body<F>) -> bool {
     matches!(body, Body::Empty | Body::Page(..) | Body::Content(..))
+}
+
+/// Whether the answer has to wait until rules let its bytes be sent.
+fn is_throttled<F>(answering: &Answering<'_>, response: &Response<F>) -> bool {
+    answering.is_throttled() && response.body.len() > 0
 }
 
 /// Sends the head, together with a body in memory. For other bodies, the head waits for their first bytes.
@@ -350,6 +355,21 @@ fn at_most(allowed: usize, bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.len().min(allowed)]
 }
 
+/// How many bytes of the body may be sent now. None if the answer has to wait for its bytes, or for its turn at the uplink.
+fn ask_throttles_and_uplink<M: Machine>(
+    conn: &mut Conn<M::Socket>,
+    turn: &mut Turn<'_, M>,
+    waiter: Waiter,
+    sending: &mut Sending<M::File>,
+) -> Option<usize> {
+    let left_bytes = sending.body.len();
+    let Some(paced) = sending.pace.ask(&mut turn.desk, waiter.exchange, left_bytes) else {
+        conn.await_server();
+        return None;
+    };
+    Some(conn.ask_uplink(&mut turn.desk, left_bytes)?.min(paced))
+}
+
 /// Sends the next piece of an answer, preceded by the rest of its head.
 fn send_piece<M: Machine>(
     conn: &mut Conn<M::Socket>,
@@ -374,7 +394,7 @@ fn send_piece<M: Machine>(
     if !conn.transport.is_writable() {
         return Piece::Over(conn.await_room(turn.desk.machine, turn.desk.core.clock.ms()));
     }
-    let Some(allowed) = conn.ask_uplink(&mut turn.desk, sending.body.len()) else {
+    let Some(allowed) = ask_throttles_and_uplink(conn, turn, waiter, sending) else {
         return Piece::Over(Verdict::Blocked);
     };
     sending.body.offer_at_most(allowed);
@@ -442,6 +462,7 @@ fn account<M: Machine>(
     {
         turn.desk.core.counters.stored_bytes += (sent - of_head) as u64;
     }
+    sending.pace.spend(sent - of_head);
     sending.body.advance(sent - of_head);
     if let Some(file) = sending.body.file_mut() {
         file.adapt(offered, sent);

@@ -21,6 +21,7 @@ use crate::handler::{
     head_changes, head_changes_of_path, malformed, may_readmit, readmit,
 };
 use crate::head_changes::HeadChanges;
+use crate::in_flight::Holds;
 use crate::limits::H2_STREAM_WINDOW_BYTES;
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
@@ -51,6 +52,11 @@ enum Asked<'r> {
 }
 
 impl Asked<'_> {
+    /// Whether rules bound the bandwidth of the answer.
+    fn is_throttled(&self) -> bool {
+        matches!(self, Asked::File(file) if !Holds::throttles(file.holds.as_ref()).is_empty())
+    }
+
     fn source(&self) -> Option<LogSource<'_>> {
         match self {
             Asked::File(file) => Some(LogSource::Fields(LogFields::of(file.request))),
@@ -259,7 +265,9 @@ impl H2 {
     ) {
         let mut response = response;
         response.follow_rules(fresh.changes.as_deref());
-        if let Some(body) = self.whole_now(fresh.priority, &response.body) {
+        if !asked.is_throttled()
+            && let Some(body) = self.whole_now(fresh.priority, &response.body)
+        {
             let Fresh { id, asker, receiving, changes, started_ms, .. } = fresh;
             let Response { status, about, length, .. } = &response;
             let head = Head { status: *status, about, length: *length };

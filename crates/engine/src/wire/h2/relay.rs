@@ -147,9 +147,11 @@ impl<M: Machine> RelayClient<M> for H2Client<'_> {
         self.frames.unsent().len() + usize::from(self.frames.is_ending)
     }
 
-    fn send(&mut self, _: &mut Turn<'_, M>, rank_bytes: u64) -> Result<usize, Gone> {
+    fn send(&mut self, _: &mut Turn<'_, M>, bytes_max: usize, rank_bytes: u64) -> Result<usize, Gone> {
         let unsent = std::mem::take(self.frames);
-        let framed = self.push(unsent.unsent(), unsent.is_ending);
+        let all = unsent.unsent();
+        let piece = &all[..all.len().min(bytes_max)];
+        let framed = self.push(piece, unsent.is_ending && piece.len() == all.len());
         let is_over = self.frames.is_over;
         *self.frames = unsent;
         self.frames.framed(framed);

@@ -157,7 +157,7 @@ impl H2 {
                     State::Sending(sending)
                 }
                 FramedPiece::Done => {
-                    sending.leave_jobs(&mut turn.desk.core.jobs, stream.key);
+                    sending.leave(&mut turn.desk, stream.key);
                     turn.exchanges.end_lent(stream.key);
                     let (status, body_bytes) = stream.sent().unwrap_or((Status::OK, 0));
                     record.note_end(
@@ -169,7 +169,7 @@ impl H2 {
                     return After::Ended;
                 }
                 FramedPiece::Halted(halt) => {
-                    sending.leave_jobs(&mut turn.desk.core.jobs, stream.key);
+                    sending.leave(&mut turn.desk, stream.key);
                     // If nothing was sent, the request is answered again.
                     let has_begun = stream.sent().is_some();
                     match if has_begun { None } else { sending.retry(halt) } {
@@ -220,6 +220,10 @@ impl H2 {
             stream.is_stalled = true;
             return FramedPiece::Blocked;
         }
+        let Some(paced) = sending.pace.ask(&mut turn.desk, stream.key, left_bytes) else {
+            return FramedPiece::Blocked;
+        };
+        let room_bytes = room_bytes.min(paced);
         sending.body.offer_at_most(room_bytes);
         sending.load_ahead(&mut turn.desk, waiter);
         let (machine, core) = (&mut *turn.desk.machine, &mut *turn.desk.core);
@@ -256,6 +260,7 @@ impl H2 {
             Pulled::Failed => return FramedPiece::Halted(Halt::FAILED),
         };
         account(turn, stream, sending, framed);
+        sending.pace.spend(framed);
         self.rank_bytes = sending.body.len();
         if framed as u64 == left_bytes { FramedPiece::Done } else { FramedPiece::Framed }
     }
@@ -392,6 +397,7 @@ fn left_bytes<M: Machine>(turn: &Turn<'_, M>, stream: &mut Stream, has_window: b
         }
         State::Sending(sending) if sending.halt.is_some() => Some(0),
         State::Sending(sending) if sending.waits_for.is_some() => None,
+        State::Sending(sending) if sending.pace.is_waiting(turn.desk.core) => None,
         State::Sending(sending) => {
             let left_bytes = sending.body.len();
             let is_stalled = left_bytes > 0 && (!has_window || stream.window.available() == 0);

@@ -245,7 +245,7 @@ impl Streams {
             State::Sending(mut sending) => match self.frame_body(turn, lane, waiter, &mut sending) {
                 Ok(step @ (Framed::Progress | Framed::Blocked)) => (State::Sending(sending), step),
                 ended => {
-                    sending.leave_jobs(&mut turn.desk.core.jobs, lane.key);
+                    sending.leave(&mut turn.desk, lane.key);
                     turn.exchanges.end_lent(lane.key);
                     if ended.is_err() {
                         frame(&mut self.out, lane.stream, ABORT, &[]);
@@ -322,16 +322,20 @@ impl Streams {
         if sending.waits_for.is_some() {
             return Ok(Framed::Blocked);
         }
+        let Some(paced) = sending.pace.ask(&mut turn.desk, lane.key, sending.body.len()) else {
+            return Ok(Framed::Blocked);
+        };
+        let room_bytes = paced.min(DATA_BYTES_MAX);
         sending.load_ahead(&mut turn.desk, waiter);
         let (machine, core) = (&mut *turn.desk.machine, &mut *turn.desk.core);
         let framed = match sending.body.pull(machine, core) {
             Pulled::Bytes(bytes) => {
-                let piece = &bytes[..bytes.len().min(DATA_BYTES_MAX)];
+                let piece = &bytes[..bytes.len().min(room_bytes)];
                 frame(&mut self.out, lane.stream, DATA, piece);
                 piece.len()
             }
             Pulled::Content(content, range) => {
-                let end = range.end.min(range.start + DATA_BYTES_MAX);
+                let end = range.end.min(range.start + room_bytes);
                 frame(&mut self.out, lane.stream, DATA, content.part(&(range.start..end)));
                 end - range.start
             }
@@ -347,6 +351,7 @@ impl Streams {
             // The tests do not use `send_file` on this wire.
             Pulled::Part(..) | Pulled::Failed => return Err(Halt::FAILED),
         };
+        sending.pace.spend(framed);
         sending.body.advance(framed);
         if let Some((_, body_bytes)) = &mut lane.answer {
             *body_bytes += framed as u64;

@@ -15,6 +15,8 @@ const EFFECTS: &[&str] = &[
     "total_rate",
     "concurrency",
     "total_concurrency",
+    "bandwidth",
+    "total_bandwidth",
     "set",
     "add",
     "remove",

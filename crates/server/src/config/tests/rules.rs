@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use flash_engine::{AliasOf, Concurrency, Rate, Rates, SiteId, SiteRules};
+use flash_engine::{AliasOf, Bandwidth, Concurrency, Rate, Rates, SiteId, SiteRules};
 
 use super::*;
 use crate::config::path_rules;
@@ -83,6 +83,8 @@ const WRONG_RULES: &[(&str, &[&str])] = &[
     ("total_rate = \"0/m\"", &["wrong value for `total_rate`", "must be a number of requests"]),
     ("concurrency = 0", &["wrong value for `concurrency`", "must be from 1 to 1000000"]),
     ("total_concurrency = \"10\"", &["wrong value for `total_concurrency`", "must be a whole number"]),
+    ("bandwidth = 10", &["must be a rate in quotes, such as \"10Mbit\""]),
+    ("total_bandwidth = \"1kbit\"", &["wrong value for `total_bandwidth`", "must be from 64kbit to 100Gbit"]),
     ("rate = 10", &["must be a rate in quotes, such as \"10/s\" or \"100/m\""]),
     ("rate = \"10/s\"\nburst = 0", &["must be from 1 to 1000000"]),
     ("total_rate = \"10/s\"\nburst = 5", &["`burst` without `rate`", "has no effect"]),
@@ -266,6 +268,19 @@ fn the_requests_of_a_client_and_of_all_are_bounded_apart() {
     assert_eq!(bounds("concurrency = 5"), Concurrency { of_client: Some(5), of_all: None });
     assert_eq!(bounds("total_concurrency = 100"), Concurrency { of_client: None, of_all: Some(100) });
     assert_eq!(bounds("rate = \"1/s\""), Concurrency::default());
+}
+
+#[test]
+fn the_bandwidth_of_a_client_and_of_all_are_bounded_apart() {
+    let folder = Folder::new();
+    let bounds = |text: &str| {
+        let settings = folder.load(&format!("root = \"www\"\n[[rule]]\n{text}"));
+        path_rules(&settings.sites[0].rules, SiteId(0)).rules()[0].bandwidth
+    };
+    let both = Bandwidth { of_client: Some(1_000_000), of_all: Some(12_500_000_000) };
+    assert_eq!(bounds("bandwidth = \"8Mbit\"\ntotal_bandwidth = \"100Gbit\""), both);
+    assert_eq!(bounds("total_bandwidth = \"64kbit\"").of_all, Some(8_000));
+    assert_eq!(bounds("rate = \"1/s\""), Bandwidth::default());
 }
 
 #[test]

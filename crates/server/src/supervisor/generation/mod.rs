@@ -105,11 +105,11 @@ impl Generation {
         }
         let uplink = resources.uplink.as_mut().filter(|_| has_uplink);
         let uplink = uplink.map(Uplink::places).transpose()?;
-        let has_rates = settings.sites.iter().flat_map(|site| &site.rules).any(Rule::has_rate);
-        if has_rates && resources.buckets.is_none() {
+        let needs_buckets = settings.sites.iter().flat_map(|site| &site.rules).any(Rule::needs_buckets);
+        if needs_buckets && resources.buckets.is_none() {
             resources.buckets = Some(new_buckets()?);
         }
-        let buckets = resources.buckets.clone().filter(|_| has_rates);
+        let buckets = resources.buckets.clone().filter(|_| needs_buckets);
         let mut generation = Generation {
             number: 1,
             settings_file,
