@@ -658,6 +658,21 @@ fn a_hot_list_that_cannot_be_opened_is_an_error() {
 }
 
 #[test]
+fn root_saves_no_hot_list_where_others_can_write() {
+    use std::os::unix::fs::PermissionsExt;
+    if !is_root() {
+        return skip("needs root, whom alone Flash protects from this");
+    }
+    let folder = Folder::with_hello();
+    let list = folder.write("lists/x", "").with_file_name("hot");
+    fs::set_permissions(folder.path("lists"), fs::Permissions::from_mode(0o1777)).unwrap();
+    let (code, _, err) = launch(&folder, "64MiB").arg("--cache-list").arg(&list).fail();
+    assert_eq!(code, Some(1));
+    assert!(err.contains("list of hot files") && err.contains("run `chmod go-w"), "{err}");
+    assert!(!list.exists() && !list.with_extension("new").exists());
+}
+
+#[test]
 fn a_server_runs_without_a_store_that_cannot_be_created() {
     if skips(&["mt"], "its threads have addresses of their own") {
         return;
