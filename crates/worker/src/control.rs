@@ -85,7 +85,7 @@ pub enum Order<Fd = OwnedFd> {
     BytesMax(u64),
     /// For a worker: its place among those that share the uplink, and the file in which they announce its use.
     Uplink(u64, Fd),
-    /// For a worker: the buckets in which all workers count requests, for rules with a rate.
+    /// For a worker: the buckets in which all workers count requests and bytes, for rules with a rate or a bandwidth.
     Buckets(Fd),
     /// For a worker: the list of hot files to load. For the keeper: the file in which to save the list.
     HotList(Fd),

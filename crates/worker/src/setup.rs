@@ -41,7 +41,7 @@ pub struct Given {
     pub gateway: Option<OwnedFd>,
     /// The workers at the same uplink; None if it has no known rate.
     pub sharers: Option<Sharers>,
-    /// The buckets of rates; None if no rule has a rate.
+    /// The buckets of rates; None if no rule has a rate or a bandwidth.
     pub buckets: Option<SharedBuckets>,
     /// The channels to helper threads. Helper processes come later.
     pub helpers: Vec<OwnedFd>,

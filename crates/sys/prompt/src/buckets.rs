@@ -1,4 +1,4 @@
-//! The buckets of rates of requests: a memory file of numbers that all workers share, found by the hash of a name. Workers read and
+//! The buckets of rates, of requests or of bytes: a memory file of numbers that all workers share, found by the hash of a name. Workers read and
 //! change it without any system call.
 //!
 //! A name has its place in a set of eight. If the set is full, the bucket with the smallest number makes room: its number is the time

@@ -103,6 +103,7 @@ impl<M: Machine> RelayClient<M> for StreamClient<'_> {
         self.lane.out.len()
     }
 
+    /// Frames stay whole, so it can be more than asked for.
     fn send(&mut self, _: &mut Turn<'_, M>, _: usize, _: u64) -> Result<usize, Gone> {
         self.out.append(&mut self.lane.out);
         Ok(self.out.len())
