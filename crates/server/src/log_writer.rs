@@ -1,8 +1,8 @@
 //! The log writer: receives lines from the workers and writes the access log, so that no worker ever waits for the log's
 //! disk.
 //!
-//! It opens its file once, before it gives up root's rights, and can open nothing later. To reopen the file, the supervisor
-//! starts another one.
+//! It opens its file once, before it gives up root's rights and becomes a user of its own, and can open nothing later. To
+//! reopen the file, the supervisor starts another one.
 
 use std::fs::File;
 use std::io::{self, Write};

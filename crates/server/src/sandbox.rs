@@ -12,12 +12,12 @@ use flash_prompt::clock;
 use flash_prompt::mechanism::{MechanismKind, SELECT_DESCRIPTORS_MAX};
 use flash_prompt::{AsFd, OwnedFd};
 use flash_waiting::memory::usable_bytes;
-use flash_waiting::process;
 use flash_waiting::sandbox::calls::{self, CallList};
 use flash_waiting::sandbox::limits;
 use flash_waiting::sandbox::memory;
 use flash_waiting::sandbox::paths::{self, Rights};
 use flash_waiting::sandbox::privileges::{self, Keep};
+use flash_waiting::{account, process};
 use flash_worker::control::InForce;
 
 use crate::config::architecture::{self, connections_that_fit, upstream_connections_max};
@@ -169,8 +169,8 @@ impl Role {
     }
 }
 
-/// Sets the role's limits, changes to the user of the settings and gives up every capability except those of its
-/// role. Returns the maximum of open descriptors.
+/// Sets the role's limits, changes to the user of the settings (the log writer: to one of its own) and gives up every
+/// capability except those of its role. Returns the maximum of open descriptors.
 pub(crate) fn enter(role: Role, settings: &Settings) -> io::Result<u64> {
     let descriptors_max = limits::descriptors(role.descriptors(settings))?;
     limits::memory(role.memory_bytes(settings, descriptors_max, usable_bytes()))?;
@@ -179,11 +179,23 @@ pub(crate) fn enter(role: Role, settings: &Settings) -> io::Result<u64> {
         // there is none left for its own code.
         let _ = memory::keep_resident();
     }
-    let account = settings.run_as.as_ref().map(crate::config::RunAs::account);
-    privileges::become_role(account.as_ref(), role.keeps(settings))?;
+    if role != Role::Log || !became_a_user_of_its_own()? {
+        let account = settings.run_as.as_ref().map(crate::config::RunAs::account);
+        privileges::become_role(account.as_ref(), role.keeps(settings))?;
+    }
     // The kernel forgets this at a change of user.
     process::die_with_parent()?;
     Ok(descriptors_max)
+}
+
+/// Becomes a user of its own, whom no other process can signal or trace: the log writer has its file already. False if the
+/// supervisor could not end a process of another user, or the system lends none.
+fn became_a_user_of_its_own() -> io::Result<bool> {
+    if !privileges::is_root() || !privileges::may_end_others()? {
+        return Ok(false);
+    }
+    // In a user namespace the number can be missing.
+    Ok(account::unused().is_some_and(|own| privileges::become_role(Some(&own), Keep::Nothing).is_ok()))
 }
 
 /// Makes the kernel forbid this thread every path except `folders` and every call except `calls`.

@@ -2,10 +2,36 @@
 
 use std::ffi::CString;
 use std::io;
+use std::ops::RangeInclusive;
+use std::path::Path;
 
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 
 use crate::sandbox::privileges::Account;
+
+/// The numbers that systemd lends to services while they run (systemd.exec(5), `DynamicUser=`). No package gives them to
+/// a user for good.
+const LENT: RangeInclusive<u32> = 61_184..=65_519;
+/// Where systemd has a file for each number that is lent.
+const LENDINGS: &str = "/run/systemd/dynamic-uid";
+/// Numbers that are tried: each is a question to the user database.
+const TRIES_MAX: u32 = 16;
+
+/// A user and a group that are nobody's, for a process that no other process shall have power over. Two processes that
+/// run at the same time rarely find the same one.
+///
+/// Returns None if the user database says of every tried number that it is taken, or fails.
+pub fn unused() -> Option<Account> {
+    let count = LENT.end() - LENT.start() + 1;
+    (0..TRIES_MAX)
+        .map(|n| LENT.start() + (std::process::id() + n) % count)
+        .find(|number| {
+            matches!(User::from_uid(Uid::from_raw(*number)), Ok(None))
+                && matches!(Group::from_gid(Gid::from_raw(*number)), Ok(None))
+                && !Path::new(LENDINGS).join(number.to_string()).exists()
+        })
+        .map(|number| Account { uid: number, gid: number, groups: vec![number] })
+}
 
 /// Finds the user `user`, with only `group` or, without it, with all of the user's groups. Both can be names
 /// or numbers.
@@ -62,6 +88,13 @@ mod tests {
         let error = find("no-such-user", None).expect_err("no user has this name");
         assert_eq!(error.to_string(), "there is no user `no-such-user`");
         assert!(find("root", Some("no-such-group")).is_err());
+    }
+
+    #[test]
+    fn an_unused_user_is_nobody() {
+        let account = unused().expect("not all numbers are taken");
+        assert!(LENT.contains(&account.uid), "{account:?}");
+        assert_eq!(find(&account.uid.to_string(), None).expect("a number"), account_of(account.uid));
     }
 
     fn account_of(number: u32) -> Account {
