@@ -7,20 +7,16 @@ unsent bytes must not slow it down. See bench/README.md.
 """
 
 import argparse
-import multiprocessing
 import os
-import selectors
 import socket
 import tempfile
 import time
 
-from common import hot, process, results, servers
+from common import hot, process, results, servers, slow
 
 SERVER_CORE, LOAD_CORE = 0, 1
-RECEIVE_BYTES = 16 * 1024
-SEGMENT_BYTES = 1448
-# In how many turns of a second the readers read.
-TURNS = 100
+# So that none has too many connections.
+ADDRESSES = [f"127.0.0.{2 + number}" for number in range(200)]
 PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
 
 
@@ -45,73 +41,6 @@ def tcp_kib():
     with open("/proc/sys/net/ipv4/tcp_mem") as file:
         pressure = int(file.read().split()[1])
     return int(words[words.index("mem") + 1]) * PAGE_KIB, pressure * PAGE_KIB
-
-
-def connect(port, count):
-    """Slow readers, from several addresses so that none has too many connections."""
-    connections = []
-    for number in range(count):
-        connection = socket.socket()
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
-        # With the loopback's segments of 64 KiB a client announces room only once its buffer is empty.
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT_BYTES)
-        connection.bind((f"127.0.0.{2 + number % 200}", 0))
-        connection.connect(("127.0.0.1", port))
-        connection.sendall(b"GET /large HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        connection.setblocking(False)
-        connections.append(connection)
-    return connections
-
-
-def count_open(connections):
-    """How many the server has not closed."""
-    ended = 0
-    with selectors.DefaultSelector() as selector:
-        for connection in connections:
-            selector.register(connection, selectors.EVENT_READ)
-        for key, _ in selector.select(0):
-            try:
-                ended += not key.fileobj.recv(1, socket.MSG_PEEK)
-            except BlockingIOError:
-                pass
-            except OSError:
-                ended += 1
-    return len(connections) - ended
-
-
-def read_slowly(port, count, rate, channel):
-    """A process of its own, so that it does not delay the hot requests: connects, reads until it is asked, then says how many
-    connections are open."""
-    connections = connect(port, count)
-    channel.send(len(connections))
-    # Not all at once: each has a turn of its own within every second.
-    turn, next_s = 0, time.monotonic()
-    while not channel.poll():
-        for connection in connections[turn::TURNS]:
-            try:
-                connection.recv(rate)
-            except OSError:
-                pass
-        turn, next_s = (turn + 1) % TURNS, next_s + 1 / TURNS
-        time.sleep(max(0.0, next_s - time.monotonic()))
-    channel.send(count_open(connections))
-
-
-class Readers:
-    """The process of the slow readers."""
-
-    def __init__(self, port, count, rate):
-        self.channel, theirs = multiprocessing.Pipe()
-        self.process = multiprocessing.Process(target=read_slowly, args=(port, count, rate, theirs), daemon=True)
-        self.process.start()
-        self.channel.recv()
-
-    def end(self):
-        """Ends them; how many were open."""
-        self.channel.send(None)
-        found = self.channel.recv()
-        self.process.join(20)
-        return found
 
 
 def mib_per_s(port):
@@ -139,7 +68,7 @@ def measure(server, arguments, folder, ports, result):
         hits.start()
         time.sleep(arguments.seconds)
         alone, before_kib = hot.summary(hits.take()), tcp_kib()[0]
-        readers = Readers(running.port, arguments.readers, arguments.reader_rate)
+        readers = slow.Readers(running.port, "/large", ADDRESSES, (arguments.readers, arguments.reader_rate))
         time.sleep(arguments.seconds)
         hits.take()
         time.sleep(arguments.seconds)
