@@ -167,7 +167,7 @@ class Running:
         arguments = self.walk.arguments
         process.drop_page_cache()
         # As the two units do it, and not as a child of the server.
-        backend = (f"mkdir -p /run/flash; (systemd-socket-activate --seqpacket -l {SOCKET} setpriv --no-new-privs --inh-caps=-all"
+        backend = (f"mkdir -p /run/flash; rm -f {SOCKET}; (systemd-socket-activate --seqpacket -l {SOCKET} setpriv --no-new-privs --inh-caps=-all"
                    " --bounding-set=-all,+setuid,+setgid,+setpcap,+kill,+sys_resource,+chown flash backend"
                    f" --names {SITE} &);"
                    f" while [ ! -S {SOCKET} ]; do sleep 0.1; done; chown www-data:www-data {SOCKET}; chmod 660 {SOCKET};")

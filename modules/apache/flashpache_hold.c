@@ -5,7 +5,6 @@
 
 #include "mod_flashpache.h"
 
-#include "apr_lib.h"
 #include "apr_strings.h"
 #include "http_core.h"
 #include "http_request.h"
@@ -442,85 +441,4 @@ int flashpache_bring_in_file(request_rec *r, flashpache_request_t *request,
     }
     close(fd);
     return status;
-}
-
-
-/* Ranges of a request. */
-
-/* Parses digits; -1 if there are none or too many. */
-static apr_off_t parse_number(const char **p)
-{
-    apr_off_t number = 0;
-    int digits;
-
-    for (digits = 0; apr_isdigit(**p); digits++, (*p)++) {
-        if (digits == 18) {
-            return -1;
-        }
-        number = number * 10 + (**p - '0');
-    }
-    return digits ? number : -1;
-}
-
-/* Parses one range of RFC 9110, section 14.1.2.  Returns 0 if there is none. */
-static int parse_range(const char **p, apr_off_t size,
-                       flashpache_window_t *window)
-{
-    apr_off_t first, last;
-
-    while (**p == ' ' || **p == '\t' || **p == ',') {
-        (*p)++;
-    }
-    first = parse_number(p);
-    if (*(*p)++ != '-') {
-        return 0;
-    }
-    last = parse_number(p);
-
-    if (first == -1) {
-        if (last <= 0) {
-            return 0;
-        }
-        window->length = last < size ? last : size;
-        window->offset = size - window->length;
-        return 1;
-    }
-    if (first >= size || (last != -1 && last < first)) {
-        return 0;
-    }
-    window->offset = first;
-    window->length = (last == -1 || last >= size ? size : last + 1) - first;
-    return 1;
-}
-
-/* The parts of the file that the answer begins with: the requested ranges, or
- * the beginning of the file, together at most `first_bytes`.  Apache may still
- * send the whole file, as after a stale If-Range. */
-int flashpache_windows_of(const request_rec *r,
-                          flashpache_window_t windows[FLASHPACHE_RANGES_MAX])
-{
-    const char *field = apr_table_get(r->headers_in, "Range");
-    apr_off_t left = flashpache_config.first_bytes;
-    int count = 0;
-
-    if (field && strncasecmp(field, "bytes=", 6) == 0) {
-        field += 6;
-        while (count < FLASHPACHE_RANGES_MAX && left > 0
-               && parse_range(&field, r->finfo.size, &windows[count])) {
-            if (windows[count].length > left) {
-                windows[count].length = left;
-            }
-            left -= windows[count++].length;
-            if (*field != ',') {
-                break;
-            }
-        }
-    }
-
-    if (count == 0) {
-        windows[0].offset = 0;
-        windows[0].length = r->finfo.size < left ? r->finfo.size : left;
-        count = 1;
-    }
-    return count;
 }

@@ -36,13 +36,9 @@
 /* Warmed of a .htaccess file; hardly any is longer. */
 #define HTACCESS_BYTES         32768
 
-/* A content that was found in memory is not tested again for this time, a
- * .htaccess file's for a shorter one, because its version is not known. */
-#define CONTENT_WARM_MS        1000
+/* A .htaccess file that was found in memory is not tested again for this time,
+ * which is short because its version is not known. */
 #define HTACCESS_WARM_MS       100
-
-/* A smaller file needs no pin: it is hardly ever deleted while it is sent. */
-#define PINNED_FROM_BYTES      65536
 
 /* A directory's own setting. */
 typedef struct {
@@ -398,34 +394,6 @@ static int sends_files(const char *handler)
            || strcmp(handler, "type-map") == 0;
 }
 
-/* Holds the request until the content is in memory, unless a child has found it
- * there within the last second. */
-static int bring_in_content(request_rec *r, flashpache_request_t *request)
-{
-    flashpache_window_t windows[FLASHPACHE_RANGES_MAX];
-    int count = flashpache_windows_of(r, windows), status;
-    apr_uint64_t number = (apr_uint64_t)r->finfo.mtime
-                          ^ (apr_uint64_t)r->finfo.size << 20
-                          ^ (apr_uint64_t)windows[0].offset << 7
-                          ^ (apr_uint64_t)windows[0].length << 34;
-
-    if (!flashpache_config.force && count == 1
-        && flashpache_recent(r->filename, number, CONTENT_WARM_MS)) {
-        return r->finfo.size < PINNED_FROM_BYTES
-               ? OK : flashpache_pin_name(r, request, r->filename);
-    }
-
-    status = flashpache_pin_name(r, request, r->filename);
-    if (status == OK) {
-        status = flashpache_bring_in_file(r, request, r->filename, windows,
-                                          count);
-    }
-    if (status == OK && count == 1 && request->outcome < FLASHPACHE_PASSED) {
-        flashpache_remember(r->filename, number);
-    }
-    return status;
-}
-
 static int flashpache_handler(request_rec *r)
 {
     flashpache_request_t *request;
@@ -458,7 +426,7 @@ static int flashpache_handler(request_rec *r)
     else if (r->finfo.filetype == APR_REG && !r->header_only
              && r->finfo.size > 0 && flashpache_config.first_bytes > 0
              && sends_files(r->handler)) {
-        status = bring_in_content(r, request);
+        status = flashpache_bring_in_content(r, request);
     }
     return status == OK ? DECLINED : status;
 }

@@ -127,9 +127,12 @@ int flashpache_bring_in_file(request_rec *r, flashpache_request_t *request,
                              const char *path,
                              const flashpache_window_t *windows, int count);
 
-/* The parts of the file that the answer begins with; returns their number. */
-int flashpache_windows_of(const request_rec *r,
-                          flashpache_window_t windows[FLASHPACHE_RANGES_MAX]);
+
+/* flashpache_content.c */
+
+/* Holds the request until the parts of its file that the answer begins with are
+ * in memory.  Returns OK if it goes on, or HTTP_SERVICE_UNAVAILABLE. */
+int flashpache_bring_in_content(request_rec *r, flashpache_request_t *request);
 
 
 /* flashpache_backend.c */

@@ -9,8 +9,8 @@ use std::process::Command;
 
 use crate::harness::disk::Disk;
 use crate::harness::{
-    Client, Folder, Launch, PATIENCE, Page, Server, adapted, is_root, kill, pattern, skip, skips, wait_for,
-    wait_until,
+    Client, Folder, Launch, PATIENCE, Page, Server, SmallDisk, adapted, is_root, kill, pattern, skip, skips,
+    wait_for, wait_until,
 };
 
 /// O_NONBLOCK of open(2).
@@ -621,6 +621,32 @@ fn a_spool_whose_disk_hangs_delays_no_worker_and_no_signal() {
     wait_until("the end of the server", || server.has_ended());
     // The child of the supervisor that hangs ends now.
     disk.tell("lookup ok");
+    assert_eq!(server.wait().code(), Some(0));
+}
+
+#[test]
+fn a_spool_on_a_frozen_disk_delays_no_hot_request() {
+    if skips(&["mp"], "it has many workers") {
+        return;
+    }
+    let folder = Folder::with_hello();
+    let place = folder.path("spool");
+    fs::create_dir(&place).unwrap();
+    let Some(disk) = SmallDisk::with_coarse_times(&place, &folder.path("image")) else { return };
+    let config = "root = \"www\"\nlisten = [\"127.0.0.1:0\"]\nworkers = 1\nspool = \"spool\"\n\
+                  [[route]]\nprefix = \"/app/\"\nproxy = \"127.0.0.1:9\"\n";
+    let mut server = Launch::configured(&folder, config).start();
+    assert_eq!(server.get("/hello.txt").status, 200);
+    let frozen = disk.freeze();
+    assert_replaces_workers(&server);
+    let mut clients: Vec<Client> = (0..60).map(|_| server.client()).collect();
+    for _ in 0..10 {
+        clients.iter_mut().for_each(|client| assert_eq!(client.get("/hello.txt").status, 200));
+    }
+    server.signal("TERM");
+    wait_until("the end of the server", || server.has_ended());
+    // The child of the supervisor that waits ends now.
+    drop(frozen);
     assert_eq!(server.wait().code(), Some(0));
 }
 

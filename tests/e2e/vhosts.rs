@@ -1,6 +1,8 @@
 //! Sites by name: a request gets the files of its site, and never those of another.
 
-use crate::harness::{Folder, Launch, Server, not_http2, wait_until};
+use crate::harness::{
+    Folder, Launch, Server, adapted, not_http2, raise_own_descriptor_limit, skip, wait_until,
+};
 
 const CONFIG: &str = "\
 root = \"www\"
@@ -225,6 +227,37 @@ fn more_roots_than_a_reload_has_descriptors_for_are_refused() {
     for n in [0, 63, 64, 299] {
         assert_eq!(ask(&server, &format!("h{n}.test"), "/who.txt"), (200, n.to_string()));
     }
+}
+
+#[test]
+fn ten_thousand_sites_are_served_and_reloaded() {
+    // A root for every two sites: a reload needs descriptors for the old and the new ones.
+    const SITES: usize = 10_000;
+    if !raise_own_descriptor_limit(SITES as u64 + 2_000) {
+        return skip("needs more descriptors than this process may have");
+    }
+    let folder = Folder::with_hello();
+    let configuration = |word: &str| {
+        let site = |n| format!("[[site]]\nhosts = [\"h{n}.test\"]\nroot = \"{word}/{}\"\n", n / 2);
+        let sites: String = (0..SITES).map(site).collect();
+        format!("root = \"www\"\nlisten = [\"127.0.0.1:0\"]\nworkers = 1\n{sites}")
+    };
+    for n in 0..SITES / 2 {
+        folder.write(&format!("old/{n}/who.txt"), format!("old {n}"));
+        folder.write(&format!("new/{n}/who.txt"), format!("new {n}"));
+    }
+    let server = Launch::configured(&folder, &configuration("old")).start();
+    let ask_some = |word: &str| {
+        for n in [0, 1, 4_095, 4_096, 8_191, SITES - 1] {
+            assert_eq!(ask(&server, &format!("h{n}.test"), "/who.txt"), (200, format!("{word} {}", n / 2)));
+        }
+        assert_eq!(ask(&server, "another.test", "/hello.txt").0, 200, "the default site");
+    };
+    ask_some("old");
+    folder.write("flash.toml", adapted(&configuration("new")));
+    server.signal("HUP");
+    wait_until("the new configuration", || server.announcements().len() == 2);
+    ask_some("new");
 }
 
 #[test]

@@ -7,8 +7,9 @@ mod places;
 mod server;
 mod trouble;
 
+use std::fs;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use crate::harness::{Folder, evict, pattern, skip, wait_until};
 use server::{Backend, Nginx, Pending, Setup, checked_module, module};
@@ -228,6 +229,32 @@ fn flash_backend_brings_cold_files_into_memory() {
     assert!(nginx.get("/large.bin").body == pattern(300_001, 5));
     assert!(nginx.get("/copied/large.bin").body == pattern(300_001, 5));
     assert_eq!(nginx.counter("passed_absent") + nginx.counter("late") + nginx.counter("busy"), 0);
+}
+
+/// An update would start a transaction of the journal, and wait for the current one.
+#[test]
+fn the_access_time_of_an_own_file_is_not_updated() {
+    let Some(module) = module() else { return };
+    let folder = site();
+    let _backend = Backend::real(&folder, &[]);
+    // Older than the content: any read would update it (mount(8), relatime).
+    let old = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let accessed_after = |nginx: &Nginx, target: &str| {
+        let path = folder.served("large.bin");
+        let file = fs::File::options().write(true).open(&path).unwrap();
+        file.set_times(fs::FileTimes::new().set_accessed(old)).unwrap();
+        assert!(nginx.get(target).body == pattern(300_001, 5));
+        fs::metadata(&path).unwrap().accessed().unwrap()
+    };
+    for target in ["/sent/large.bin", "/copied/large.bin"] {
+        let stock = Setup::stock(&folder).start();
+        if accessed_after(&stock, target) == old {
+            return skip("the file system of the temporary files keeps no access times");
+        }
+        drop(stock);
+        let nginx = Setup::new(&folder, module).start().connected();
+        assert_eq!(accessed_after(&nginx, target), old, "{target}");
+    }
 }
 
 #[test]

@@ -144,6 +144,23 @@ impl<'p> SmallDisk<'p> {
     }
 }
 
+impl SmallDisk<'_> {
+    /// Has every write to it wait, until this is dropped (fsfreeze(8)).
+    pub(crate) fn freeze(&self) -> Frozen<'_> {
+        assert!(Command::new("fsfreeze").arg("--freeze").arg(self.0).status().unwrap().success());
+        Frozen(self.0)
+    }
+}
+
+/// A file system to which writes wait.
+pub(crate) struct Frozen<'d>(&'d Path);
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("fsfreeze").arg("--unfreeze").arg(self.0).status();
+    }
+}
+
 impl Drop for SmallDisk<'_> {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("--lazy").arg(self.0).status();

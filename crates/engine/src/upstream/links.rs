@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 
 use crate::counters::LinkCounters;
-use crate::limits::HANDSHAKES_PER_TURN_MAX;
+use crate::limits::{HANDSHAKES_PER_TURN_MAX, LINK_TURN_MS};
 use crate::machine::Machine;
 use crate::report_limit::ReportLimit;
 use crate::rules::{ServerId, ServerRules, UpstreamId, UpstreamRules};
@@ -26,6 +26,8 @@ pub(super) struct Link<S> {
     pub(super) client: Option<ClientNumber>,
     /// Whether it has carried an earlier request, so that its server may be about to close it.
     pub(super) was_used: bool,
+    /// When it was asked for.
+    since_ms: u64,
     /// Whether its end was reported. It needs no further events.
     is_broken: bool,
     /// When its handshake must be over, if it is encrypted.
@@ -219,7 +221,8 @@ impl<S> Links<S> {
         let state = LinkState::Asked(Some(seeker.holder));
         let client = Some(client);
         let due_ms = now_ms.saturating_add(self.rules(server.upstream).connect_ms);
-        let link = Link { server, client, was_used: false, is_broken: false, due_ms, state };
+        let link =
+            Link { server, client, was_used: false, since_ms: now_ms, is_broken: false, due_ms, state };
         let key = self.links.insert(link);
         self.counters.asked += 1;
         machine.connect(key, server);
@@ -249,8 +252,13 @@ impl<S> Links<S> {
 
     /// Leaves a link after a complete answer, so that another request can use it.
     pub(crate) fn release<M: Machine<Socket = S>>(&mut self, machine: &mut M, key: Key, now_ms: u64) {
-        let Some(server) = self.server_of(key) else { return };
-        self.make_idle(machine, key, now_ms);
+        let Some(Link { server, since_ms, .. }) = self.links.get(key) else { return };
+        let (server, since_ms) = (*server, *since_ms);
+        if self.rules(server.upstream).idle_max == 0 && now_ms.saturating_sub(since_ms) >= LINK_TURN_MS {
+            self.close(machine, key);
+        } else {
+            self.make_idle(machine, key, now_ms);
+        }
         self.serve_queue(machine, server.upstream, now_ms);
         self.trim(machine, server);
     }

@@ -1,7 +1,7 @@
 //! Requests that an upstream answers: what its servers get, what clients get, whatever either of them does.
 
 use flash_engine::limits::{
-    ANSWER_HEAD_BYTES_MAX, GATEWAY_LATE_MS, LINK_IDLE_MS, PASSED_ON_BYTES, RECEIVE_BYTES,
+    ANSWER_HEAD_BYTES_MAX, GATEWAY_LATE_MS, LINK_IDLE_MS, LINK_TURN_MS, PASSED_ON_BYTES, RECEIVE_BYTES,
     SEND_BYTES_PER_TURN_MAX, SERVER_DOWN_MS, SERVER_FAILURES_MAX,
 };
 use flash_engine::{
@@ -441,6 +441,34 @@ fn idle_links_stay_as_long_as_they_were_of_use_in_the_last_minute() {
     world.advance(LINK_IDLE_MS);
     assert_eq!(world.engine.counters().links.links, 0);
     assert!(links.iter().all(|(_, server)| server.is_closed() && !server.wire().was_reset));
+    world.end();
+}
+
+#[test]
+fn a_process_that_serves_one_connection_at_a_time_is_left_to_others_now_and_then() {
+    let mut rules = proxying();
+    (rules.upstreams[2].idle_max, rules.upstreams[2].connections_max) = (0, 1);
+    let mut world = with_scripts(rules);
+    let (_first, server) = ask(&mut world, get("/a.php"));
+    let waiting: Vec<_> = (0..2).map(|_| world.connect()).collect();
+    waiting.iter().for_each(|client| client.send(get("/a.php")));
+    world.run();
+    let answer = || [fcgi(6, b"X: 1\r\n\r\nok"), fcgi(3, &[0; 8])].concat();
+    server.take_bytes();
+    server.send(answer());
+    world.run();
+    assert!(!server.take_bytes().is_empty(), "the next request has the same connection");
+    world.advance(LINK_TURN_MS);
+    server.send(answer());
+    world.run();
+    assert_eq!(status(&waiting[0]), 200);
+    assert!(server.is_closed());
+    let another = world.link();
+    world.run();
+    another.take_bytes();
+    another.send(answer());
+    world.run();
+    assert_eq!(status(&waiting[1]), 200);
     world.end();
 }
 

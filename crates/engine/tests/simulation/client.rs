@@ -2,6 +2,7 @@
 //! receives.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
 
 use crate::ask::Ask;
 use crate::h2::H2Peer;
@@ -28,6 +29,7 @@ const SETTINGS_TIMEOUT: u32 = 4;
 /// One client and its connection.
 pub(crate) struct Peer {
     pub(crate) client: Client,
+    pub(crate) address: IpAddr,
     /// Requests only files in memory, one at a time, and must be answered at once.
     pub(crate) hot: bool,
     /// One of many clients that came at once.
@@ -85,6 +87,8 @@ pub(crate) struct Peer {
     /// The expected rest of each answer whose head has come, by stream.
     lanes: BTreeMap<u16, VecDeque<Piece>>,
     asked: u16,
+    /// Bytes of files received since the last check, by the targets of their requests.
+    pub(crate) file_bytes: Vec<(usize, u64)>,
     /// Targets of requests that were answered completely since the last check.
     pub(crate) finished: Vec<usize>,
     /// Sends everything as [`Peer::send_burst`] does.
@@ -98,9 +102,10 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub(crate) fn new(client: Client, hot: bool, now_ms: u64) -> Self {
+    pub(crate) fn new((client, address): (Client, IpAddr), hot: bool, now_ms: u64) -> Self {
         Self {
             client,
+            address,
             hot,
             crowd: false,
             streams: false,
@@ -134,6 +139,7 @@ impl Peer {
             in_body: false,
             lanes: BTreeMap::new(),
             asked: 0,
+            file_bytes: Vec::new(),
             finished: Vec::new(),
             bursts: false,
             promised_turn: None,
@@ -247,7 +253,10 @@ impl Peer {
         let mut at = 0;
         loop {
             if self.in_body {
-                at += take_body(&mut self.pieces, &self.inbox[at..])?;
+                let taken = take_body(&mut self.pieces, &self.inbox[at..])?;
+                let target = self.asks.front().and_then(|ask| ask.target);
+                self.file_bytes.extend(target.map(|target| (target, taken.of_files)));
+                at += taken.all;
                 if !self.pieces.is_empty() {
                     break;
                 }
@@ -265,7 +274,7 @@ impl Peer {
             if head.status == 100 {
                 continue;
             }
-            let judged = facts.judge(ask, &head);
+            let judged = facts.judge(self.address, ask, &head);
             self.pieces = judged.map_err(|why| format!("{why}\n{}to {}", head.head, wording(ask)))?;
             self.last_heard = head.closes();
             self.status = head.status;
@@ -348,7 +357,7 @@ impl Peer {
                 let parsed = parse_head(payload).filter(|(_, head_bytes)| *head_bytes == payload.len());
                 let (head, _) = parsed.ok_or("a HEAD frame without a valid head")?;
                 let ask = &self.asks[number];
-                let judged = facts.judge(ask, &head);
+                let judged = facts.judge(self.address, ask, &head);
                 let pieces = judged.map_err(|why| format!("{why}\n{}to {}", head.head, wording(ask)))?;
                 self.status = head.status;
                 if self.lanes.insert(stream, pieces).is_some() {
@@ -357,9 +366,11 @@ impl Peer {
             }
             DATA => {
                 let pieces = self.lanes.get_mut(&stream).ok_or("data before its head")?;
-                if payload.is_empty() || take_body(pieces, payload)? != payload.len() {
+                let taken = take_body(pieces, payload)?;
+                if payload.is_empty() || taken.all != payload.len() {
                     return Err("more bytes than the head says".into());
                 }
+                self.file_bytes.extend(self.asks[number].target.map(|target| (target, taken.of_files)));
             }
             END => {
                 let mut pieces = self.lanes.remove(&stream).ok_or("an end before its head")?;
@@ -397,11 +408,18 @@ fn whole_frame(bytes: &[u8]) -> Result<Option<Frame<'_>>, String> {
     Ok(rest.get(..length).map(|payload| (u16::from_be_bytes([*s0, *s1]), *kind, payload)))
 }
 
+/// Bytes of a body.
+#[derive(Clone, Copy, Debug, Default)]
+struct Taken {
+    all: usize,
+    of_files: u64,
+}
+
 /// Removes the expected bytes from the front of `bytes`. Returns how many.
-fn take_body(pieces: &mut VecDeque<Piece>, bytes: &[u8]) -> Result<usize, String> {
-    let mut taken = 0;
+fn take_body(pieces: &mut VecDeque<Piece>, bytes: &[u8]) -> Result<Taken, String> {
+    let mut taken = Taken::default();
     while let Some(piece) = pieces.front_mut() {
-        let rest = &bytes[taken..];
+        let rest = &bytes[taken.all..];
         let (n, wanted, left) = match piece {
             Piece::Text(text) => {
                 let n = rest.len().min(text.len());
@@ -413,6 +431,7 @@ fn take_body(pieces: &mut VecDeque<Piece>, bytes: &[u8]) -> Result<usize, String
                 let n = rest.len().min((*end - *at) as usize);
                 let wanted = content.slice(*at, *at + n as u64);
                 *at += n as u64;
+                taken.of_files += n as u64;
                 (n, wanted, (*end - *at) as usize)
             }
             Piece::Page(status, left, page) => {
@@ -437,7 +456,7 @@ fn take_body(pieces: &mut VecDeque<Piece>, bytes: &[u8]) -> Result<usize, String
             let at = rest.iter().zip(&wanted).position(|(a, b)| a != b);
             return Err(format!("the bytes from {at:?} of {n} on do not belong to the version of the head"));
         }
-        taken += n;
+        taken.all += n;
         if left > 0 {
             break;
         }

@@ -35,6 +35,7 @@
 //! - **watched**: the watcher of the files ([`watcher`]) is late, loses events, tells them in another order and tells some
 //!   that did not happen; all properties above hold for names that are used without checks, and each leads to what was there at
 //!   the time until which the keeper knows all changes.
+//! - **concurrency**, **bandwidth**: of runs in which a rule bounds the requests of a site ([`bounded`]).
 //! - **relay …**: of worlds with routes to applications ([`relays`]).
 //! - **determinism**: a second run has the same events and calls. Only two hashes of the engine differ: that of
 //!   names, which orders nothing, and that of request heads, which decides only whether a hit is parsed again.
@@ -43,6 +44,7 @@
 //! each patch of `faults/` to show that these properties can fail.
 
 mod ask;
+mod bounded;
 mod client;
 mod disk;
 mod h2;

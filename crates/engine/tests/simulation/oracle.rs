@@ -9,12 +9,14 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
 
 use flash_engine::limits::{RETRY_AFTER_S_MAX, SIBLINGS_MS};
 use flash_engine::{FileStat, ListingForm, NO_FORM};
 use flash_http::negotiate::Coding;
 
 use crate::ask::{Ask, Condition, Method, date, seconds};
+use crate::bounded::{Bounds, Unanswered};
 use crate::disk::{CODINGS, Disk, Lead};
 use crate::machine::Content;
 use crate::machine::helpers::listing;
@@ -82,6 +84,8 @@ pub(crate) struct Facts<'a> {
     /// The multiple to which every head is padded.
     pub(crate) head_align_bytes: usize,
     pub(crate) rule: RunRule,
+    pub(crate) bounds: Bounds,
+    pub(crate) unanswered: &'a Unanswered,
     /// The readings of the wall clock, each with the time until which it was valid; the last one is current.
     pub(crate) walls: &'a [(u64, i64)],
     /// The earliest reading of the wall clock.
@@ -132,11 +136,13 @@ impl Facts<'_> {
     }
 
     /// Returns the body that must follow this head.
-    pub(crate) fn judge(&self, ask: &Ask, head: &Response) -> Judged {
+    pub(crate) fn judge(&self, client: IpAddr, ask: &Ask, head: &Response) -> Judged {
         self.judge_date(ask, head)?;
         let retry_after_s = head.field("Retry-After").and_then(|text| text.parse().ok());
-        if head.status == 503 && !retry_after_s.is_some_and(|s| (1..=RETRY_AFTER_S_MAX).contains(&s)) {
-            return Err("the 503 has no Retry-After".into());
+        if [429, 503].contains(&head.status)
+            && !retry_after_s.is_some_and(|s| (1..=RETRY_AFTER_S_MAX).contains(&s))
+        {
+            return Err(format!("the {} has no Retry-After", head.status));
         }
         if !head.head.len().is_multiple_of(self.head_align_bytes) {
             return Err(format!("the head has {} bytes", head.head.len()));
@@ -160,14 +166,21 @@ impl Facts<'_> {
             let late = self.is_late(ask) && head.closes();
             return if late { page() } else { Err("408 before the timeout".into()) };
         }
+        let site = self.disk.targets[target].site;
+        let is_over_bound = !ask.astray && self.unanswered.may_refuse(self.bounds, (client, site), status);
         let refuses_body = ask.has_body && matches!(ask.method, Method::Post | Method::Unknown);
-        if !self.draining && head.closes() != (ask.closes || refuses_body) {
+        // A 503 can have another reason, and then the body is read.
+        let may_differ = self.draining || (ask.has_body && is_over_bound);
+        if !may_differ && head.closes() != (ask.closes || refuses_body) {
             return Err(format!("the announcement of a close is wrong: {}", head.closes()));
         }
         if self.rule != RunRule::None && !ask.astray {
             self.judge_rule(head)?;
         }
         if [500, 503].contains(&status) && self.is_excused(ask) {
+            return page();
+        }
+        if is_over_bound {
             return page();
         }
         let expected = match (ask.method, &self.disk.targets[target].lead) {

@@ -8,6 +8,7 @@ use flash_engine::{
 use flash_http::EncodedSlash;
 use flash_http::types::TypeTable;
 
+use crate::bounded::Bounds;
 use crate::disk::{CODINGS, Disk, Lead, Target, add_obstacles};
 use crate::machine::files::Residency;
 use crate::machine::{KIB, MIB, Machine, StoreSize, at_most};
@@ -75,6 +76,8 @@ pub(crate) struct Plan {
     /// Percentage of connections of a single request at a time that are encrypted.
     pub(crate) sealed: u64,
     pub(crate) rule: RunRule,
+    /// The bounds of the second site.
+    pub(crate) bounds: Bounds,
     /// Known names are served for as long as the disk does not answer.
     pub(crate) endless_stale: bool,
     pub(crate) default_site: bool,
@@ -106,6 +109,7 @@ impl Plan {
             streams: rng.chance(25),
             sealed: 0,
             rule: RunRule::None,
+            bounds: Bounds::default(),
             endless_stale: frozen && rng.chance(70),
             ample: frozen || rng.chance(40),
             store: None,
@@ -177,22 +181,32 @@ pub(crate) fn compression(rng: &mut Rng, rules: &mut Rules) {
     rules.sites.iter_mut().for_each(|site| site.compress = rng.chance(40));
 }
 
-/// Chooses the rule, and gives it to the sites. It uses its own random numbers.
-pub(crate) fn path_rules(rng: &mut Rng, rules: &mut Rules) -> RunRule {
-    if rules.optimizations.align_heads || !rng.chance(50) {
-        return RunRule::None;
+/// Chooses the rule. It uses its own random numbers.
+pub(crate) fn path_rule(rng: &mut Rng, rules: &Rules) -> RunRule {
+    let changes = !rules.optimizations.align_heads && rng.chance(50);
+    if changes { rng.pick(&[RunRule::Adds, RunRule::Replaces]) } else { RunRule::None }
+}
+
+/// Gives the rule and the bounds to the sites.
+pub(crate) fn give(sites: &mut [SiteRules], rule: RunRule, bounds: Bounds) {
+    for (number, site) in sites.iter_mut().enumerate() {
+        let paths = changing(rule).into_iter().chain(bounds.rule(number));
+        site.paths = PathRules::new(paths.collect()).into();
     }
-    let rule = rng.pick(&[RunRule::Adds, RunRule::Replaces]);
+}
+
+fn changing(rule: RunRule) -> Vec<PathRule> {
+    if rule == RunRule::None {
+        return vec![];
+    }
     let set = |value: &str| vec![(RULE_FIELD.to_owned(), value.to_owned())];
     let remove = if rule == RunRule::Replaces { vec!["Accept-Ranges".to_owned()] } else { vec![] };
     let ruled = |fields| PathRule { fields, ..PathRule::new("/*") };
     let [success, error] = RULE_VALUES.map(set);
-    let both = vec![
+    vec![
         ruled(FieldChanges { set: error, remove, with_errors: true, ..FieldChanges::default() }),
         ruled(FieldChanges { set: success, ..FieldChanges::default() }),
-    ];
-    rules.sites.iter_mut().for_each(|site| site.paths = PathRules::new(both.clone()).into());
-    rule
+    ]
 }
 
 pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {

@@ -2,6 +2,7 @@
 //! seed; and the loop of a worker, with its events in random order.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use flash_engine::limits::{
@@ -12,6 +13,7 @@ use flash_http::types::TypeTable;
 use flash_keeper::HelperId;
 
 use crate::Tally;
+use crate::bounded::{self, Unanswered};
 use crate::client::Peer;
 use crate::disk::Disk;
 use crate::machine::files::Residency;
@@ -30,6 +32,7 @@ const QUEUE_SEED: u64 = 0x71_7565_7565;
 /// The policy has random numbers of its own.
 const POLICY_SEED: u64 = 0x5eed_0001_5eed_0001;
 const RULE_SEED: u64 = 0x5275_6c65;
+const BOUND_SEED: u64 = 0x426f_756e_6473;
 const COMPRESSION_SEED: u64 = 0x466f_726d;
 
 /// So has the choice of encrypted connections.
@@ -175,6 +178,10 @@ pub(crate) struct Run {
     pub(crate) sealing: Rng,
     /// Parts of files that helpers began to load in this turn: inode and offset.
     loads: Vec<(u64, u64)>,
+    /// The requests that had no answer as this turn began, and that a rule bounds.
+    pub(crate) unanswered: Unanswered,
+    /// The bytes of files that each client got and that a rule bounds.
+    pub(crate) bounded_bytes: BTreeMap<IpAddr, u64>,
 }
 
 /// The order in which the jobs of the sites are started.
@@ -198,7 +205,9 @@ impl Run {
         rules.queue_wait_ms = queue_wait_ms;
         rules.optimizations = plan::optimizations(&mut Rng::new(!seed));
         rules.policy = plan::policy(&mut Rng::new(seed ^ POLICY_SEED));
-        plan.rule = plan::path_rules(&mut Rng::new(seed ^ RULE_SEED), &mut rules);
+        plan.bounds = bounded::choose(&mut Rng::new(seed ^ BOUND_SEED), &plan);
+        plan.rule = plan::path_rule(&mut Rng::new(seed ^ RULE_SEED), &rules);
+        plan::give(&mut rules.sites, plan.rule, plan.bounds);
         plan::compression(&mut Rng::new(seed ^ COMPRESSION_SEED), &mut rules);
         // The wire of streams does not use `send_file`.
         plan.streams &= !rules.optimizations.send_file;
@@ -254,6 +263,8 @@ impl Run {
             rush: Rush::default(),
             reached: BTreeMap::new(),
             loads: Vec::new(),
+            unanswered: Unanswered::default(),
+            bounded_bytes: BTreeMap::new(),
             plan,
         };
         run.schedule();
@@ -415,6 +426,7 @@ impl Run {
         self.turn += 1;
         let now = self.machine.now;
         self.machine.trace.note("turn", &[self.turn, now.monotonic_ms - START_MS]);
+        self.count_unanswered();
         self.make_promises();
         self.make_promises_of_streams();
         self.engine.handle_turn(now);
@@ -446,6 +458,7 @@ impl Run {
         self.check_promises_of_streams();
         self.check_loads();
         self.check_rush();
+        self.check_bounds();
         self.check_turn();
         if self.over && self.plan.leave_at_once {
             self.check_all_left();
@@ -503,6 +516,8 @@ impl Run {
             draining: self.drained,
             head_align_bytes: self.limits.head_align_bytes,
             rule: self.plan.rule,
+            bounds: self.plan.bounds,
+            unanswered: &self.unanswered,
             walls: &self.walls,
             wall_min_ns: self.wall_min_ns,
             listing_bytes: self.machine.helpers.listing_bytes,
@@ -527,6 +542,7 @@ impl Run {
             self.answers += answers;
             if bytes > 0 {
                 self.note_progress(peer);
+                self.note_bytes(peer);
             }
             self.require(answers <= Limits::ANSWERS && bytes <= Limits::BYTES, "fairness", || {
                 format!("client {number} got {answers} answers of {bytes} bytes in one turn")

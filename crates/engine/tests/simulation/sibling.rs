@@ -10,6 +10,7 @@ use flash_engine::{Engine, JobId, Outcome, Timeouts};
 use flash_keeper::HelperId;
 
 use crate::ask::Ask;
+use crate::bounded::Bounds;
 use crate::client::Peer;
 use crate::machine::client::pair;
 use crate::machine::store::{Done, Stage, StoreHost, WorkerStore};
@@ -78,6 +79,8 @@ impl Sibling {
         // It has the settings of the first worker that the oracle uses.
         let limits = &run.limits;
         rules.sites.clone_from(&run.sites);
+        // The bounds are checked for one worker.
+        plan::give(&mut rules.sites, run.plan.rule, Bounds::default());
         rules.etag_of_change = run.disk.etag_of_change;
         (rules.freshness_ms, rules.stale_ms) = (limits.freshness_ms, limits.stale_ms);
         rules.timeouts = Timeouts { head_ms: limits.head_ms, idle_ms: limits.idle_ms, job_ms: limits.job_ms };
@@ -101,7 +104,7 @@ impl Sibling {
         let (socket, wire) = pair(1_000, machine.sockets_open.up());
         let address = SocketAddr::from(([127, 0, 0, 1], 9));
         let Ok(key) = engine.handle_accept(machine, socket, address) else { return };
-        let mut peer = Peer::new(Client::new(key, wire), false, run.now_ms());
+        let mut peer = Peer::new((Client::new(key, wire), address.ip()), false, run.now_ms());
         if self.rng.chance(40) {
             peer.room = Some(self.rng.pick(&[500, 20_000, 150_000]));
             peer.client.set_room(0);

@@ -167,7 +167,7 @@ impl Run {
             wire.borrow_mut().seal();
         }
         let client = Client::new(taken?, wire);
-        let mut peer = Peer::new(client, hot, self.now_ms());
+        let mut peer = Peer::new((client, address.ip()), hot, self.now_ms());
         peer.streams = streams;
         if speaks_h2 {
             let (h2, first) = H2Peer::new(number as u64 / 2);
@@ -380,7 +380,9 @@ impl Run {
             // A handshake takes turns of its own, and the rest of a record can come a turn later.
             let is_whole = peer.client.wire().sealed().is_none_or(Seal::is_established)
                 && !peer.client.wire().has_more();
-            let turns = turns.filter(|_| is_whole && !peer.closed && !peer.reset && !peer.evicted);
+            let may_wait = self.is_bounded(ask);
+            let turns =
+                turns.filter(|_| !may_wait && is_whole && !peer.closed && !peer.reset && !peer.evicted);
             let peer = &mut self.peers[number];
             peer.promised_turn = turns.map(|turns| self.turn + turns);
             (peer.promised_ms, peer.promised_turns) = (until_ms, turns.unwrap_or(0));
@@ -406,7 +408,7 @@ impl Run {
             for place in 0..peer.asks.len() {
                 let ask = &self.peers[number].asks[place];
                 let is_hot = ask.target.is_some_and(|target| self.hot_targets.contains(&target));
-                if !is_hot || ask.whole_turn != Some(self.turn) {
+                if !is_hot || ask.whole_turn != Some(self.turn) || self.is_bounded(ask) {
                     continue;
                 }
                 let Some(bytes) = self.disk.in_memory(&self.machine, ask) else { continue };
