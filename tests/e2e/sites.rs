@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::harness::upstream::Program;
-use crate::harness::{Folder, Launch, PATIENCE, address_to_give, only_plain, skip, skips};
+use crate::harness::{Folder, Launch, PATIENCE, address_to_give, only_plain, skip, skips, wait_until};
 
 /// The blocks of a document that belong to a test, in their order.
 fn blocks(document: &str, test: &str) -> Vec<String> {
@@ -144,6 +144,33 @@ fn write_apt(folder: &Folder, source: &str) -> PathBuf {
     let lines = lines.map(|(key, name)| format!("Dir{key} \"{}\";\n", apt.join(name).display()));
     let more = "Dir::Etc::sourceparts \"-\";\nAPT::Architecture \"amd64\";\nAPT::Sandbox::User \"root\";\nAcquire::Languages \"none\";\n";
     folder.write("apt.conf", lines.collect::<String>() + more)
+}
+
+#[test]
+fn the_commands_of_the_readme_serve_a_mirror() {
+    if skips(&["sped", "mp", "mt"], "the document uses the default")
+        || only_plain("the document uses plain HTTP")
+    {
+        return;
+    }
+    let folder = Folder::with_hello();
+    let stand = Stand::default()
+        .with("/var/log/flash", &folder.path("logs").display())
+        .with("/srv/mirror", &folder.path("www").display())
+        .with("0.0.0.0:80", &"127.0.0.1:0");
+    let [commands] = &blocks("README.md", "the_commands_of_the_readme_serve_a_mirror")[..] else {
+        panic!("one block")
+    };
+    let commands = stand.real(commands);
+    let (make, serve) = commands.trim().split_once('\n').expect("two commands");
+    assert!(Command::new("sh").args(["-c", make]).status().expect("sh").success());
+    let words = serve.strip_prefix("flash serve ").expect("flash serve").split(' ');
+    let server = words.fold(Launch::bare(), |launch, word| launch.arg(word)).start();
+    assert!(server.get("/").text().contains("hello.txt"), "a listing");
+    assert_eq!(server.get("/hello.txt").status, 200);
+    let has_line =
+        || fs::read_to_string(folder.path("logs/access.log")).is_ok_and(|log| log.contains("/hello.txt"));
+    wait_until("the line", has_line);
 }
 
 #[test]

@@ -214,7 +214,7 @@ fn every_checked_block_has_its_test() {
                 let body = source.split(&format!("#[test]\nfn {test}() {{\n")).nth(1);
                 body.is_some_and(|body| {
                     let body = body.split("\n}\n").next().unwrap_or_default();
-                    body.contains(&format!("docs/{name}")) && body.contains(&format!("\"{test}\""))
+                    body.contains(&format!("{name}\"")) && body.contains(&format!("\"{test}\""))
                 })
             };
             assert!(sources.iter().any(|source| checks(&source)), "{name}: no test {test} checks its block");
