@@ -89,8 +89,8 @@ fn the_rules_of_the_documents_do_what_they_say() {
 }
 
 #[test]
-fn a_site_with_thousands_of_redirects_starts_and_finds_each() {
-    const RULES: u32 = 20_000;
+fn a_site_with_a_hundred_thousand_redirects_starts_and_finds_each() {
+    const RULES: u32 = 100_000;
     let folder = Folder::new();
     let rule = |number| format!("[[rule]]\npath = \"/old/{number}\"\nredirect = \"/new/{number}\"\n");
     let rules: String = (0..RULES).map(rule).collect();

@@ -1,6 +1,9 @@
 //! Clients behind proxies: their addresses and schemes, if the proxy is trusted.
 
-use flash_engine::{Access, HttpsRedirect, LogFormat, PathRule, PathRules, ProxyRules, Rules, WhyRefused};
+use flash_engine::{
+    Access, Concurrency, HttpsRedirect, LogFormat, PathRule, PathRules, ProxyRules, Rate, Rates, Rules,
+    WhyRefused,
+};
 use flash_http::proxies::ProxyField;
 use flash_http::response::Status;
 
@@ -50,6 +53,47 @@ fn the_client_that_a_trusted_proxy_names_counts() {
         assert_eq!(world.machine.log.len(), 3);
         assert!(world.machine.log.iter().all(|line| line.contains(&peer)), "{:?}", world.machine.log);
         world.end();
+    }
+}
+
+#[test]
+fn each_client_that_a_trusted_proxy_names_has_its_own_limits() {
+    for (field, name) in
+        [(ProxyField::XForwarded, "X-Forwarded-For: "), (ProxyField::Forwarded, "Forwarded: for=")]
+    {
+        let mut rules = behind_proxies(field);
+        let rate = Rate { interval_us: 60_000_000, burst: 2 };
+        let limited =
+            PathRule { rates: Rates { of_client: Some(rate), of_all: None }, ..PathRule::new("/a") };
+        let concurrency = Concurrency { of_client: Some(1), of_all: None };
+        let one_at_a_time = PathRule { concurrency, ..PathRule::new("/one/*") };
+        rules.sites[0].paths = PathRules::new(vec![limited, one_at_a_time]).into();
+        let mut world = world_from("10.0.0.1", rules);
+        let client = world.connect();
+        for (address, status) in [
+            ("192.0.2.1", 200),
+            ("192.0.2.1", 200),
+            ("192.0.2.1", 429),
+            ("192.0.2.2", 200),
+            ("192.0.2.1", 429),
+            ("192.0.2.2", 200),
+        ] {
+            client.send(format!("GET /a HTTP/1.1\r\nHost: a\r\n{name}{address}\r\n\r\n"));
+            world.run();
+            assert_eq!(client.take_one().status, status, "{address}");
+        }
+        // The server has not answered the first one yet.
+        let clients: Vec<_> =
+            ["192.0.2.1", "192.0.2.1", "192.0.2.2"].map(|address| (address, world.connect())).into();
+        for (address, client) in &clients {
+            client.send(format!("GET /one/x HTTP/1.1\r\nHost: a\r\n{name}{address}\r\n\r\n"));
+            world.run();
+        }
+        assert_eq!(clients[1].1.take_one().status, 429);
+        assert!(
+            clients[0].1.received_len() == 0 && clients[2].1.received_len() == 0,
+            "they wait for the server"
+        );
     }
 }
 

@@ -153,7 +153,7 @@ rows! {
     path: String, (), Kind::Text(Form::Pattern), Text("*"), [rule.path],
         "Apply the rule to paths of this form, in which each * stands for any characters";
     hashed: bool, (), Kind::Switch, Text("false"), [rule.hashed],
-        "Apply the rule only to files whose name holds a hash of their content, such as app.3f2a9c1b.js";
+        "Apply the rule only to files whose name holds a hash of their content, such as app.3f2a9c1b.js; without other effects, let clients keep them for a year";
     except: Vec<String>, (), Kind::Texts(Form::Pattern), Depends("none"), [rule.except],
         "Do not apply the rule to paths of these forms";
     allow: Vec<Clients>, (), Kind::Networks, Depends("all"), [rule.allow],

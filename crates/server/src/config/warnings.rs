@@ -1,7 +1,5 @@
 //! Settings that are valid, and yet perhaps not meant. The supervisor prints these warnings.
 
-use std::net::SocketAddr;
-
 use flash_engine::limits::SPOOL_SHARE_ONE_IN;
 
 use super::listen::Listen;
@@ -67,15 +65,16 @@ impl Settings {
 
     /// A warning for the first server of a route that is Flash itself: its requests would come back again and again.
     fn proxy_to_itself(&self) -> Option<String> {
-        let listens: Vec<SocketAddr> =
-            self.listen.iter().chain(&self.tls_listen).filter_map(Listen::address).collect();
-        let is_own = |server: &&ServerAddress| {
-            let (ServerAddress::Tcp(address) | ServerAddress::Tls(address)) = server else { return false };
-            let reaches = |listen: &SocketAddr| {
+        let reaches = |server: &ServerAddress, listen: &Listen| match (server, listen) {
+            (ServerAddress::Tcp(address) | ServerAddress::Tls(address), Listen::Tcp(listen)) => {
                 let is_any = listen.ip().is_unspecified() && address.ip().is_loopback();
                 listen.port() == address.port() && (is_any || listen.ip() == address.ip())
-            };
-            listens.iter().any(reaches)
+            }
+            (ServerAddress::Unix(path), Listen::Unix(listen)) => **path == **listen,
+            _ => false,
+        };
+        let is_own = |server: &&ServerAddress| {
+            self.listen.iter().chain(&self.tls_listen).any(|listen| reaches(server, listen))
         };
         let server = self.routes().flat_map(|route| &route.servers).find(is_own)?;
         Some(format!(

@@ -1,8 +1,8 @@
 //! Reads `[[site.rule]]` and `[[rule]]`.
 
 use super::super::error::{ConfigErrorKind, Problem};
-use super::super::rule_options::RuleOverrides;
-use super::super::table;
+use super::super::rule_options::{HeadField, RuleOverrides};
+use super::super::table::{self, Given};
 use super::{Reader, RuleDraft, Value, unknown};
 
 /// The keys of which each rule has one.
@@ -27,6 +27,8 @@ const EFFECTS: &[&str] = &[
     "alias",
     "error_page",
 ];
+/// `Cache-Control` of files whose names hold a hash of their contents (RFC 8246), if their rule says nothing else.
+const FOREVER: &str = "public, max-age=31536000, immutable";
 /// Maximum rules of a site.
 const RULES_MAX: usize = 100_000;
 
@@ -42,7 +44,12 @@ impl Reader {
                     None => self.problems.push(unknown::of_rule(key)),
                 }
             }
-            if EFFECTS.iter().all(|key| !table.contains_key(*key)) {
+            if EFFECTS.iter().any(|key| table.contains_key(*key)) {
+                // It says itself what it does.
+            } else if let Some(Given { value: true, origin }) = &given.hashed {
+                let value = vec![HeadField { name: "Cache-Control".to_owned(), value: FOREVER.to_owned() }];
+                given.set = Some(Given { value, origin: origin.clone() });
+            } else {
                 let why = "it does nothing";
                 let problem = Problem::at(span.clone(), "incomplete rule", why);
                 let problem =

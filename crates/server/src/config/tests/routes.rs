@@ -266,13 +266,20 @@ fn a_proxy_to_flash_itself_is_reported() {
         let route = format!("[[route]]\nprefix = \"/api/\"\nproxy = \"{server}\"\n");
         folder.load(&format!("listen = [\"{listen}\"]\n{route}")).warnings().join("\n")
     };
-    for (listen, server) in
-        [("127.0.0.1:80", "127.0.0.1:80"), ("0.0.0.0:80", "127.0.0.1:80"), ("[::]:80", "[::1]:80")]
-    {
+    for (listen, server) in [
+        ("127.0.0.1:80", "127.0.0.1:80"),
+        ("0.0.0.0:80", "127.0.0.1:80"),
+        ("[::]:80", "[::1]:80"),
+        ("unix:/run/flash.sock", "unix:/run/flash.sock"),
+    ] {
         let found = warnings(listen, server);
         assert!(found.contains(&format!("requests to {server}, where Flash itself listens")), "{found}");
     }
-    for (listen, server) in [("127.0.0.1:80", "127.0.0.1:81"), ("0.0.0.0:80", "10.0.0.1:80")] {
+    for (listen, server) in [
+        ("127.0.0.1:80", "127.0.0.1:81"),
+        ("0.0.0.0:80", "10.0.0.1:80"),
+        ("unix:/run/flash.sock", "unix:/run/app.sock"),
+    ] {
         assert_eq!(warnings(listen, server), "");
     }
 }

@@ -60,6 +60,7 @@ fn rules_belong_to_their_site_in_their_order() {
         (assets.hashed, &assets.cors[..]),
         (true, &["https://a.example".to_owned(), "http://localhost:3000".to_owned()][..])
     );
+    assert!(assets.set.is_empty(), "it says what it does");
     assert_eq!(profile.fallback.as_deref(), Some("/no one.html"));
     assert_eq!(profile.except, ["*.js", "*.css"]);
 }
@@ -119,7 +120,7 @@ const WRONG_RULES: &[(&str, &[&str])] = &[
     ("rewrite = \"https://example.org/\"", &["must be a path that begins with one `/`"]),
     ("rewrite = \"/a#b\"", &["must be a path, with or without a query"]),
     ("path = \"/*\"\nrewrite = \"/../a?b=$1\"", &["wrong value for `rewrite`"]),
-    ("hashed = true", &["incomplete rule", "it does nothing"]),
+    ("hashed = false", &["incomplete rule", "it does nothing"]),
     ("cors = []", &["wrong value for `cors`"]),
     ("cors = \"*\"", &["must be a list of origins, such as [\"https://www.example.org\"]"]),
     ("cors = [\"a.example\"]", &["must be the origin of pages, such as https://www.example.org"]),
