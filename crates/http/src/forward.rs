@@ -11,6 +11,7 @@ use memchr::memchr;
 
 use crate::client;
 use crate::hop::{Field, Named, elements, is_hop_by_hop};
+use crate::proxies::NamedHost;
 use crate::request::fields::parse_length;
 use crate::request::line::{is_token_byte, split_authority};
 use crate::request::{Body, FIELDS_MAX, Method, Request, Version};
@@ -28,6 +29,8 @@ pub struct Inbound<'a> {
     pub scheme: &'a str,
     /// The host with its port, if it has one; empty if the client sent none.
     pub authority: &'a [u8],
+    /// The host that a trusted proxy names as that of its client.
+    pub named_host: NamedHost<'a>,
     /// The names and values of the fields, in order.
     pub fields: Vec<Field<'a>>,
 }
@@ -96,7 +99,12 @@ impl<'a> Inbound<'a> {
         // RFC 9112 section 3.2.2: the host in the target wins.
         let authority = of_target.or_else(|| of_field().map(|(_, value)| *value)).unwrap_or_default();
         let authority = if request.host.is_empty() { b"" } else { authority };
-        Self { request, method, scheme, authority, fields }
+        Self { request, method, scheme, authority, named_host: NamedHost::default(), fields }
+    }
+
+    /// The authority of which the client knows.
+    fn public_authority(&self) -> &'a [u8] {
+        if self.named_host.authority.is_empty() { self.authority } else { self.named_host.authority }
     }
 
     /// How often an OPTIONS request may still be forwarded (RFC 9110 section 7.6.2). With 0, Flash must answer it itself.
@@ -187,8 +195,9 @@ pub fn write_proxy_head(out: &mut Vec<u8>, inbound: &Inbound<'_>, forwarding: &F
     push_field(out, b"Forwarded", &sent.forwarded());
     push_field(out, b"X-Forwarded-For", sent.peer.as_bytes());
     push_field(out, b"X-Forwarded-Proto", inbound.scheme.as_bytes());
-    if !inbound.authority.is_empty() {
-        push_field(out, b"X-Forwarded-Host", inbound.authority);
+    let authority = inbound.public_authority();
+    if !authority.is_empty() {
+        push_field(out, b"X-Forwarded-Host", authority);
     }
     if let Some(about) = forwarding.about {
         push_field(out, b"X-Forwarded-Method", about.method);
@@ -255,16 +264,17 @@ pub fn each_cgi_variable(
 /// The variables about the connection.
 fn server_variables(sent: &Sent<'_>, param: &mut impl FnMut(&[u8], &[u8])) {
     let Forwarding { server, peer, user, .. } = sent.forwarding;
-    let Inbound { request, scheme, .. } = sent.inbound;
+    let Inbound { request, scheme, named_host, .. } = sent.inbound;
     param(b"GATEWAY_INTERFACE", b"CGI/1.1");
     param(b"SERVER_SOFTWARE", b"flash");
     let usual = if *scheme == "https" { 443 } else { 80 };
     // Not that of the client's `Host`, which can name any.
-    let port = server.map_or(usual, |server| server.port());
+    let port = named_host.port().or(server.map(|server| server.port())).unwrap_or(usual);
     let server = server.map(|server| server.ip().to_canonical());
     // RFC 3875 section 4.1.14: not empty, and in brackets if it is IPv6.
+    let host = named_host.host().unwrap_or(request.host);
     match server {
-        _ if !request.host.is_empty() => param(b"SERVER_NAME", request.host),
+        _ if !host.is_empty() => param(b"SERVER_NAME", host),
         Some(IpAddr::V4(server)) => param(b"SERVER_NAME", server.to_string().as_bytes()),
         Some(IpAddr::V6(server)) => param(b"SERVER_NAME", format!("[{server}]").as_bytes()),
         None => param(b"SERVER_NAME", b"localhost"),
@@ -308,7 +318,10 @@ fn field_variables(sent: &Sent<'_>, param: &mut impl FnMut(&[u8], &[u8])) {
     let authority = sent.inbound.authority;
     if !authority.is_empty() {
         param(b"HTTP_HOST", authority);
-        param(b"HTTP_X_FORWARDED_HOST", authority);
+    }
+    let public = sent.inbound.public_authority();
+    if !public.is_empty() {
+        param(b"HTTP_X_FORWARDED_HOST", public);
     }
     param(b"HTTP_X_FORWARDED_FOR", sent.peer.as_bytes());
     param(b"HTTP_X_FORWARDED_PROTO", sent.inbound.scheme.as_bytes());
@@ -382,7 +395,7 @@ impl<'a> Sent<'a> {
         };
         let mut value = [b"for=", node.as_bytes()].concat();
         // A host has no byte that must be escaped between quotes.
-        match self.inbound.authority {
+        match self.inbound.public_authority() {
             [] => {}
             host if host.iter().all(|&byte| is_token_byte(byte)) => {
                 value.extend_from_slice(&[b";host=", host].concat());

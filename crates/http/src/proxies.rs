@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::client;
 use crate::hop::{Field, elements};
+use crate::request::line::split_host;
 
 /// The fields in which proxies name the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,9 +38,9 @@ pub fn named_client(
     is_trusted: impl Fn(IpAddr) -> bool,
 ) -> NamedClient {
     let hops: Vec<Hop<'_>> = match by {
-        ProxyField::XForwarded => {
-            list(fields, b"x-forwarded-for").map(|node| Hop { node: Some(node), proto: None }).collect()
-        }
+        ProxyField::XForwarded => list(fields, b"x-forwarded-for")
+            .map(|node| Hop { node: Some(node), proto: None, host: None })
+            .collect(),
         ProxyField::Forwarded => {
             let values = fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case(b"forwarded"));
             values.flat_map(|(_, value)| unquoted_parts(value, b',')).map(hop).collect()
@@ -62,10 +63,66 @@ pub fn named_client(
     client
 }
 
-/// The address and the scheme from which a proxy got a request.
+/// The host that proxies name as that of the client's request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NamedHost<'b> {
+    /// `host[:port]`; empty if no proxy names a valid one.
+    pub authority: &'b [u8],
+    /// The port, if a field of its own names it.
+    port: Option<u16>,
+}
+
+impl<'b> NamedHost<'b> {
+    /// The host without its port; None if none is named.
+    pub(crate) fn host(&self) -> Option<&'b [u8]> {
+        split_host(self.authority).ok().filter(|host| !host.is_empty())
+    }
+
+    /// The port that the client has reached, if it is named.
+    pub(crate) fn port(&self) -> Option<u16> {
+        let behind = &self.authority[self.host().map_or(0, <[u8]>::len)..];
+        let of_host = behind.strip_prefix(b":").and_then(number);
+        of_host.or(self.port)
+    }
+}
+
+/// The host of a request that a trusted proxy has sent with these fields: `X-Forwarded-Host` and `X-Forwarded-Port`, or that of the
+/// client's element of `Forwarded`.
+pub fn named_host<'b>(
+    fields: &[Field<'b>],
+    by: ProxyField,
+    is_trusted: impl Fn(IpAddr) -> bool,
+) -> NamedHost<'b> {
+    let (host, port) = match by {
+        ProxyField::XForwarded => (
+            list(fields, b"x-forwarded-host").last(),
+            list(fields, b"x-forwarded-port").last().and_then(number),
+        ),
+        ProxyField::Forwarded => {
+            let values = fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case(b"forwarded"));
+            let hops: Vec<Hop<'_>> =
+                values.flat_map(|(_, value)| unquoted_parts(value, b',')).map(hop).collect();
+            let is_proxy =
+                |hop: &&Hop<'_>| hop.node.and_then(address).is_some_and(|from| is_trusted(from.ip()));
+            let proxies = hops.iter().rev().take_while(is_proxy).count();
+            let client = hops.iter().rev().nth(proxies).or(hops.first());
+            (client.and_then(|hop| hop.host), None)
+        }
+    };
+    let is_valid = |host: &&[u8]| split_host(host).is_ok_and(|name| !name.is_empty());
+    NamedHost { authority: host.filter(is_valid).unwrap_or_default(), port }
+}
+
+/// A port.
+fn number(text: &[u8]) -> Option<u16> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// The address, the scheme and the host from which and for which a proxy got a request.
 struct Hop<'b> {
     node: Option<&'b [u8]>,
     proto: Option<&'b [u8]>,
+    host: Option<&'b [u8]>,
 }
 
 /// The elements of all fields of a name.
@@ -95,7 +152,7 @@ fn unquoted_parts(value: &[u8], mark: u8) -> Vec<&[u8]> {
 
 /// An element of `Forwarded`. One that names the same twice names nothing: a proxy does not write that.
 fn hop(element: &[u8]) -> Hop<'_> {
-    let (mut nodes, mut protos) = (Vec::new(), Vec::new());
+    let (mut nodes, mut protos, mut hosts) = (Vec::new(), Vec::new(), Vec::new());
     for pair in unquoted_parts(element, b';') {
         let Some(at) = pair.iter().position(|byte| *byte == b'=') else { continue };
         let (name, value) = (&pair[..at], &pair[at + 1..]);
@@ -104,10 +161,12 @@ fn hop(element: &[u8]) -> Hop<'_> {
             nodes.push(value);
         } else if name.eq_ignore_ascii_case(b"proto") {
             protos.push(value);
+        } else if name.eq_ignore_ascii_case(b"host") {
+            hosts.push(value);
         }
     }
     let only = |values: &[_]| if let [value] = values { Some(*value) } else { None };
-    Hop { node: only(&nodes), proto: only(&protos) }
+    Hop { node: only(&nodes), proto: only(&protos), host: only(&hosts) }
 }
 
 /// An address with or without a port; one of IPv6 can have brackets.

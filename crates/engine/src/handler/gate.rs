@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use flash_http::RequestBuf;
 use flash_http::forward::Inbound;
+use flash_http::proxies::named_host;
 use flash_http::request::{Body as RequestBody, Method, Request};
 use flash_http::response::Status;
 use flash_http::target::{BadPath, decode_path};
@@ -34,7 +35,7 @@ use crate::limits::{RECEIVE_BYTES, REQUEST_BODY_BYTES_MAX};
 use crate::machine::{BucketKey, Machine};
 use crate::path_rules::Rewritten;
 use crate::rates::{Rate, Rates};
-use crate::rules::{SiteRules, UpstreamProtocol};
+use crate::rules::{Rules, SiteRules, UpstreamProtocol};
 use crate::slab::ClientNumber;
 use crate::slab::SiteId;
 
@@ -57,6 +58,8 @@ pub(crate) struct RequestClient {
     pub(crate) address: IpAddr,
     /// Whether it is on this machine, and no known proxy of other clients.
     pub(crate) is_local: bool,
+    /// Whether a trusted proxy has sent its request.
+    pub(crate) is_proxied: bool,
 }
 
 /// A client with too many requests at once is asked to wait for this long before the next.
@@ -106,7 +109,7 @@ pub(crate) fn admit<'r, M: Machine>(
                 Some(path) => let_in_at_fallback(desk, (request, client), *site, (path, decoded)),
                 None => LateRules::default(),
             };
-            let mut routed = choice.routed(inbound(), *site);
+            let mut routed = choice.routed(described(&desk.core.rules, client, inbound()), *site);
             (routed.query, routed.checks, routed.auths) = (query, entered.checks, entered.auths);
             entered.holds.extend(std::mem::take(&mut late.holds));
             routed.holds = entered.holds.shared();
@@ -130,10 +133,19 @@ pub(crate) fn admit<'r, M: Machine>(
     let site = path.as_ref().map(|(site, _)| *site);
     match (admit_file(desk.core, (request, scheme, client.is_local), path, known), site) {
         (Admitted::File(file), Some(site)) => {
-            Admitted::Route(Box::new(Routed::for_file((inbound(), site), (auths, last), &file)))
+            let inbound = described(&desk.core.rules, client, inbound());
+            Admitted::Route(Box::new(Routed::for_file((inbound, site), (auths, last), &file)))
         }
         (admitted, _) => admitted,
     }
+}
+
+/// A request for an upstream, with the host that a trusted proxy names for its client.
+fn described<'r>(rules: &Rules, client: RequestClient, mut inbound: Inbound<'r>) -> Inbound<'r> {
+    if client.is_proxied {
+        inbound.named_host = named_host(&inbound.fields, rules.proxies.field, |ip| rules.proxies.contain(ip));
+    }
+    inbound
 }
 
 /// A client that the rules of a site have let in.

@@ -57,12 +57,14 @@ pub(crate) struct Asker {
     sharer: Sharer,
     /// As [`RequestClient::is_local`].
     is_local: bool,
+    /// As [`RequestClient::is_proxied`].
+    is_proxied: bool,
 }
 
 impl Asker {
     /// The client, as the gate sees it.
     pub(crate) fn client(&self) -> RequestClient {
-        RequestClient { address: self.address.ip(), is_local: self.is_local }
+        RequestClient { address: self.address.ip(), is_local: self.is_local, is_proxied: self.is_proxied }
     }
 }
 
@@ -94,7 +96,8 @@ pub(crate) enum Verdict {
 impl<S> Conn<S> {
     pub(crate) fn new(socket: S, peer: SocketAddr, opener: Opener) -> Self {
         let is_local = peer.ip().to_canonical().is_loopback();
-        let own = Asker { address: peer, scheme: Scheme::Http, sharer: opener.sharer(), is_local };
+        let (scheme, sharer, is_proxied) = (Scheme::Http, opener.sharer(), false);
+        let own = Asker { address: peer, scheme, sharer, is_local, is_proxied };
         Self {
             transport: Transport::new(socket),
             peer,
@@ -138,6 +141,7 @@ impl<S> Conn<S> {
     pub(crate) fn set_proxy(&mut self, is_proxy: bool) {
         self.is_proxy = is_proxy;
         self.own.is_local &= !is_proxy;
+        self.own.is_proxied = is_proxy;
         self.asker = self.own;
     }
 
@@ -160,6 +164,7 @@ impl<S> Conn<S> {
             scheme,
             sharer: Sharer { client: ClientNumber::of(address.ip()), is_exempt },
             is_local: false,
+            is_proxied: true,
         }
     }
 

@@ -170,6 +170,54 @@ fn a_script_gets_the_usual_port_of_the_scheme() {
     world.end();
 }
 
+#[test]
+fn applications_get_the_host_that_a_trusted_proxy_names() {
+    let (x, standard) = (ProxyField::XForwarded, ProxyField::Forwarded);
+    let named = "X-Forwarded-Host: evil.example, shop.example:8443\r\n";
+    for (from, field, fields, authority, name, port) in [
+        ("10.0.0.1", x, named, "shop.example:8443", "shop.example", 8443),
+        (
+            "10.0.0.1",
+            x,
+            "X-Forwarded-Host: shop.example\r\nX-Forwarded-Port: 8080\r\n",
+            "shop.example",
+            "shop.example",
+            8080,
+        ),
+        ("10.0.0.1", x, "X-Forwarded-Host: shop.example\r\n", "shop.example", "shop.example", 80),
+        ("10.0.0.1", x, "X-Forwarded-Host: a\"b\r\n", "inner", "inner", 80),
+        ("10.0.0.1", x, "Forwarded: for=192.0.2.7;host=shop.example\r\n", "inner", "inner", 80),
+        (
+            "10.0.0.1",
+            standard,
+            "Forwarded: for=198.51.100.7;host=\"shop.example:8443\", for=10.0.0.2;host=b\r\n",
+            "shop.example:8443",
+            "shop.example",
+            8443,
+        ),
+        ("10.0.0.1", standard, "Forwarded: for=198.51.100.7, for=10.0.0.2;host=b\r\n", "inner", "inner", 80),
+        ("198.51.100.9", x, named, "inner", "inner", 80),
+    ] {
+        let mut world = world_from(from, behind_proxies(field));
+        world.machine.files.add("a.php", "source");
+        let head = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: inner\r\n{fields}\r\n");
+        let (_client, server) = ask(&mut world, head("/one/x"));
+        let request = String::from_utf8_lossy(&server.take_bytes()).into_owned();
+        assert!(request.contains("\r\nHost: inner\r\n"), "{request}");
+        assert!(request.contains(&format!("\r\nX-Forwarded-Host: {authority}\r\n")), "{fields} {request}");
+        let (_client, server) = ask(&mut world, head("/a.php"));
+        let records = String::from_utf8_lossy(&server.take_bytes()).into_owned();
+        for variable in [
+            format!("HTTP_X_FORWARDED_HOST{authority}"),
+            format!("SERVER_NAME{name}"),
+            format!("SERVER_PORT{port}"),
+            "HTTP_HOSTinner".to_owned(),
+        ] {
+            assert!(records.contains(&variable), "{fields} {variable} in {records}");
+        }
+    }
+}
+
 const GET: &str = "GET /a HTTP/1.1\r\nHost: a\r\n\r\n";
 
 /// A header of version 2 for a client of IPv4 at 198.51.100.7, with these values behind the addresses.

@@ -5,6 +5,7 @@
 
 use crate::forward::Inbound;
 use crate::hop::Field;
+use crate::proxies::NamedHost;
 use crate::request::fields::Fields;
 use crate::request::line::{RequestLine, is_token_byte, split_host};
 use crate::request::{BadHead, Body, HeadLimits, Method, Request};
@@ -167,7 +168,9 @@ impl<'b> RequestHead<'b> {
         if !self.cookies.is_empty() {
             fields.push((b"cookie", self.cookies));
         }
-        Inbound { request: &self.request, method: self.method, scheme, authority: self.authority, fields }
+        let named_host = NamedHost::default();
+        let (request, method, authority) = (&self.request, self.method, self.authority);
+        Inbound { request, method, scheme, authority, named_host, fields }
     }
 
     /// Whether the method is HEAD.
