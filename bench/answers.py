@@ -154,8 +154,7 @@ def main():
                 files = BODY_BYTES if server.one_size else root
                 running = server.start(files, ports.take(), place, core=SERVER_CORE)
                 started[server.name] = running
-                result.data["servers"][server.name] = {
-                    "version": server.version(), "note": "", "command": result.clean(" ".join(running.argv))}
+                result.note_server(server, running)
             measure(started, arguments, result, folder)
         finally:
             for running in started.values():

@@ -59,8 +59,7 @@ def measure(server, arguments, folder, port, result):
     inside = servers.Server(server.name, lambda *about: [*testbed, *server.command(*about)], server.version_command)
     running = inside.start(arguments.files, port, place)
     try:
-        result.data["servers"][server.name] = {
-            "version": server.version(), "note": server.note, "command": result.clean(" ".join(running.argv))}
+        result.note_server(server, running)
         member = max(process.tree(running.process.pid))
         for number in range(1, arguments.windows + 1):
             reads, read_bytes = reads_of(member)

@@ -60,8 +60,7 @@ def measure(server, arguments, folder, ports, result):
     result.hide(servers.flash_binary(), "flash")
     running = server.start(root, ports.take(), place, core=SERVER_CORE)
     try:
-        result.data["servers"][server.name] = {
-            "version": server.version(), "note": server.note, "command": result.clean(" ".join(running.argv))}
+        result.note_server(server, running)
         mib_per_s(running.port)
         fast = max(mib_per_s(running.port) for _ in range(5))
         hits = hot.Hot(running.port, "/hot", arguments.rate)

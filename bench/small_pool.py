@@ -142,8 +142,7 @@ def measure(server, arguments, folder, ports, result):
     result.hide(place, "$CONF")
     running = server.start(folder, ports.take(), place, core=SERVER_CORE)
     try:
-        result.data["servers"][server.name] = {
-            "version": server.version(), "note": server.note, "command": result.clean(" ".join(running.argv))}
+        result.note_server(server, running)
         phase = arguments.seconds, arguments.rate, arguments.answer_bytes
         alone = ask(running, *phase)
         readers = slow.Readers(running.port, PATH, SLOW_ADDRESSES, (arguments.readers, arguments.reader_rate))

@@ -63,6 +63,11 @@ class Result:
                  f"load before: {self.data['load_average_before']:.2f}")
         self.say()
 
+    def note_server(self, server, running):
+        """Keeps the version and the command line of a server that was started."""
+        self.data["servers"][server.name] = {
+            "version": server.version(), "note": server.note, "command": self.clean(" ".join(running.argv))}
+
     def say_servers(self):
         """Says which servers were measured, and which were not, with the reason."""
         for name, about in self.data["servers"].items():

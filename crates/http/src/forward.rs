@@ -102,7 +102,7 @@ impl<'a> Inbound<'a> {
         Self { request, method, scheme, authority, named_host: NamedHost::default(), fields }
     }
 
-    /// The authority of which the client knows.
+    /// The authority of the client's own request, before any proxy.
     fn public_authority(&self) -> &'a [u8] {
         if self.named_host.authority.is_empty() { self.authority } else { self.named_host.authority }
     }

@@ -41,10 +41,7 @@ pub fn named_client(
         ProxyField::XForwarded => list(fields, b"x-forwarded-for")
             .map(|node| Hop { node: Some(node), proto: None, host: None })
             .collect(),
-        ProxyField::Forwarded => {
-            let values = fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case(b"forwarded"));
-            values.flat_map(|(_, value)| unquoted_parts(value, b',')).map(hop).collect()
-        }
+        ProxyField::Forwarded => forwarded(fields),
     };
     let mut client = NamedClient::default();
     for hop in hops.iter().rev() {
@@ -99,9 +96,7 @@ pub fn named_host<'b>(
             list(fields, b"x-forwarded-port").last().and_then(number),
         ),
         ProxyField::Forwarded => {
-            let values = fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case(b"forwarded"));
-            let hops: Vec<Hop<'_>> =
-                values.flat_map(|(_, value)| unquoted_parts(value, b',')).map(hop).collect();
+            let hops = forwarded(fields);
             let is_proxy =
                 |hop: &&Hop<'_>| hop.node.and_then(address).is_some_and(|from| is_trusted(from.ip()));
             let proxies = hops.iter().rev().take_while(is_proxy).count();
@@ -123,6 +118,12 @@ struct Hop<'b> {
     node: Option<&'b [u8]>,
     proto: Option<&'b [u8]>,
     host: Option<&'b [u8]>,
+}
+
+/// The elements of `Forwarded`.
+fn forwarded<'b>(fields: &[Field<'b>]) -> Vec<Hop<'b>> {
+    let values = fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case(b"forwarded"));
+    values.flat_map(|(_, value)| unquoted_parts(value, b',')).map(hop).collect()
 }
 
 /// The elements of all fields of a name.

@@ -188,8 +188,8 @@ pub(crate) fn enter(role: Role, settings: &Settings) -> io::Result<u64> {
     Ok(descriptors_max)
 }
 
-/// Becomes a user of its own, whom no other process can signal or trace: the log writer has its file already. False if the
-/// supervisor could not end a process of another user, or the system lends none.
+/// Becomes a user that no other process has, so that none can signal or trace this one. False if the supervisor cannot end
+/// processes of other users, or if no unused user was found.
 fn became_a_user_of_its_own() -> io::Result<bool> {
     if !privileges::is_root() || !privileges::may_end_others()? {
         return Ok(false);

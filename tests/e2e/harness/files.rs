@@ -145,14 +145,14 @@ impl<'p> SmallDisk<'p> {
 }
 
 impl SmallDisk<'_> {
-    /// Has every write to it wait, until this is dropped (fsfreeze(8)).
+    /// Freezes the file system: every write waits until the result is dropped (fsfreeze(8)).
     pub(crate) fn freeze(&self) -> Frozen<'_> {
         assert!(Command::new("fsfreeze").arg("--freeze").arg(self.0).status().unwrap().success());
         Frozen(self.0)
     }
 }
 
-/// A file system to which writes wait.
+/// A frozen file system. Dropping this thaws it.
 pub(crate) struct Frozen<'d>(&'d Path);
 
 impl Drop for Frozen<'_> {

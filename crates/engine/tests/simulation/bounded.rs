@@ -45,7 +45,7 @@ impl Bounds {
     }
 }
 
-/// How many requests for the site are not answered yet: in all, and those of each client.
+/// The number of unanswered requests for the site, in all and for each client.
 #[derive(Debug, Default)]
 pub(crate) struct Unanswered {
     of_all: u32,

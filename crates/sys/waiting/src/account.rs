@@ -17,8 +17,8 @@ const LENDINGS: &str = "/run/systemd/dynamic-uid";
 /// Numbers that are tried: each is a question to the user database.
 const TRIES_MAX: u32 = 16;
 
-/// A user and a group that are nobody's, for a process that no other process shall have power over. Two processes that
-/// run at the same time rarely find the same one.
+/// A user and a group that no process has, so that no other process can signal or trace one that becomes them. Two
+/// processes rarely find the same user, because each begins the search at its own process ID.
 ///
 /// Returns None if the user database says of every tried number that it is taken, or fails.
 pub fn unused() -> Option<Account> {
