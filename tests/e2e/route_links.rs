@@ -104,13 +104,17 @@ fn answer_by_fastcgi(mut peer: Peer) {
     peer.wait_for_end();
 }
 
-/// How many connections with this port, at either end, are in the state TIME_WAIT.
-fn in_time_wait(port: u16) -> usize {
+/// States of connections in `/proc/net/tcp` (`include/net/tcp_states.h`).
+const ESTABLISHED: &str = "01";
+const TIME_WAIT: &str = "06";
+
+/// How many connections with this port, at either end, are in a state.
+fn connections(port: u16, state: &str) -> usize {
     let table = fs::read_to_string("/proc/net/tcp").expect("a table");
     let suffix = format!(":{port:04X}");
     let is_one = |line: &&str| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        words[3] == "06" && (words[1].ends_with(&suffix) || words[2].ends_with(&suffix))
+        words[3] == state && (words[1].ends_with(&suffix) || words[2].ends_with(&suffix))
     };
     table.lines().skip(1).filter(is_one).count()
 }
@@ -129,14 +133,16 @@ fn links_that_are_not_kept_leave_no_port_in_use() {
         port.parse().expect("a number")
     });
     // An earlier owner of the port can have left some.
-    let before = ports.map(in_time_wait);
+    let before = ports.map(|port| connections(port, TIME_WAIT));
+    // Requests that must not be repeated get a new connection each.
     for _ in 0..20 {
-        assert_eq!(Peer::client(&server).get("/x.php").brief(), (200, "ok".into()));
-        assert_eq!(Peer::client(&server).get("/app/x").brief(), (200, "/app/x".into()));
+        assert_eq!(Peer::client(&server).post("/x.php", b"").brief(), (200, "ok".into()));
+        assert_eq!(Peer::client(&server).post("/app/x", b"").brief(), (200, "/app/x".into()));
     }
     assert_eq!([fastcgi.connections(), http.connections()], [20, 20]);
+    wait_until("the connections to end", || ports.iter().all(|port| connections(*port, ESTABLISHED) == 0));
     for (port, before) in ports.into_iter().zip(before) {
-        let now = in_time_wait(port);
+        let now = connections(port, TIME_WAIT);
         assert!(now <= before, "{now} connections of port {port}, and {before} before");
     }
 }

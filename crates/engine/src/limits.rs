@@ -205,9 +205,11 @@ pub const SERVER_DOWN_MS: u64 = 10_000;
 pub const LINK_IDLE_MS: u64 = 55_000;
 /// Idle connections to servers are looked through no more often than this.
 pub const LINK_LOOK_MS: u64 = 1_000;
-/// A server whose connections are not kept has a process for each connection. A connection to it closes after this time even if a
-/// request waits for it, because connections of other workers wait for the same process.
+/// A server whose connections are not kept has a process for each connection. A connection to it closes after this time even if
+/// there are further requests for it, because connections of other workers wait for the same process.
 pub const LINK_TURN_MS: u64 = 50;
+/// Until then, such a connection waits this long for the next request.
+pub const LINK_PAUSE_MS: u64 = 2;
 /// How long after the deadline of a connection in the making the gateway may still report it.
 pub const GATEWAY_LATE_MS: u64 = 250;
 /// Failures of one server are reported no more often than this.

@@ -4,7 +4,6 @@
 
 use super::links::{LinkState, Links};
 use super::pool::{IdleLink, Seeker};
-use crate::limits::{LINK_IDLE_MS, LINK_LOOK_MS};
 use crate::machine::Machine;
 use crate::rules::ServerId;
 use crate::slab::Key;
@@ -31,16 +30,18 @@ impl<S> Links<S> {
     /// Adds a link to the idle ones of its server. It no longer counts for a client.
     pub(super) fn file_idle(&mut self, key: Key, server: ServerId, now_ms: u64) {
         self.end_share(key);
-        self.pools[usize::from(server.upstream.0)].idle[usize::from(server.server)]
-            .push_back(IdleLink { key, since_ms: now_ms });
-        self.idle_ends_ms.get_or_insert(now_ms + LINK_IDLE_MS);
+        let pool = &mut self.pools[usize::from(server.upstream.0)];
+        pool.idle[usize::from(server.server)].push_back(IdleLink { key, since_ms: now_ms });
+        let ends_ms = now_ms + pool.idle_ms();
+        self.idle_ends_ms = Some(self.idle_ends_ms.map_or(ends_ms, |ms| ms.min(ends_ms)));
     }
 
     /// Gives a request the idle link of a server that was used last. A request that needs a new one gets room for it.
     pub(super) fn grant_idle(&mut self, server: ServerId, seeker: Seeker) -> Option<Key> {
         let pool = &mut self.pools[usize::from(server.upstream.0)];
+        let may_reuse = pool.may_reuse(seeker);
         let idle = &mut pool.idle[usize::from(server.server)];
-        if seeker.needs_new {
+        if !may_reuse {
             if pool.servers[usize::from(server.server)].links >= pool.rules.connections_max
                 && let Some(oldest) = idle.pop_front()
             {
@@ -81,9 +82,8 @@ impl<S> Links<S> {
     /// Closes the idle link that was used longest ago, if there are too many.
     pub(super) fn trim<M: Machine<Socket = S>>(&mut self, machine: &mut M, server: ServerId) {
         let pool = &mut self.pools[usize::from(server.upstream.0)];
-        let idle = &mut pool.idle[usize::from(server.server)];
-        if idle.len() > pool.rules.idle_max
-            && let Some(oldest) = idle.pop_front()
+        if pool.has_too_many(server.server)
+            && let Some(oldest) = pool.idle[usize::from(server.server)].pop_front()
         {
             self.close(machine, oldest.key);
         }
@@ -103,16 +103,22 @@ impl<S> Links<S> {
         }
         let mut over = Vec::new();
         let mut next_ms = None;
-        for idle in self.pools.iter_mut().flat_map(|pool| &mut pool.idle) {
-            let is_over = |oldest: &IdleLink| oldest.since_ms + LINK_IDLE_MS <= now_ms;
-            let count = idle.iter().take_while(|oldest| is_over(oldest)).count();
-            over.extend(idle.drain(..count).map(|oldest| oldest.key));
-            let ends_ms = idle.front().map(|oldest| oldest.since_ms + LINK_IDLE_MS);
-            next_ms = next_ms.into_iter().chain(ends_ms).min();
+        for pool in &mut self.pools {
+            let (idle_ms, look_ms, keeps_links) = (pool.idle_ms(), pool.look_ms(), pool.keeps_links());
+            for idle in &mut pool.idle {
+                let is_over = |oldest: &IdleLink| oldest.since_ms + idle_ms <= now_ms;
+                let count = idle.iter().take_while(|oldest| is_over(oldest)).count();
+                over.extend(idle.drain(..count).map(|oldest| (oldest.key, keeps_links)));
+                let ends_ms = idle.front().map(|oldest| (oldest.since_ms + idle_ms).max(now_ms + look_ms));
+                next_ms = next_ms.into_iter().chain(ends_ms).min();
+            }
         }
-        // Several that end soon after each other are closed at once.
-        self.idle_ends_ms = next_ms.map(|ms: u64| ms.max(now_ms + LINK_LOOK_MS));
-        for key in over {
+        self.idle_ends_ms = next_ms;
+        for (key, was_kept) in over {
+            if !was_kept {
+                self.close(machine, key);
+                continue;
+            }
             if let Some(LinkState::Idle(transport)) = self.links.get_mut(key).map(|link| &mut link.state) {
                 // An encrypted one that ends without this looks cut to its server. Without room for it, it does.
                 transport.begin_close(machine);

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 
 use crate::counters::LinkCounters;
-use crate::limits::{HANDSHAKES_PER_TURN_MAX, LINK_TURN_MS};
+use crate::limits::HANDSHAKES_PER_TURN_MAX;
 use crate::machine::Machine;
 use crate::report_limit::ReportLimit;
 use crate::rules::{ServerId, ServerRules, UpstreamId, UpstreamRules};
@@ -254,7 +254,7 @@ impl<S> Links<S> {
     pub(crate) fn release<M: Machine<Socket = S>>(&mut self, machine: &mut M, key: Key, now_ms: u64) {
         let Some(Link { server, since_ms, .. }) = self.links.get(key) else { return };
         let (server, since_ms) = (*server, *since_ms);
-        if self.rules(server.upstream).idle_max == 0 && now_ms.saturating_sub(since_ms) >= LINK_TURN_MS {
+        if self.pools[usize::from(server.upstream.0)].is_turn_over(since_ms, now_ms) {
             self.close(machine, key);
         } else {
             self.make_idle(machine, key, now_ms);

@@ -3,7 +3,9 @@
 
 use std::collections::VecDeque;
 
-use crate::limits::{REPORT_MS, SERVER_DOWN_MS, SERVER_FAILURES_MAX};
+use crate::limits::{
+    LINK_IDLE_MS, LINK_LOOK_MS, LINK_PAUSE_MS, LINK_TURN_MS, REPORT_MS, SERVER_DOWN_MS, SERVER_FAILURES_MAX,
+};
 use crate::report_limit::ReportLimit;
 use crate::rules::{UpstreamId, UpstreamRules};
 use crate::shares::{ClientShares, Sharer};
@@ -41,6 +43,8 @@ pub(crate) struct Seeker {
     pub(crate) failed: FailedServers,
     /// Whether it must not get a link that an earlier request has used.
     pub(crate) needs_new: bool,
+    /// Whether it can be repeated if its server closes a used link.
+    pub(crate) may_repeat: bool,
 }
 
 /// A link that no request uses, and since when.
@@ -146,6 +150,36 @@ impl Pool {
             queued_of_clients: ClientShares::default(),
             rules: rules.clone(),
         }
+    }
+
+    /// Whether links stay until they have been idle for long. Otherwise they wait a moment for the next request.
+    pub(super) fn keeps_links(&self) -> bool {
+        self.rules.idle_max > 0
+    }
+
+    /// How long a link stays idle.
+    pub(super) fn idle_ms(&self) -> u64 {
+        if self.keeps_links() { LINK_IDLE_MS } else { LINK_PAUSE_MS }
+    }
+
+    /// After this time idle links are looked through again. Several that end soon after each other are closed at once.
+    pub(super) fn look_ms(&self) -> u64 {
+        if self.keeps_links() { LINK_LOOK_MS } else { 1 }
+    }
+
+    /// Whether there are more idle links to a server than are kept.
+    pub(super) fn has_too_many(&self, server: u16) -> bool {
+        self.keeps_links() && self.idle[usize::from(server)].len() > self.rules.idle_max
+    }
+
+    /// Whether a request may get a link that was used. A server that keeps none is more likely to be about to close it.
+    pub(super) fn may_reuse(&self, seeker: Seeker) -> bool {
+        !seeker.needs_new && (seeker.may_repeat || self.keeps_links())
+    }
+
+    /// Whether a link to such a server, asked for at this time, has had its turn.
+    pub(super) fn is_turn_over(&self, since_ms: u64, now_ms: u64) -> bool {
+        !self.keeps_links() && now_ms.saturating_sub(since_ms) >= LINK_TURN_MS
     }
 
     /// When the next pause of a server ends.

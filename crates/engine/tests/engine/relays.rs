@@ -1,8 +1,8 @@
 //! Requests that an upstream answers: what its servers get, what clients get, whatever either of them does.
 
 use flash_engine::limits::{
-    ANSWER_HEAD_BYTES_MAX, GATEWAY_LATE_MS, LINK_IDLE_MS, LINK_TURN_MS, PASSED_ON_BYTES, RECEIVE_BYTES,
-    SEND_BYTES_PER_TURN_MAX, SERVER_DOWN_MS, SERVER_FAILURES_MAX,
+    ANSWER_HEAD_BYTES_MAX, GATEWAY_LATE_MS, LINK_IDLE_MS, LINK_PAUSE_MS, LINK_TURN_MS, PASSED_ON_BYTES,
+    RECEIVE_BYTES, SEND_BYTES_PER_TURN_MAX, SERVER_DOWN_MS, SERVER_FAILURES_MAX,
 };
 use flash_engine::{
     LogFormat, Outcome, Policy, Route, RoutePaths, Rules, ServerId, ServerRules, Task, UpstreamId,
@@ -473,6 +473,35 @@ fn a_process_that_serves_one_connection_at_a_time_is_left_to_others_now_and_then
 }
 
 #[test]
+fn a_connection_that_is_not_kept_waits_a_moment_for_the_next_request() {
+    let mut rules = proxying();
+    rules.upstreams[2].idle_max = 0;
+    let mut world = with_scripts(rules);
+    let answer = |world: &mut World, client: &Client, server: &Client| {
+        assert!(!server.take_bytes().is_empty());
+        server.send([fcgi(6, b"X: 1\r\n\r\nok"), fcgi(3, &[0; 8])].concat());
+        world.run();
+        assert_eq!(status(client), 200);
+    };
+    let (client, server) = ask(&mut world, get("/a.php"));
+    answer(&mut world, &client, &server);
+    world.advance(LINK_PAUSE_MS - 1);
+    client.send(get("/a.php"));
+    world.run();
+    answer(&mut world, &client, &server);
+    // A process that is about to end could have read a request that must not be repeated.
+    client.send(request("POST", "/a.php", "Content-Length: 0\r\n"));
+    world.run();
+    let another = world.link();
+    world.run();
+    answer(&mut world, &client, &another);
+    world.advance(LINK_PAUSE_MS);
+    assert!(server.is_closed() && another.is_closed());
+    assert_eq!(world.engine.counters().links.links, 0);
+    world.end();
+}
+
+#[test]
 fn a_link_that_is_closed_after_its_answer_leaves_no_port_in_use() {
     let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
     let without_idle = || {
@@ -494,6 +523,7 @@ fn a_link_that_is_closed_after_its_answer_leaves_no_port_in_use() {
         }
         world.run();
         assert_eq!(whole(&client.take_bytes()).1, b"ok");
+        world.advance(LINK_PAUSE_MS);
         assert!(server.is_closed());
         assert_eq!(server.wire().was_reset, is_reset, "the one that closes second keeps nothing");
         world.end();

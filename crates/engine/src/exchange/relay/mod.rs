@@ -305,7 +305,8 @@ impl Relay {
     fn seeker(&self) -> Seeker {
         let Self { key: holder, failed, needs_new, .. } = *self;
         let upstream = self.ask.upstream;
-        Seeker { upstream, holder, sharer: self.opener.sharer(), failed, needs_new }
+        let may_repeat = self.does_no_harm_twice();
+        Seeker { upstream, holder, sharer: self.opener.sharer(), failed, needs_new, may_repeat }
     }
 
     /// How the answer has ended.
@@ -320,8 +321,7 @@ impl Relay {
     /// closes a link after an earlier request (`is_stale`) most likely has not: a request that does no harm twice (RFC 9110,
     /// section 9.2.2; RFC 9112, section 9.3.1) gets one new link.
     fn try_again(&mut self, failed: u16, is_stale: bool, now_ms: u64) -> bool {
-        let does_no_harm = !self.next.is_empty() || self.is_idempotent();
-        let may_repeat = !self.ask.talk.has_begun() || (is_stale && does_no_harm);
+        let may_repeat = !self.ask.talk.has_begun() || (is_stale && self.does_no_harm_twice());
         if self.tries >= TRIES_MAX || !may_repeat || self.reply.is_some() || !self.ask.talk.begin_again() {
             return false;
         }
@@ -348,6 +348,11 @@ impl Relay {
         let before = std::mem::replace(&mut self.ask, ask);
         self.ask.talk.grant(&self.granted);
         before
+    }
+
+    /// Whether the server can get the request twice.
+    fn does_no_harm_twice(&self) -> bool {
+        !self.next.is_empty() || self.is_idempotent()
     }
 
     fn is_idempotent(&self) -> bool {

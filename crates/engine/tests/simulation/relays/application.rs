@@ -52,6 +52,8 @@ pub(super) struct Application {
     pub(super) answered: Vec<usize>,
     /// The latest of them, until the next look.
     recent: Option<usize>,
+    /// When it was first seen without a request.
+    pub(super) idle_since_ms: Option<u64>,
 }
 
 /// An application that reads little has room for every head.
@@ -84,6 +86,7 @@ impl Application {
             is_over: false,
             answered: Vec::new(),
             recent: None,
+            idle_since_ms: None,
         }
     }
 

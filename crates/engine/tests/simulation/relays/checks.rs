@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use flash_engine::limits::{SERVER_DOWN_MS, SPOOL_KEPT_SLOTS, SPOOL_PIECE_BYTES_MAX};
+use flash_engine::limits::{LINK_PAUSE_MS, SERVER_DOWN_MS, SPOOL_KEPT_SLOTS, SPOOL_PIECE_BYTES_MAX};
 use flash_engine::{ServerId, UpstreamId};
 
 use super::Relays;
@@ -119,19 +119,29 @@ impl Relays {
         let mut idle: BTreeMap<(u16, u16), usize> = BTreeMap::new();
         let unanswered: Vec<usize> =
             self.visitors.iter().filter_map(Visitor::waits).map(|pending| pending.ask).collect();
-        for application in &self.applications {
+        for application in &mut self.applications {
             // The client has not necessarily read everything yet. An answer that is gathered keeps no application.
             let may_hold = |ask: &&usize| unanswered.contains(ask) && self.ledger.may_hold(**ask);
             let holds = application.answered.last().as_ref().is_some_and(may_hold);
-            if application.is_idle() && !holds && application.end.received_len() == 0 {
+            let is_idle = application.is_idle() && !holds && application.end.received_len() == 0;
+            if is_idle {
                 *idle.entry(place_of(application.server)).or_default() += 1;
             }
+            let now_ms = self.judge.now_ms;
+            let since_ms = application.idle_since_ms.filter(|_| is_idle).unwrap_or(now_ms);
+            application.idle_since_ms = is_idle.then_some(since_ms);
+            let rules = &self.judge.upstreams[usize::from(application.server.upstream.0)];
+            require(rules.idle_max > 0 || now_ms <= since_ms + LINK_PAUSE_MS, "idle", || {
+                format!("a process is kept from others for {} ms", now_ms - since_ms)
+            });
             require(!application.is_over || !application.is_idle() || holds, "idle", || {
                 "a connection stays although its application has closed it".into()
             });
         }
         for ((upstream, server), idle) in &idle {
-            let most = self.judge.upstreams[usize::from(*upstream)].idle_max;
+            // Without kept ones each waits a moment for the next request.
+            let rules = &self.judge.upstreams[usize::from(*upstream)];
+            let most = if rules.idle_max > 0 { rules.idle_max } else { rules.connections_max };
             require(*idle <= most, "bounds", || {
                 format!("server {server} of upstream {upstream} has {idle} idle connections, of {most}")
             });
