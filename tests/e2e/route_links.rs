@@ -162,7 +162,7 @@ fn a_gateway_without_descriptors_is_no_fault_of_a_server() {
         return skip("needs prlimit");
     }
     for _ in 0..10 {
-        assert_eq!(Peer::client(&server).get("/app/x").status(), 503);
+        assert_eq!(Peer::client(&server).post("/app/x", b"").status(), 503);
     }
     server.wait_for_stderr("cannot connect to servers of routes: Too many open files");
     assert!(limit("1000"));
