@@ -26,6 +26,7 @@ fn the_rules_of_the_documents_do_what_they_say() {
         "articles/one/index.html",
         "a.html",
         "internal/a.html",
+        "private/a.html",
         "profiles/ann.html",
         "app/index.html",
         "shop/index.html",
@@ -50,6 +51,7 @@ fn the_rules_of_the_documents_do_what_they_say() {
             ("/font.woff2", 200, None, some("*"), None),
             ("/download/a.html", 200, None, None, some("attachment")),
             ("/internal/a.html", 200, None, None, None),
+            ("/private/a.html", 200, some("no-store"), None, None),
             ("/members/a", 401, None, None, None),
             ("/blog/one/index.html", 301, None, None, None),
         ] {

@@ -403,8 +403,20 @@ pub(super) struct Unreached<'r> {
     /// The word for its effect.
     pub(super) verb: &'static str,
     pub(super) rule: &'r Rule,
-    /// The earlier rule that has all of its paths.
-    pub(super) earlier: &'r Rule,
+    /// The rule that has all of its paths: an earlier one of its kind, or one that redirects.
+    pub(super) other: &'r Rule,
+}
+
+impl Unreached<'_> {
+    /// Why no request reaches it.
+    pub(super) fn why(&self) -> String {
+        let path = &self.other.path;
+        if self.other.redirect.is_some() && self.rule.redirect.is_none() {
+            format!("the rule for {path} redirects its paths")
+        } else {
+            format!("an earlier rule, for {path}, has its paths")
+        }
+    }
 }
 
 /// The first rule of each kind that no request reaches.
@@ -416,10 +428,32 @@ pub(super) fn unreached(rules: &[Rule]) -> impl Iterator<Item = Unreached<'_>> {
         ("uses its fallback for", |rule| rule.fallback.is_some()),
         ("uses its alias for", |rule| rule.alias.is_some()),
     ];
+    // Redirects come first. A rewritten path is not redirected, and can have a fallback or an alias.
+    let rewrites = rules.iter().any(|rule| rule.rewrite.is_some());
+    let redirects = || rules.iter().filter(|rule| rule.redirect.is_some() && has_plain_paths(rule));
+    let of_paths: HashMap<&str, &Rule> = redirects().map(|rule| (&*rule.path, rule)).collect();
+    let of_many = redirects().filter(|rule| rule.path.contains('*'));
+    let of_patterns: Vec<_> = of_many.map(|rule| (PathPattern::new(&rule.path), rule)).collect();
+    let redirecting = move |rule: &Rule| {
+        let pattern = PathPattern::new(&rule.path);
+        let has_all = |(all, _): &&(PathPattern, &Rule)| all.has_all_of(&pattern);
+        let of_pattern = || of_patterns.iter().find(has_all).map(|(_, redirect)| *redirect);
+        of_paths.get(&*rule.path).copied().or_else(of_pattern)
+    };
     kinds.into_iter().filter_map(move |(verb, is_one)| {
-        let (rule, earlier) = unreached_of(rules.iter().filter(|rule| is_one(rule)))?;
-        Some(Unreached { verb, rule, earlier })
+        let of_kind = || rules.iter().filter(|rule| is_one(rule));
+        let can_be_redirected =
+            |rule: &&Rule| rule.redirect.is_none() && (rule.rewrite.is_some() || !rewrites);
+        let redirected =
+            || of_kind().filter(can_be_redirected).find_map(|rule| Some((rule, redirecting(rule)?)));
+        let (rule, other) = unreached_of(of_kind()).or_else(redirected)?;
+        Some(Unreached { verb, rule, other })
     })
+}
+
+/// Whether a rule is for all paths of its form.
+fn has_plain_paths(rule: &Rule) -> bool {
+    rule.except.is_empty() && !rule.hashed
 }
 
 /// The first of the rules whose paths an earlier one has, and that one.
@@ -432,7 +466,7 @@ fn unreached_of<'r>(rules: impl Iterator<Item = &'r Rule>) -> Option<(&'r Rule, 
         if let Some(earlier) = of_paths.get(&rule.path).copied().or(of_pattern) {
             return Some((rule, earlier));
         }
-        if !rule.except.is_empty() || rule.hashed {
+        if !has_plain_paths(rule) {
             continue;
         }
         of_paths.insert(&rule.path, rule);

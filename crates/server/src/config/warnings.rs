@@ -125,9 +125,9 @@ fn idle_index_names(sites: &[Site]) -> Vec<String> {
 fn unreached_rules(sites: &[Site]) -> Vec<String> {
     let mut warnings = Vec::new();
     for site in sites {
-        warnings.extend(rule_checks::unreached(&site.rules).map(|Unreached { verb, rule, earlier }| {
-            let (name, path, earlier) = (name(site), &rule.path, &earlier.path);
-            format!("{name} never {verb} {path}: an earlier rule, for {earlier}, has its paths")
+        warnings.extend(rule_checks::unreached(&site.rules).map(|unreached| {
+            let Unreached { verb, rule, .. } = &unreached;
+            format!("{} never {verb} {}: {}", name(site), rule.path, unreached.why())
         }));
     }
     warnings

@@ -305,7 +305,16 @@ fn rules_that_no_request_reaches_are_reported() {
     let fallback = "[[rule]]\npath = \"/a/*\"\nfallback = \"/a/x\"\n";
     let rewrite = "[[rule]]\npath = \"/a/*\"\nrewrite = \"/b\"\n";
     let redirect = "[[rule]]\npath = \"/a/*\"\nredirect = \"/c\"\n";
-    assert_eq!(warnings(&format!("{fallback}{rewrite}{redirect}")), "", "each kind for itself");
+    let elsewhere = "[[rule]]\npath = \"/d\"\nrewrite = \"/a/d\"\n";
+    let redirected = |verb: &str| format!("never {verb} /a/*: the rule for /a/* redirects its paths");
+    assert_eq!(warnings(&format!("{fallback}{rewrite}")), "", "each kind for itself");
+    assert!(warnings(&format!("{rewrite}{redirect}")).contains(&redirected("rewrites")));
+    assert!(warnings(&format!("{fallback}{redirect}")).contains(&redirected("uses its fallback for")));
+    assert_eq!(
+        warnings(&format!("{elsewhere}{fallback}{redirect}")),
+        "",
+        "a rewritten path is not redirected"
+    );
     let excepting = "[[rule]]\npath = \"/a/*\"\nexcept = [\"*.js\"]\nrewrite = \"/b\"\n";
     assert_eq!(warnings(&format!("{excepting}{rewrite}")), "", "the first does not have all paths");
     assert!(warnings(&format!("{rewrite}{rewrite}")).contains("the default site never rewrites /a/*"));
