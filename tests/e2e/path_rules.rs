@@ -1,6 +1,7 @@
 //! Rules of a site for paths, as the documents show them, and very many of them.
 
 use std::fs::{self, Permissions};
+use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 
 use crate::harness::documented::block;
@@ -214,6 +215,30 @@ fn all_workers_count_the_requests_of_a_client_together() {
     server.signal("HUP");
     wait_until("the reload", || server.announcements().len() == 2);
     assert_eq!(statuses("/a"), [429].repeat(40));
+}
+
+#[test]
+fn a_flood_from_many_addresses_gets_no_more_than_the_rate_of_all() {
+    if only_plain("its clients have addresses of their own") {
+        return;
+    }
+    const CLIENTS: usize = 500;
+    let folder = Folder::new();
+    folder.www("a", "content");
+    folder.www("b", "content");
+    let rule = "[[rule]]\npath = \"/a\"\nrate = \"3/h\"\ntotal_rate = \"600/h\"\n";
+    let server =
+        Launch::configured(&folder, &format!("root = \"www\"\nlisten = [\"127.0.0.1:0\"]\n{rule}")).start();
+    let mut statuses = Vec::new();
+    for number in 0..CLIENTS {
+        let own = Ipv4Addr::new(127, 1, (number / 250) as u8, (number % 250 + 1) as u8);
+        let mut client = Client::from(own.into(), server.addresses[0]);
+        statuses.extend((0..4).map(|_| client.get("/a").status));
+        assert_eq!(client.get("/b").status, 200);
+    }
+    // The first 200 clients use up what all have, and each is refused its fourth request.
+    let first = [200, 200, 200, 429].repeat(200);
+    assert_eq!(statuses, [first, [503].repeat((CLIENTS - 200) * 4)].concat());
 }
 
 #[test]

@@ -45,6 +45,28 @@ fn everything_wrong_is_shown_at_once() {
 }
 
 #[test]
+fn wrong_values_of_listeners_and_proxies_are_shown() {
+    let folder = Folder::new();
+    for (line, why) in [
+        ("trusted_proxies = [\"10.0.0.0/33\"]", "must be a network, such as 10.0.0.0/8"),
+        ("trusted_proxies = [\"proxy.example\"]", "or `loopback` or `unix`"),
+        ("proxy_protocol = [\"10.0.0.300\"]", "must be a network"),
+        ("proxy_field = \"x-real-ip\"", "must be x-forwarded-for or forwarded"),
+        ("listen_mode = \"0999\"", "must be three octal digits, such as 0660 or 0666"),
+        ("listen_mode = \"rw\"", "must be three octal digits"),
+        ("listen_tls = [\"0.0.0.0\"]", "did you mean `0.0.0.0:8080`?"),
+        ("listen_tls = [\"unix:\"]", "a path must follow `unix:`"),
+        ("compress = \"yes\"", "must be true or false, without quotes"),
+    ] {
+        let error = folder.error(&format!("workers = 2\n{line}\n"));
+        let (key, _) = line.split_once(' ').unwrap();
+        for part in [&format!("wrong value for `{key}`"), " --> flash.toml:2:", "^", why] {
+            assert!(error.contains(part), "{line}: {error}");
+        }
+    }
+}
+
+#[test]
 fn a_setting_without_effect_is_refused_where_it_was_given() {
     let folder = Folder::new();
     for (file, title, why) in [
