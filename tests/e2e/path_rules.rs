@@ -124,9 +124,11 @@ fn clients_that_a_rule_does_not_admit_get_403() {
     }
 }
 
-/// `ann`, whose password is `secret`, stored by `htpasswd -B`, and `bob` with the same by `openssl passwd -6`.
+/// `ann`, whose password is `secret`, stored by `htpasswd -B`, `bob` with the same by `openssl passwd -6`, and `cat` by
+/// argon2-cffi.
 const USERS: &str = "ann:$2y$05$h6UM9HCarBAVMwnRiQYRuOYeRV4x/6TcBjwooJMlnuMEYyNSMmXa.\n\
-    bob:$6$rounds=2000$abcdefgh$js.Oqma4t2Fwxd5k1k7HZc8PJANjCww6bXOf6rha5ucSTdmrEHzoB1xTT6hSCKIARQkqP2BCwtC1eCAzLkvzb1\n";
+    bob:$6$rounds=2000$abcdefgh$js.Oqma4t2Fwxd5k1k7HZc8PJANjCww6bXOf6rha5ucSTdmrEHzoB1xTT6hSCKIARQkqP2BCwtC1eCAzLkvzb1\n\
+    cat:$argon2id$v=19$m=1024,t=1,p=1$v64e2/X+3xw/4ff0g9LClg$/MUjbvsEGNTVJsG9CIlB/9PKH52mozCmlIAtRgY2Zt8\n";
 
 fn write_users(folder: &Folder, users: &str) {
     fs::write(folder.path("users"), users).unwrap();
@@ -147,11 +149,12 @@ fn only_users_get_the_files_of_a_rule() {
         let fields = [field.as_str()];
         server.get_with(path, if credentials.is_empty() { &[] } else { &fields }).status
     };
-    // ann:secret, bob:secret, ann:wrong and eve:secret.
-    let [ann, bob, wrong, eve] = ["YW5uOnNlY3JldA==", "Ym9iOnNlY3JldA==", "YW5uOndyb25n", "ZXZlOnNlY3JldA=="];
+    let (ann, bob, cat) = ("YW5uOnNlY3JldA==", "Ym9iOnNlY3JldA==", "Y2F0OnNlY3JldA==");
+    // ann:wrong and eve:secret.
+    let (wrong, eve) = ("YW5uOndyb25n", "ZXZlOnNlY3JldA==");
     for _ in 0..3 {
-        let statuses = ["", ann, bob, wrong, eve].map(|credentials| status("/private/a", credentials));
-        assert_eq!(statuses, [401, 200, 200, 401, 401]);
+        let statuses = ["", ann, bob, cat, wrong, eve].map(|credentials| status("/private/a", credentials));
+        assert_eq!(statuses, [401, 200, 200, 200, 401, 401]);
         assert_eq!(status("/b", ""), 200);
     }
     write_users(&folder, USERS.lines().next().unwrap());
