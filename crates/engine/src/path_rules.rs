@@ -152,6 +152,13 @@ impl Rewritten {
     }
 }
 
+/// A path with an extension that a rule names.
+pub(crate) struct Extended {
+    /// The place of the extension in the rule.
+    pub(crate) number: u8,
+    pub(crate) path: Vec<u8>,
+}
+
 /// A server that must agree to requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthRule {
@@ -178,6 +185,8 @@ pub struct PathRule {
     pub redirect: Option<Redirect>,
     /// The path that takes the place of theirs, with or without a query.
     pub rewrite: Option<Target>,
+    /// The extensions of files that answer if theirs is missing, in this order: with `html`, the file of `/a.html` for `/a`.
+    pub extensions: Vec<Box<str>>,
     /// The decoded path of the file that answers if theirs is missing.
     pub fallback: Option<Vec<u8>>,
     /// The alias that has their files. Its pattern must end with a slash and the only `*`.
@@ -208,6 +217,7 @@ impl PathRule {
             fields: FieldChanges::default(),
             redirect: None,
             rewrite: None,
+            extensions: Vec::new(),
             fallback: None,
             alias: None,
             error_page: None,
@@ -284,6 +294,7 @@ pub struct PathRules {
     rules: Vec<PathRule>,
     redirecting: FirstOf,
     rewriting: FirstOf,
+    extending: FirstOf,
     falling_back: FirstOf,
     placing: FirstOf,
     asking: FirstOf,
@@ -311,6 +322,7 @@ impl PathRules {
                 (rule.auth.is_some(), &mut all.authorizing),
                 (rule.redirect.is_some(), &mut all.redirecting),
                 (rule.rewrite.is_some(), &mut all.rewriting),
+                (!rule.extensions.is_empty(), &mut all.extending),
                 (rule.fallback.is_some(), &mut all.falling_back),
                 (rule.alias.is_some(), &mut all.placing),
             ];
@@ -358,6 +370,18 @@ impl PathRules {
         };
         let path = decode_path(path.as_bytes(), EncodedSlash::Decode).map(Cow::into_owned);
         Some(path.map(|path| Rewritten { path, query }))
+    }
+
+    /// This path with an extension, by the first rule that has some for it: that of this number or the next one that all clients may get
+    /// who are admitted to the path. None of a directory.
+    pub(crate) fn extended(&self, path: &[u8], number: u8) -> Option<Extended> {
+        if self.extending.is_empty() || path.ends_with(b"/") {
+            return None;
+        }
+        let (rule, _) = self.extending.find(&self.rules, path)?;
+        let all = (0..).zip(&self.rules[rule].extensions).skip(number.into());
+        all.map(|(number, extension)| Extended { number, path: [path, b".", extension.as_bytes()].concat() })
+            .find(|extended| self.admit_all_of(&extended.path, path))
     }
 
     /// The path of the file that answers if this one is missing, by the first rule that has one for it.
@@ -476,15 +500,20 @@ impl PathRules {
         ask_alike(&self.asking) && ask_alike(&self.authorizing) && self.guards(one).eq(self.guards(other))
     }
 
+    /// Whether every client that is admitted to one path is admitted to another.
+    fn admit_all_of(&self, other: &[u8], one: &[u8]) -> bool {
+        let fits = |number: usize, path: &[u8]| self.rules[number].parts(path).is_some();
+        let first = |of: &FirstOf, path| Some(of.find(&self.rules, path)?.0);
+        let asks_the_same = |of: &FirstOf| first(of, other) == first(of, one);
+        asks_the_same(&self.asking)
+            && asks_the_same(&self.authorizing)
+            && self.guarding.iter().all(|number| !fits(*number, other) || fits(*number, one))
+    }
+
     /// Whether every client that is admitted to a directory gets the file of this path: it needs no admission of its own, and
     /// is neither redirected nor rewritten.
     pub(crate) fn are_as_open(&self, path: &[u8], directory: &[u8]) -> bool {
-        let fits = |number: usize, path: &[u8]| self.rules[number].parts(path).is_some();
-        let first = |of: &FirstOf, path| Some(of.find(&self.rules, path)?.0);
-        let asks_the_same = |of: &FirstOf| first(of, path) == first(of, directory);
-        asks_the_same(&self.asking)
-            && asks_the_same(&self.authorizing)
-            && self.guarding.iter().all(|number| !fits(*number, path) || fits(*number, directory))
+        self.admit_all_of(path, directory)
             && self.redirecting.find(&self.rules, path).is_none()
             && self.rewriting.find(&self.rules, path).is_none()
     }

@@ -161,6 +161,7 @@ pub(crate) struct Rule {
     pub(crate) errors: bool,
     pub(crate) redirect: Option<(String, u16)>,
     pub(crate) rewrite: Option<String>,
+    pub(crate) try_extensions: Vec<String>,
     pub(crate) fallback: Option<String>,
     pub(crate) alias: Option<String>,
     pub(crate) error_page: Option<String>,

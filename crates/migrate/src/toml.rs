@@ -193,6 +193,9 @@ fn rule(out: &mut String, rule: &Rule, table: &str) {
         key("redirect", text(target));
         key("status", status.to_string());
     }
+    if !rule.try_extensions.is_empty() {
+        key("try_extensions", list(&rule.try_extensions));
+    }
     for (name, value) in [
         ("rewrite", &rule.rewrite),
         ("fallback", &rule.fallback),

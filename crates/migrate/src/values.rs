@@ -168,6 +168,13 @@ pub(crate) fn is_file(text: &str) -> bool {
     text.len() <= 1_024 && text.strip_prefix('/').is_some_and(|rest| rest.split('/').all(fits))
 }
 
+/// The extension that stands after this beginning, if Flash can try it. Scripts do not answer as files.
+pub(crate) fn tried_extension(text: &str, beginning: &str) -> Option<String> {
+    let text = text.strip_prefix(beginning)?;
+    let is_plain = (1..=32).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    (is_plain && !text.to_ascii_lowercase().starts_with("php")).then(|| text.to_owned())
+}
+
 /// Checks the path by which a server is asked about requests.
 ///
 /// # Errors

@@ -164,12 +164,11 @@ fn resume<M: Machine>(
         }
         Wake::Refuse(refusal) => Step::Answer(handler::error_page(&request, refusal)),
     };
-    let checks = std::mem::take(&mut asked.checks);
-    if let Cow::Owned(path) = asked.path {
+    let FileRequest { path, substitute, checks, .. } = asked;
+    if let Cow::Owned(path) = path {
         file.path = path.into();
-        file.may_fall_back = false;
     }
-    file.checks = checks;
+    (file.substitute, file.checks) = (substitute, checks);
     step
 }
 

@@ -12,6 +12,25 @@ use crate::conditions::Conditions;
 use crate::in_flight::Holds;
 use crate::slab::SiteId;
 
+/// The next file that may answer if the one of the path is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Substitute {
+    /// The file with the extension of this number, of those that a rule names for the path, and its fallback after them. The path ends with
+    /// the extension before, which has this many bytes with its dot.
+    Extended {
+        number: u8,
+        ending_bytes: u8,
+    },
+    /// The fallback of the path.
+    Fallback,
+    None,
+}
+
+impl Substitute {
+    /// All that the rules name.
+    pub(crate) const FIRST: Self = Self::Extended { number: 0, ending_bytes: 0 };
+}
+
 /// A request for a file of a site.
 #[derive(Debug)]
 pub(crate) struct FileRequest<'r> {
@@ -22,8 +41,7 @@ pub(crate) struct FileRequest<'r> {
     pub(crate) pass: Pass,
     /// The conditions of that pass besides the head.
     pub(crate) conditions: Option<Arc<Conditions>>,
-    /// Whether another file may answer if this one is missing.
-    pub(crate) may_fall_back: bool,
+    pub(crate) substitute: Substitute,
     /// As [`RequestClient::is_local`](super::RequestClient::is_local).
     pub(crate) is_local: bool,
     /// The passwords that must be right.
@@ -38,7 +56,7 @@ pub(crate) struct FileRequestBuf {
     pub(super) request: RequestBuf,
     pub(crate) site: SiteId,
     pub(crate) path: Box<[u8]>,
-    pub(crate) may_fall_back: bool,
+    pub(crate) substitute: Substitute,
     pub(super) is_local: bool,
     pub(crate) checks: Vec<PasswordCheck>,
     pub(crate) holds: Option<Arc<Holds>>,
@@ -47,16 +65,16 @@ pub(crate) struct FileRequestBuf {
 impl FileRequestBuf {
     /// Copies a request.
     pub(crate) fn new(file: &FileRequest<'_>) -> Self {
-        let &FileRequest { site, may_fall_back, is_local, .. } = file;
+        let &FileRequest { site, substitute, is_local, .. } = file;
         let (request, path) = (RequestBuf::new(file.request), file.path.as_ref().into());
         let (checks, holds) = (file.checks.clone(), file.holds.clone());
-        Self { request, site, path, may_fall_back, is_local, checks, holds }
+        Self { request, site, path, substitute, is_local, checks, holds }
     }
 
     /// The request of a relay for the file of this decoded path.
     pub(super) fn of_relay(request: RequestBuf, site: SiteId, path: &[u8]) -> Self {
-        let (may_fall_back, is_local, checks, holds) = (false, false, Vec::new(), None);
-        Self { request, site, path: path.into(), may_fall_back, is_local, checks, holds }
+        let (substitute, is_local, checks, holds) = (Substitute::None, false, Vec::new(), None);
+        Self { request, site, path: path.into(), substitute, is_local, checks, holds }
     }
 
     /// Copies a request after its passwords are compared. Its connection closes if it has a body, because nothing reads that.
@@ -72,9 +90,9 @@ impl FileRequestBuf {
 
     /// The request for the file, which borrows this buffer and what [`FileRequestBuf::request`] has returned.
     pub(crate) fn lent<'r>(&'r self, request: &'r Request<'r>) -> FileRequest<'r> {
-        let &Self { site, ref path, may_fall_back, is_local, .. } = self;
+        let &Self { site, ref path, substitute, is_local, .. } = self;
         let (path, pass, conditions) = (Cow::Borrowed(&path[..]), Pass::Once, None);
         let (checks, holds) = (self.checks.clone(), self.holds.clone());
-        FileRequest { request, site, path, pass, conditions, may_fall_back, is_local, checks, holds }
+        FileRequest { request, site, path, pass, conditions, substitute, is_local, checks, holds }
     }
 }

@@ -22,7 +22,7 @@ use super::error_page::{
     AMBIGUOUS_PATH, LENGTH_REQUIRED, NO_LINK, NO_METHOD_OF_FILES, NO_SITE, NOT_ADMITTED, PASSWORD_NEEDED,
     Refusal, TOO_LARGE, TOO_MANY, TOO_MANY_OF_ALL, TooSoon, error_page, redirect_to, too_soon_page,
 };
-use super::file_request::{FileRequest, FileRequestBuf};
+use super::file_request::{FileRequest, FileRequestBuf, Substitute};
 use super::https::{self, Scheme};
 use super::password::{PasswordCheck, check_of};
 use super::route::{Authorizer, LateRules, Routed, choose_route, leads_to_script};
@@ -124,9 +124,10 @@ pub(crate) fn admit<'r, M: Machine>(
         }
     }
     // Issuers of certificates must hear that a file of theirs is missing.
-    let may_fall_back = !matches!(&path, Some((_, Ok(path))) if is_challenge(path));
+    let is_file_of_challenge = matches!(&path, Some((_, Ok(path))) if is_challenge(path));
+    let substitute = if is_file_of_challenge { Substitute::None } else { Substitute::FIRST };
     let mut auths = std::mem::take(&mut entered.auths);
-    let known = (entered, may_fall_back);
+    let known = (entered, substitute);
     let Some(last) = auths.pop() else {
         return admit_file(desk.core, (request, scheme, client.is_local), path, known);
     };
@@ -321,7 +322,7 @@ fn admit_file<'r, F>(
     core: &Core<F>,
     (request, scheme, is_local): (&'r Request<'r>, Scheme, bool),
     path: Option<SitePath<'r>>,
-    (entered, may_fall_back): (Entered, bool),
+    (entered, substitute): (Entered, Substitute),
 ) -> Admitted<'r, F> {
     let refused = |refusal| Admitted::Refused(error_page(request, refusal));
     match (request.method, request.body) {
@@ -343,7 +344,7 @@ fn admit_file<'r, F>(
                     path,
                     pass,
                     conditions,
-                    may_fall_back,
+                    substitute,
                     is_local,
                     checks,
                     holds,

@@ -32,7 +32,7 @@ pub(crate) use error_page::{
     READ_FAILED, REQUEST_LATE, Refusal, SPOOL_FAILED, TOO_LARGE, UNSTEADY, UPSTREAM_BUSY, busy_page,
     error_page, malformed,
 };
-pub(crate) use file_request::{FileRequest, FileRequestBuf};
+pub(crate) use file_request::{FileRequest, FileRequestBuf, Substitute};
 pub(crate) use gate::{
     Admitted, NOT_A_FILE_OF_THE_SITE, RequestClient, admit, admit_application_file, admit_preferred_file,
     head_changes, head_changes_of_path, may_readmit, readmit,
@@ -141,6 +141,7 @@ pub(crate) fn answer<M: Machine>(
         let handled = match &entry.resolved {
             Resolved::File(resource) => files::answer(desk, asked, resource, looked),
             Resolved::Listing(forms) => listing::answer(desk, asked, forms, looked),
+            Resolved::Redirect | Resolved::Missing if extend(desk.core, asked) => Handled::Elsewhere,
             Resolved::Redirect => return to_directory(desk.core, asked),
             Resolved::Missing if is_alias(desk.core, asked) => return to_directory(desk.core, asked),
             Resolved::Missing if fall_back(desk.core, asked) => Handled::Elsewhere,
@@ -169,9 +170,33 @@ pub(crate) fn answer<M: Machine>(
     }
 }
 
+/// Makes a request for a missing file, or for a directory without its last slash, one for the same path with the next extension that a rule
+/// names. After the last one it is for the path itself again.
+fn extend<F>(core: &Core<F>, asked: &mut FileRequest<'_>) -> bool {
+    let Substitute::Extended { number, ending_bytes } = asked.substitute else { return false };
+    asked.substitute = Substitute::Fallback;
+    let rules = core.rules.site(asked.site);
+    let mut path = rules.public_path(&asked.path);
+    let bytes = path.len() - usize::from(ending_bytes);
+    let extended = rules.paths.extended(&path[..bytes], number);
+    if let Some(extended) = extended {
+        let ending_bytes = (extended.path.len() - bytes) as u8;
+        asked.substitute = Substitute::Extended { number: extended.number + 1, ending_bytes };
+        path = Cow::Owned(extended.path);
+    } else if number > 0 {
+        path.to_mut().truncate(bytes);
+    } else {
+        return false;
+    }
+    let path = Cow::Owned(path.into_owned());
+    (asked.site, asked.path) = core.rules.place(core.rules.public_site(asked.site), path);
+    asked.pass = Pass::Once;
+    true
+}
+
 /// Makes a request for a missing file one for the file that answers in its place, if there is one.
 fn fall_back<F>(core: &Core<F>, asked: &mut FileRequest<'_>) -> bool {
-    if !std::mem::take(&mut asked.may_fall_back) {
+    if std::mem::replace(&mut asked.substitute, Substitute::None) == Substitute::None {
         return false;
     }
     let rules = core.rules.site(asked.site);

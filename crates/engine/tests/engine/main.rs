@@ -41,4 +41,5 @@ mod sealed;
 mod sealed_links;
 mod shares;
 mod timeouts;
+mod tried_extensions;
 mod uploads;

@@ -263,24 +263,25 @@ impl Builder<'_> {
 
     fn try_files(&mut self, line: &Line, args: &[String], paths: &Paths) {
         let plain =
-            |arg: &String| ["{path}", "{path}/", "{path}/index.html", "{uri}"].contains(&arg.as_str());
-        let Some((last, others)) = args.split_last() else { return };
-        match last.as_str() {
-            _ if !others.iter().all(plain) => {
-                self.lose(line, "Flash looks for the file of the path, and then for one other");
+            |arg: &&String| ["{path}", "{path}/", "{path}/index.html", "{uri}"].contains(&arg.as_str());
+        let extension = |arg: &String| values::tried_extension(arg, "{path}.");
+        let tried: Vec<String> = args.iter().filter_map(extension).collect();
+        let others: Vec<_> = args.iter().filter(|arg| !plain(arg) && extension(arg).is_none()).collect();
+        let fallback = match &others[..] {
+            [] => None,
+            [last] if args.last() == Some(*last) && *last == "=404" => None,
+            [last] if args.last() == Some(*last) && values::is_file(last) => Some((*last).clone()),
+            [last] if args.last() == Some(*last) => {
+                return self.lose(line, "is not the path of a file that Flash can serve");
             }
-            last if plain(&last.to_owned()) || last == "=404" => {}
-            last if values::is_file(last) => {
-                for (path, except) in paths {
-                    let fallback = Some(last.to_owned());
-                    self.site.rules.push(Rule {
-                        except: except.clone(),
-                        fallback,
-                        ..Rule::new(path.clone())
-                    });
-                }
-            }
-            _ => self.lose(line, "is not the path of a file that Flash can serve"),
+            _ => return self.lose(line, "Flash looks for the file of the path, and then for one other"),
+        };
+        if tried.is_empty() && fallback.is_none() {
+            return;
+        }
+        for (path, except) in paths {
+            let (except, try_extensions, fallback) = (except.clone(), tried.clone(), fallback.clone());
+            self.site.rules.push(Rule { except, try_extensions, fallback, ..Rule::new(path.clone()) });
         }
     }
 

@@ -178,7 +178,14 @@ pub(super) fn index(builder: &mut Builder<'_, '_>, scope: &Scope) {
     }
 }
 
-/// The meaning of `try_files`.
+/// The files that answer for those that are missing.
+#[derive(Clone, Default)]
+struct Substitutes {
+    extensions: Vec<String>,
+    fallback: Option<String>,
+}
+
+/// The meaning of the last part of `try_files`.
 enum Missing {
     /// As Flash does it anyway, or a server answers.
     NotFound,
@@ -186,10 +193,10 @@ enum Missing {
     File(String),
 }
 
-/// The file that answers for missing ones.
+/// The files that answer for missing ones.
 pub(super) fn fall_back(builder: &mut Builder<'_, '_>) {
     let locations = builder.locations;
-    let mut values: Vec<Option<String>> = Vec::with_capacity(locations.len());
+    let mut values: Vec<Option<Substitutes>> = Vec::with_capacity(locations.len());
     for location in locations {
         let scope = &location.scope;
         let by_page = scope
@@ -197,11 +204,17 @@ pub(super) fn fall_back(builder: &mut Builder<'_, '_>) {
             .iter()
             .find(|page| is_fallback(page))
             .map(|page| (page.uri.clone(), page.place.clone()));
+        let mut extensions = Vec::new();
         let asked = match (&scope.try_files, by_page) {
             (Some(directive), _) if scope.pass.as_ref().is_none_or(|pass| pass.protocol == "proxy") => {
                 match missing(builder, directive) {
-                    Ok(Missing::File(uri)) => Some((uri, directive.place.clone())),
-                    Ok(Missing::NotFound) => None,
+                    Ok((tried, missing)) => {
+                        extensions = tried;
+                        match missing {
+                            Missing::File(uri) => Some((uri, directive.place.clone())),
+                            Missing::NotFound => None,
+                        }
+                    }
                     Err(why) => {
                         builder.context.lost(directive, &why);
                         None
@@ -211,19 +224,20 @@ pub(super) fn fall_back(builder: &mut Builder<'_, '_>) {
             (None, Some(page)) if scope.pass.is_none() && scope.returns.is_none() => Some(page),
             _ => None,
         };
-        let file = asked.and_then(|(uri, place)| match of_missing(builder, &uri) {
+        let fallback = asked.and_then(|(uri, place)| match of_missing(builder, &uri) {
             Ok(file) => Some(file),
             Err(why) => {
                 builder.context.notes.add(&place, format!("falling back to {uri}: {why}"));
                 None
             }
         });
-        values.push(file);
+        let are_there = fallback.is_some() || !extensions.is_empty();
+        values.push(are_there.then_some(Substitutes { extensions, fallback }));
     }
     let mut rules: Vec<Rule> = Vec::new();
     for (path, except, at) in by_files(builder, (&values, &builder.files), in_order) {
-        let fallback = values[at].clone();
-        rules.push(Rule { except, fallback, ..Rule::new(path) });
+        let Substitutes { extensions: try_extensions, fallback } = values[at].clone().unwrap_or_default();
+        rules.push(Rule { except, try_extensions, fallback, ..Rule::new(path) });
     }
     guard(&mut rules);
     builder.site.rules.extend(rules);
@@ -249,9 +263,23 @@ pub(super) fn is_fallback(page: &ErrorPage) -> bool {
     page.statuses == [404] && page.status.as_deref() == Some("200") && page.uri.starts_with('/')
 }
 
-fn missing(builder: &Builder<'_, '_>, directive: &Directive) -> Result<Missing, String> {
+/// The extensions that `try_files` tries, and its last part.
+fn missing(builder: &Builder<'_, '_>, directive: &Directive) -> Result<(Vec<String>, Missing), String> {
+    let extension_of = |arg: &String| values::tried_extension(arg, "$uri.");
+    let (extensions, args): (Vec<_>, Vec<_>) =
+        directive.args.iter().cloned().partition(|arg| extension_of(arg).is_some());
+    let tried = extensions.iter().filter_map(extension_of).collect();
+    let missing = last_of(builder, &args)?;
+    if !extensions.is_empty() && args.last().is_some_and(|last| last.starts_with('@')) {
+        return Err(format!("Flash looks for no {} before an application answers", extensions[0]));
+    }
+    Ok((tried, missing))
+}
+
+/// The meaning of `try_files` without extensions.
+fn last_of(builder: &Builder<'_, '_>, args: &[String]) -> Result<Missing, String> {
     let plain = ["$uri", "$uri/", "$uri/index.html", "$uri/index.htm", "$request_uri", "$document_uri"];
-    let Some((last, files)) = directive.args.split_last() else { return Ok(Missing::NotFound) };
+    let Some((last, files)) = args.split_last() else { return Ok(Missing::NotFound) };
     let (mut last, mut files) = (last.as_str(), files.to_vec());
     if last == "=404" || plain.contains(&last) {
         // A fixed file before it answers, if it is there.
@@ -287,9 +315,6 @@ fn file(uri: &str) -> Result<Missing, String> {
 
 fn others(files: &[String], plain: &[&str]) -> Result<(), String> {
     match files.iter().find(|file| !plain.contains(&file.as_str())) {
-        Some(file) if file.starts_with("$uri.") => {
-            Err(format!("Flash looks for no {file}: links need the whole names of files"))
-        }
         Some(file) => Err(format!("Flash looks for no {file}")),
         None => Ok(()),
     }

@@ -171,6 +171,7 @@ fn sites(
     let mut alias_folders = check_roots(("alias", &aliases), run_as, problems).into_iter();
     for ((site, drafts), folder) in sites.iter_mut().zip(&rule_drafts).zip(folders) {
         rule_checks::check_auth(drafts, site, problems);
+        rule_checks::check_tried_extensions(drafts, site, problems);
         let aliases: Vec<_> = alias_folders.by_ref().take(site.aliases().count()).flatten().collect();
         rule_checks::read_users(drafts, site, folder.iter().chain(&aliases), problems);
         match folder {

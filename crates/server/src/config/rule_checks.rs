@@ -38,6 +38,8 @@ use crate::passwords;
 const HOPS_MAX: usize = 10;
 /// The largest error page: each worker keeps it.
 const PAGE_BYTES_MAX: usize = 64 * 1024;
+/// Maximum extensions of a rule that can be tried: each can cost a look at the disk.
+const EXTENSIONS_MAX: usize = 8;
 /// Stands for the characters of a `*` when a redirect is tried.
 const SAMPLE: &str = "x";
 
@@ -57,6 +59,7 @@ impl RuleDraft {
         self.check_vary(problems);
         self.check_cors(problems);
         self.check_alias(problems);
+        self.check_extensions(problems);
         let RuleOverrides { path, except, allow, deny, redirect, rewrite, .. } = &self.given;
         let pattern = PathPattern::new(path.as_ref().map_or("*", |path| &path.value));
         if let Some(except) = except
@@ -115,8 +118,11 @@ impl RuleDraft {
         }
         let (of_redirect, of_rewrite) = (origin(redirect), origin(rewrite));
         let (of_fallback, of_alias) = (origin(fallback), origin(&self.given.alias));
+        let of_extensions = origin(&self.given.try_extensions);
         for (key, later, first, earlier) in [
             ("rewrite", of_rewrite, "redirect", of_redirect),
+            ("try_extensions", of_extensions, "redirect", of_redirect),
+            ("try_extensions", of_extensions, "rewrite", of_rewrite),
             ("fallback", of_fallback, "redirect", of_redirect),
             ("fallback", of_fallback, "rewrite", of_rewrite),
             ("alias", of_alias, "redirect", of_redirect),
@@ -127,6 +133,14 @@ impl RuleDraft {
                 let problem = Problem::given(later, format!("`{key}` beside `{first}`"), why);
                 problems.push(problem.of(ConfigErrorKind::Key).helped("write it in a rule for the new path"));
             }
+        }
+    }
+
+    fn check_extensions(&self, problems: &mut Vec<Problem>) {
+        let Some(Given { value, origin }) = &self.given.try_extensions else { return };
+        if value.is_empty() || value.len() > EXTENSIONS_MAX {
+            let why = format!("name 1 to {EXTENSIONS_MAX} extensions");
+            problems.push(Problem::given(origin, "wrong value for `try_extensions`", why));
         }
     }
 
@@ -239,6 +253,20 @@ pub(super) fn check_auth(drafts: &[RuleDraft], site: &Site, problems: &mut Vec<P
     }
 }
 
+/// Whether the extensions that are tried are those of files, not of scripts.
+pub(super) fn check_tried_extensions(drafts: &[RuleDraft], site: &Site, problems: &mut Vec<Problem>) {
+    for Given { value, origin } in drafts.iter().filter_map(|draft| draft.given.try_extensions.as_ref()) {
+        let is_script = |extension: &&String| {
+            let name = format!("/a.{extension}");
+            site.routes.iter().any(|route| route.is_script(&name))
+        };
+        if let Some(extension) = value.iter().find(is_script) {
+            let why = "its files are scripts of a route, and no file answers with their source";
+            problems.push(Problem::given(origin, format!("cannot try `{extension}`"), why));
+        }
+    }
+}
+
 /// Reads the files of users of rules, with the rights of this process: no other should be able to. `folders` are the root and the
 /// aliases, without those that did not answer, which could hang now.
 pub(super) fn read_users<'f>(
@@ -345,6 +373,7 @@ pub(crate) fn path_rules(rules: &[Rule], SiteId(first_alias): SiteId) -> PathRul
             .as_ref()
             .map(|target| Redirect { status: Status(rule.status.code()), target: Target::new(target) }),
         rewrite: rule.rewrite.as_deref().map(Target::new),
+        extensions: rule.try_extensions.iter().map(|extension| extension.as_str().into()).collect(),
         fallback: rule.fallback.as_ref().map(|path| path.clone().into_bytes()),
         alias: rule.alias.as_ref().and_then(|_| aliases.next()),
         error_page: rule
@@ -422,9 +451,10 @@ impl Unreached<'_> {
 /// The first rule of each kind that no request reaches.
 pub(super) fn unreached(rules: &[Rule]) -> impl Iterator<Item = Unreached<'_>> {
     type IsOne = fn(&Rule) -> bool;
-    let kinds: [(&str, IsOne); 4] = [
+    let kinds: [(&str, IsOne); 5] = [
         ("redirects", |rule| rule.redirect.is_some()),
         ("rewrites", |rule| rule.rewrite.is_some()),
+        ("tries its extensions for", |rule| !rule.try_extensions.is_empty()),
         ("uses its fallback for", |rule| rule.fallback.is_some()),
         ("uses its alias for", |rule| rule.alias.is_some()),
     ];

@@ -10,7 +10,8 @@ use super::{Advance, Awaits, Instead, Otherwise, Relay, Search, Then};
 use crate::caches::{NameEntry, Pass, Resolved};
 use crate::exchange::Turn;
 use crate::handler::{
-    BUSY, FileRequest, NO_METHOD_OF_FILES, PathFound, admit_preferred_file, check_script, find_path,
+    BUSY, FileRequest, NO_METHOD_OF_FILES, PathFound, Substitute, admit_preferred_file, check_script,
+    find_path,
 };
 use crate::jobs::Waiter;
 use crate::machine::Machine;
@@ -69,10 +70,10 @@ fn find<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) -> Result<Option<
                 // A server runs scripts beneath the root of the site.
                 _ => (relay.site, Cow::Borrowed(&path[..])),
             };
-            let (pass, may_fall_back, is_local, checks) = (Pass::Once, false, false, Vec::new());
+            let (pass, substitute, is_local, checks) = (Pass::Once, Substitute::None, false, Vec::new());
             let (request, conditions, holds) = (&request, None, None);
             let asked =
-                FileRequest { request, site, path, pass, conditions, may_fall_back, is_local, checks, holds };
+                FileRequest { request, site, path, pass, conditions, substitute, is_local, checks, holds };
             find_path(&mut turn.desk, &asked)
         }
     };

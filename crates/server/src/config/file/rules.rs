@@ -23,6 +23,7 @@ const EFFECTS: &[&str] = &[
     "cors",
     "redirect",
     "rewrite",
+    "try_extensions",
     "fallback",
     "alias",
     "error_page",

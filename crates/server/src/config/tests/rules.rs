@@ -39,6 +39,7 @@ fn rules_belong_to_their_site_in_their_order() {
         [[site.rule]]
         path = "/profiles/*"
         except = ["*.js", "*.css"]
+        try_extensions = ["HTML", "htm"]
         fallback = "/no one.html"
         "#,
     );
@@ -62,6 +63,7 @@ fn rules_belong_to_their_site_in_their_order() {
     );
     assert!(assets.set.is_empty(), "it says what it does");
     assert_eq!(profile.fallback.as_deref(), Some("/no one.html"));
+    assert_eq!(profile.try_extensions, ["html", "htm"]);
     assert_eq!(profile.except, ["*.js", "*.css"]);
 }
 
@@ -129,6 +131,14 @@ const WRONG_RULES: &[(&str, &[&str])] = &[
     ("path = \"/a\"\nrewrite = \"/b/$1\"", &["`$1` in `rewrite`", "`path` has 0 `*`"]),
     ("rewrite = \"/a\"\nredirect = \"/b\"", &["`rewrite` beside `redirect`"]),
     ("fallback = \"/a\"\nredirect = \"/b\"", &["`fallback` beside `redirect`"]),
+    ("try_extensions = [\"html\"]\nredirect = \"/b\"", &["`try_extensions` beside `redirect`"]),
+    ("try_extensions = []", &["wrong value for `try_extensions`", "name 1 to 8 extensions"]),
+    ("try_extensions = [\".html\"]", &["must be an extension without its dot", "write `html`"]),
+    ("try_extensions = \"html\"", &["must be a list of extensions"]),
+    (
+        "try_extensions = [\"html\", \"PHP\"]\n[[route]]\nextension = \"php\"\nfastcgi = \"unix:/run/php.sock\"",
+        &["cannot try `php`", "its files are scripts of a route"],
+    ),
     (
         "path = \"/a\"\nrewrite = \"/b\"\nfallback = \"/c\"",
         &["`fallback` beside `rewrite`", "a rule for the new path"],
@@ -319,6 +329,9 @@ fn rules_that_no_request_reaches_are_reported() {
     assert_eq!(warnings(&format!("{excepting}{rewrite}")), "", "the first does not have all paths");
     assert!(warnings(&format!("{rewrite}{rewrite}")).contains("the default site never rewrites /a/*"));
     assert!(warnings(&format!("{fallback}{fallback}")).contains("never uses its fallback for /a/*"));
+    let trying = "[[rule]]\npath = \"/a/*\"\ntry_extensions = [\"html\"]\n";
+    assert_eq!(warnings(&format!("{trying}{fallback}")), "", "each kind for itself");
+    assert!(warnings(&format!("{trying}{trying}")).contains("never tries its extensions for /a/*"));
     let alias = "[[rule]]\npath = \"/a/*\"\nalias = \"www\"\n";
     assert!(warnings(&format!("{alias}{alias}")).contains("never uses its alias for /a/*"));
 }
