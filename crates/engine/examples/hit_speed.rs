@@ -19,7 +19,7 @@ use flash_engine::{
     UpstreamRules, Want,
 };
 use flash_http::EncodedSlash;
-use flash_http::response::Status;
+use flash_http::response::{ServerField, Status};
 use flash_http::types::TypeTable;
 
 const ROUNDS: usize = 15;
@@ -262,6 +262,7 @@ fn rules(log_format: LogFormat, site: Site) -> Rules {
         sites: vec![site],
         upstreams,
         worker: 0,
+        server_field: ServerField::Sent,
         types: TypeTable::new([]),
         etag_of_change: false,
         freshness_ms: 1000,

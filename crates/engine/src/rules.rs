@@ -10,7 +10,7 @@ use std::sync::Arc;
 use flash_http::EncodedSlash;
 use flash_http::negotiate::Coding;
 use flash_http::proxies::ProxyField;
-use flash_http::response::Status;
+use flash_http::response::{ServerField, Status};
 use flash_http::types::TypeTable;
 use serde::{Deserialize, Serialize};
 
@@ -312,6 +312,8 @@ pub struct Rules {
     pub upstreams: Vec<UpstreamRules>,
     /// The number of this worker. Each begins at another server, so that not all choose the same one.
     pub worker: usize,
+    /// Whether answers name the program.
+    pub server_field: ServerField,
     /// Content types by extension.
     pub types: TypeTable,
     /// Whether entity tags include the time of the last metadata change, besides the length and the

@@ -86,26 +86,38 @@ statuses! {
     NETWORK_AUTHENTICATION_REQUIRED 511 "Network Authentication Required";
 }
 
+/// Whether answers name the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerField {
+    /// In the field `Server`.
+    Sent,
+    /// They do not have that field.
+    Absent,
+}
+
 /// Appends a response head to a buffer. The version is always HTTP/1.1, even for an HTTP/1.0 client (RFC 9110
 /// section 2.5).
 #[derive(Debug)]
 pub struct HeadWriter<'v> {
     out: &'v mut Vec<u8>,
     start: usize,
-    server_end: usize,
+    /// Where the value of `Server` ends.
+    server_end: Option<usize>,
     date_at: usize,
 }
 
 impl<'v> HeadWriter<'v> {
-    /// Begins a head with the status line, `Server` and `Date`. `date` comes from [`crate::date::http_date`].
-    pub fn start(out: &'v mut Vec<u8>, status: Status, date: &[u8; 29]) -> Self {
+    /// Begins a head with the status line, `Server` if it is sent, and `Date`. `date` comes from [`crate::date::http_date`].
+    pub fn start(out: &'v mut Vec<u8>, status: Status, server: ServerField, date: &[u8; 29]) -> Self {
         let start = out.len();
         out.extend_from_slice(b"HTTP/1.1 ");
         push_number(out, status.0.into());
         out.push(b' ');
         out.extend_from_slice(status.reason().as_bytes());
-        out.extend_from_slice(b"\r\nServer: flash");
-        let server_end = out.len();
+        let server_end = (server == ServerField::Sent).then(|| {
+            out.extend_from_slice(b"\r\nServer: flash");
+            out.len()
+        });
         out.extend_from_slice(b"\r\nDate: ");
         let date_at = out.len();
         out.extend_from_slice(date);
@@ -138,15 +150,17 @@ impl<'v> HeadWriter<'v> {
     }
 
     /// Ends the head: adds `Connection: close` if `close` is set, and pads it to a multiple of `align_bytes`
-    /// (1 for no padding). Returns the offset of the date in the buffer, so that the date of a cached head
+    /// (1 for no padding), unless `Server` is absent. Returns the offset of the date in the buffer, so that the date of a cached head
     /// can be updated in place.
     pub fn finish(mut self, close: bool, align_bytes: usize) -> usize {
         if close {
             self.out.extend_from_slice(b"Connection: close\r\n");
         }
         self.out.extend_from_slice(b"\r\n");
-        if align_bytes > 1 {
-            self.pad(align_bytes);
+        if align_bytes > 1
+            && let Some(server_end) = self.server_end
+        {
+            self.pad(server_end, align_bytes);
         }
         self.date_at
     }
@@ -154,7 +168,7 @@ impl<'v> HeadWriter<'v> {
     /// Lengthens the value of `Server`, as the paper does (Flash 1999, section 5.5). It uses a comment,
     /// because the grammar allows that (RFC 9110, section 10.2.4) and discourages more than one space
     /// (section 5.6.3).
-    fn pad(&mut self, align_bytes: usize) {
+    fn pad(&mut self, server_end: usize, align_bytes: usize) {
         let length = self.out.len() - self.start;
         let mut missing = length.next_multiple_of(align_bytes) - length;
         if missing == 0 {
@@ -165,7 +179,7 @@ impl<'v> HeadWriter<'v> {
         }
         let dots = std::iter::repeat_n(b'.', missing - EMPTY_COMMENT_BYTES);
         let comment = b" (".iter().copied().chain(dots).chain([b')']);
-        self.out.splice(self.server_end..self.server_end, comment);
+        self.out.splice(server_end..server_end, comment);
         self.date_at += missing;
     }
 }
@@ -210,7 +224,8 @@ mod tests {
     #[test]
     fn a_head_is_encoded_byte_for_byte() {
         let mut out = b"kept".to_vec();
-        let mut head = HeadWriter::start(&mut out, Status::PARTIAL_CONTENT, &http_date(784_111_777));
+        let mut head =
+            HeadWriter::start(&mut out, Status::PARTIAL_CONTENT, ServerField::Sent, &http_date(784_111_777));
         head.field("Content-Type", b"text/html");
         head.length(1_234_567);
         head.raw(b"X-A: 1\r\nX-B: 2\r\n");
@@ -225,7 +240,7 @@ mod tests {
     #[test]
     fn a_persistent_connection_has_no_connection_field() {
         let mut out = Vec::new();
-        HeadWriter::start(&mut out, Status::OK, &http_date(0)).finish(false, 1);
+        HeadWriter::start(&mut out, Status::OK, ServerField::Sent, &http_date(0)).finish(false, 1);
         assert!(out.ends_with(b"GMT\r\n\r\n"));
         assert!(!out.windows(10).any(|window| window == b"Connection"));
     }
@@ -235,7 +250,8 @@ mod tests {
         for field_bytes in 0..70 {
             let heads = [1, 32].map(|align_bytes| {
                 let mut out = b"kept".to_vec();
-                let mut head = HeadWriter::start(&mut out, Status::OK, &http_date(784_111_777));
+                let mut head =
+                    HeadWriter::start(&mut out, Status::OK, ServerField::Sent, &http_date(784_111_777));
                 head.field("X", "x".repeat(field_bytes).as_bytes());
                 let date_at = head.finish(field_bytes % 2 == 0, align_bytes);
                 assert_eq!(&out[date_at..date_at + 29], b"Sun, 06 Nov 1994 08:49:37 GMT");

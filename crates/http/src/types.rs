@@ -163,31 +163,34 @@ impl TypeTable {
         Self::with_charset(extra, Some("utf-8"))
     }
 
-    /// Makes a table with `extra` types: pairs of an extension (with or without its dot, in any case) and a
-    /// media type. A text type without a charset gets this one, if there is one.
+    /// Makes a table with `extra` types: pairs of an extension (with or without its dot, in any case), or of a slash and a whole
+    /// name, and a media type. A text type without a charset gets this one, if there is one.
     pub fn with_charset(extra: impl IntoIterator<Item = (String, String)>, charset: Option<&str>) -> Self {
         let charset = charset.map_or_else(String::new, |name| format!("; charset={name}"));
         let extra = extra
             .into_iter()
-            .map(|(extension, media_type)| {
-                let extension = extension.trim_start_matches('.').to_ascii_lowercase();
-                (extension, completed(Cow::Owned(media_type), &charset).into_owned())
+            .map(|(name, media_type)| {
+                let is_whole = name.starts_with('/');
+                let name = if is_whole { name } else { name.trim_start_matches('.').to_ascii_lowercase() };
+                (name, completed(Cow::Owned(media_type), &charset).into_owned())
             })
             .collect();
         Self { extra, charset }
     }
 
-    /// The types that were given for extensions, in the order of these.
+    /// The types that were given for extensions and names, in the order of these.
     pub fn own(&self) -> BTreeMap<&str, &str> {
-        self.extra.iter().map(|(extension, media_type)| (extension.as_str(), media_type.as_str())).collect()
+        self.extra.iter().map(|(name, media_type)| (name.as_str(), media_type.as_str())).collect()
     }
 
-    /// The value of `Content-Type` for the file with this path, by the extension of its last segment. A name
+    /// The value of `Content-Type` for the file with this path, by its last segment or the extension of that. A name
     /// without an extension, or whose only dot is its first character, is `application/octet-stream`, except names that
     /// text files always have.
     pub fn lookup(&self, path: &[u8]) -> Cow<'_, str> {
         let extension = extension(path);
-        if let Some(media_type) = extension.as_ref().and_then(|extension| self.extra.get(extension)) {
+        let of_name = || self.extra.get(last_segment(path)?);
+        let of_extension = || self.extra.get(extension.as_ref()?);
+        if let Some(media_type) = of_name().or_else(of_extension) {
             return Cow::Borrowed(media_type);
         }
         let found = match extension {
@@ -218,6 +221,11 @@ fn is_name_of_text(path: &[u8]) -> bool {
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
     let word = name.split(|&byte| byte == b'-').next().unwrap_or_default();
     name.ends_with(b"SUMS") || NAMES_OF_TEXT.iter().any(|known| known.as_bytes() == word)
+}
+
+/// The last segment of a path, with the slash before it.
+fn last_segment(path: &[u8]) -> Option<&str> {
+    std::str::from_utf8(&path[memchr::memrchr(b'/', path)?..]).ok()
 }
 
 /// The extension of a path's last segment in lower case, without its dot.
@@ -278,6 +286,23 @@ pub fn compressible(content_type: &str) -> bool {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_whole_name_counts_before_its_extension() {
+        let types =
+            [("/PKGBUILD", "text/plain"), ("/map.bin", "application/x-map"), ("bin", "application/x-bin")];
+        let table = TypeTable::new(types.map(|(name, media_type)| (name.to_owned(), media_type.to_owned())));
+        for (path, media_type) in [
+            ("/a/PKGBUILD", "text/plain; charset=utf-8"),
+            ("/PKGBUILD", "text/plain; charset=utf-8"),
+            ("/pkgbuild", UNKNOWN),
+            ("/PKGBUILD/a", UNKNOWN),
+            ("/a/map.bin", "application/x-map"),
+            ("/a/a.bin", "application/x-bin"),
+        ] {
+            assert_eq!(table.lookup(path.as_bytes()), media_type, "{path}");
+        }
+    }
 
     #[test]
     fn text_has_the_charset_of_the_table() {

@@ -10,7 +10,7 @@ use flash_engine::{
     UpstreamProtocol, UpstreamRules,
 };
 use flash_http::proxies::ProxyField as NamedIn;
-use flash_http::response::Status;
+use flash_http::response::{ServerField, Status};
 use flash_http::types::TypeTable;
 use flash_keeper::SLOT_BYTES;
 use flash_prompt::names::ENTRY_BYTES;
@@ -34,6 +34,7 @@ pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
         sites: sites(settings),
         upstreams: settings.routes().map(upstream_rules).collect(),
         worker: 0,
+        server_field: if settings.server_field { ServerField::Sent } else { ServerField::Absent },
         types: types(settings),
         etag_of_change: settings.etag == config::EtagTime::Changed,
         freshness_ms: settings.freshness_ms,

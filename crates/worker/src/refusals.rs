@@ -11,7 +11,7 @@ use crate::calls::{Call, lap};
 
 /// The answer to a refused client. It is the same for all, so that a refusal costs no more than its system
 /// calls.
-const ANSWER: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nServer: flash\r\nContent-Length: 0\r\n\
+const ANSWER: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\
     Retry-After: 2\r\nConnection: close\r\n\r\n";
 
 /// The refusals since the last report.

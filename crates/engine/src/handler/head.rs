@@ -7,7 +7,7 @@ use flash_http::date::http_date;
 use flash_http::range::ByteRange;
 use flash_http::range::multipart::content_range;
 use flash_http::request::{Request, Version as HttpVersion};
-use flash_http::response::{HeadWriter, Status};
+use flash_http::response::{HeadWriter, ServerField, Status};
 use flash_http::upstream_response::{ResponseBody, ResponseHead};
 
 use crate::caches::{Persistence, Version, VersionKind};
@@ -37,10 +37,24 @@ pub(crate) enum Extent {
     Ranges(String),
 }
 
+/// The fields of every head: `Date`, and `Server` if it is sent.
+#[derive(Clone, Copy)]
+pub(crate) struct CommonFields {
+    pub(crate) date: [u8; 29],
+    pub(crate) server: ServerField,
+}
+
+impl CommonFields {
+    /// Those of a worker's heads now.
+    pub(crate) fn of<F>(core: &Core<F>) -> Self {
+        Self { date: core.clock.date, server: core.rules.server_field }
+    }
+}
+
 /// The form of heads of HTTP/1.
 #[derive(Clone, Copy)]
 pub(crate) struct HeadForm<'a> {
-    pub(crate) date: &'a [u8; 29],
+    pub(crate) common: CommonFields,
     /// Heads are padded to a multiple of this.
     pub(crate) align_bytes: usize,
     /// How rules change them.
@@ -59,7 +73,7 @@ impl<'a> HeadForm<'a> {
     /// The form of a worker's heads now.
     pub(crate) fn of<F>(core: &'a Core<F>) -> Self {
         Self {
-            date: &core.clock.date,
+            common: CommonFields::of(core),
             align_bytes: core.rules.optimizations.head_align_bytes(),
             changes: None,
         }
@@ -189,7 +203,7 @@ pub(crate) fn write_head(
     persistence: Persistence,
 ) -> usize {
     let start = out.len();
-    let mut head = HeadWriter::start(out, status, form.date);
+    let mut head = HeadWriter::start(out, status, form.common.server, &form.common.date);
     about.each_leading_field(|name, value| head.field(name, value));
     if let Some(bytes) = length {
         head.length(bytes);
@@ -232,7 +246,7 @@ pub(crate) fn write_relayed_head(
     let closes = persistence == Persistence::Closes;
     let has_no_end = matches!(answer.body, ResponseBody::Chunked | ResponseBody::UntilEnd);
     let start = out.len();
-    let mut head = HeadWriter::start(out, answer.status, form.date);
+    let mut head = HeadWriter::start(out, answer.status, form.common.server, &form.common.date);
     if let Some(bytes) = answer.length_bytes.filter(|_| !has_no_end && answer.status.0 >= 200) {
         head.length(bytes);
     }

@@ -38,8 +38,8 @@ pub(crate) use gate::{
     head_changes, head_changes_of_path, may_readmit, readmit,
 };
 pub(crate) use head::{
-    About, Extent, HeadForm, RelayedHead, each_own_field, each_shared_field, persistence, write_head,
-    write_relayed_head,
+    About, CommonFields, Extent, HeadForm, RelayedHead, each_own_field, each_shared_field, persistence,
+    write_head, write_relayed_head,
 };
 pub(crate) use https::Scheme;
 pub(crate) use password::{Password, PasswordCheck, verify};

@@ -1,9 +1,14 @@
 //! Framing, bodies, versions, ranges: the answer to a single request.
 
+use flash_engine::limits::REQUEST_BODY_BYTES_MAX;
+use flash_engine::{Optimizations, Rules};
+use flash_http::response::ServerField;
+
+use super::h2::{connect, exchange};
+use super::relays::{ask, get, proxying};
 use crate::machine::client::request;
 use crate::machine::response::{parse_all, parse_parts};
 use crate::machine::{Content, KIB, MIB, World};
-use flash_engine::limits::REQUEST_BODY_BYTES_MAX;
 
 fn world() -> World {
     let mut world = World::new();
@@ -42,6 +47,38 @@ fn a_request_without_clear_framing_is_refused_and_the_connection_closed() {
         assert!(client.is_closed());
         world.end();
     }
+}
+
+#[test]
+fn no_answer_names_the_program_if_none_shall() {
+    let optimizations = Optimizations { align_heads: true, ..Optimizations::default() };
+    let server_field = ServerField::Absent;
+    let mut world = World::with(Rules { server_field, optimizations, ..proxying() });
+    world.machine.files.add("a.txt", "hello");
+    for request in [
+        request("GET", "/a.txt", ""),
+        request("GET", "/a.txt", ""),
+        request("GET", "/none", ""),
+        request("OPTIONS", "/a.txt", ""),
+        request("GET", "/a.txt", "Range: bytes=1-2\r\n"),
+        "GET / HTTP/1.1\r\n\r\n".to_owned(),
+        "garbage\r\n\r\n".to_owned(),
+    ] {
+        let (_, answer) = world.ask(&request);
+        assert_eq!((answer.field("Server"), answer.field("Date").is_some()), (None, true), "{request}");
+    }
+    let mut streams = connect(&mut world);
+    for path in ["/a.txt", "/none"] {
+        let stream = streams.get(path);
+        exchange(&mut world, &mut streams);
+        let head = streams.take(stream).head;
+        assert!(!head.contains("server:") && head.contains("\r\ndate: "), "{head}");
+    }
+    let (client, server) = ask(&mut world, get("/p/x"));
+    server.send("HTTP/1.1 200 OK\r\nServer: application\r\nContent-Length: 0\r\n\r\n");
+    world.run();
+    assert_eq!(client.take_one().field("Server"), None);
+    world.end();
 }
 
 #[test]

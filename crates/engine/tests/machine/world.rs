@@ -10,6 +10,7 @@ use flash_engine::{
     ProxyRules, Readiness, Rules, SiteRules, Task, Timeouts, WhyRefused,
 };
 use flash_http::EncodedSlash;
+use flash_http::response::ServerField;
 use flash_http::types::TypeTable;
 
 use super::client::{Client, Wire, pair};
@@ -58,6 +59,7 @@ pub(crate) fn rules() -> Rules {
         stale_ms: STALE_MS,
         queue_wait_ms: 5_000,
         has_store: true,
+        server_field: ServerField::Sent,
         optimizations: Optimizations::default(),
         admission: at_most(100_000),
         proxies: ProxyRules::default(),

@@ -6,6 +6,7 @@ use flash_engine::{
     Rules, SiteRules, Timeouts,
 };
 use flash_http::EncodedSlash;
+use flash_http::response::ServerField;
 use flash_http::types::TypeTable;
 
 use crate::bounded::Bounds;
@@ -245,6 +246,7 @@ pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
         },
         queue_wait_ms: 0,
         has_store: plan.store.is_some(),
+        server_field: ServerField::Sent,
         optimizations: Optimizations::default(),
         proxies: ProxyRules::default(),
         admission: at_most(rng.pick(&[4, 12, 100, 100]) + (plan.crowd + plan.hoard + plan.rush) as usize),

@@ -41,6 +41,9 @@ pub(super) fn check(given: &Overrides, problems: &mut Vec<Problem>) {
         let problem = no_effect(given, "helper_idle", "helper threads never end");
         problems.extend(problem.map(|it| it.helped("remove it, or use --helpers processes")));
     }
+    if is_off(&given.server_field) && given.align_heads.as_ref().is_some_and(|given| given.value) {
+        problems.extend(no_effect(given, "align_heads", "the field Server is off, and has the padding"));
+    }
     check_cap(given, problems);
     check_connection_rate(given, problems);
     if given.trusted_proxies.as_ref().is_none_or(|given| given.value.is_empty()) {

@@ -148,8 +148,8 @@ impl Reader {
                 self.wrong("types", key.span(), format!("too many types: at most {TYPES_MAX}"));
                 break;
             }
-            let extension = match forms::extension(key.get_ref()) {
-                Ok(extension) => extension,
+            let name = match forms::typed_name(key.get_ref()) {
+                Ok(name) => name,
                 Err(refusal) => {
                     self.problems.push(refused("types", key.span(), refusal).of(ConfigErrorKind::Key));
                     continue;
@@ -159,14 +159,14 @@ impl Reader {
                 Some(Ok(content_type)) => content_type,
                 _ => {
                     let why = "must be a content type, such as \"text/plain; charset=utf-8\"";
-                    let problem = wrong(&format!("types.{extension}"), value.span(), why);
-                    let misplaced = options::find(&extension).map(|spec| unknown::to_the_top(spec.key));
+                    let problem = wrong(&format!("types.{name}"), value.span(), why);
+                    let misplaced = options::find(&name).map(|spec| unknown::to_the_top(spec.key));
                     self.problems.push(problem.maybe_helped(misplaced));
                     continue;
                 }
             };
-            if types.insert(extension, content_type).is_some() {
-                self.wrong("types", key.span(), "this extension is given twice");
+            if types.insert(name, content_type).is_some() {
+                self.wrong("types", key.span(), "this name is given twice");
             }
         }
         types

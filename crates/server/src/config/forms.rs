@@ -105,6 +105,15 @@ pub(super) fn extension(text: &str) -> Result<String, Refusal> {
     Ok(text.to_ascii_lowercase())
 }
 
+/// The key of a content type: an extension, or a slash and a whole name.
+pub(super) fn typed_name(text: &str) -> Result<String, Refusal> {
+    let Some(name) = text.strip_prefix('/') else { return extension(text) };
+    if name.is_empty() || name.len() > 255 || name.contains(['/', '\0']) {
+        return Err(Refusal::new("must be the whole name of a file after the slash, such as `/PKGBUILD`"));
+    }
+    Ok(text.to_owned())
+}
+
 /// A content type: `type/subtype`, with or without parameters (RFC 9110 section 8.3.1).
 ///
 /// It accepts only printable ASCII, which can stand in a response head unchanged.

@@ -236,6 +236,8 @@ rows! {
         "Refuse new connections (503) while the worker has not caught up with them for this long; 0s disables";
     http2: bool, at(Group::Network, "BOOL"), Kind::Switch, Text("true"), [server.http2],
         "Also speak HTTP/2 with clients that begin with it";
+    server_field: bool, at(Group::Network, "BOOL"), Kind::Switch, Text("true"), [server.server_field],
+        "Name the program in the field Server of all answers";
     workers: u64, at(Group::Resources, "N"), count(1, 256), Depends("one per usable core; 1 with mt"), [server.workers as usize],
         "Number of worker processes";
     helpers_max: u64, at(Group::Resources, "N"), count(1, 256), Text("16"), [server.helpers_max as usize],
@@ -341,7 +343,7 @@ rows! {
             pub listens_by_default: bool,
             /// Addresses of the pages for operators and their programs.
             pub admin: Vec<SocketAddr>,
-            /// Content types by file extension, in lower case and without a dot, in addition to the built-in table.
+            /// Content types by file extension, in lower case and without a dot, or by a slash and a whole name, in addition to the built-in table.
             pub types: BTreeMap<String, String>,
             /// The work of the server.
             pub service: Service,

@@ -36,8 +36,8 @@ impl Settings {
         }
         if !self.types.is_empty() {
             text += "\n[types]\n";
-            for (extension, content_type) in &self.types {
-                text += &format!("{} = {}\n", quoted(extension), quoted(content_type));
+            for (name, content_type) in &self.types {
+                text += &format!("{} = {}\n", quoted(name), quoted(content_type));
             }
         }
         for site in self.sites.iter().filter(|site| !is_default_site(site)) {

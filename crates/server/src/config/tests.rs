@@ -104,6 +104,7 @@ fn nothing_said_means_the_defaults() {
         spool_bytes_max: 1 << 30,
         connections_max: 16_384,
         http2: true,
+        server_field: true,
         head_timeout_ms: 10_000,
         idle_timeout_ms: 60_000,
         job_deadline_ms: 30_000,
@@ -257,6 +258,7 @@ fn every_key_is_read() {
         egress = "10Mbit"
         [types]
         MJS = "text/javascript"
+        "/Read Me" = "text/plain"
         "#
         .replace("UID", &flash_waiting::sandbox::privileges::user().to_string())
         .as_str(),
@@ -282,6 +284,7 @@ fn every_key_is_read() {
     assert_eq!((settings.log_format, &settings.log_file), (LogFormat::Json, &log_file));
     assert_eq!((settings.sandbox, settings.cap_fowner), (SandboxMode::Required, false));
     assert_eq!(settings.types["mjs"], "text/javascript");
+    assert_eq!(settings.types["/Read Me"], "text/plain");
     assert_eq!(settings.charset.as_deref(), Some("iso-8859-1"));
     let socket = Listen::Unix(folder.path().join("http.sock").into());
     assert_eq!((settings.listen_mode, settings.listens_by_default), (SocketMode(0o666), false));

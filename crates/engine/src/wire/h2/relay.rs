@@ -14,7 +14,7 @@ use super::stream::{Stream, StreamPart, StreamRelay};
 use crate::access_log::AnswerEnd;
 use crate::exchange::relay::{Advance, Awaits, BodyPart, RelayClient, advance, expire, leave};
 use crate::exchange::{CLIENT_LEFT, Exchange, Parked, Record, Relay, State, Turn, Wake};
-use crate::handler::{RelayedHead, error_page};
+use crate::handler::{CommonFields, RelayedHead, error_page};
 use crate::head_changes::has_strict;
 use crate::limits::H2_OUT_BYTES;
 use crate::machine::Machine;
@@ -108,12 +108,12 @@ impl<M: Machine> RelayClient<M> for H2Client<'_> {
     fn begin(&mut self, turn: &mut Turn<'_, M>, _: &Request<'_>, head: RelayedHead<'_>) {
         let RelayedHead { answer, ruled_as } = head;
         let is_empty = matches!(answer.body, ResponseBody::None | ResponseBody::Length(0));
-        let date = turn.desk.core.clock.date;
+        let common = CommonFields::of(turn.desk.core);
         let (encoder, changes) = (&mut self.h2.encoder, self.stream.changes.as_deref());
         let changes = changes.and_then(|changes| changes.of(ruled_as));
         let is_strict = changes.is_some() && has_strict(&answer.fields);
         push_headers(&mut self.h2.out, self.stream.id, is_empty, |out| {
-            begin_head(encoder, out, (answer.status, &date), (changes, is_strict));
+            begin_head(encoder, out, (answer.status, common), (changes, is_strict));
             if let Some(bytes) = answer.length_bytes {
                 let mut digits = Vec::with_capacity(20);
                 push_number(&mut digits, bytes);

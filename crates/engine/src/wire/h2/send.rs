@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use flash_http::h2::frame::{self, push_headers, push_reset};
 use flash_http::h2::{Encoder, ErrorCode, Indexing, Priority, Receiving};
-use flash_http::response::{Status, push_number};
+use flash_http::response::{ServerField, Status, push_number};
 
 use super::H2;
 use super::stream::{Stream, StreamPart};
@@ -13,7 +13,7 @@ use crate::body::{Body, Pulled};
 use crate::caches::Version;
 use crate::desk::Core;
 use crate::exchange::{CLIENT_LEFT, Exchange, Halt, Progress, Sending, State, Turn, proceed};
-use crate::handler::{About, Extent, each_own_field, each_shared_field, head_changes_of_path};
+use crate::handler::{About, CommonFields, Extent, each_own_field, each_shared_field, head_changes_of_path};
 use crate::head_changes::{Changes, HeadChanges};
 use crate::jobs::Waiter;
 use crate::machine::{Machine, Resident};
@@ -227,14 +227,14 @@ impl H2 {
         sending.body.offer_at_most(room_bytes);
         sending.load_ahead(&mut turn.desk, waiter);
         let (machine, core) = (&mut *turn.desk.machine, &mut *turn.desk.core);
-        let date = core.clock.date;
+        let common = CommonFields::of(core);
         let framed = match sending.body.pull(machine, core) {
             Pulled::Bytes(bytes) => {
-                self.push_piece(&date, stream, left_bytes, &bytes[..bytes.len().min(room_bytes)])
+                self.push_piece(common, stream, left_bytes, &bytes[..bytes.len().min(room_bytes)])
             }
             Pulled::Content(content, range) => {
                 let end = range.end.min(range.start + room_bytes);
-                self.push_piece(&date, stream, left_bytes, content.part(&(range.start..end)))
+                self.push_piece(common, stream, left_bytes, content.part(&(range.start..end)))
             }
             Pulled::Part(file, part) => {
                 let file = Arc::clone(file);
@@ -242,7 +242,7 @@ impl H2 {
                 match machine.read_resident(&file, part.offset, room) {
                     Ok(Resident::Bytes(0)) => return FramedPiece::Halted(Halt::Changed),
                     Ok(Resident::Bytes(bytes)) => {
-                        self.push_piece(&date, stream, left_bytes, &core.file_buffer[..bytes])
+                        self.push_piece(common, stream, left_bytes, &core.file_buffer[..bytes])
                     }
                     Ok(found @ (Resident::Absent | Resident::Unknown)) => {
                         return bring(turn, waiter, sending, found == Resident::Absent);
@@ -255,7 +255,7 @@ impl H2 {
                 sending.load_ahead(&mut turn.desk, waiter);
                 return FramedPiece::Framed;
             }
-            Pulled::End => self.push_piece(&date, stream, 0, &[]),
+            Pulled::End => self.push_piece(common, stream, 0, &[]),
             Pulled::Changed => return FramedPiece::Halted(Halt::Changed),
             Pulled::Failed => return FramedPiece::Halted(Halt::FAILED),
         };
@@ -266,11 +266,17 @@ impl H2 {
     }
 
     /// Frames a piece of an answer that has `left_bytes` left, preceded by its head. Returns its length.
-    fn push_piece(&mut self, date: &[u8; 29], stream: &mut Stream, left_bytes: u64, data: &[u8]) -> usize {
+    fn push_piece(
+        &mut self,
+        common: CommonFields,
+        stream: &mut Stream,
+        left_bytes: u64,
+        data: &[u8],
+    ) -> usize {
         let StreamPart::Sending(outgoing) = &mut stream.part else { return 0 };
         if let Some((about, length)) = outgoing.head.take() {
             let head = Head { status: outgoing.status, about: &about, length };
-            self.push_head_dated((date, stream.changes.as_deref()), (stream.id, left_bytes == 0), head);
+            self.push_common_head((common, stream.changes.as_deref()), (stream.id, left_bytes == 0), head);
             if left_bytes == 0 {
                 return 0;
             }
@@ -305,19 +311,19 @@ impl H2 {
         head: Head<'_>,
     ) {
         core.counters.heads_made += 1;
-        self.push_head_dated((&core.clock.date, changes), stream, head);
+        self.push_common_head((CommonFields::of(core), changes), stream, head);
     }
 
-    fn push_head_dated(
+    fn push_common_head(
         &mut self,
-        (date, changes): (&[u8; 29], Option<&HeadChanges>),
+        (common, changes): (CommonFields, Option<&HeadChanges>),
         (id, ends_stream): (u32, bool),
         head: Head<'_>,
     ) {
         let encoder = &mut self.encoder;
         let changes = changes.and_then(|changes| changes.of(head.status));
         push_headers(&mut self.out, id, ends_stream, |out| {
-            begin_head(encoder, out, (head.status, date), (changes, false));
+            begin_head(encoder, out, (head.status, common), (changes, false));
             if let About::File(version, Extent::Whole) = head.about
                 && !version.is_listing()
                 && head.length == Some(version.stat.size_bytes)
@@ -458,12 +464,14 @@ fn own_fields(version: &Version) -> Box<[u8]> {
 pub(super) fn begin_head(
     encoder: &mut Encoder,
     out: &mut Vec<u8>,
-    (status, date): (Status, &[u8; 29]),
+    (status, CommonFields { date, server }): (Status, CommonFields),
     (changes, has_strict): (Option<&Changes>, bool),
 ) {
     encoder.begin(out, status.0);
-    push_kept(encoder, out, changes, (b"server", b"flash"));
-    encoder.field(out, b"date", date, Indexing::Shared);
+    if server == ServerField::Sent {
+        push_kept(encoder, out, changes, (b"server", b"flash"));
+    }
+    encoder.field(out, b"date", &date, Indexing::Shared);
     if let Some(changes) = changes {
         changes.each_added(has_strict, |name, value| push_field(encoder, out, name.as_bytes(), value));
     }

@@ -75,7 +75,12 @@ impl<M: Machine> RelayClient<M> for StreamClient<'_> {
         RelayedHead { answer, .. }: RelayedHead<'_>,
     ) {
         turn.head.clear();
-        let mut head = HeadWriter::start(turn.head, answer.status, &turn.desk.core.clock.date);
+        let mut head = HeadWriter::start(
+            turn.head,
+            answer.status,
+            turn.desk.core.rules.server_field,
+            &turn.desk.core.clock.date,
+        );
         if let Some(bytes) = answer.length_bytes {
             head.length(bytes);
         }
