@@ -134,6 +134,10 @@ impl Buckets for OneFile {
     fn bucket(&mut self, _: &BucketKey) -> Option<&AtomicU64> {
         Some(&self.bucket)
     }
+
+    fn announce_requests(&mut self, _: &BucketKey, _: u32) -> u32 {
+        0
+    }
 }
 
 impl Gateway for OneFile {

@@ -291,6 +291,7 @@ impl<M: Machine> Engine<M> {
                 self.wires.continue_later(exchange.opener.connection);
             }
         }
+        self.core.in_flight.announce_ends(machine);
         let egress = &mut self.core.egress;
         if !egress.is_off() {
             let others = machine.share_uplink(egress.is_in_use(now_ms));

@@ -1,54 +1,58 @@
-//! The requests that a worker is answering, counted for the rules that bound them. A request that the
+//! The requests that all workers are answering, counted for the rules that bound them. A request that the
 //! [gate](crate::handler) has let in counts as long as it has its [`Holds`], however it ends. They also name the bounds on its
 //! [bandwidth](crate::bandwidth).
+//!
+//! A worker announces its own counts: before it admits a request, so that two workers never take the last place both, and at the end of a
+//! turn in which requests have ended.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::mem;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::bandwidth::Throttle;
+use crate::concurrency::Concurrency;
+use crate::machine::{BucketKey, Buckets};
 use crate::slab::{ClientNumber, SiteId};
 
 /// Groups without a request are forgotten once there are this many more groups than after the last time.
 const SWEEP_AFTER: usize = 1_024;
 
-/// How many requests a rule admits at once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Concurrency {
-    /// The bound for each client.
-    pub of_client: Option<u32>,
-    /// The bound for all clients together.
-    pub of_all: Option<u32>,
-}
-
-impl Concurrency {
-    pub(crate) fn is_bounded(self) -> bool {
-        self.of_client.is_some() || self.of_all.is_some()
-    }
-}
-
 /// The requests for which a rule of a site is: those of one client, or all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Debug)]
 struct RequestGroup {
-    site: SiteId,
-    rule: usize,
-    client: Option<ClientNumber>,
+    key: BucketKey,
+    /// How many of them this worker is answering.
+    count: AtomicU32,
+    /// Whether it is among those with an end to announce.
+    has_ended: AtomicBool,
 }
 
-/// The number of requests of each group.
+/// The groups in which requests have ended.
+type EndedGroups = Arc<Mutex<Vec<Arc<RequestGroup>>>>;
+
+/// The groups of requests.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
-    groups: HashMap<RequestGroup, Arc<AtomicU32>>,
+    groups: HashMap<BucketKey, Arc<RequestGroup>>,
+    ended: EndedGroups,
     sweep_at: usize,
 }
 
 /// A request counted in a group.
 #[derive(Debug)]
-struct Hold(Arc<AtomicU32>);
+struct Hold {
+    group: Arc<RequestGroup>,
+    ended: EndedGroups,
+}
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.group.count.fetch_sub(1, Ordering::Relaxed);
+        if !self.group.has_ended.swap(true, Ordering::Relaxed) {
+            let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+            ended.push(Arc::clone(&self.group));
+        }
     }
 }
 
@@ -97,45 +101,92 @@ impl InFlight {
     /// The rule does not admit it. Then it is not counted.
     pub(crate) fn enter(
         &mut self,
+        machine: &mut impl Buckets,
         (site, rule): (SiteId, usize),
-        bounds: Concurrency,
-        client: ClientNumber,
+        (bounds, client): (Concurrency, ClientNumber),
         holds: &mut Holds,
     ) -> Result<(), Full> {
         let of_both = [(bounds.of_client, Some(client)), (bounds.of_all, None)];
         let mut new = Holds::default();
         for (most, client) in of_both {
             let Some(most) = most else { continue };
-            let count = Arc::clone(self.groups.entry(RequestGroup { site, rule, client }).or_default());
-            if count.load(Ordering::Relaxed) >= most {
+            let client = client.map(|client| client.0);
+            let key = BucketKey { site: site.0, rule: rule as u32, interval_us: 0, burst: most, client };
+            let group = self.groups.entry(key).or_insert_with(|| {
+                let (count, has_ended) = (AtomicU32::new(0), AtomicBool::new(false));
+                Arc::new(RequestGroup { key, count, has_ended })
+            });
+            let count = group.count.fetch_add(1, Ordering::Relaxed) + 1;
+            new.counted.push(Hold { group: Arc::clone(group), ended: Arc::clone(&self.ended) });
+            if count > most || machine.announce_requests(&key, count).saturating_add(count) > most {
+                drop(new);
+                self.announce_ends(machine);
                 return Err(Full { is_of_client: client.is_some() });
             }
-            count.fetch_add(1, Ordering::Relaxed);
-            new.counted.push(Hold(count));
         }
         holds.extend(new);
         if self.groups.len() > self.sweep_at {
-            self.groups.retain(|_, count| count.load(Ordering::Relaxed) > 0);
+            self.groups.retain(|_, group| Arc::strong_count(group) > 1);
             self.sweep_at = self.groups.len() + SWEEP_AFTER;
         }
         Ok(())
+    }
+
+    /// Announces the counts of groups in which requests have ended.
+    #[inline]
+    pub(crate) fn announce_ends(&mut self, machine: &mut impl Buckets) {
+        if self.groups.is_empty() {
+            return;
+        }
+        let ended = mem::take(&mut *self.ended.lock().unwrap_or_else(PoisonError::into_inner));
+        for group in ended {
+            group.has_ended.store(false, Ordering::Relaxed);
+            machine.announce_requests(&group.key, group.count.load(Ordering::Relaxed));
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU64;
+
     use super::*;
 
     const RULE: (SiteId, usize) = (SiteId(0), 0);
 
+    /// Other workers, who answer this many requests, and the announced counts.
+    #[derive(Default)]
+    struct Others {
+        requests: u32,
+        announced: HashMap<BucketKey, u32>,
+    }
+
+    impl Buckets for Others {
+        fn bucket(&mut self, _: &BucketKey) -> Option<&AtomicU64> {
+            None
+        }
+
+        fn announce_requests(&mut self, key: &BucketKey, count: u32) -> u32 {
+            self.announced.insert(*key, count);
+            self.requests
+        }
+    }
+
+    fn enter(
+        in_flight: &mut InFlight,
+        others: &mut Others,
+        bounds: Concurrency,
+        client: u64,
+    ) -> Result<Holds, Full> {
+        let mut holds = Holds::default();
+        in_flight.enter(others, RULE, (bounds, ClientNumber(client)), &mut holds).map(|()| holds)
+    }
+
     #[test]
     fn requests_count_until_their_holds_are_dropped() {
         let bounds = Concurrency { of_client: Some(2), of_all: Some(3) };
-        let mut in_flight = InFlight::default();
-        let mut enter = |client| {
-            let mut holds = Holds::default();
-            in_flight.enter(RULE, bounds, ClientNumber(client), &mut holds).map(|()| holds)
-        };
+        let (mut in_flight, mut others) = (InFlight::default(), Others::default());
+        let mut enter = |client| enter(&mut in_flight, &mut others, bounds, client);
         let full = |is_of_client| Some(Full { is_of_client });
         let (first, second) = (enter(1).expect("one"), enter(1).expect("two"));
         assert_eq!(enter(1).err(), full(true));
@@ -147,18 +198,32 @@ mod tests {
         drop((second, third, fourth));
         let all: Vec<_> = (0..3).map(|client| enter(client).expect("room")).collect();
         assert_eq!(all.len(), 3);
+        drop(all);
+        in_flight.announce_ends(&mut others);
+        assert!(others.announced.values().all(|count| *count == 0), "{:?}", others.announced);
+    }
+
+    #[test]
+    fn requests_of_other_workers_count_too() {
+        let bounds = Concurrency { of_client: None, of_all: Some(5) };
+        let (mut in_flight, mut others) = (InFlight::default(), Others { requests: 3, ..Others::default() });
+        let mut enter = || enter(&mut in_flight, &mut others, bounds, 1);
+        let both = [enter(), enter()];
+        assert!(both.iter().all(Result::is_ok) && enter().is_err());
+        assert_eq!(others.announced.into_values().collect::<Vec<_>>(), [2]);
     }
 
     #[test]
     fn clients_without_requests_are_forgotten() {
         let bounds = Concurrency { of_client: Some(1), of_all: None };
-        let mut in_flight = InFlight::default();
-        let mut kept = Holds::default();
-        in_flight.enter(RULE, bounds, ClientNumber(0), &mut kept).expect("room");
+        let (mut in_flight, mut others) = (InFlight::default(), Others::default());
+        let kept = enter(&mut in_flight, &mut others, bounds, 0).expect("room");
         for client in 1..100_000 {
-            in_flight.enter(RULE, bounds, ClientNumber(client), &mut Holds::default()).expect("room");
+            enter(&mut in_flight, &mut others, bounds, client).expect("room");
+            in_flight.announce_ends(&mut others);
         }
         assert!(in_flight.groups.len() <= 2 * SWEEP_AFTER);
-        assert!(in_flight.enter(RULE, bounds, ClientNumber(0), &mut Holds::default()).is_err());
+        assert!(enter(&mut in_flight, &mut others, bounds, 0).is_err());
+        drop(kept);
     }
 }

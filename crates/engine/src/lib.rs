@@ -40,6 +40,7 @@ pub mod backend;
 mod bandwidth;
 mod body;
 mod caches;
+mod concurrency;
 mod conditions;
 mod counters;
 mod desk;
@@ -74,10 +75,10 @@ pub use access_log::LogFormat;
 pub use admission::{AcceptBatch, AcceptQueue, AdmissionRules, Network, WhyRefused, WrongNetwork};
 pub use bandwidth::Bandwidth;
 pub use caches::find;
+pub use concurrency::Concurrency;
 pub use counters::{Counters, JobCounters, JobKind, LinkCounters, Times, TlsCounters};
 pub use engine::Engine;
 pub use histogram::{BUCKETS, Bucket, Histogram};
-pub use in_flight::Concurrency;
 pub use machine::{
     Bands, Block, BlockBytes, Blocks, BucketKey, Buckets, FileId, FileKind, FilePart, FileSent, FileStat,
     Files, Finding, Gateway, Handshake, Helpers, JobId, KnownName, ListingForm, ListingKey, ListingOrder,

@@ -13,7 +13,7 @@ use flash_http::target::{BadPath, EncodedSlash, decode_path, encode_path, encode
 
 use crate::admission::Network;
 use crate::bandwidth::Bandwidth;
-use crate::in_flight::Concurrency;
+use crate::concurrency::Concurrency;
 use crate::path_pattern::PathPattern;
 use crate::rates::Rates;
 use crate::slab::SiteId;

@@ -146,6 +146,10 @@ mod tests {
             assert_eq!((key.rule, key.burst), (3, 0));
             Some(&self.0)
         }
+
+        fn announce_requests(&mut self, _: &BucketKey, _: u32) -> u32 {
+            0
+        }
     }
 
     #[test]

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use flash_engine::SiteId;
 use flash_prompt::OwnedFd;
-use flash_prompt::buckets::SharedBuckets;
+use flash_prompt::counts::SharedCounts;
 use flash_prompt::names::NamesReader;
+use flash_prompt::numbers::SharedNumbers;
 use flash_prompt::sharers::Sharers;
 use flash_prompt::store_memory::StoreMemory;
 use flash_prompt::table::TableReader;
@@ -19,8 +20,8 @@ use flash_waiting::sandbox::paths::Rights;
 use flash_worker::control::{InForce, Notice, Order, receive_order, send_notice};
 use flash_worker::names::SharedNames;
 use flash_worker::{
-    Accepts, Fills, Given, GivenStore, HelperKind, HelperRules, OwnJobs, Plan, Reach, Root, SendBy, Worker,
-    keep_panics_quiet,
+    Accepts, Fills, Given, GivenStore, HelperKind, HelperRules, OwnJobs, Plan, Reach, Root, SendBy, Shares,
+    Worker, keep_panics_quiet,
 };
 
 use zeroize::Zeroizing;
@@ -40,10 +41,7 @@ pub(crate) struct Begun {
     pub(crate) listeners: Vec<OwnedFd>,
     tls: BegunTls,
     log: Option<OwnedFd>,
-    /// Its place among the workers at the same uplink, and the file in which they announce its use.
-    uplink: Option<(u64, OwnedFd)>,
-    /// The buckets of rates.
-    buckets: Option<OwnedFd>,
+    shares: Shares,
     store: BegunStore,
     gateway: Option<OwnedFd>,
     /// Its number among the workers.
@@ -76,6 +74,10 @@ struct BegunStore {
     fill: Option<Arc<Fill>>,
 }
 
+fn number(place: u64) -> usize {
+    usize::try_from(place).unwrap_or(usize::MAX)
+}
+
 /// Reads the orders from `control` up to `Begin`.
 pub(crate) fn begin(control: OwnedFd, settings: &Settings) -> io::Result<Begun> {
     let roots = settings.folders().map(|_| None).collect();
@@ -86,8 +88,7 @@ pub(crate) fn begin(control: OwnedFd, settings: &Settings) -> io::Result<Begun> 
         listeners: Vec::new(),
         tls: BegunTls::default(),
         log: None,
-        uplink: None,
-        buckets: None,
+        shares: Shares::default(),
         store,
         gateway: None,
         place: 0,
@@ -108,8 +109,11 @@ pub(crate) fn begin(control: OwnedFd, settings: &Settings) -> io::Result<Begun> 
             Order::Log(channel) => begun.log = Some(channel),
             Order::Gateway(channel) => begun.gateway = Some(channel),
             Order::Spool(slots, file) => begun.spool = Some((slots, file)),
-            Order::Uplink(place, file) => begun.uplink = Some((place, file)),
-            Order::Buckets(file) => begun.buckets = Some(file),
+            Order::Uplink(place, file) => begun.shares.uplink = Some(Sharers::map(file, number(place))?),
+            Order::Buckets(file) => begun.shares.buckets = Some(SharedNumbers::map(file, 0)?),
+            Order::Counts(place, file) => {
+                begun.shares.counts = Some(SharedCounts::map(file, number(place))?);
+            }
             Order::StoreMemory { length_bytes, file } => {
                 // The first file is for reading; if this process fills the store itself, a second one for writing
                 // follows.
@@ -170,18 +174,14 @@ impl Begun {
             HelperKind::Processes => Vec::new(),
             HelperKind::Threads => helper::start_threads(settings, self.disk_work(settings)?)?,
         };
-        let Begun { control, roots, listeners, mut tls, log, uplink, buckets, store, gateway, place, spool } =
-            self;
+        let Begun { control, roots, listeners, mut tls, log, shares, store, gateway, place, spool } = self;
         let store = store.map(settings, &roots).or_else(|e| {
             let text = format!("serves without the store: cannot map it: {e}");
             send_notice(&control, &Notice::Report(text)).map(|()| None)
         })?;
         let mut rules = convert::rules(settings, descriptors_max);
         rules.has_store = store.is_some();
-        let place_of = |place: u64| usize::try_from(place).unwrap_or(usize::MAX);
-        rules.worker = place_of(place);
-        let sharers = uplink.map(|(place, file)| Sharers::map(file, place_of(place))).transpose()?;
-        let buckets = buckets.map(SharedBuckets::map).transpose()?;
+        rules.worker = number(place);
         let connector = tls.trust.take().map(connector).transpose()?.unwrap_or_default();
         let (tls_listeners, tls) = tls.acceptor(settings.http2)?;
         let given = Given {
@@ -194,8 +194,7 @@ impl Begun {
             log,
             store,
             gateway,
-            sharers,
-            buckets,
+            shares,
             helpers,
         };
         let plan = Plan {

@@ -87,6 +87,8 @@ pub enum Order<Fd = OwnedFd> {
     Uplink(u64, Fd),
     /// For a worker: the buckets in which all workers count requests and bytes, for rules with a rate or a bandwidth.
     Buckets(Fd),
+    /// For a worker: its place among those that share counts of requests, and the file of these.
+    Counts(u64, Fd),
     /// For a worker: the list of hot files to load. For the keeper: the file in which to save the list.
     HotList(Fd),
     /// For a worker: its number among the workers.
@@ -176,6 +178,7 @@ impl<Fd> Order<Fd> {
             Order::BytesMax(bytes) => Order::BytesMax(*bytes),
             Order::Uplink(place, own) => Order::Uplink(*place, fd(own)?),
             Order::Buckets(own) => Order::Buckets(fd(own)?),
+            Order::Counts(place, own) => Order::Counts(*place, fd(own)?),
             Order::HotList(own) => Order::HotList(fd(own)?),
             Order::Place(number) => Order::Place(*number),
             Order::Begin => Order::Begin,

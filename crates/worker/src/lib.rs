@@ -50,7 +50,7 @@ pub use log::BATCH_BYTES_MAX;
 pub use panics::keep_panics_quiet;
 pub use priority::{CODE_POINTS, Marks, PRIORITIES};
 pub use reach::Reach;
-pub use setup::{Accepts, Fills, Given, GivenStore, HelperKind, HelperRules, Plan, Root, SendBy};
+pub use setup::{Accepts, Fills, Given, GivenStore, HelperKind, HelperRules, Plan, Root, SendBy, Shares};
 pub use site_file::SiteFile;
 pub use socket::{Closed, Socket};
 pub use system::LinuxSystem;

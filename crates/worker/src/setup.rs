@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use flash_engine::{Rules, SiteId};
 use flash_prompt::OwnedFd;
-use flash_prompt::buckets::SharedBuckets;
+use flash_prompt::counts::SharedCounts;
 use flash_prompt::mechanism::MechanismKind;
 use flash_prompt::net::InFlightCap;
+use flash_prompt::numbers::SharedNumbers;
 use flash_prompt::sharers::Sharers;
 use flash_prompt::store_memory::StoreMemory;
 use flash_prompt::table::TableReader;
@@ -39,12 +40,21 @@ pub struct Given {
     pub store: Option<GivenStore>,
     /// The channel to the gateway; None without routes.
     pub gateway: Option<OwnedFd>,
-    /// The workers at the same uplink; None if it has no known rate.
-    pub sharers: Option<Sharers>,
-    /// The buckets of rates; None if no rule has a rate or a bandwidth.
-    pub buckets: Option<SharedBuckets>,
+    /// The files that all workers share, mapped.
+    pub shares: Shares,
     /// The channels to helper threads. Helper processes come later.
     pub helpers: Vec<OwnedFd>,
+}
+
+/// The files that all workers share, mapped. None of those that no setting needs.
+#[derive(Debug, Default)]
+pub struct Shares {
+    /// Which workers use the uplink.
+    pub uplink: Option<Sharers>,
+    /// The buckets of rates.
+    pub buckets: Option<SharedNumbers>,
+    /// How many requests the workers are answering.
+    pub counts: Option<SharedCounts>,
 }
 
 /// The store, as a worker gets it.

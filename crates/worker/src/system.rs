@@ -12,10 +12,8 @@ use flash_engine::{
     UplinkShare, Want,
 };
 use flash_prompt::OwnedFd;
-use flash_prompt::buckets::SharedBuckets;
 use flash_prompt::mechanism::Mechanism;
 use flash_prompt::net::InFlightCap;
-use flash_prompt::sharers::Sharers;
 use flash_prompt::{clock, file, net};
 use flash_tls::Connector;
 
@@ -31,7 +29,7 @@ use super::store::Store;
 use crate::REPORT_MS;
 use crate::comparisons::{OwnJobs, Sending};
 use crate::convert;
-use crate::setup::{Given, GivenStore, Plan, Root};
+use crate::setup::{Given, GivenStore, Plan, Root, Shares};
 use crate::supervisor::Supervisor;
 use crate::worker::{kind, token};
 
@@ -49,10 +47,7 @@ pub struct LinuxSystem {
     sending: Sending,
     marks: Marks,
     cap: Option<InFlightCap>,
-    /// The workers at the same uplink; None if it has no known rate.
-    sharers: Option<Sharers>,
-    /// None if no rule has a rate.
-    buckets: Option<SharedBuckets>,
+    shares: Shares,
     pub(super) helpers: Helpers,
     /// Jobs of the worker's own process, in architectures without helpers.
     pub own: Option<OwnJobs>,
@@ -88,8 +83,7 @@ impl LinuxSystem {
             store,
             gateway,
             connector,
-            sharers,
-            buckets,
+            shares,
             helpers: threads,
             ..
         } = given;
@@ -109,8 +103,7 @@ impl LinuxSystem {
             sending: Sending::new(plan.send, plan.mapped_chunks_max, reach.send_file),
             marks: plan.marks,
             cap: plan.cap,
-            sharers,
-            buckets,
+            shares,
             helpers,
             own,
             log,
@@ -292,13 +285,17 @@ impl Bands for LinuxSystem {
 
 impl UplinkShare for LinuxSystem {
     fn share_uplink(&mut self, uses: bool) -> u32 {
-        self.sharers.as_ref().map_or(0, |sharers| sharers.announce(uses))
+        self.shares.uplink.as_ref().map_or(0, |sharers| sharers.announce(uses))
     }
 }
 
 impl Buckets for LinuxSystem {
     fn bucket(&mut self, key: &BucketKey) -> Option<&AtomicU64> {
-        self.buckets.as_ref()?.bucket(&key.to_bytes())
+        self.shares.buckets.as_ref()?.number(&[&key.to_bytes()])
+    }
+
+    fn announce_requests(&mut self, key: &BucketKey, count: u32) -> u32 {
+        self.shares.counts.as_ref().map_or(0, |counts| counts.set(&key.to_bytes(), count))
     }
 }
 

@@ -229,7 +229,9 @@ fn let_in<M: Machine>(
     }
     for (number, bounds) in rules.bounds(path, former) {
         let client = ClientNumber::of(client.address);
-        if let Err(Full { is_of_client }) = core.in_flight.enter((site, number), bounds, client, holds) {
+        if let Err(Full { is_of_client }) =
+            core.in_flight.enter(*machine, (site, number), (bounds, client), holds)
+        {
             put_back(*machine, Counting::of(site, client, core).buckets(&conditions.rates));
             core.counters.limited += 1;
             return Err(too_soon_page(request, TooSoon { wait_us: TRY_AGAIN_US, is_of_client }));

@@ -76,11 +76,14 @@ pub trait UplinkShare {
     fn share_uplink(&mut self, uses: bool) -> u32;
 }
 
-/// Buckets that all workers share, for rates of requests and of bytes.
+/// Numbers that all workers share: buckets for rates of requests and of bytes, and counts of the requests that they are answering.
 pub trait Buckets {
     /// The number of a bucket, 0 if it is new. It may be forgotten, the sooner the smaller it is. None if there are no buckets,
     /// and all requests are admitted.
     fn bucket(&mut self, key: &BucketKey) -> Option<&AtomicU64>;
+
+    /// Announces how many requests of this name the worker is answering. Returns how many the others are.
+    fn announce_requests(&mut self, key: &BucketKey, count: u32) -> u32;
 }
 
 /// The name of a bucket. It has the rate too, so that a reload that changes rules begins with new buckets.
@@ -90,9 +93,10 @@ pub struct BucketKey {
     pub site: u16,
     /// The number of the rule there.
     pub rule: u32,
-    /// The time in which a bucket of requests gets a token, in microseconds; the rate of one of bytes, in bytes per second.
+    /// The time in which a bucket of requests gets a token, in microseconds; the rate of one of bytes, in bytes per second. 0 for a
+    /// count.
     pub interval_us: u64,
-    /// How many tokens it can have; 0 for a bucket of bytes.
+    /// How many tokens it can have; 0 for a bucket of bytes. The bound of a count.
     pub burst: u32,
     /// The number of the client; None for all clients together.
     pub client: Option<u64>,

@@ -60,6 +60,30 @@ fn world() -> World {
 }
 
 #[test]
+fn requests_of_other_workers_count_too() {
+    let mut world = world();
+    world.machine.others_answering = 2;
+    assert_eq!(statuses(&mut world, ONE, &["/two/small", "/one/x", "/b"]), [429, 429, 200]);
+    world.machine.others_answering = 1;
+    let first = slow(&mut world, ONE);
+    assert_eq!(statuses(&mut world, ONE, &["/two/small"]), [429]);
+    let second = slow(&mut world, OTHER);
+    assert_eq!(statuses(&mut world, THIRD, &["/two/small"]), [503]);
+    let announced = |world: &World| {
+        let all = world.machine.answering.iter();
+        all.filter_map(|(key, count)| key.client.is_none().then_some(*count)).collect::<Vec<_>>()
+    };
+    assert_eq!(announced(&world), [2], "those that were refused are not among them");
+    first.reset();
+    world.run();
+    assert_eq!(announced(&world), [1]);
+    assert_eq!(statuses(&mut world, THIRD, &["/two/small"]), [200]);
+    second.reset();
+    world.run();
+    world.end();
+}
+
+#[test]
 fn a_client_has_as_many_requests_at_once_as_a_rule_admits() {
     let mut world = world();
     let all = ["/two/small", "/new/small", "/b"];

@@ -116,6 +116,10 @@ pub(crate) struct Machine {
     pub(crate) store: Option<WorkerStore>,
     /// Other workers that use the same uplink.
     pub(crate) others_at_uplink: u32,
+    /// How many requests other workers are answering for each rule that bounds them.
+    pub(crate) others_answering: u32,
+    /// The counts that the worker has announced.
+    pub(crate) answering: HashMap<BucketKey, u32>,
     /// The buckets of all workers.
     pub(crate) buckets: HashMap<BucketKey, AtomicU64>,
     /// The connections to servers that the engine has asked for, oldest first.
@@ -140,6 +144,8 @@ impl Machine {
             meddling: None,
             store: None,
             others_at_uplink: 0,
+            others_answering: 0,
+            answering: HashMap::new(),
             buckets: HashMap::new(),
             asked: Vec::new(),
             sealed: BTreeSet::new(),
@@ -257,6 +263,11 @@ impl flash_engine::UplinkShare for Machine {
 impl flash_engine::Buckets for Machine {
     fn bucket(&mut self, key: &BucketKey) -> Option<&AtomicU64> {
         Some(self.buckets.entry(*key).or_default())
+    }
+
+    fn announce_requests(&mut self, key: &BucketKey, count: u32) -> u32 {
+        self.answering.insert(*key, count);
+        self.others_answering
     }
 }
 

@@ -571,6 +571,8 @@ impl World {
         self.links.iter().for_each(|(key, wire)| Client::new(*key, Rc::clone(wire)).reset());
         self.auto = true;
         self.run();
+        // A turn ends so, also one in which nothing is left to do.
+        self.engine.handle_timeouts(&mut self.machine);
         let counters = self.engine.counters();
         assert_eq!(counters.connections, 0);
         assert!(self.machine.calls.agree_with(counters.sends.sum()), "bytes miscounted");
@@ -579,6 +581,10 @@ impl World {
             "there are more answers than requests"
         );
         assert_eq!(self.machine.sockets_open.get(), 0, "sockets left open");
+        assert!(
+            self.machine.answering.values().all(|count| *count == 0),
+            "requests announced after their end"
+        );
         assert_eq!(counters.links.links, self.machine.asked.len(), "links left behind");
         assert_eq!((counters.jobs_queued, counters.jobs_running), (0, 0), "jobs left behind");
         assert_eq!(counters.panics, 0, "{:?}", self.machine.reports);

@@ -173,9 +173,9 @@ rows! {
     total_rate: String, (), Kind::Text(Form::RequestRate), Depends("none"), [rule.total_rate as Option<String>],
         "Answer 503 while all clients together send more requests than this";
     concurrency: u64, (), count(1, 1_000_000), Depends("none"), [rule.concurrency],
-        "Answer 429 to a client while a worker is answering this many of its requests";
+        "Answer 429 to a client while this many of its requests are being answered";
     total_concurrency: u64, (), count(1, 1_000_000), Depends("none"), [rule.total_concurrency],
-        "Answer 503 while a worker is answering this many requests of all clients";
+        "Answer 503 while this many requests of all clients are being answered";
     bandwidth: u64, (), number(Unit::BitsPerS, 64_000, 100_000_000_000), Depends("none"), [rule.bandwidth],
         "Send no faster than this to each client";
     total_bandwidth: u64, (), number(Unit::BitsPerS, 64_000, 100_000_000_000), Depends("none"), [rule.total_bandwidth],
@@ -221,6 +221,11 @@ rows! {
 }
 
 impl Rule {
+    /// Whether it bounds how many requests all workers together answer at once.
+    pub(crate) fn needs_counts(&self) -> bool {
+        self.concurrency > 0 || self.total_concurrency > 0
+    }
+
     /// Whether it counts requests or bytes of all workers together.
     pub(crate) fn needs_buckets(&self) -> bool {
         self.rate.is_some() || self.total_rate.is_some() || self.bandwidth > 0 || self.total_bandwidth > 0

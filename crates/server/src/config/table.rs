@@ -343,7 +343,12 @@ macro_rules! fields {
         fields! { route $settings [$($fields)* #[doc = $help] pub $field: $type,] { $($rows)* } }
     };
     (rule $settings:tt [$($fields:tt)*] { $key:ident: $type:ty, $at:expr, $kind:expr, $default:expr, [rule.$field:ident $(as $held:ty)?], $help:literal; $($rows:tt)* }) => {
-        fields! { rule $settings [$($fields)* #[doc = $help] pub $field: held!($type $(, $held)?),] { $($rows)* } }
+        fields! { rule $settings [
+            $($fields)*
+            #[doc = $help]
+            #[serde(default, skip_serializing_if = "crate::config::table::is_none")]
+            pub $field: held!($type $(, $held)?),
+        ] { $($rows)* } }
     };
     (probe $settings:tt [$($fields:tt)*] { $key:ident: $type:ty, $at:expr, $kind:expr, $default:expr, [probe?.$field:ident], $help:literal; $($rows:tt)* }) => {
         fields! { probe $settings [$($fields)* #[doc = $help] pub $field: $type,] { $($rows)* } }
@@ -356,6 +361,12 @@ macro_rules! fields {
     };
 }
 pub(super) use fields;
+
+/// Whether a value is that of a rule which says nothing about it. It is left out where processes get their settings: there can be very many
+/// rules.
+pub(super) fn is_none<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
 
 /// The type of a field: that of the values, unless its row names another one.
 macro_rules! held {

@@ -10,23 +10,23 @@ mod life;
 mod local_socket;
 mod messages;
 mod outbox;
+mod places;
 mod poller;
 mod prepare;
 mod process;
 mod processes;
 mod pulse;
-mod rates;
 pub(crate) mod reader;
 mod reload;
 mod roots;
 mod settle;
+mod shared_files;
 mod sockets;
 mod spool;
 mod start_line;
 mod starter;
 mod store;
 mod tls;
-mod uplink;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -45,16 +45,15 @@ use control_socket::{ControlSocket, Subject};
 use generation::Generation;
 use life::State;
 use messages::Messages;
-use outbox::Shared;
 use poller::{Poller, Watched};
 use prepare::prepare;
 use reader::Reader;
 use reload::Reload;
+use shared_files::SharedFiles;
 use sockets::Sockets;
 use starter::Starter;
 use store::Store;
 use tls::{CertificateWatch, TicketSecret};
-use uplink::Uplink;
 
 /// When memory runs out, the supervisor is killed last: without it there is no server. Smaller than the shifts of the
 /// roles, which start from its value.
@@ -125,10 +124,7 @@ struct Resources {
     starter: Starter,
     /// Created for the first configuration that wants it.
     store: Option<Store>,
-    /// Likewise.
-    uplink: Option<Uplink>,
-    /// The buckets of rates; likewise.
-    buckets: Option<Shared>,
+    files: SharedFiles,
     /// Of all configurations, so that sessions outlive them.
     tickets: TicketSecret,
 }
@@ -189,8 +185,7 @@ impl<'m> Supervisor<'m> {
             poller,
             starter: Starter::new()?,
             store: None,
-            uplink: None,
-            buckets: None,
+            files: SharedFiles::default(),
             tickets: TicketSecret::default(),
         };
         let (generation, warnings) = Generation::start(prepared, sockets, &mut resources)?;

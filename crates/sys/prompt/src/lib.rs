@@ -13,10 +13,10 @@
 //!
 //! Errors are `std::io::Error` with the kernel's own code.
 
-pub mod buckets;
 pub mod call;
 pub mod channel;
 pub mod clock;
+pub mod counts;
 pub mod epoll;
 pub mod file;
 mod levels;
@@ -25,6 +25,7 @@ pub mod mapping;
 pub mod mechanism;
 pub mod names;
 pub mod net;
+pub mod numbers;
 pub mod sendfile;
 mod shared;
 pub mod sharers;

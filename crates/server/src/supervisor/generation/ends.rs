@@ -51,7 +51,7 @@ impl Generation {
         events.extend(reports.map(|text| Event::Message(format!("{name}: {text}"))));
         match duty {
             Duty::Worker(place) => {
-                self.uplink.iter().for_each(|uplink| uplink.clear(place));
+                self.shares.clear(place);
                 self.kill_helpers(ended.process.token());
                 events.extend(ended.process.statistics.take().map(Event::WorkerEnded));
             }

@@ -15,18 +15,17 @@ use flash_worker::control::{InForce, Notice, Order};
 
 use crate::certificates::Expiry;
 use crate::config::architecture;
-use crate::config::{CacheMemory, Rule, Settings};
+use crate::config::{CacheMemory, Settings};
 use crate::supervisor::life::{Duty, State, not_started};
 use crate::supervisor::outbox::{self, Outbox, Shared};
 use crate::supervisor::prepare::Prepared;
 use crate::supervisor::process::Process;
 use crate::supervisor::processes::Processes;
-use crate::supervisor::rates::new_buckets;
 use crate::supervisor::roots::Roots;
+use crate::supervisor::shared_files::Shares;
 use crate::supervisor::sockets::Sockets;
 use crate::supervisor::spool::Spool;
 use crate::supervisor::store::Store;
-use crate::supervisor::uplink::{Uplink, UplinkPlaces};
 use crate::supervisor::{Event, Resources};
 use helpers::LostHelpers;
 use programs::Programs;
@@ -55,10 +54,7 @@ pub(super) struct Generation {
     trust: Option<Shared>,
     /// Whether its workers use the store.
     has_store: bool,
-    /// None if the uplink has no known rate.
-    uplink: Option<UplinkPlaces>,
-    /// None if no rule has a rate.
-    buckets: Option<Shared>,
+    shares: Shares,
     spool: Spool,
     pub(super) state: State,
     /// The end of its time to drain, if that has one.
@@ -99,17 +95,7 @@ impl Generation {
         }
         let (certificates, expiries) =
             certificates.map_or((None, Vec::new()), |own| (Some(Arc::new(own.file)), own.expiries));
-        let has_uplink = settings.egress_bits_per_s > 0;
-        if has_uplink && resources.uplink.is_none() {
-            resources.uplink = Some(Uplink::new()?);
-        }
-        let uplink = resources.uplink.as_mut().filter(|_| has_uplink);
-        let uplink = uplink.map(Uplink::places).transpose()?;
-        let needs_buckets = settings.sites.iter().flat_map(|site| &site.rules).any(Rule::needs_buckets);
-        if needs_buckets && resources.buckets.is_none() {
-            resources.buckets = Some(new_buckets()?);
-        }
-        let buckets = resources.buckets.clone().filter(|_| needs_buckets);
+        let shares = resources.files.share(&settings)?;
         let mut generation = Generation {
             number: 1,
             settings_file,
@@ -121,8 +107,7 @@ impl Generation {
             expiries,
             trust: trust.map(Arc::new),
             has_store: settings.cache_memory.bytes_max() > 0,
-            uplink,
-            buckets,
+            shares,
             spool: Spool::of(&settings),
             settings,
             state: State::Starting,
@@ -205,12 +190,7 @@ impl Generation {
         if let Some(store) = resources.store.as_mut().filter(|_| self.has_store) {
             store.give_worker(&mut worker.orders, architecture::fills_at_once(&self.settings))?;
         }
-        if let Some(uplink) = &self.uplink {
-            uplink.give(place, &mut worker.orders)?;
-        }
-        if let Some(buckets) = &self.buckets {
-            worker.orders.give_at_start(Order::Buckets(Arc::clone(buckets)))?;
-        }
+        self.shares.give(place, &mut resources.files, &mut worker.orders)?;
         worker.orders.give_at_start(Order::Place(place as u64))?;
         self.spool.begin(&mut worker, clock::monotonic_ms())?;
         self.processes.insert(worker, &resources.poller)

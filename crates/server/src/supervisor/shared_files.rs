@@ -1,0 +1,101 @@
+//! The files that the workers of all configurations share: which of them use the uplink, and how they count requests for rules that
+//! bound their rate or their number. They outlive configurations, so that a reload gives no client a new allowance.
+
+use std::io;
+use std::sync::Arc;
+
+use flash_prompt::counts::{COUNTS_FILE_BYTES, NUMBERS_AT};
+use flash_prompt::numbers::{NUMBERS_BYTES, new_key};
+use flash_prompt::sharers::SHARERS_FILE_BYTES;
+use flash_waiting::store_file;
+use flash_worker::control::Order;
+
+use super::outbox::{Outbox, Shared};
+use super::places::{Places, PlacesFile};
+use crate::config::{Rule, Settings};
+
+/// The files, each created for the first configuration that needs it.
+#[derive(Debug, Default)]
+pub(super) struct SharedFiles {
+    uplink: Option<PlacesFile>,
+    /// The buckets of rates.
+    buckets: Option<Shared>,
+    /// The counts of requests, in which each worker has a term.
+    counts: Option<PlacesFile>,
+    last_term: u32,
+}
+
+/// The part of a configuration in the files; None in those that it does not need.
+#[derive(Debug)]
+pub(super) struct Shares {
+    uplink: Option<Places>,
+    buckets: Option<Shared>,
+    counts: Option<Places>,
+}
+
+impl SharedFiles {
+    /// The part of another configuration.
+    pub(super) fn share(&mut self, settings: &Settings) -> io::Result<Shares> {
+        let has_rule =
+            |needs: fn(&Rule) -> bool| settings.sites.iter().flat_map(|site| &site.rules).any(needs);
+        let uplink = (settings.egress_bits_per_s > 0)
+            .then(|| places(&mut self.uplink, || PlacesFile::new(c"flash-uplink", SHARERS_FILE_BYTES)));
+        let counts = has_rule(Rule::needs_counts).then(|| places(&mut self.counts, new_counts));
+        let needs_buckets = has_rule(Rule::needs_buckets);
+        if needs_buckets && self.buckets.is_none() {
+            self.buckets = Some(new_buckets()?);
+        }
+        let buckets = self.buckets.clone().filter(|_| needs_buckets);
+        Ok(Shares { uplink: uplink.transpose()?, buckets, counts: counts.transpose()? })
+    }
+}
+
+/// Places in a file, which is created if there is none.
+fn places(
+    file: &mut Option<PlacesFile>,
+    create: impl FnOnce() -> io::Result<PlacesFile>,
+) -> io::Result<Places> {
+    match file {
+        Some(file) => file.places(),
+        None => file.insert(create()?).places(),
+    }
+}
+
+fn new_counts() -> io::Result<PlacesFile> {
+    let counts = PlacesFile::new(c"flash-counts", COUNTS_FILE_BYTES)?;
+    store_file::write(counts.file(), NUMBERS_AT, &new_key())?;
+    Ok(counts)
+}
+
+/// All of the file is in memory, so that no access of a worker can fail.
+fn new_buckets() -> io::Result<Shared> {
+    let file = store_file::create(c"flash-rates", NUMBERS_BYTES)?;
+    store_file::write(&file, 0, &vec![0; NUMBERS_BYTES as usize])?;
+    store_file::write(&file, 0, &new_key())?;
+    Ok(Arc::new(file))
+}
+
+impl Shares {
+    /// Gives the files to a worker, whose term begins.
+    pub(super) fn give(&self, worker: usize, files: &mut SharedFiles, orders: &mut Outbox) -> io::Result<()> {
+        if let Some(uplink) = &self.uplink {
+            let (place, file) = uplink.of(worker);
+            orders.give_at_start(Order::Uplink(place, file))?;
+        }
+        if let Some(buckets) = &self.buckets {
+            orders.give_at_start(Order::Buckets(Arc::clone(buckets)))?;
+        }
+        if let Some(counts) = &self.counts {
+            files.last_term = files.last_term.wrapping_add(1).max(1);
+            counts.set(worker, files.last_term);
+            let (place, file) = counts.of(worker);
+            orders.give_at_start(Order::Counts(place, file))?;
+        }
+        Ok(())
+    }
+
+    /// Takes back the announcements of a worker that has ended.
+    pub(super) fn clear(&self, worker: usize) {
+        self.uplink.iter().chain(&self.counts).for_each(|places| places.set(worker, 0));
+    }
+}

@@ -1,0 +1,114 @@
+//! How many requests each worker is answering for rules that bound them: a memory file that all workers share. A worker writes its own
+//! counts and reads those of the others, without any system call.
+//!
+//! The file begins with a word for each worker, its term, and the [numbers](crate::numbers) follow: the name of a count has the place of
+//! its worker, and the count has the term of that. The supervisor ends the term of a worker that has ended, and so its counts no
+//! longer hold, however it ended.
+
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fd::AsFd;
+
+use super::numbers::{NUMBERS_BYTES, SharedNumbers};
+use super::shared::{Access, SharedMemory};
+
+/// Where the numbers begin in the memory file.
+pub const NUMBERS_AT: u64 = 8192;
+/// The length of the memory file.
+pub const COUNTS_FILE_BYTES: u64 = NUMBERS_AT + NUMBERS_BYTES;
+
+const WORD_BYTES: u64 = size_of::<AtomicU32>() as u64;
+const PLACES_MAX: usize = (NUMBERS_AT / WORD_BYTES) as usize;
+
+/// The counts of all workers, as the worker at one place uses them.
+#[derive(Debug)]
+pub struct SharedCounts {
+    terms: SharedMemory,
+    numbers: SharedNumbers,
+    place: usize,
+    term: u32,
+}
+
+impl SharedCounts {
+    /// Maps the memory file for the worker at `place`, whose term has begun.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a place that the file does not have, or for a file that is too short or can become shorter; those of mmap(2).
+    pub fn map(file: impl AsFd, place: usize) -> io::Result<Self> {
+        let terms = SharedMemory::map(&file, NUMBERS_AT, Access::Write)?;
+        let numbers = SharedNumbers::map(&file, NUMBERS_AT)?;
+        let mut counts = Self { terms, numbers, place, term: 0 };
+        let why = "the file of counts has no place for this worker";
+        counts.term = counts.term(place).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+        Ok(counts)
+    }
+
+    /// Sets the count of this worker with this name. Returns the sum of those of the others.
+    pub fn set(&self, name: &[u8], count: u32) -> u32 {
+        let place = |place: usize| (place as u32).to_le_bytes();
+        if let Some(own) = self.numbers.number(&[name, &place(self.place)]) {
+            own.store(u64::from(count) << 32 | u64::from(self.term), Ordering::SeqCst);
+        }
+        let of_others = (0..PLACES_MAX).filter(|other| *other != self.place).filter_map(|other| {
+            let term = self.term(other).filter(|term| *term != 0)?;
+            let found = self.numbers.find(&[name, &place(other)])?.load(Ordering::SeqCst);
+            (found as u32 == term).then_some((found >> 32) as u32)
+        });
+        of_others.fold(0, u32::saturating_add)
+    }
+
+    fn term(&self, place: usize) -> Option<u32> {
+        let at = self.terms.at(place as u64 * WORD_BYTES, WORD_BYTES)?;
+        // SAFETY: the file backs the word, which is aligned because its page is. All accesses to it are atomic.
+        Some(unsafe { at.cast::<AtomicU32>().as_ref() }.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+
+    use super::super::numbers::new_key;
+    use super::*;
+
+    fn file(bytes: u64) -> crate::OwnedFd {
+        let file = memfd_create(c"counts", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a file");
+        ftruncate(&file, bytes).expect("a length");
+        fcntl_add_seals(&file, SealFlags::SHRINK).expect("a seal");
+        file
+    }
+
+    #[test]
+    fn the_counts_of_a_worker_hold_for_its_term() {
+        let file = file(COUNTS_FILE_BYTES);
+        rustix::io::pwrite(&file, &new_key(), NUMBERS_AT).expect("a key");
+        let set_term = |place: u64, term: u32| {
+            rustix::io::pwrite(&file, &term.to_ne_bytes(), place * WORD_BYTES).expect("a term");
+        };
+        (0..3).for_each(|place| set_term(place, 7 + place as u32));
+        let workers = [0, 1, 2].map(|place| SharedCounts::map(&file, place).expect("mapped"));
+        assert_eq!(workers[0].set(b"a", 3), 0);
+        assert_eq!((workers[1].set(b"a", 4), workers[1].set(b"b", 9)), (3, 0));
+        assert_eq!(workers[2].set(b"a", 0), 7);
+        assert_eq!(workers[0].set(b"a", 2), 4);
+        // A worker that ended, and the next one at its place.
+        set_term(1, 0);
+        assert_eq!(workers[2].set(b"a", 1), 2);
+        set_term(1, 20);
+        assert_eq!(workers[2].set(b"a", 1), 2);
+        let next = SharedCounts::map(&file, 1).expect("mapped");
+        assert_eq!((next.set(b"a", 5), workers[2].set(b"a", 1)), (3, 7));
+    }
+
+    #[test]
+    fn a_place_that_there_is_not_is_refused() {
+        let whole = file(COUNTS_FILE_BYTES);
+        for (file, place) in [(&whole, PLACES_MAX), (&file(NUMBERS_AT), 0), (&file(0), 0)] {
+            assert_eq!(
+                SharedCounts::map(file, place).expect_err("refused").kind(),
+                io::ErrorKind::InvalidInput
+            );
+        }
+    }
+}
