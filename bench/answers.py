@@ -41,6 +41,14 @@ rate = "1000000/s"
 burst = 1000000
 users = "users"
 """
+# Bounds that are never reached. A request counts for them, so it is not answered by its bytes alone.
+BOUND_RULES = """
+[[rule]]
+path = "*"
+concurrency = 1000
+total_concurrency = 100000
+bandwidth = "10Gbit"
+"""
 BROWSER = ("User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/130.0.0.0 "
            "Safari/537.36\\r\\nAccept: */*\\r\\nAccept-Language: en-GB,en;q=0.9\\r\\n"
            "Accept-Encoding: gzip, deflate, br, zstd\\r\\nReferer: https://www.example.org/%d\\r\\n"
@@ -73,6 +81,7 @@ def forms(etag):
         ("logged hit", "logged", hit, "hit", 1.10),
         ("hit under field rules", "fields", hit, "hit", 1.05),
         ("hit under all rules", "ruled", request("GET /1k HTTP/1.1", f"Authorization: Basic {PASSWORD}\\r\\n"), "hit", 1.05),
+        ("hit under bounds", "bounded", hit, "hit", None),
         ("floor", "floor", hit, None, None),
         ("varied heads", "flash", varied(), "floor, varied", 1.12),
         ("floor, varied", "floor", varied(), None, None),
@@ -133,11 +142,13 @@ def main():
                    f"{arguments.rounds} rounds of {arguments.seconds} s")
     binary, ports, started = servers.flash_binary(), servers.Ports(), {}
     chosen = [flash("flash", binary, False), flash("logged", binary, True), flash_with_rules("fields", binary, FIELD_RULES),
-              flash_with_rules("ruled", binary, FIELD_RULES + ENTRY_RULES)]
+              flash_with_rules("ruled", binary, FIELD_RULES + ENTRY_RULES),
+              flash_with_rules("bounded", binary, BOUND_RULES)]
     if arguments.before:
         chosen += [flash("flash before", arguments.before, False), flash("logged before", arguments.before, True),
                    flash_with_rules("fields before", arguments.before, FIELD_RULES),
-                   flash_with_rules("ruled before", arguments.before, FIELD_RULES + ENTRY_RULES)]
+                   flash_with_rules("ruled before", arguments.before, FIELD_RULES + ENTRY_RULES),
+                   flash_with_rules("bounded before", arguments.before, BOUND_RULES)]
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         root = os.path.join(folder, "files")

@@ -26,6 +26,7 @@ mod memory;
 pub mod options;
 mod print;
 mod programs;
+mod redirect_circles;
 mod resolve;
 mod route_checks;
 pub mod route_options;

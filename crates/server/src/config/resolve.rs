@@ -27,6 +27,7 @@ use super::file_path::FilePath;
 use super::listen_checks;
 use super::memory::CacheMemory;
 use super::options::{self, Overrides, Settings, Site};
+use super::redirect_circles;
 use super::route_checks;
 use super::route_options::Route;
 use super::rule_checks;
@@ -138,7 +139,7 @@ fn sites(
     if let Some(root) = root {
         let routes = self::routes(routes, run_as, given, problems);
         let given = Overrides { root: Some(root.clone()), ..given.clone() };
-        let resolved = rule_checks::resolve(&rules, &[], problems);
+        let resolved = rule_checks::resolve(&rules, problems);
         sites.push(site(Vec::new(), &given, (routes, resolved)));
         roots.push(root);
         rule_drafts.push(rules);
@@ -149,12 +150,15 @@ fn sites(
             continue;
         };
         let hosts: Vec<String> = draft.hosts.into_iter().map(|(host, _)| host).collect();
-        let rules = rule_checks::resolve(&draft.rules, &hosts, problems);
+        let rules = rule_checks::resolve(&draft.rules, problems);
         let given = draft.overrides.or(given.clone());
         let routes = self::routes(draft.routes, run_as, &given, problems);
         sites.push(site(hosts, &given, (routes, rules)));
         roots.push(root);
         rule_drafts.push(draft.rules);
+    }
+    if problems.is_empty() {
+        problems.extend(redirect_circles::find(&sites, &rule_drafts));
     }
     let of_all = rule_drafts.iter().flatten().filter_map(|draft| draft.given.alias.clone());
     let aliases: Vec<_> = of_all.collect();

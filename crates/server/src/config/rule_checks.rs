@@ -1,4 +1,4 @@
-//! From the rules of a config file to [`Rule`]s: whether each has an effect, where redirects and fallbacks lead, and the pages of
+//! From the rules of a config file to [`Rule`]s: whether each has an effect, where fallbacks lead, and the pages of
 //! errors.
 //!
 //! Called by `config::resolve`. It must not change the file system.
@@ -34,14 +34,12 @@ use super::table::{self, Given, Origin};
 use crate::certificates::content;
 use crate::passwords;
 
-/// Redirects that a client can meet in a row before they count as a circle.
-const HOPS_MAX: usize = 10;
 /// The largest error page: each worker keeps it.
 const PAGE_BYTES_MAX: usize = 64 * 1024;
 /// Maximum extensions of a rule that can be tried: each can cost a look at the disk.
 const EXTENSIONS_MAX: usize = 8;
 /// Stands for the characters of a `*` when a redirect is tried.
-const SAMPLE: &str = "x";
+pub(super) const SAMPLE: &str = "x";
 
 impl RuleDraft {
     fn resolve(&self) -> Rule {
@@ -195,19 +193,14 @@ fn numbers(target: &str) -> impl Iterator<Item = usize> {
         .filter(|number| *number > 0)
 }
 
-/// The rules of a site that has these hosts.
-pub(super) fn resolve(drafts: &[RuleDraft], hosts: &[String], problems: &mut Vec<Problem>) -> Vec<Rule> {
+/// The rules of a site.
+pub(super) fn resolve(drafts: &[RuleDraft], problems: &mut Vec<Problem>) -> Vec<Rule> {
     let before = problems.len();
     drafts.iter().for_each(|draft| draft.check(problems));
     let rules: Vec<Rule> = drafts.iter().map(RuleDraft::resolve).collect();
     if problems.len() == before {
         let all = path_rules(&rules, SiteId(0));
-        for (draft, rule) in drafts.iter().zip(&rules) {
-            if rule.redirect.is_some() {
-                problems.extend(circle(&all, hosts, (draft, rule)));
-            }
-            problems.extend(second_fallback(&all, draft));
-        }
+        problems.extend(drafts.iter().filter_map(|draft| second_fallback(&all, draft)));
     }
     rules
 }
@@ -306,24 +299,6 @@ fn is_served(path: &Path, folder: &Path) -> bool {
     path.strip_prefix(folder).is_ok_and(|rest| !rest.iter().any(is_hidden))
 }
 
-/// A problem if clients that follow the redirect of a rule are redirected again and again.
-fn circle(all: &PathRules, hosts: &[String], (draft, rule): (&RuleDraft, &Rule)) -> Option<Problem> {
-    let mut path = rule.path.replace('*', SAMPLE).into_bytes();
-    if !path.starts_with(b"/") {
-        path.insert(0, b'/');
-    }
-    let first = path.clone();
-    for _ in 0..HOPS_MAX {
-        let (redirect, parts) = all.redirect(&path)?;
-        let location = redirect.location(&parts, None);
-        let target = path_of(&location, hosts)?;
-        path = decode_path(target.as_bytes(), EncodedSlash::Decode).ok()?.into_owned();
-    }
-    let why = format!("a client at {} is redirected without an end", first.escape_ascii());
-    let problem = Problem::at(draft.span.clone(), "redirects in a circle", why);
-    Some(problem.helped("make `path` of the rules exclude the paths that they lead to"))
-}
-
 /// A problem if another file would answer for the fallback of a rule: it is used only once.
 fn second_fallback(all: &PathRules, draft: &RuleDraft) -> Option<Problem> {
     let fallback = draft.given.fallback.as_ref()?;
@@ -335,19 +310,6 @@ fn second_fallback(all: &PathRules, draft: &RuleDraft) -> Option<Problem> {
         fallback.value
     );
     Some(Problem::given(&fallback.origin, title.to_owned(), why).helped(help))
-}
-
-/// The path of an address of this site.
-fn path_of<'l>(location: &'l str, hosts: &[String]) -> Option<&'l str> {
-    let without_query = location.split(['?', '#']).next().unwrap_or_default();
-    if without_query.starts_with('/') {
-        return Some(without_query);
-    }
-    let (_, rest) = without_query.split_once("://")?;
-    let (authority, _) = rest.split_once('/').unwrap_or((rest, ""));
-    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
-    let path = &rest[authority.len()..];
-    hosts.iter().any(|own| own.eq_ignore_ascii_case(host)).then_some(if path.is_empty() { "/" } else { path })
 }
 
 /// The rules as the engine has them. Their aliases are numbered from this one on.

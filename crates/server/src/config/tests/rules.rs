@@ -256,6 +256,35 @@ fn wrong_rules_say_what_to_write() {
 }
 
 #[test]
+fn circles_of_redirects_through_several_sites_are_found() {
+    let folder = Folder::new();
+    let site = |host: &str, path: &str, target: &str| {
+        format!(
+            "[[site]]\nhosts = [\"{host}\"]\nroot = \"www\"\n[[site.rule]]\npath = \"{path}\"\nredirect = \"{target}\"\n"
+        )
+    };
+    let plain = site("a.example", "/*", "https://www.a.example/$1");
+    for others in [
+        site("www.a.example", "/*", "http://A.example:8080/$1"),
+        site("*.a.example", "/*", "https://a.example/$1"),
+        site("www.a.example", "/*", "https://b.example/$1")
+            + &site("b.example", "/*", "https://a.example/$1"),
+    ] {
+        let error = folder.error(&format!("{plain}{others}"));
+        assert!(error.contains("redirects in a circle"), "{others}: {error}");
+    }
+    for others in [
+        site("www.a.example", "/only", "https://www.a.example/other"),
+        site("www.a.example", "/*", "https://c.example/$1"),
+        // An address that no site names can be that of another server.
+        "[[rule]]\npath = \"/*\"\nredirect = \"https://a.example/$1\"\n".to_owned(),
+    ] {
+        let default = if others.starts_with("[[rule]]") { "root = \"www\"\n" } else { "" };
+        folder.load(&format!("{default}{others}{plain}"));
+    }
+}
+
+#[test]
 fn a_rate_has_a_burst() {
     let folder = Folder::new();
     let rates = |text: &str| {

@@ -1,0 +1,83 @@
+//! Finds redirects that lead clients in a circle, within a site or through others of the same file.
+//!
+//! Called by `config::resolve`. It must not read anything.
+
+use std::collections::HashMap;
+
+use flash_engine::{PathRules, SiteId};
+use flash_http::EncodedSlash;
+use flash_http::target::decode_path;
+
+use super::error::Problem;
+use super::file::RuleDraft;
+use super::options::Site;
+use super::rule_checks::{SAMPLE, path_rules};
+use super::rule_options::Rule;
+
+/// Redirects that a client can meet in a row before they count as a circle.
+const HOPS_MAX: usize = 10;
+
+/// Problems with the rules of sites, which come from these drafts.
+pub(super) fn find(sites: &[Site], drafts: &[Vec<RuleDraft>]) -> Vec<Problem> {
+    let addresses = Addresses::of(sites);
+    let redirects = |(number, (site, drafts)): (usize, (&'_ Site, &'_ Vec<RuleDraft>))| {
+        let of_site = drafts.iter().zip(&site.rules).filter(|(_, rule)| rule.redirect.is_some());
+        of_site.filter_map(|(draft, rule)| circle(&addresses, number, (draft, rule))).collect::<Vec<_>>()
+    };
+    sites.iter().zip(drafts).enumerate().flat_map(redirects).collect()
+}
+
+/// The sites by the addresses that lead to them.
+struct Addresses {
+    rules: Vec<PathRules>,
+    hosts: HashMap<String, usize>,
+}
+
+impl Addresses {
+    fn of(sites: &[Site]) -> Self {
+        let rules = sites.iter().map(|site| path_rules(&site.rules, SiteId(0))).collect();
+        let hosts = sites.iter().enumerate();
+        let hosts =
+            hosts.flat_map(|(number, site)| site.hosts.iter().map(move |host| (host.clone(), number)));
+        Self { rules, hosts: hosts.collect() }
+    }
+
+    /// The site of a host. The default site is not: an address that no site names can be that of another server.
+    fn site(&self, host: &str) -> Option<usize> {
+        let host = host.to_ascii_lowercase();
+        let dots = host.match_indices('.').map(|(at, _)| format!("*{}", &host[at..]));
+        [host.clone()].into_iter().chain(dots).find_map(|name| self.hosts.get(&name).copied())
+    }
+
+    /// The site and the path of a location, which is a path of this site or an address.
+    fn follow<'l>(&self, site: usize, location: &'l str) -> Option<(usize, &'l str)> {
+        let without_query = location.split(['?', '#']).next().unwrap_or_default();
+        if without_query.starts_with('/') {
+            return Some((site, without_query));
+        }
+        let (_, rest) = without_query.split_once("://")?;
+        let (authority, _) = rest.split_once('/').unwrap_or((rest, ""));
+        let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+        let path = &rest[authority.len()..];
+        Some((self.site(host)?, if path.is_empty() { "/" } else { path }))
+    }
+}
+
+/// A problem if clients that follow the redirect of a rule are redirected again and again.
+fn circle(addresses: &Addresses, mut site: usize, (draft, rule): (&RuleDraft, &Rule)) -> Option<Problem> {
+    let mut path = rule.path.replace('*', SAMPLE).into_bytes();
+    if !path.starts_with(b"/") {
+        path.insert(0, b'/');
+    }
+    let first = path.clone();
+    for _ in 0..HOPS_MAX {
+        let (redirect, parts) = addresses.rules[site].redirect(&path)?;
+        let location = redirect.location(&parts, None);
+        let (next, target) = addresses.follow(site, &location)?;
+        site = next;
+        path = decode_path(target.as_bytes(), EncodedSlash::Decode).ok()?.into_owned();
+    }
+    let why = format!("a client at {} is redirected without an end", first.escape_ascii());
+    let problem = Problem::at(draft.span.clone(), "redirects in a circle", why);
+    Some(problem.helped("make `path` of the rules exclude the paths that they lead to"))
+}
