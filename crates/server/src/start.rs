@@ -98,7 +98,7 @@ pub(crate) fn begin(control: OwnedFd, settings: &Settings) -> io::Result<Begun> 
         match receive_order(&begun.control)? {
             Order::Root { site, is_local, folder } => {
                 if let Some(root) = begun.roots.get_mut(site) {
-                    *root = Some(Root { folder, is_local });
+                    *root = Some(Root { folder: Arc::new(folder), is_local });
                 }
             }
             Order::Listener(listener) => begun.listeners.push(listener),
@@ -146,7 +146,7 @@ impl Begun {
         let mut work = DiskWork::new(settings);
         for (site, root) in self.roots.iter().enumerate() {
             if let Some(root) = root {
-                work.set_root(site, root.folder.try_clone()?);
+                work.set_root(site, Arc::clone(&root.folder));
             }
         }
         if let Some(memory) = self.store.fill_memory.take() {
@@ -268,7 +268,7 @@ impl BegunStore {
             return Ok(None);
         };
         let rules = convert::sites(settings);
-        let folders = roots.iter().map(|root| root.as_ref().map(|root| &root.folder));
+        let folders = roots.iter().map(|root| root.as_ref().map(|root| &*root.folder));
         let sites = rules.iter().zip(folders);
         let names = SharedNames::new(NamesReader::map(names)?, sites, &convert::types(settings));
         let memory = StoreMemory::map(memory, length_bytes)?;

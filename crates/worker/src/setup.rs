@@ -86,8 +86,8 @@ pub trait Fills: Debug + Send + Sync {
 /// The root of a site.
 #[derive(Debug)]
 pub struct Root {
-    /// The directory, usable for look-ups only.
-    pub folder: OwnedFd,
+    /// The directory, usable for look-ups only. In architectures without helpers, the jobs of the process have it too.
+    pub folder: Arc<OwnedFd>,
     /// Whether its file system is local, so that look-ups never wait for another process or host.
     pub is_local: bool,
 }

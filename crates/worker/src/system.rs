@@ -42,7 +42,7 @@ const JOINED_BYTES_MAX: usize = 2048;
 pub struct LinuxSystem {
     /// None for a site whose look-ups are jobs: its root is missing, or its file system may depend on another
     /// process or host.
-    roots: Vec<Option<OwnedFd>>,
+    roots: Vec<Option<Arc<OwnedFd>>>,
     reach: Reach,
     sending: Sending,
     marks: Marks,
@@ -123,7 +123,7 @@ impl LinuxSystem {
 
     /// The roots under which the worker itself looks up files.
     pub fn roots(&self) -> impl Iterator<Item = &OwnedFd> {
-        self.roots.iter().flatten()
+        self.roots.iter().flatten().map(|root| &**root)
     }
 
     pub(super) fn needs_housekeeping(&self) -> bool {

@@ -45,6 +45,9 @@ const ALIASES_MAX: usize = 1_024;
 /// Descriptors that the supervisor needs at least besides those of folders.
 const DESCRIPTORS_APART: u64 = 24;
 
+/// Descriptors that a worker needs at least besides those of folders.
+const DESCRIPTORS_OF_WORKER: u64 = 64;
+
 /// Settings from the merged `given` and the parts of the file that no other source has.
 pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<Settings, Vec<Problem>> {
     let given = given.or(Overrides::defaults());
@@ -190,16 +193,27 @@ fn sites(
     sites
 }
 
-/// The problem of more folders than a reload has descriptors for, when both configurations have theirs.
+/// The problem of more folders than there are descriptors for: at a reload, when the supervisor has those of both configurations, or in a
+/// worker, which has one for each site.
 fn too_many(roots: &[Given<PathBuf>], aliases: &[Given<PathBuf>]) -> Option<Problem> {
     let folders: BTreeSet<&Path> = roots.iter().chain(aliases).map(|given| &*given.value).collect();
-    let (needed, most) = (2 * folders.len() as u64 + DESCRIPTORS_APART, limits::descriptors_max());
-    let last = roots.last().filter(|_| needed > most)?;
-    let why = format!("at a reload {} folders need {needed} descriptors", folders.len());
+    let most = limits::descriptors_max();
+    let at_reload = 2 * folders.len() as u64 + DESCRIPTORS_APART;
+    let of_worker = (roots.len() + aliases.len()) as u64 + DESCRIPTORS_OF_WORKER;
+    let why = if at_reload > most {
+        format!("at a reload {} folders need {at_reload} descriptors", folders.len())
+    } else if of_worker > most {
+        format!(
+            "a worker with {} sites and aliases needs {of_worker} descriptors",
+            roots.len() + aliases.len()
+        )
+    } else {
+        return None;
+    };
     let help = format!(
         "a process may have {most} here: raise the limit (`ulimit -Hn`, `LimitNOFILE=` of systemd), or give one site several hosts"
     );
-    Some(Problem::given(&last.origin, "too many folders", why).helped(help))
+    Some(Problem::given(&roots.last()?.origin, "too many folders", why).helped(help))
 }
 
 /// The routes of a site with these settings.

@@ -48,7 +48,7 @@ pub(crate) fn run(channel: &OwnedFd, settings: &Settings) -> io::Result<()> {
     let (mut memory, mut names, mut fillers) = (None, None, Vec::new());
     loop {
         match receive_order(channel)? {
-            Order::Root { site, folder, .. } => work.set_root(site, folder),
+            Order::Root { site, folder, .. } => work.set_root(site, Arc::new(folder)),
             Order::StoreMemory { file, .. } => memory = Some(file),
             Order::NamesTable(file) => names = Some(file),
             Order::Filler(channel) => fillers.push(channel),

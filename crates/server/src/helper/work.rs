@@ -33,7 +33,7 @@ const INDEX: &str = "index.html";
 struct Site {
     rules: SiteRules,
     /// None if it did not answer when this process started.
-    root: Option<OwnedFd>,
+    root: Option<Arc<OwnedFd>>,
 }
 
 /// The resources of the work. Threads may share them.
@@ -70,7 +70,7 @@ impl DiskWork {
     }
 
     /// Adds the root of this site.
-    pub(crate) fn set_root(&mut self, site: usize, root: OwnedFd) {
+    pub(crate) fn set_root(&mut self, site: usize, root: Arc<OwnedFd>) {
         if let Some(site) = self.sites.get_mut(site) {
             site.root = Some(root);
         }
@@ -85,7 +85,7 @@ impl DiskWork {
     ///
     /// Errors: those of mapping it.
     pub(crate) fn set_names(&mut self, table: impl AsFd) -> io::Result<()> {
-        let sites = self.sites.iter().map(|site| (&site.rules, site.root.as_ref()));
+        let sites = self.sites.iter().map(|site| (&site.rules, site.root.as_deref()));
         self.names = Some(SharedNames::new(NamesReader::map(table)?, sites, &self.types));
         Ok(())
     }
@@ -97,7 +97,7 @@ impl DiskWork {
 
     /// The roots.
     pub(crate) fn roots(&self) -> impl Iterator<Item = &OwnedFd> {
-        self.sites.iter().filter_map(|site| site.root.as_ref())
+        self.sites.iter().filter_map(|site| site.root.as_deref())
     }
 
     /// Whether a newer process may be able to do more than this one.
@@ -306,7 +306,7 @@ impl DiskWork {
         if site.root.is_none() {
             self.outdated.store(true, Ordering::Relaxed);
         }
-        Ok(site.root.as_ref().map(|root| (&site.rules, root)))
+        Ok(site.root.as_deref().map(|root| (&site.rules, root)))
     }
 }
 
