@@ -295,7 +295,7 @@ impl Buckets for LinuxSystem {
     }
 
     fn announce_requests(&mut self, key: &BucketKey, count: u32) -> u32 {
-        self.shares.counts.as_ref().map_or(0, |counts| counts.set(&key.to_bytes(), count))
+        self.shares.counts.as_mut().map_or(0, |counts| counts.set(&key.to_bytes(), count))
     }
 }
 

@@ -4,7 +4,7 @@
 use std::io;
 use std::sync::Arc;
 
-use flash_prompt::counts::{COUNTS_FILE_BYTES, NUMBERS_AT};
+use flash_prompt::counts::{CHANGES_AT, COUNTS_FILE_BYTES, NUMBERS_AT};
 use flash_prompt::numbers::{NUMBERS_BYTES, new_key};
 use flash_prompt::sharers::SHARERS_FILE_BYTES;
 use flash_waiting::store_file;
@@ -22,7 +22,8 @@ pub(super) struct SharedFiles {
     buckets: Option<Shared>,
     /// The counts of requests, in which each worker has a term.
     counts: Option<PlacesFile>,
-    last_term: u32,
+    /// The number of the last change of a term, which is the term of a worker that began with it.
+    last_change: u32,
 }
 
 /// The part of a configuration in the files; None in those that it does not need.
@@ -47,6 +48,14 @@ impl SharedFiles {
         }
         let buckets = self.buckets.clone().filter(|_| needs_buckets);
         Ok(Shares { uplink: uplink.transpose()?, buckets, counts: counts.transpose()? })
+    }
+
+    /// Changes the term of a worker, and has the others look at the terms. The file is in memory, so this cannot fail.
+    fn change_term(&mut self, change: impl FnOnce(u32)) {
+        self.last_change = self.last_change.wrapping_add(1).max(1);
+        change(self.last_change);
+        let change = self.last_change.to_ne_bytes();
+        let _ = self.counts.as_ref().map(|counts| store_file::write(counts.file(), CHANGES_AT, &change));
     }
 }
 
@@ -86,8 +95,7 @@ impl Shares {
             orders.give_at_start(Order::Buckets(Arc::clone(buckets)))?;
         }
         if let Some(counts) = &self.counts {
-            files.last_term = files.last_term.wrapping_add(1).max(1);
-            counts.set(worker, files.last_term);
+            files.change_term(|change| counts.set(worker, change));
             let (place, file) = counts.of(worker);
             orders.give_at_start(Order::Counts(place, file))?;
         }
@@ -95,7 +103,8 @@ impl Shares {
     }
 
     /// Takes back the announcements of a worker that has ended.
-    pub(super) fn clear(&self, worker: usize) {
-        self.uplink.iter().chain(&self.counts).for_each(|places| places.set(worker, 0));
+    pub(super) fn clear(&self, worker: usize, files: &mut SharedFiles) {
+        self.uplink.iter().for_each(|uplink| uplink.set(worker, 0));
+        self.counts.iter().for_each(|counts| files.change_term(|_| counts.set(worker, 0)));
     }
 }

@@ -1,9 +1,9 @@
 //! How many requests each worker is answering for rules that bound them: a memory file that all workers share. A worker writes its own
 //! counts and reads those of the others, without any system call.
 //!
-//! The file begins with a word for each worker, its term, and the [numbers](crate::numbers) follow: the name of a count has the place of
-//! its worker, and the count has the term of that. The supervisor ends the term of a worker that has ended, and so its counts no
-//! longer hold, however it ended.
+//! The file begins with a word for each worker, its term, and a word that changes with them. The [numbers](crate::numbers) follow: the name
+//! of a count has the place of its worker, and the count has the term of that. The supervisor ends the term of a worker that has ended, and
+//! so its counts no longer hold, however it ended.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,21 +13,26 @@ use rustix::fd::AsFd;
 use super::numbers::{NUMBERS_BYTES, SharedNumbers};
 use super::shared::{Access, SharedMemory};
 
+/// Where the word is that changes with the terms.
+pub const CHANGES_AT: u64 = 8192;
 /// Where the numbers begin in the memory file.
-pub const NUMBERS_AT: u64 = 8192;
+pub const NUMBERS_AT: u64 = 12288;
 /// The length of the memory file.
 pub const COUNTS_FILE_BYTES: u64 = NUMBERS_AT + NUMBERS_BYTES;
 
 const WORD_BYTES: u64 = size_of::<AtomicU32>() as u64;
-const PLACES_MAX: usize = (NUMBERS_AT / WORD_BYTES) as usize;
+const PLACES_MAX: usize = (CHANGES_AT / WORD_BYTES) as usize;
 
 /// The counts of all workers, as the worker at one place uses them.
 #[derive(Debug)]
 pub struct SharedCounts {
     terms: SharedMemory,
     numbers: SharedNumbers,
-    place: usize,
-    term: u32,
+    /// Its own place and term.
+    own: (usize, u32),
+    /// Those of the others, as they were with this word.
+    others: Vec<(usize, u32)>,
+    changes: Option<u32>,
 }
 
 impl SharedCounts {
@@ -38,30 +43,48 @@ impl SharedCounts {
     pub fn map(file: impl AsFd, place: usize) -> io::Result<Self> {
         let terms = SharedMemory::map(&file, NUMBERS_AT, Access::Write)?;
         let numbers = SharedNumbers::map(&file, NUMBERS_AT)?;
-        let mut counts = Self { terms, numbers, place, term: 0 };
+        let mut counts = Self { terms, numbers, own: (place, 0), others: Vec::new(), changes: None };
         let why = "the file of counts has no place for this worker";
-        counts.term = counts.term(place).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+        let term =
+            counts.terms().nth(place).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+        counts.own = (place, term);
         Ok(counts)
     }
 
     /// Sets the count of this worker with this name. Returns the sum of those of the others.
-    pub fn set(&self, name: &[u8], count: u32) -> u32 {
-        let place = |place: usize| (place as u32).to_le_bytes();
-        if let Some(own) = self.numbers.number(&[name, &place(self.place)]) {
-            own.store(u64::from(count) << 32 | u64::from(self.term), Ordering::SeqCst);
+    pub fn set(&mut self, name: &[u8], count: u32) -> u32 {
+        let place_bytes = |place: usize| (place as u32).to_le_bytes();
+        let (place, term) = self.own;
+        if let Some(own) = self.numbers.number(&[name, &place_bytes(place)]) {
+            own.store(u64::from(count) << 32 | u64::from(term), Ordering::SeqCst);
         }
-        let of_others = (0..PLACES_MAX).filter(|other| *other != self.place).filter_map(|other| {
-            let term = self.term(other).filter(|term| *term != 0)?;
-            let found = self.numbers.find(&[name, &place(other)])?.load(Ordering::SeqCst);
-            (found as u32 == term).then_some((found >> 32) as u32)
+        self.look_for_others();
+        let of_others = self.others.iter().filter_map(|(place, term)| {
+            let found = self.numbers.find(&[name, &place_bytes(*place)])?.load(Ordering::SeqCst);
+            (found as u32 == *term).then_some((found >> 32) as u32)
         });
         of_others.fold(0, u32::saturating_add)
     }
 
-    fn term(&self, place: usize) -> Option<u32> {
-        let at = self.terms.at(place as u64 * WORD_BYTES, WORD_BYTES)?;
+    fn look_for_others(&mut self) {
+        let changes = self.word(CHANGES_AT);
+        if self.changes != changes {
+            self.changes = changes;
+            let own = self.own.0;
+            let others = self.terms().enumerate().filter(|(place, term)| *term != 0 && *place != own);
+            self.others = others.collect();
+        }
+    }
+
+    /// The terms of all places; 0 where there is no worker.
+    fn terms(&self) -> impl Iterator<Item = u32> {
+        (0..PLACES_MAX as u64).filter_map(|place| self.word(place * WORD_BYTES))
+    }
+
+    fn word(&self, at_bytes: u64) -> Option<u32> {
+        let at = self.terms.at(at_bytes, WORD_BYTES)?;
         // SAFETY: the file backs the word, which is aligned because its page is. All accesses to it are atomic.
-        Some(unsafe { at.cast::<AtomicU32>().as_ref() }.load(Ordering::Relaxed))
+        Some(unsafe { at.cast::<AtomicU32>().as_ref() }.load(Ordering::Acquire))
     }
 }
 
@@ -83,11 +106,14 @@ mod tests {
     fn the_counts_of_a_worker_hold_for_its_term() {
         let file = file(COUNTS_FILE_BYTES);
         rustix::io::pwrite(&file, &new_key(), NUMBERS_AT).expect("a key");
+        let changes = std::cell::Cell::new(0_u32);
         let set_term = |place: u64, term: u32| {
             rustix::io::pwrite(&file, &term.to_ne_bytes(), place * WORD_BYTES).expect("a term");
+            changes.set(changes.get() + 1);
+            rustix::io::pwrite(&file, &changes.get().to_ne_bytes(), CHANGES_AT).expect("a change");
         };
         (0..3).for_each(|place| set_term(place, 7 + place as u32));
-        let workers = [0, 1, 2].map(|place| SharedCounts::map(&file, place).expect("mapped"));
+        let mut workers = [0, 1, 2].map(|place| SharedCounts::map(&file, place).expect("mapped"));
         assert_eq!(workers[0].set(b"a", 3), 0);
         assert_eq!((workers[1].set(b"a", 4), workers[1].set(b"b", 9)), (3, 0));
         assert_eq!(workers[2].set(b"a", 0), 7);
@@ -97,7 +123,7 @@ mod tests {
         assert_eq!(workers[2].set(b"a", 1), 2);
         set_term(1, 20);
         assert_eq!(workers[2].set(b"a", 1), 2);
-        let next = SharedCounts::map(&file, 1).expect("mapped");
+        let mut next = SharedCounts::map(&file, 1).expect("mapped");
         assert_eq!((next.set(b"a", 5), workers[2].set(b"a", 1)), (3, 7));
     }
 

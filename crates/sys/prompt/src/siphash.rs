@@ -11,13 +11,18 @@ pub(crate) fn siphash(key: &[u64; 2], parts: &[&[u8]]) -> [u64; 2] {
         key[1] ^ 0x7465_6462_7974_6573,
     ];
     let (mut word, mut length) = (0, 0_u64);
-    for byte in parts.iter().flat_map(|part| part.iter()) {
-        word |= u64::from(*byte) << (length % 8 * 8);
-        length += 1;
-        if length.is_multiple_of(8) {
-            mix(&mut state, word);
-            word = 0;
+    for part in parts {
+        let begun = (length.wrapping_neg() % 8) as usize;
+        let (first, rest) = part.split_at(begun.min(part.len()));
+        let words = rest.chunks_exact(8);
+        let last = words.remainder();
+        word |= bytes_at(first, length);
+        if first.len() == begun && begun > 0 {
+            mix(&mut state, std::mem::take(&mut word));
         }
+        words.for_each(|eight| mix(&mut state, bytes_at(eight, 0)));
+        word |= bytes_at(last, 0);
+        length += part.len() as u64;
     }
     mix(&mut state, word | length << 56);
     state[2] ^= 0xee;
@@ -26,6 +31,13 @@ pub(crate) fn siphash(key: &[u64; 2], parts: &[&[u8]]) -> [u64; 2] {
     state[1] ^= 0xdd;
     (0..4).for_each(|_| round(&mut state));
     [first, state.iter().fold(0, |all, word| all ^ word)]
+}
+
+/// Up to eight bytes of a word, from the place after this many bytes.
+#[inline]
+fn bytes_at(bytes: &[u8], after: u64) -> u64 {
+    let place = |(number, byte): (u64, &u8)| u64::from(*byte) << ((after + number) % 8 * 8);
+    (0..).zip(bytes).map(place).fold(0, |all, byte| all | byte)
 }
 
 #[inline]

@@ -51,7 +51,7 @@ impl Generation {
         events.extend(reports.map(|text| Event::Message(format!("{name}: {text}"))));
         match duty {
             Duty::Worker(place) => {
-                self.shares.clear(place);
+                self.shares.clear(place, &mut resources.files);
                 self.kill_helpers(ended.process.token());
                 events.extend(ended.process.statistics.take().map(Event::WorkerEnded));
             }
