@@ -50,7 +50,7 @@ def nginx():
 
 
 def caddy():
-    """Caddy with `file_server browse`, which shows 10,000 entries by default."""
+    """Caddy with `file_server browse`."""
     def command(root, port, folder):
         config = servers.write(folder, "Caddyfile", f"""{{
             admin off
@@ -58,11 +58,7 @@ def caddy():
         }}
         http://127.0.0.1:{port} {{
             root * {root}
-            file_server {{
-                browse {{
-                    file_limit 200000
-                }}
-            }}
+            file_server browse
         }}""")
         return [servers.find("caddy"), "run", "--config", config, "--adapter", "caddyfile"]
     return servers.Server("caddy", command, lambda: [servers.find("caddy"), "version"])

@@ -9,6 +9,7 @@ use std::path::Path;
 use flash_prompt::OwnedFd;
 use flash_prompt::file::{Want, tells_residency};
 use flash_tls::Carried;
+use flash_waiting::directory::Directory;
 use flash_waiting::file;
 use flash_waiting::root::{Root, Unopened, open_roots};
 use flash_waiting::sandbox::privileges::{self, Keep};
@@ -108,7 +109,8 @@ fn residency(settings: &Settings, roots: &[FoundRoot]) -> io::Result<()> {
 /// Tries one file of each local root.
 fn try_residency<'r>(roots: impl Iterator<Item = &'r OwnedFd>) -> io::Result<()> {
     for root in roots {
-        let (names, _) = file::names(root, b".", NAMES_TRIED_MAX).unwrap_or_default();
+        let names = Directory::open(root, b".").and_then(|folder| folder.names(NAMES_TRIED_MAX));
+        let (names, _) = names.unwrap_or_default();
         let mut files =
             names.iter().filter_map(|name| file::open_on_same(root, name, Want::Content).ok()?.file);
         if let Some(first) = files.next() {

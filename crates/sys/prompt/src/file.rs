@@ -132,16 +132,22 @@ pub fn look_up_by(
 /// Errors: `EBADF`.
 #[inline]
 pub fn stat(file: impl AsFd) -> io::Result<Stat> {
-    let s = fs::fstat(file)?;
-    let time_ns = |seconds, ns| i128::from(seconds) * 1_000_000_000 + i128::from(ns);
-    Ok(Stat {
-        kind: FileKind::of(s.st_mode),
-        device: u64::from(fs::major(s.st_dev)) << 32 | u64::from(fs::minor(s.st_dev)),
-        inode: s.st_ino,
-        size_bytes: s.st_size.unsigned_abs(),
-        modified_ns: time_ns(s.st_mtime, s.st_mtime_nsec),
-        changed_ns: time_ns(s.st_ctime, s.st_ctime_nsec),
-    })
+    Ok(Stat::from(&fs::fstat(file)?))
+}
+
+impl From<&fs::Stat> for Stat {
+    #[inline]
+    fn from(s: &fs::Stat) -> Self {
+        let time_ns = |seconds, ns| i128::from(seconds) * 1_000_000_000 + i128::from(ns);
+        Self {
+            kind: FileKind::of(s.st_mode),
+            device: u64::from(fs::major(s.st_dev)) << 32 | u64::from(fs::minor(s.st_dev)),
+            inode: s.st_ino,
+            size_bytes: s.st_size.unsigned_abs(),
+            modified_ns: time_ns(s.st_mtime, s.st_mtime_nsec),
+            changed_ns: time_ns(s.st_ctime, s.st_ctime_nsec),
+        }
+    }
 }
 
 /// The identity and kind of an open file.

@@ -168,42 +168,6 @@ pub fn load(file: impl AsFd, offset: u64, length_bytes: u64) -> io::Result<()> {
 /// A read of this length is usually one request to the disk, whose pages all arrive together.
 const ONE_REQUEST_BYTES: u64 = 128 * 1024;
 
-/// The result of statx(2) for `path` under `root`, and whether this process can read it: the content of a
-/// file, or the entries of a directory. It opens nothing for reading.
-///
-/// If the kernel has no faccessat2(2) (before Linux 5.8), everything counts as readable.
-pub fn look(root: impl AsFd, path: &[u8]) -> io::Result<(Stat, bool)> {
-    let place = fs::openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), BENEATH)?;
-    let stat = stat(&place)?;
-    let access = if stat.kind == FileKind::Directory { libc::X_OK } else { libc::R_OK };
-    let flags = libc::AT_EMPTY_PATH | libc::AT_EACCESS;
-    // SAFETY: faccessat2(2) takes an open descriptor and a NUL-terminated string; both outlive the call.
-    let answer =
-        unsafe { libc::syscall(libc::SYS_faccessat2, place.as_raw_fd(), c"".as_ptr(), access, flags) };
-    let refused = answer != 0 && io::Error::last_os_error().kind() == io::ErrorKind::PermissionDenied;
-    Ok((stat, !refused))
-}
-
-/// The names in a directory, in the order of the file system, without `.` and `..`: at most `names_max`, and
-/// whether there were more.
-pub fn names(root: impl AsFd, path: &[u8], names_max: usize) -> io::Result<(Vec<Vec<u8>>, bool)> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = fs::openat2(root, path, flags, Mode::empty(), BENEATH)?;
-    let mut names = Vec::new();
-    for entry in Dir::read_from(directory)? {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if name == b"." || name == b".." {
-            continue;
-        }
-        if names.len() == names_max {
-            return Ok((names, true));
-        }
-        names.push(name.to_vec());
-    }
-    Ok((names, false))
-}
-
 /// Opens `path` as a server whose root directory is `root` would, and closes it again: so its directories, its
 /// attributes and, of a directory, up to `entries_max` entries are in memory then.
 ///

@@ -9,6 +9,7 @@
 
 pub mod account;
 pub mod changes;
+pub mod directory;
 pub mod errand;
 pub mod file;
 pub mod guarded;

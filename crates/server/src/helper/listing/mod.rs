@@ -16,7 +16,7 @@ use flash_http::error_page::escape_json;
 use flash_http::target::encode_path;
 use flash_prompt::OwnedFd;
 use flash_prompt::file::FileKind;
-use flash_waiting::file;
+use flash_waiting::directory::Directory;
 
 use readme::Readme;
 
@@ -38,6 +38,8 @@ pub(super) struct Listing {
 struct Entry {
     /// The name in the file system: any bytes except a slash and NUL.
     name: Vec<u8>,
+    /// The form of it that decides about its place.
+    natural: Vec<u8>,
     directory: bool,
     /// Unknown if there was no time to check.
     size_bytes: Option<u64>,
@@ -50,14 +52,14 @@ pub(super) fn read(
     path: &[u8],
     (entries_max, order): (usize, ListingOrder),
 ) -> io::Result<Listing> {
-    let relative = relative(path);
-    let (mut names, more) = file::names(root, relative, entries_max)?;
+    let directory = Directory::open(root, relative(path))?;
+    let (mut names, more) = directory.names(entries_max)?;
     // Hidden files are not served.
     names.retain(|name| !name.starts_with(b"."));
     names.sort_unstable();
     let started = Instant::now();
     let mut entries: Vec<Entry> =
-        names.into_iter().filter_map(|name| look(root, relative, name, started)).collect();
+        names.into_iter().filter_map(|name| look(&directory, name, started)).collect();
     entries.sort_by(|a, b| order::compare(a, b, order));
     Ok(Listing { path: path.to_vec(), order, entries, more, readme: None })
 }
@@ -70,14 +72,14 @@ fn relative(path: &[u8]) -> &[u8] {
     }
 }
 
-fn look(root: &OwnedFd, directory: &[u8], name: Vec<u8>, started: Instant) -> Option<Entry> {
+fn look(directory: &Directory<'_>, name: Vec<u8>, started: Instant) -> Option<Entry> {
     if started.elapsed() > LOOK_TIME {
-        return Some(Entry { name, directory: false, size_bytes: None, modified_s: None });
+        let natural = order::natural(&name);
+        return Some(Entry { name, natural, directory: false, size_bytes: None, modified_s: None });
     }
-    let path = [directory, b"/", name.as_slice()].concat();
-    // An entry that cannot be opened, mostly a symlink out of the root or a file that this user cannot read, is not
+    // An entry that cannot be looked at, mostly a symlink out of the root or a file that this user cannot read, is not
     // served either.
-    let (stat, is_readable) = file::look(root, &path).ok()?;
+    let (stat, is_readable) = directory.look(&name).ok()?;
     if !is_readable {
         return None;
     }
@@ -87,6 +89,7 @@ fn look(root: &OwnedFd, directory: &[u8], name: Vec<u8>, started: Instant) -> Op
         FileKind::Special => return None,
     };
     Some(Entry {
+        natural: order::natural(&name),
         name,
         directory,
         size_bytes: (!directory).then_some(stat.size_bytes),

@@ -9,7 +9,7 @@ use super::Entry;
 /// Compares two entries. Directories come first in every order, and an unknown size or time comes last.
 pub(super) fn compare(a: &Entry, b: &Entry, order: ListingOrder) -> Ordering {
     let directed = |ordering: Ordering| if order.descending { ordering.reverse() } else { ordering };
-    let by_name = || natural(&a.name, &b.name);
+    let by_name = || a.natural.cmp(&b.natural).then_with(|| a.name.cmp(&b.name));
     let within = || match order.key {
         ListingKey::Name => directed(by_name()),
         ListingKey::Size => known_first(a.size_bytes, b.size_bytes, directed).then_with(by_name),
@@ -25,36 +25,27 @@ fn known_first<T: Ord>(a: Option<T>, b: Option<T>, directed: impl Fn(Ordering) -
     }
 }
 
-/// The order in which people expect names: numbers count by their value, and the case of ASCII letters only between names that
-/// are otherwise equal.
-fn natural(a: &[u8], b: &[u8]) -> Ordering {
-    let (mut rest_a, mut rest_b) = (a, b);
-    loop {
-        let (token_a, token_b) = (token(&mut rest_a), token(&mut rest_b));
-        match token_a.cmp(&token_b) {
-            Ordering::Equal if token_a.is_none() => return a.cmp(b),
-            Ordering::Equal => {}
-            other => return other,
+/// The form of a name by whose bytes it has its place: numbers count by their value, and the case of ASCII letters only between
+/// names that are otherwise equal. For a number there is a zero, its length and its digits.
+pub(super) fn natural(name: &[u8]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(name.len() + 8);
+    let mut rest = name;
+    while let Some(first) = rest.first() {
+        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        if digits == 0 {
+            key.push(first.to_ascii_lowercase());
+            rest = &rest[1..];
+            continue;
         }
+        let (number, others) = rest.split_at(digits);
+        let zeros = number.iter().take_while(|digit| **digit == b'0').count();
+        let significant = &number[zeros..];
+        // No name is longer than 255 bytes.
+        key.extend([b'0', significant.len() as u8]);
+        key.extend_from_slice(significant);
+        rest = others;
     }
-}
-
-/// A byte of a name, or a number in it: its rank among bytes, and for a number its length and its digits.
-type Token<'n> = (u8, usize, &'n [u8]);
-
-/// Takes the next token of a name; None at its end.
-fn token<'n>(rest: &mut &'n [u8]) -> Option<Token<'n>> {
-    let (first, others) = rest.split_first()?;
-    if !first.is_ascii_digit() {
-        *rest = others;
-        return Some((first.to_ascii_lowercase(), 0, &[]));
-    }
-    let end = rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len());
-    let (digits, others) = rest.split_at(end);
-    *rest = others;
-    let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
-    let significant = &digits[zeros..];
-    Some((b'0', significant.len(), significant))
+    key
 }
 
 #[cfg(test)]
@@ -91,7 +82,9 @@ mod tests {
         ];
         for (place, a) in sorted.iter().enumerate() {
             for (other, b) in sorted.iter().enumerate() {
-                let (ordering, expected) = (natural(a.as_bytes(), b.as_bytes()), place.cmp(&other));
+                let by_name = ListingOrder::of_query(None);
+                let [one, another] = [a, b].map(|name| entry(name, false, None, None));
+                let (ordering, expected) = (compare(&one, &another, by_name), place.cmp(&other));
                 // `0` and `00` are the same number, as are `1` and `01`: their bytes decide.
                 assert_eq!(ordering == Ordering::Equal, a == b, "{a} {b}");
                 if !["0", "00", "1", "01"].contains(a) {
@@ -102,7 +95,7 @@ mod tests {
     }
 
     fn entry(name: &str, directory: bool, size_bytes: Option<u64>, modified_s: Option<i64>) -> Entry {
-        Entry { name: name.into(), directory, size_bytes, modified_s }
+        Entry { name: name.into(), natural: natural(name.as_bytes()), directory, size_bytes, modified_s }
     }
 
     #[test]

@@ -110,8 +110,13 @@ mod tests {
         std::fs::write(folder.path().join("secret"), "secret").expect("a file");
         std::os::unix::fs::symlink("../secret", folder.path().join("root/README")).expect("a link");
         let root = file::open_folder(&folder.path().join("root")).expect("the folder");
-        let entry =
-            |name: &str| Entry { name: name.into(), directory: false, size_bytes: Some(6), modified_s: None };
+        let entry = |name: &str| Entry {
+            name: name.into(),
+            natural: vec![],
+            directory: false,
+            size_bytes: Some(6),
+            modified_s: None,
+        };
         // As if they had been replaced since they were listed.
         assert!(read(&root, b".", &[entry("README.md"), entry("README")]).is_none());
     }

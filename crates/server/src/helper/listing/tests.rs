@@ -8,6 +8,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use tempfile::{TempDir, tempdir};
 
+use flash_waiting::file;
+
 use super::*;
 use crate::sandbox::LISTING_ENTRY_BYTES;
 
@@ -35,6 +37,7 @@ fn of_entries(path: &str, entries: Vec<Entry>) -> Listing {
 
 fn file_entry(name: &str, size_bytes: u64) -> Entry {
     Entry {
+        natural: order::natural(name.as_bytes()),
         name: name.into(),
         directory: false,
         size_bytes: Some(size_bytes),

@@ -134,6 +134,7 @@ const HELPER: &[i64] = &[
     libc::SYS_openat2,
     libc::SYS_openat,
     libc::SYS_fstat,
+    libc::SYS_newfstatat,
     libc::SYS_faccessat2,
     libc::SYS_fstatfs,
     libc::SYS_pread64,
