@@ -32,14 +32,22 @@ set = { X-Frame-Options = "DENY", Referrer-Policy = "no-referrer" }
 path = "/old/*"
 redirect = "/new/$1"
 """
-# Networks, a rate that is never reached, and users.
+# Networks, a rate that is never reached, users, and a server that decides about other paths.
 ENTRY_RULES = """
+[[rule]]
+path = "/private/*"
+auth = "/ask/auth"
+
 [[rule]]
 path = "*"
 allow = ["127.0.0.0/8"]
 rate = "1000000/s"
 burst = 1000000
 users = "users"
+
+[[route]]
+prefix = "/ask/"
+proxy = "127.0.0.1:9"
 """
 # Bounds that are never reached. A request counts for them, so it is not answered by its bytes alone.
 BOUND_RULES = """

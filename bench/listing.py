@@ -32,7 +32,7 @@ def parse_arguments():
 
 
 def flash(entries):
-    """Flash, which shows so many entries, and makes each listing anew."""
+    """Flash, which shows this many entries and more, and makes each listing anew."""
     command = lambda root, port, _: [servers.flash_binary(), "serve", root, "--listen", f"127.0.0.1:{port}", "--workers", "1",
                                      "--browse", "--listing-entries", str(2 * entries), "--freshness", "0s"]
     return servers.Server("flash", command, lambda: [servers.flash_binary(), "--version"])
@@ -136,6 +136,7 @@ def main():
         root = os.path.join(folder, "files")
         os.makedirs(root + FOLDER)
         result.hide(root, "$ROOT")
+        result.hide(os.path.dirname(servers.flash_binary()), "$PROGRAMS")
         servers.write(root, HIT.strip("/"), "x" * 1024)
         for number in range(arguments.entries):
             servers.write(root + FOLDER, f"package-{number * 7919 % arguments.entries}.tar.gz", "")
