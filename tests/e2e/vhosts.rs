@@ -224,12 +224,12 @@ fn more_roots_than_a_reload_has_descriptors_for_are_refused() {
     assert_eq!(code, Some(1), "{error}");
     assert!(error.contains("too many folders") && error.contains("a process may have 600 here"), "{error}");
     let site = |n| format!("[[site]]\nhosts = [\"h{n}.test\"]\nroot = \"www\"\n");
-    let sites: String = (0..560).map(site).collect();
+    let sites: String = (0..580).map(site).collect();
     let config_of_one = format!("root = \"www\"\nlisten = [\"127.0.0.1:0\"]\nworkers = 1\n{sites}");
     let script = "ulimit -n 600; exec \"$0\" \"$@\"";
     let (code, _, error) = Launch::configured(&folder, &config_of_one).through(["sh", "-c", script]).fail();
     assert_eq!(code, Some(1), "{error}");
-    assert!(error.contains("a worker with 561 sites and aliases needs 625 descriptors"), "{error}");
+    assert!(error.contains("a worker with 581 sites and aliases needs 613 descriptors"), "{error}");
     let server = with(2_000).start();
     for n in [0, 63, 64, 299] {
         assert_eq!(ask(&server, &format!("h{n}.test"), "/who.txt"), (200, n.to_string()));

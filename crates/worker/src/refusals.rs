@@ -3,6 +3,7 @@
 
 use flash_engine::limits::RECEIVE_BYTES;
 use flash_engine::{ReportLimit, WhyRefused};
+use flash_http::response::ServerField;
 use flash_prompt::mechanism::MechanismKind;
 use flash_prompt::{AsFd, net};
 
@@ -11,36 +12,40 @@ use crate::calls::{Call, lap};
 
 /// The answer to a refused client. It is the same for all, so that a refusal costs no more than its system
 /// calls.
-const ANSWER: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\
+const ANSWER: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nServer: flash\r\nContent-Length: 0\r\n\
+    Retry-After: 2\r\nConnection: close\r\n\r\n";
+const ANSWER_WITHOUT_SERVER: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\
     Retry-After: 2\r\nConnection: close\r\n\r\n";
 
-/// The refusals since the last report.
+/// The answer to refused clients, and the refusals since the last report.
 #[derive(Debug)]
 pub(crate) struct Refusals {
+    answer: &'static [u8],
     /// In the order of [`WhyRefused::ALL`].
     counts: [u64; WhyRefused::ALL.len()],
     limit: ReportLimit,
     mechanism: MechanismKind,
 }
 
-/// Refuses a client; the caller closes its socket.
-pub(crate) fn refuse(socket: impl AsFd) {
-    // Unread input would turn the close into a reset, which destroys the answer. Nearly always one call reads all.
-    let mut input = [0; 4096];
-    for _ in 0..RECEIVE_BYTES / input.len() {
-        if !net::recv(&socket, &mut input).is_ok_and(|received| received == input.len()) {
-            break;
-        }
-    }
-    // If the client has gone already, the failure does not matter.
-    let _ = net::send(&socket, ANSWER);
-    let _ = net::end_sending(&socket);
-    lap(Call::Send);
-}
-
 impl Refusals {
-    pub(crate) fn new(mechanism: MechanismKind) -> Self {
-        Self { counts: Default::default(), limit: ReportLimit::default(), mechanism }
+    pub(crate) fn new(mechanism: MechanismKind, server: ServerField) -> Self {
+        let answer = if server == ServerField::Sent { ANSWER } else { ANSWER_WITHOUT_SERVER };
+        Self { answer, counts: Default::default(), limit: ReportLimit::default(), mechanism }
+    }
+
+    /// Refuses a client; the caller closes its socket.
+    pub(crate) fn refuse(&self, socket: impl AsFd) {
+        // Unread input would turn the close into a reset, which destroys the answer. Nearly always one call reads all.
+        let mut input = [0; 4096];
+        for _ in 0..RECEIVE_BYTES / input.len() {
+            if !net::recv(&socket, &mut input).is_ok_and(|received| received == input.len()) {
+                break;
+            }
+        }
+        // If the client has gone already, the failure does not matter.
+        let _ = net::send(&socket, self.answer);
+        let _ = net::end_sending(&socket);
+        lap(Call::Send);
     }
 
     /// Counts a refused client.
@@ -97,7 +102,7 @@ mod tests {
         client.write_all(&[b'x'; 30_000]).expect("room");
         let (socket, _) = listener.accept().expect("the client");
         // Loopback delivers in the sender's call, so all of it is here.
-        refuse(&socket);
+        Refusals::new(MechanismKind::Epoll, ServerField::Sent).refuse(&socket);
         drop(socket);
         net::take_error(&client).expect("no reset");
         let mut answer = Vec::new();
@@ -107,7 +112,7 @@ mod tests {
 
     #[test]
     fn the_report_names_the_most_frequent_reason() {
-        let mut refusals = Refusals::new(MechanismKind::Epoll);
+        let mut refusals = Refusals::new(MechanismKind::Epoll, ServerField::Sent);
         assert_eq!(refusals.report(1_000, 0), None);
         for why in [WhyRefused::Connections, WhyRefused::Client, WhyRefused::Client] {
             refusals.add(why);

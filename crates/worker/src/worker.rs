@@ -155,6 +155,7 @@ impl Worker {
         let now = moment(clock::monotonic_ns());
         let sys = LinuxSystem::new(given, &plan, (reach, own), &mut mechanism)?;
         let mut worker = Worker {
+            refusals: Refusals::new(plan.mechanism, plan.rules.server_field),
             engine: Engine::new(plan.rules, now),
             timer,
             spare: Some(sys.supervisor.channel.try_clone()?),
@@ -170,7 +171,6 @@ impl Worker {
             now_ms: now.monotonic_ms,
             is_full: false,
             housekeeping_ms: now.monotonic_ms,
-            refusals: Refusals::new(plan.mechanism),
         };
         worker.listen(true)?;
         Ok(worker)

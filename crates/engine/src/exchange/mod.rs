@@ -164,11 +164,11 @@ fn resume<M: Machine>(
         }
         Wake::Refuse(refusal) => Step::Answer(handler::error_page(&request, refusal)),
     };
-    let FileRequest { path, substitute, checks, .. } = asked;
+    let FileRequest { site, path, substitute, checks, .. } = asked;
     if let Cow::Owned(path) = path {
         file.path = path.into();
     }
-    (file.substitute, file.checks) = (substitute, checks);
+    (file.site, file.substitute, file.checks) = (site, substitute, checks);
     step
 }
 

@@ -168,6 +168,31 @@ fn an_application_names_files_of_aliases_too() {
 }
 
 #[test]
+fn another_folder_answers_for_a_missing_file_also_after_waits() {
+    let fallback =
+        |pattern: &str, path: &str| PathRule { fallback: Some(path.into()), ..PathRule::new(pattern) };
+    let set = vec![("X-Manual".to_owned(), "yes".to_owned())];
+    let of_manual =
+        PathRule { fields: FieldChanges { set, ..FieldChanges::default() }, ..PathRule::new("/docs/*") };
+    let fallbacks = [fallback("/docs/lost*", "/cold"), fallback("/lost*", "/docs/cold")];
+    let mut world = with_aliases([&fallbacks[..], &[of_manual]].concat());
+    for folder in ["www", "manual"] {
+        world.machine.files.add_cold(&format!("{folder}/cold"), folder);
+    }
+    // Only a helper can say that a file is missing.
+    world.machine.files.missing_cached = false;
+    for _ in 0..2 {
+        for (path, expected) in [("/docs/lost/1", "www"), ("/lost/1", "manual")] {
+            let answer = world.get(path);
+            assert_eq!((answer.status, answer.text().as_str()), (200, expected), "{path}");
+            assert_eq!(answer.field("X-Manual").is_some(), expected == "manual", "{path}");
+        }
+        world.advance(FRESHNESS_MS + 1);
+    }
+    world.end();
+}
+
+#[test]
 fn the_name_of_an_alias_leads_there_whatever_answers_for_missing_files() {
     let mut world = with_aliases(vec![PathRule { fallback: Some(b"/a".to_vec()), ..PathRule::new("*") }]);
     for _ in 0..2 {

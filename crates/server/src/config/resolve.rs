@@ -46,7 +46,7 @@ const ALIASES_MAX: usize = 1_024;
 const DESCRIPTORS_APART: u64 = 24;
 
 /// Descriptors that a worker needs at least besides those of folders.
-const DESCRIPTORS_OF_WORKER: u64 = 64;
+const DESCRIPTORS_OF_WORKER: u64 = 32;
 
 /// Settings from the merged `given` and the parts of the file that no other source has.
 pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<Settings, Vec<Problem>> {

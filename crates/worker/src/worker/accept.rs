@@ -10,7 +10,6 @@ use flash_tls::Acceptor;
 
 use super::{Worker, kind, token};
 use crate::calls::{Call, lap};
-use crate::refusals::refuse;
 use crate::setup::Accepts;
 use crate::socket::Socket;
 
@@ -134,7 +133,7 @@ impl Worker {
     }
 
     fn refuse(&mut self, socket: impl AsFd, why: WhyRefused) {
-        refuse(socket);
+        self.refusals.refuse(socket);
         self.count_refused(why);
     }
 
