@@ -229,7 +229,7 @@ fn more_roots_than_a_reload_has_descriptors_for_are_refused() {
     let script = "ulimit -n 600; exec \"$0\" \"$@\"";
     let (code, _, error) = Launch::configured(&folder, &config_of_one).through(["sh", "-c", script]).fail();
     assert_eq!(code, Some(1), "{error}");
-    assert!(error.contains("a worker with 581 sites and aliases needs 613 descriptors"), "{error}");
+    assert!(error.contains("a worker with 581 sites and aliases needs 605 descriptors"), "{error}");
     let server = with(2_000).start();
     for n in [0, 63, 64, 299] {
         assert_eq!(ask(&server, &format!("h{n}.test"), "/who.txt"), (200, n.to_string()));

@@ -86,7 +86,7 @@ pub use machine::{
     README_NAMES, ReceiveCall, RecordLayer, Resident, SendCall, SharedNames, Task, UplinkShare, Want,
     block_of_form, form_of_block,
 };
-pub use path_pattern::PathPattern;
+pub use path_pattern::{PathPattern, PatternIndex};
 pub use path_rules::{
     Access, AuthRule, ErrorPage, FieldChanges, PathRule, PathRules, Redirect, Rewritten, Target,
 };

@@ -14,7 +14,7 @@ use flash_http::target::{BadPath, EncodedSlash, decode_path, encode_path, encode
 use crate::admission::Network;
 use crate::bandwidth::Bandwidth;
 use crate::concurrency::Concurrency;
-use crate::path_pattern::PathPattern;
+use crate::path_pattern::{PathPattern, PatternIndex};
 use crate::rates::Rates;
 use crate::slab::SiteId;
 use crate::users::Users;
@@ -259,7 +259,7 @@ struct FirstOf {
     /// The first rule of each single path.
     of_one: HashMap<Vec<u8>, usize>,
     /// The rules with patterns.
-    of_many: Vec<usize>,
+    of_many: PatternIndex,
 }
 
 impl FirstOf {
@@ -272,18 +272,15 @@ impl FirstOf {
             Some(path) if rule.except.is_empty() && !rule.hashed => {
                 self.of_one.entry(path.to_vec()).or_insert(number);
             }
-            _ => self.of_many.push(number),
+            _ => self.of_many.push(number, &rule.paths),
         }
     }
 
     /// The first of the rules that fits a path, and the [parts](PathPattern::parts) of the path.
     fn find<'p>(&self, rules: &[PathRule], path: &'p [u8]) -> Option<(usize, Vec<&'p [u8]>)> {
         let of_one = self.of_one.get(path).copied();
-        let of_many = self
-            .of_many
-            .iter()
-            .take_while(|number| of_one.is_none_or(|of_one| **number < of_one))
-            .find_map(|number| Some((*number, rules[*number].parts(path)?)));
+        let before = of_one.unwrap_or(usize::MAX);
+        let of_many = self.of_many.first(path, before, |number| rules[number].parts(path));
         of_many.or_else(|| Some((of_one?, Vec::new())))
     }
 }

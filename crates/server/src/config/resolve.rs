@@ -42,11 +42,8 @@ const WORKERS_BY_DEFAULT_MAX: usize = 256;
 /// Maximum aliases of all sites. Each costs as much as a site.
 const ALIASES_MAX: usize = 1_024;
 
-/// Descriptors that the supervisor needs at least besides those of folders.
+/// Descriptors that the supervisor and a worker need at least besides those of folders.
 const DESCRIPTORS_APART: u64 = 24;
-
-/// Descriptors that a worker needs at least besides those of folders.
-const DESCRIPTORS_OF_WORKER: u64 = 32;
 
 /// Settings from the merged `given` and the parts of the file that no other source has.
 pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<Settings, Vec<Problem>> {
@@ -199,7 +196,7 @@ fn too_many(roots: &[Given<PathBuf>], aliases: &[Given<PathBuf>]) -> Option<Prob
     let folders: BTreeSet<&Path> = roots.iter().chain(aliases).map(|given| &*given.value).collect();
     let most = limits::descriptors_max();
     let at_reload = 2 * folders.len() as u64 + DESCRIPTORS_APART;
-    let of_worker = (roots.len() + aliases.len()) as u64 + DESCRIPTORS_OF_WORKER;
+    let of_worker = (roots.len() + aliases.len()) as u64 + DESCRIPTORS_APART;
     let why = if at_reload > most {
         format!("at a reload {} folders need {at_reload} descriptors", folders.len())
     } else if of_worker > most {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use flash_engine::{
     Access, AuthRule, Bandwidth, Concurrency, ErrorPage, FieldChanges, PathPattern, PathRule, PathRules,
-    Rate, Rates, Redirect, SiteId, Target, Users,
+    PatternIndex, Rate, Rates, Redirect, SiteId, Target, Users,
 };
 use flash_http::EncodedSlash;
 use flash_http::response::Status;
@@ -58,6 +58,7 @@ impl RuleDraft {
         self.check_cors(problems);
         self.check_alias(problems);
         self.check_extensions(problems);
+        self.check_fields(problems);
         let RuleOverrides { path, except, allow, deny, redirect, rewrite, .. } = &self.given;
         let pattern = PathPattern::new(path.as_ref().map_or("*", |path| &path.value));
         if let Some(except) = except
@@ -70,6 +71,7 @@ impl RuleDraft {
             let title = "wrong value for `auth_fields`";
             problems.push(Problem::given(&given.origin, title, "name at least one field"));
         }
+        self.check_clients(problems);
         for (key, given) in [("allow", allow), ("deny", deny)] {
             if let Some(given) = given.as_ref().filter(|given| given.value.is_empty()) {
                 let title = format!("wrong value for `{key}`");
@@ -139,6 +141,25 @@ impl RuleDraft {
         if value.is_empty() || value.len() > EXTENSIONS_MAX {
             let why = format!("name 1 to {EXTENSIONS_MAX} extensions");
             problems.push(Problem::given(origin, "wrong value for `try_extensions`", why));
+        }
+    }
+
+    /// Whether `deny` leaves clients that `allow` admits.
+    fn check_clients(&self, problems: &mut Vec<Problem>) {
+        let (Some(allow), Some(deny)) = (&self.given.allow, &self.given.deny) else { return };
+        if !allow.value.is_empty() && allow.value.iter().all(|clients| deny.value.contains(clients)) {
+            let why = "it has all clients of `allow`, so none would be admitted";
+            problems.push(Problem::given(&deny.origin, "wrong value for `deny`", why));
+        }
+    }
+
+    /// Whether a field is not both set and removed.
+    fn check_fields(&self, problems: &mut Vec<Problem>) {
+        let (Some(remove), Some(set)) = (&self.given.remove, &self.given.set) else { return };
+        let is_set = |name: &&String| set.value.iter().any(|field| field.name.eq_ignore_ascii_case(name));
+        if let Some(name) = remove.value.iter().find(is_set) {
+            let why = "`set` has it too";
+            problems.push(Problem::given(&remove.origin, format!("`{name}` in `remove`"), why));
         }
     }
 
@@ -413,7 +434,9 @@ impl Unreached<'_> {
 /// The first rule of each kind that no request reaches.
 pub(super) fn unreached(rules: &[Rule]) -> impl Iterator<Item = Unreached<'_>> {
     type IsOne = fn(&Rule) -> bool;
-    let kinds: [(&str, IsOne); 5] = [
+    let kinds: [(&str, IsOne); 7] = [
+        ("asks for the users of", |rule| rule.users.is_some()),
+        ("asks the server of `auth` about", |rule| rule.auth.is_some()),
         ("redirects", |rule| rule.redirect.is_some()),
         ("rewrites", |rule| rule.rewrite.is_some()),
         ("tries its extensions for", |rule| !rule.try_extensions.is_empty()),
@@ -424,23 +447,45 @@ pub(super) fn unreached(rules: &[Rule]) -> impl Iterator<Item = Unreached<'_>> {
     let rewrites = rules.iter().any(|rule| rule.rewrite.is_some());
     let redirects = || rules.iter().filter(|rule| rule.redirect.is_some() && has_plain_paths(rule));
     let of_paths: HashMap<&str, &Rule> = redirects().map(|rule| (&*rule.path, rule)).collect();
-    let of_many = redirects().filter(|rule| rule.path.contains('*'));
-    let of_patterns: Vec<_> = of_many.map(|rule| (PathPattern::new(&rule.path), rule)).collect();
+    let mut of_patterns = Patterns::default();
+    redirects().filter(|rule| rule.path.contains('*')).for_each(|rule| of_patterns.push(rule));
     let redirecting = move |rule: &Rule| {
-        let pattern = PathPattern::new(&rule.path);
-        let has_all = |(all, _): &&(PathPattern, &Rule)| all.has_all_of(&pattern);
-        let of_pattern = || of_patterns.iter().find(has_all).map(|(_, redirect)| *redirect);
-        of_paths.get(&*rule.path).copied().or_else(of_pattern)
+        of_paths.get(&*rule.path).copied().or_else(|| of_patterns.first_with_all_of(&rule.path))
     };
     kinds.into_iter().filter_map(move |(verb, is_one)| {
         let of_kind = || rules.iter().filter(|rule| is_one(rule));
-        let can_be_redirected =
-            |rule: &&Rule| rule.redirect.is_none() && (rule.rewrite.is_some() || !rewrites);
+        // Users and servers are asked before a redirect.
+        let can_be_redirected = |rule: &&Rule| {
+            let is_first = rule.redirect.is_some() || rule.users.is_some() || rule.auth.is_some();
+            !is_first && (rule.rewrite.is_some() || !rewrites)
+        };
         let redirected =
             || of_kind().filter(can_be_redirected).find_map(|rule| Some((rule, redirecting(rule)?)));
         let (rule, other) = unreached_of(of_kind()).or_else(redirected)?;
         Some(Unreached { verb, rule, other })
     })
+}
+
+/// Rules with patterns.
+#[derive(Default)]
+struct Patterns<'r> {
+    rules: Vec<(PathPattern, &'r Rule)>,
+    index: PatternIndex,
+}
+
+impl<'r> Patterns<'r> {
+    fn push(&mut self, rule: &'r Rule) {
+        let pattern = PathPattern::new(&rule.path);
+        self.index.push(self.rules.len(), &pattern);
+        self.rules.push((pattern, rule));
+    }
+
+    /// The first rule that has all paths of a form.
+    fn first_with_all_of(&self, path: &str) -> Option<&'r Rule> {
+        let typical = PathPattern::new(path).typical();
+        let has_all = |number: usize| self.rules[number].0.parts(&typical).map(drop);
+        self.index.first(&typical, self.rules.len(), has_all).map(|(number, ())| self.rules[number].1)
+    }
 }
 
 /// Whether a rule is for all paths of its form.
@@ -450,11 +495,9 @@ fn has_plain_paths(rule: &Rule) -> bool {
 
 /// The first of the rules whose paths an earlier one has, and that one.
 fn unreached_of<'r>(rules: impl Iterator<Item = &'r Rule>) -> Option<(&'r Rule, &'r Rule)> {
-    let (mut of_paths, mut of_patterns) = (HashMap::new(), Vec::new());
+    let (mut of_paths, mut of_patterns) = (HashMap::new(), Patterns::default());
     for rule in rules {
-        let pattern = PathPattern::new(&rule.path);
-        let has_all = |(earlier, _): &&(PathPattern, &Rule)| earlier.has_all_of(&pattern);
-        let of_pattern = of_patterns.iter().find(has_all).map(|(_, earlier)| *earlier);
+        let of_pattern = of_patterns.first_with_all_of(&rule.path);
         if let Some(earlier) = of_paths.get(&rule.path).copied().or(of_pattern) {
             return Some((rule, earlier));
         }
@@ -463,7 +506,7 @@ fn unreached_of<'r>(rules: impl Iterator<Item = &'r Rule>) -> Option<(&'r Rule, 
         }
         of_paths.insert(&rule.path, rule);
         if rule.path.contains('*') {
-            of_patterns.push((pattern, rule));
+            of_patterns.push(rule);
         }
     }
     None

@@ -131,6 +131,11 @@ const WRONG_RULES: &[(&str, &[&str])] = &[
     ("path = \"/a\"\nrewrite = \"/b/$1\"", &["`$1` in `rewrite`", "`path` has 0 `*`"]),
     ("rewrite = \"/a\"\nredirect = \"/b\"", &["`rewrite` beside `redirect`"]),
     ("fallback = \"/a\"\nredirect = \"/b\"", &["`fallback` beside `redirect`"]),
+    (
+        "allow = [\"loopback\"]\ndeny = [\"10.0.0.0/8\", \"loopback\"]",
+        &["wrong value for `deny`", "none would be admitted"],
+    ),
+    ("set = { X-A = \"1\" }\nremove = [\"x-a\"]", &["`x-a` in `remove`", "`set` has it too"]),
     ("try_extensions = [\"html\"]\nredirect = \"/b\"", &["`try_extensions` beside `redirect`"]),
     ("try_extensions = []", &["wrong value for `try_extensions`", "name 1 to 8 extensions"]),
     ("try_extensions = [\".html\"]", &["must be an extension without its dot", "write `html`"]),
@@ -361,6 +366,21 @@ fn rules_that_no_request_reaches_are_reported() {
     let trying = "[[rule]]\npath = \"/a/*\"\ntry_extensions = [\"html\"]\n";
     assert_eq!(warnings(&format!("{trying}{fallback}")), "", "each kind for itself");
     assert!(warnings(&format!("{trying}{trying}")).contains("never tries its extensions for /a/*"));
+    let users = folder.path().join("users");
+    fs::write(&users, "ann:$2y$05$h6UM9HCarBAVMwnRiQYRuOYeRV4x/6TcBjwooJMlnuMEYyNSMmXa.\n").unwrap();
+    fs::set_permissions(users, fs::Permissions::from_mode(0o600)).unwrap();
+    for (key, never) in [
+        ("users = \"users\"", "never asks for the users of /a/*: an earlier rule, for *, has its paths"),
+        (
+            "auth = \"/ask/x\"",
+            "never asks the server of `auth` about /a/*: an earlier rule, for *, has its paths",
+        ),
+    ] {
+        let route = "[[route]]\nprefix = \"/ask/\"\nproxy = \"127.0.0.1:9\"\n";
+        let (all, some) = (format!("[[rule]]\n{key}\n"), format!("[[rule]]\npath = \"/a/*\"\n{key}\n"));
+        assert!(warnings(&format!("{all}{some}{route}")).contains(never), "{key}");
+        assert!(!warnings(&format!("{some}{all}{redirect}{route}")).contains("never asks"), "{key}");
+    }
     let alias = "[[rule]]\npath = \"/a/*\"\nalias = \"www\"\n";
     assert!(warnings(&format!("{alias}{alias}")).contains("never uses its alias for /a/*"));
 }
