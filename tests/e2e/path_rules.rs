@@ -97,6 +97,24 @@ fn the_rules_of_the_documents_do_what_they_say() {
 }
 
 #[test]
+fn a_site_has_one_canonical_host() {
+    let folder = Folder::new();
+    folder.www("a", "content");
+    let site = block("docs/config.md", "a_site_has_one_canonical_host");
+    let site = site.replace("/srv/example", &folder.path("www").display().to_string());
+    let www = "[[site]]\nhosts = [\"www.example.org\"]\nroot = \"www\"\n";
+    let server = Launch::configured(&folder, &format!("listen = [\"127.0.0.1:0\"]\n{site}\n{www}")).start();
+    let ask = |host: &str| {
+        let mut client = server.client();
+        client.send(format!("GET /a?b=%20 HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        let page = client.page();
+        (page.status, page.field("Location").map(str::to_owned))
+    };
+    assert_eq!(ask("example.org"), (301, Some("https://www.example.org/a?b=%20".to_owned())));
+    assert_eq!(ask("www.example.org"), (200, None));
+}
+
+#[test]
 fn a_site_with_a_hundred_thousand_redirects_starts_and_finds_each() {
     // Each process of `mp` reads all of them.
     let count: u32 = if is(&["mp"]) { 10_000 } else { 100_000 };
