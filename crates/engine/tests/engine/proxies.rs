@@ -8,7 +8,7 @@ use flash_http::proxies::ProxyField;
 use flash_http::response::Status;
 
 use super::h2::{connect, exchange};
-use super::relays::{ask, proxying};
+use super::relays::{ask, proxying, status};
 use crate::machine::World;
 use crate::machine::world::HEAD_MS;
 
@@ -54,6 +54,23 @@ fn the_client_that_a_trusted_proxy_names_counts() {
         assert!(world.machine.log.iter().all(|line| line.contains(&peer)), "{:?}", world.machine.log);
         world.end();
     }
+}
+
+#[test]
+fn each_client_that_a_trusted_proxy_names_has_its_own_share_of_a_route() {
+    let mut world = world_from("10.0.0.1", behind_proxies(ProxyField::XForwarded));
+    let mut ask = |address: &str| {
+        let client = world.connect();
+        client.send(format!("GET /one/a HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: {address}\r\n\r\n"));
+        world.run();
+        let counters = world.engine.counters().links;
+        (counters.links, counters.waiting, client)
+    };
+    let first: Vec<_> = (0..4).map(|_| ask("198.51.100.1")).collect();
+    assert_eq!((first[2].0, first[2].1), (2, 1), "half of four connections, and of two places");
+    assert_eq!(status(&first[3].2), 503);
+    assert_eq!(ask("198.51.100.2").0, 3, "another client of the same proxy");
+    world.end();
 }
 
 #[test]

@@ -7,6 +7,7 @@ use super::options::{Settings, Site};
 use super::route_options::Route;
 use super::routes::{RoutePaths, ServerAddress};
 use super::rule_checks::{self, Unreached};
+use super::rule_options::Rule;
 use super::run_as::RunAs;
 use flash_units::size_text;
 
@@ -129,8 +130,43 @@ fn unreached_rules(sites: &[Site]) -> Vec<String> {
             let Unreached { verb, rule, .. } = &unreached;
             format!("{} never {verb} {}: {}", name(site), rule.path, unreached.why())
         }));
+        warnings.extend(site.rules.iter().find_map(|rule| {
+            let why = why_no_path_fits(&rule.path)?;
+            Some(format!("{} never applies its rule for {}: {why}", name(site), rule.path))
+        }));
+        warnings.extend(behind_a_route(site));
     }
     warnings
+}
+
+/// A warning for the first rule about files whose paths are all those of a route.
+fn behind_a_route(site: &Site) -> Option<String> {
+    let prefixes = || site.routes.iter().filter(|route| !route.files_first).filter_map(prefix);
+    let is_of_files =
+        |rule: &&Rule| rule.fallback.is_some() || !rule.try_extensions.is_empty() || rule.alias.is_some();
+    site.rules.iter().filter(is_of_files).find_map(|rule| {
+        let beginning = rule.path.split('*').next().unwrap_or_default();
+        let taken = prefixes().find(|prefix| beginning.starts_with(prefix))?;
+        let rule = &rule.path;
+        Some(format!("{} never looks for files of {rule}: the route for {taken} has its paths", name(site)))
+    })
+}
+
+/// Why no path fits the pattern of a rule, because each is decoded, and has no dots and no empty segments.
+fn why_no_path_fits(pattern: &str) -> Option<&'static str> {
+    let is_exact_dot = !pattern.contains('*') && (pattern.ends_with("/.") || pattern.ends_with("/.."));
+    if is_exact_dot || ["//", "/./", "/../"].iter().any(|text| pattern.contains(text)) {
+        Some("paths are compared without empty segments, `.` and `..`")
+    } else if pattern.split('%').skip(1).any(is_escape) {
+        Some("it is compared with decoded paths; write the characters themselves")
+    } else {
+        None
+    }
+}
+
+/// Whether a text after a percent sign makes an encoded character of both.
+fn is_escape(rest: &str) -> bool {
+    rest.get(..2).is_some_and(|it| it.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 /// A warning for the first route of each site that no request reaches.
@@ -156,8 +192,6 @@ fn unreached_routes(sites: &[Site]) -> Vec<String> {
 fn why_no_path_begins_so(prefix: &str) -> Option<&'static str> {
     // The last segment can be the beginning of a name.
     let mut segments = prefix[1..].split('/').rev().skip(1);
-    let is_escape =
-        |rest: &str| rest.get(..2).is_some_and(|it| it.bytes().all(|byte| byte.is_ascii_hexdigit()));
     if segments.any(|segment| segment.is_empty() || segment == "." || segment == "..") {
         Some("paths are compared without empty segments, `.` and `..`")
     } else if prefix.split('%').skip(1).any(is_escape) {

@@ -20,6 +20,26 @@ error: unknown key `freshnes`
 }
 
 #[test]
+fn a_value_of_the_wrong_kind_is_shown_whichever_setting_has_it() {
+    let folder = Folder::new();
+    let top = options::OPTIONS.iter().filter(|spec| spec.is_in_file()).map(|spec| (spec.key, ""));
+    let of_rules = super::super::rule_options::RULE_OPTIONS.iter().map(|spec| (spec.key, "[[rule]]\n"));
+    let of_routes = super::super::route_options::ROUTE_OPTIONS
+        .iter()
+        .map(|spec| (spec.key, "[[route]]\nprefix = \"/a/\"\n"));
+    let mut count = 0;
+    for (key, table) in top.chain(of_rules).chain(of_routes).filter(|(key, _)| *key != "prefix") {
+        count += 1;
+        let error = folder.error(&format!("{table}{key} = 1979-05-27\n"));
+        let line = table.lines().count() + 1;
+        for part in [&format!("wrong value for `{key}`"), &format!(" --> flash.toml:{line}:"), "^^^^"] {
+            assert!(error.contains(part), "{key}: {part}\n{error}");
+        }
+    }
+    assert!(count > 100, "{count}");
+}
+
+#[test]
 fn everything_wrong_is_shown_at_once() {
     let folder = Folder::new();
     let mut sources = folder.sources(

@@ -381,6 +381,29 @@ fn rules_that_no_request_reaches_are_reported() {
         assert!(warnings(&format!("{all}{some}{route}")).contains(never), "{key}");
         assert!(!warnings(&format!("{some}{all}{redirect}{route}")).contains("never asks"), "{key}");
     }
+    for (path, why) in [
+        ("/a//b", "without empty segments"),
+        ("/a/../b*", "without empty segments"),
+        ("/a/..", "without empty segments"),
+        ("/a%20b", "with decoded paths"),
+    ] {
+        let warning = warnings(&format!("[[rule]]\npath = \"{path}\"\nset = {{ X-A = \"1\" }}\n"));
+        assert!(
+            warning.contains(&format!("never applies its rule for {path}: ")) && warning.contains(why),
+            "{warning}"
+        );
+    }
+    for path in ["/a/..b", "/a/.*", "/100%", "/a/*/b", "*.html"] {
+        assert_eq!(
+            warnings(&format!("[[rule]]\npath = \"{path}\"\nset = {{ X-A = \"1\" }}\n")),
+            "",
+            "{path}"
+        );
+    }
+    let route = "[[route]]\nprefix = \"/a/\"\nproxy = \"127.0.0.1:9\"\n";
+    let behind = "never looks for files of /a/*: the route for /a/ has its paths";
+    assert!(warnings(&format!("{fallback}{route}")).contains(behind));
+    assert_eq!(warnings(&format!("{fallback}{route}files_first = true\n")), "");
     let alias = "[[rule]]\npath = \"/a/*\"\nalias = \"www\"\n";
     assert!(warnings(&format!("{alias}{alias}")).contains("never uses its alias for /a/*"));
 }
