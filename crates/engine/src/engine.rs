@@ -259,6 +259,7 @@ impl<M: Machine> Engine<M> {
     pub fn handle_continued(&mut self, machine: &mut M) {
         let (mut turn, wires) = self.turn(machine);
         wires.go_on(&mut turn);
+        self.core.in_flight.announce_ends(machine);
         self.start_jobs(machine);
     }
 

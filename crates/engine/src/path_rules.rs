@@ -369,16 +369,26 @@ impl PathRules {
         Some(path.map(|path| Rewritten { path, query }))
     }
 
-    /// This path with an extension, by the first rule that has some for it: that of this number or the next one that all clients may get
-    /// who are admitted to the path. None of a directory.
-    pub(crate) fn extended(&self, path: &[u8], number: u8) -> Option<Extended> {
+    /// This path with an extension, by the first rule that has some for it: that of this number or the next one that is right, and that has no
+    /// other conditions and bounds than the path. None of a directory.
+    pub(crate) fn extended(
+        &self,
+        path: &[u8],
+        number: u8,
+        is_right: impl Fn(&[u8]) -> bool,
+    ) -> Option<Extended> {
         if self.extending.is_empty() || path.ends_with(b"/") {
             return None;
         }
         let (rule, _) = self.extending.find(&self.rules, path)?;
         let all = (0..).zip(&self.rules[rule].extensions).skip(number.into());
         all.map(|(number, extension)| Extended { number, path: [path, b".", extension.as_bytes()].concat() })
-            .find(|extended| self.admit_all_of(&extended.path, path))
+            .find(|Extended { path: extended, .. }| {
+                let is_bounded_anew = self.rates(extended, Some(path)).next().is_some()
+                    || self.bounds(extended, Some(path)).next().is_some()
+                    || self.bandwidths(extended, Some(path)).next().is_some();
+                !is_bounded_anew && self.admit_all_of(extended, path) && is_right(extended)
+            })
     }
 
     /// The path of the file that answers if this one is missing, by the first rule that has one for it.

@@ -25,7 +25,7 @@ use super::error_page::{
 use super::file_request::{FileRequest, FileRequestBuf, Substitute};
 use super::https::{self, Scheme};
 use super::password::{PasswordCheck, check_of};
-use super::route::{Authorizer, LateRules, Routed, choose_route, leads_to_script};
+use super::route::{Authorizer, LateRules, Routed, choose_route, has_route, leads_to_script};
 use crate::caches::{KnownReply, Pass};
 use crate::conditions::Conditions;
 use crate::desk::{Core, Desk};
@@ -124,8 +124,12 @@ pub(crate) fn admit<'r, M: Machine>(
         }
     }
     // Issuers of certificates must hear that a file of theirs is missing.
-    let is_file_of_challenge = matches!(&path, Some((_, Ok(path))) if is_challenge(path));
-    let substitute = if is_file_of_challenge { Substitute::None } else { Substitute::FIRST };
+    let substitute = match &path {
+        Some((_, Ok(path))) if is_challenge(path) => Substitute::None,
+        // A route looks for the file of the path alone.
+        Some((site, Ok(path))) if has_route(desk.core.rules.site(*site), path) => Substitute::Fallback,
+        _ => Substitute::FIRST,
+    };
     let mut auths = std::mem::take(&mut entered.auths);
     let known = (entered, substitute);
     let Some(last) = auths.pop() else {

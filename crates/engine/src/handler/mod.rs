@@ -25,6 +25,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use flash_http::request::Request;
+use flash_http::target::is_hidden;
 
 pub(crate) use content::content;
 pub(crate) use error_page::{
@@ -178,7 +179,9 @@ fn extend<F>(core: &Core<F>, asked: &mut FileRequest<'_>) -> bool {
     let rules = core.rules.site(asked.site);
     let mut path = rules.public_path(&asked.path);
     let bytes = path.len() - usize::from(ending_bytes);
-    let extended = rules.paths.extended(&path[..bytes], number);
+    let extended = rules
+        .paths
+        .extended(&path[..bytes], number, |path| !is_hidden(path) && !route::leads_to_server(rules, path));
     if let Some(extended) = extended {
         let ending_bytes = (extended.path.len() - bytes) as u8;
         asked.substitute = Substitute::Extended { number: extended.number + 1, ending_bytes };

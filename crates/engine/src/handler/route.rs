@@ -333,6 +333,11 @@ pub(super) fn leads_to_server(rules: &SiteRules, path: &[u8]) -> bool {
     find_route(rules, path).is_some_and(|found| !rules.routes[found.route].files_first)
 }
 
+/// Whether a route has a decoded path.
+pub(super) fn has_route(rules: &SiteRules, path: &[u8]) -> bool {
+    find_route(rules, path).is_some()
+}
+
 /// Whether a decoded path leads to a file that belongs to a route by its extension, and so is never sent.
 pub(super) fn leads_to_script(rules: &SiteRules, path: &[u8]) -> bool {
     let is_index = path.ends_with(b"/") && rules.index.iter().any(|name| rules.is_script(name.as_bytes()));

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use flash_engine::{
-    Access, AliasOf, FieldChanges, PathPattern, PathRule, PathRules, Redirect, Rules, SiteId, SiteRules,
-    Target,
+    Access, AliasOf, Concurrency, FieldChanges, PathPattern, PathRule, PathRules, Rate, Rates, Redirect,
+    RoutePaths, Rules, SiteId, SiteRules, Target,
 };
 use flash_http::response::Status;
 
+use super::relays::proxying;
 use crate::machine::World;
 use crate::machine::world::rules;
 
@@ -95,6 +96,35 @@ fn no_extension_leads_around_a_rule() {
         assert_eq!(world.get("/secret").text(), "secret.txt", "the next one is open");
         for (path, status) in [("/secret.html", 403), ("/in/a", 403), ("/p", 404), ("/.hidden", 404)] {
             assert_eq!(world.get(path).status, status, "{path}");
+        }
+    }
+    world.end();
+}
+
+#[test]
+fn no_extension_leads_around_a_bound_or_a_route() {
+    let rate = Rate { interval_us: 60_000_000, burst: 1 };
+    let limited = PathRule { rates: Rates { of_client: Some(rate), of_all: None }, ..PathRule::new("*.iso") };
+    let concurrency = Concurrency { of_client: Some(1), of_all: None };
+    let bounded = PathRule { concurrency, ..PathRule::new("*.img") };
+    let mut rules = proxying();
+    rules.sites[0].routes[1].paths = RoutePaths::Prefix(b"/status.txt".to_vec());
+    rules.sites[0].routes[0].files_first = true;
+    let paths = vec![limited, bounded, trying("*", &["iso", "img", "txt"])];
+    rules.sites[0].paths = Arc::new(PathRules::new(paths));
+    let mut world = World::with(rules);
+    for name in ["a.iso", "a.img", "status.txt", "b.txt", "p/team.txt", "p/team/x", ".well-known.txt"] {
+        world.machine.files.add(name, name);
+    }
+    ["p/team", ".well-known"].into_iter().for_each(|name| world.machine.files.add_directory(name));
+    for _ in 0..3 {
+        assert_eq!(world.get("/b").text(), "b.txt");
+        for path in ["/a", "/status"] {
+            assert_eq!(world.get(path).status, 404, "{path}");
+        }
+        // A route looks for the file of the path alone, whatever is known.
+        for (path, location) in [("/p/team", "/p/team/"), ("/.well-known", "/.well-known/")] {
+            assert_eq!(world.get(path).field("Location"), Some(location));
         }
     }
     world.end();

@@ -276,6 +276,9 @@ impl Builder<'_> {
             }
             _ => return self.lose(line, "Flash looks for the file of the path, and then for one other"),
         };
+        if !tried.is_empty() && fallback.as_ref().is_some_and(|file| file.ends_with(".php")) {
+            return self.lose(line, "Flash looks for no other names before a script answers");
+        }
         if tried.is_empty() && fallback.is_none() {
             return;
         }

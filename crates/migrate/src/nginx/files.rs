@@ -178,13 +178,6 @@ pub(super) fn index(builder: &mut Builder<'_, '_>, scope: &Scope) {
     }
 }
 
-/// The files that answer for those that are missing.
-#[derive(Clone, Default)]
-struct Substitutes {
-    extensions: Vec<String>,
-    fallback: Option<String>,
-}
-
 /// The meaning of the last part of `try_files`.
 enum Missing {
     /// As Flash does it anyway, or a server answers.
@@ -196,7 +189,8 @@ enum Missing {
 /// The files that answer for missing ones.
 pub(super) fn fall_back(builder: &mut Builder<'_, '_>) {
     let locations = builder.locations;
-    let mut values: Vec<Option<Substitutes>> = Vec::with_capacity(locations.len());
+    let mut fallbacks: Vec<Option<String>> = Vec::with_capacity(locations.len());
+    let mut extensions_of: Vec<Option<Vec<String>>> = Vec::with_capacity(locations.len());
     for location in locations {
         let scope = &location.scope;
         let by_page = scope
@@ -231,15 +225,19 @@ pub(super) fn fall_back(builder: &mut Builder<'_, '_>) {
                 None
             }
         });
-        let are_there = fallback.is_some() || !extensions.is_empty();
-        values.push(are_there.then_some(Substitutes { extensions, fallback }));
+        fallbacks.push(fallback);
+        extensions_of.push(Some(extensions).filter(|extensions| !extensions.is_empty()));
     }
     let mut rules: Vec<Rule> = Vec::new();
-    for (path, except, at) in by_files(builder, (&values, &builder.files), in_order) {
-        let Substitutes { extensions: try_extensions, fallback } = values[at].clone().unwrap_or_default();
-        rules.push(Rule { except, try_extensions, fallback, ..Rule::new(path) });
+    for (path, except, at) in by_files(builder, (&fallbacks, &builder.files), in_order) {
+        let fallback = fallbacks[at].clone();
+        rules.push(Rule { except, fallback, ..Rule::new(path) });
     }
     guard(&mut rules);
+    for (path, except, at) in by_files(builder, (&extensions_of, &builder.files), in_order) {
+        let try_extensions = extensions_of[at].clone().unwrap_or_default();
+        rules.push(Rule { except, try_extensions, ..Rule::new(path) });
+    }
     builder.site.rules.extend(rules);
 }
 
@@ -270,7 +268,8 @@ fn missing(builder: &Builder<'_, '_>, directive: &Directive) -> Result<(Vec<Stri
         directive.args.iter().cloned().partition(|arg| extension_of(arg).is_some());
     let tried = extensions.iter().filter_map(extension_of).collect();
     let missing = last_of(builder, &args)?;
-    if !extensions.is_empty() && args.last().is_some_and(|last| last.starts_with('@')) {
+    let is_application = |last: &String| last.starts_with('@') || last.contains(".php");
+    if !extensions.is_empty() && args.last().is_some_and(is_application) {
         return Err(format!("Flash looks for no {} before an application answers", extensions[0]));
     }
     Ok((tried, missing))

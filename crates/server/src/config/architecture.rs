@@ -57,8 +57,6 @@ pub(super) fn refuses(architecture: Architecture, key: &str) -> Option<&'static 
 
 /// Descriptors that a worker needs besides those for connections, files and its architecture.
 const DESCRIPTORS_APART: u64 = 64;
-/// A root is open for the worker, and again for jobs done in its process.
-const ROOTS_OF_SITE: u64 = 2;
 
 /// Descriptors of a thread of `mt`: two to wait with, and its connection's file.
 const DESCRIPTORS_OF_THREAD: usize = 3;
@@ -79,7 +77,7 @@ pub(crate) fn connections_that_fit(settings: &Settings, descriptors_max: u64) ->
         + DESCRIPTORS_APART
         + descriptors(settings) as u64
         + upstream_connections_max(settings, descriptors_max)
-        + ROOTS_OF_SITE * settings.folders().count() as u64;
+        + settings.folders().count() as u64;
     descriptors_max.saturating_sub(others)
 }
 

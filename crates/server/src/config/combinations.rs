@@ -13,6 +13,7 @@ use super::error::Problem;
 use super::kind::Kind;
 use super::listen::https_port;
 use super::options::{self, OPTIONS, Overrides, Settings, Site};
+use super::rule_options::Rule;
 use super::table::{DefaultValue, Given, Origin};
 use super::values::{Auto, OFF, PathOrWord};
 
@@ -68,6 +69,17 @@ fn check_store(given: &Overrides, problems: &mut Vec<Problem>) {
     }
     if !kept.value && !is_zero {
         problems.extend(no_effect(given, "cache_memory", "--no-content-cache turns the store off"));
+    }
+}
+
+/// Adds a problem if more processes would count requests than can.
+pub(super) fn check_counts(given: &Overrides, sites: &[Site], problems: &mut Vec<Problem>) {
+    let counts = sites.iter().flat_map(|site| &site.rules).any(Rule::needs_counts);
+    if let Some(processes) = given.processes.as_ref().filter(|given| counts && given.value > COUNTING_MAX) {
+        let why = format!(
+            "at most {COUNTING_MAX} count requests together, for `concurrency` and `total_concurrency`"
+        );
+        problems.push(problem("processes", &processes.origin, "is too high", &why));
     }
 }
 
@@ -211,6 +223,9 @@ pub(super) fn check_room(
     let help = "use --event-mechanism epoll, or fewer connections";
     Some(problem("connections", asked, "is too high", &why).helped(help))
 }
+
+/// The most processes that count requests together: as many have places in the file of the counts.
+const COUNTING_MAX: u64 = 256;
 
 /// The text for an option without effect.
 const SENSELESS: &str = "cannot be used here";

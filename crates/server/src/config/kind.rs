@@ -60,8 +60,10 @@ pub enum Form {
     Host,
     /// The beginning of a path.
     Prefix,
-    /// The extension of a file.
+    /// The extension of a file, in lower case.
     Extension,
+    /// The extension of a file.
+    FileEnding,
     /// The target of a request.
     Target,
     /// The name or the address in the certificate of a server.
@@ -177,7 +179,7 @@ impl Kind {
             Kind::Texts(Form::RequestField) => "a list of names, such as [\"X-User\"]",
             Kind::Texts(Form::ErrorStatus) => "a list of statuses, such as [404, \"5xx\"]",
             Kind::Texts(Form::Pattern) => "a list of paths, such as [\"/api/*\"]",
-            Kind::Texts(Form::Extension) => "a list of extensions, such as [\"html\"]",
+            Kind::Texts(Form::FileEnding) => "a list of extensions, such as [\"html\"]",
             Kind::Texts(Form::Origin) => "a list of origins, such as [\"https://www.example.org\"]",
             Kind::Texts(_) => "a list of names, such as [\"index.html\"]",
             Kind::Fields => "a table of fields, such as { \"Cache-Control\" = \"no-cache\" }",
@@ -217,7 +219,7 @@ impl Kind {
             Kind::Servers => "server, or list of up to 64".to_owned(),
             Kind::Texts(Form::ErrorStatus) => "list of statuses".to_owned(),
             Kind::Texts(Form::Pattern) => "list of texts".to_owned(),
-            Kind::Texts(Form::Extension) => "list of extensions".to_owned(),
+            Kind::Texts(Form::FileEnding) => "list of extensions".to_owned(),
             Kind::Texts(Form::Origin) => "list of origins, or `*`".to_owned(),
             Kind::Texts(_) => "list of names".to_owned(),
             Kind::Fields => "table of names and values".to_owned(),

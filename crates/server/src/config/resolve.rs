@@ -64,6 +64,7 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
     let drafts = (draft.sites, draft.routes, draft.rules);
     let sites = sites(&given, drafts, folder, run_as.as_ref(), &mut problems);
     combinations::check_listings(&given, &sites, &mut problems);
+    combinations::check_counts(&given, &sites, &mut problems);
     if !problems.is_empty() {
         return Err(problems);
     }

@@ -278,6 +278,14 @@ pub(super) fn check_tried_extensions(drafts: &[RuleDraft], site: &Site, problems
             let why = "its files are scripts of a route, and no file answers with their source";
             problems.push(Problem::given(origin, format!("cannot try `{extension}`"), why));
         }
+        let is_script = |rule: &&Rule| {
+            rule.fallback.as_ref().is_some_and(|path| site.routes.iter().any(|route| route.is_script(path)))
+        };
+        if let Some(script) = site.rules.iter().find(is_script).and_then(|rule| rule.fallback.as_ref()) {
+            let why =
+                format!("{script} answers for missing files, and decides about each path without a file");
+            problems.push(Problem::given(origin, "`try_extensions` beside a script", why));
+        }
     }
 }
 

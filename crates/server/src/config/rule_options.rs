@@ -196,7 +196,7 @@ rows! {
         "Redirect with this status";
     rewrite: String, (), Kind::Text(Form::NewPath), Depends("none"), [rule.rewrite as Option<String>],
         "Answer as if the request were for this path and query, in which $1 stands for the characters of the first *";
-    try_extensions: Vec<String>, (), Kind::Texts(Form::Extension), Depends("none"), [rule.try_extensions],
+    try_extensions: Vec<String>, (), Kind::Texts(Form::FileEnding), Depends("none"), [rule.try_extensions],
         "If there is no file of the requested path, answer with the first one whose name has one of these extensions in addition";
     fallback: String, (), Kind::Text(Form::FilePath), Depends("none"), [rule.fallback as Option<String>],
         "If there is no file of the requested path, answer with the file or script of this path";

@@ -6,7 +6,7 @@
 //! so its counts no longer hold, however it ended.
 
 use std::io;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use rustix::fd::AsFd;
 
@@ -58,6 +58,8 @@ impl SharedCounts {
         if let Some(own) = self.numbers.number(&[name, &place_bytes(place)]) {
             own.store(u64::from(count) << 32 | u64::from(term), Ordering::SeqCst);
         }
+        // Either this worker sees the counts of the others, or they see this one.
+        fence(Ordering::SeqCst);
         self.look_for_others();
         let of_others = self.others.iter().filter_map(|(place, term)| {
             let found = self.numbers.find(&[name, &place_bytes(*place)])?.load(Ordering::SeqCst);

@@ -174,6 +174,10 @@ const WRONG: &[(&str, &[&str])] = &[
     ),
     ("cache_list = \"hot\"\ncontent_cache = false", &["could list, because content_cache is false"]),
     ("server_field = false\nalign_heads = true", &["`align_heads` cannot be used here", "Server is off"]),
+    (
+        "architecture = \"mp\"\nprocesses = 257\n[[rule]]\nconcurrency = 1",
+        &["`processes` is too high", "at most 256 count requests together"],
+    ),
     ("spool = \"/tmp\"", &["`spool` cannot be used here", "there are no routes"]),
     ("spool_max = \"1GiB\"", &["`spool_max` cannot be used here", "there are no routes"]),
     ("cache_list = \"l\"\nlog_file = \"l\"", &["`cache_list` needs its own file"]),
@@ -211,7 +215,7 @@ const WRONG: &[(&str, &[&str])] = &[
     ),
     (
         "event_mechanism = \"select\"\nconnections = 5000",
-        &["`connections` is too high", "select allows 1024 descriptors, which leaves 670 for connections"],
+        &["`connections` is too high", "select allows 1024 descriptors, which leaves 671 for connections"],
     ),
     (
         "event_mechanism = \"select\"\nconnections = 300\nhelpers = \"threads\"\nhelpers_max = 64",
@@ -355,13 +359,13 @@ fn refused_settings_are_named_as_they_were_given() {
     let folder = Folder::new();
     let mut sources = folder.sources("event_mechanism = \"select\"");
     assert_eq!(sources.load().unwrap().connections_max, 16_384, "what fits is what the worker takes");
-    variable(&mut sources, "FLASH_CONNECTIONS", "670");
-    assert_eq!(sources.load().unwrap().connections_max, 670);
     variable(&mut sources, "FLASH_CONNECTIONS", "671");
+    assert_eq!(sources.load().unwrap().connections_max, 671);
+    variable(&mut sources, "FLASH_CONNECTIONS", "672");
     let text = sources.load().unwrap_err().to_string();
     assert!(
         text.contains(
-            "error: `FLASH_CONNECTIONS` is too high: select allows 1024 descriptors, which leaves 670"
+            "error: `FLASH_CONNECTIONS` is too high: select allows 1024 descriptors, which leaves 671"
         ),
         "{text}"
     );

@@ -63,7 +63,7 @@ fn rules_belong_to_their_site_in_their_order() {
     );
     assert!(assets.set.is_empty(), "it says what it does");
     assert_eq!(profile.fallback.as_deref(), Some("/no one.html"));
-    assert_eq!(profile.try_extensions, ["html", "htm"]);
+    assert_eq!(profile.try_extensions, ["HTML", "htm"]);
     assert_eq!(profile.except, ["*.js", "*.css"]);
 }
 
@@ -142,7 +142,11 @@ const WRONG_RULES: &[(&str, &[&str])] = &[
     ("try_extensions = \"html\"", &["must be a list of extensions"]),
     (
         "try_extensions = [\"html\", \"PHP\"]\n[[route]]\nextension = \"php\"\nfastcgi = \"unix:/run/php.sock\"",
-        &["cannot try `php`", "its files are scripts of a route"],
+        &["cannot try `PHP`", "its files are scripts of a route"],
+    ),
+    (
+        "try_extensions = [\"html\"]\nfallback = \"/i.php\"\n[[route]]\nextension = \"php\"\nfastcgi = \"unix:/run/php.sock\"",
+        &["`try_extensions` beside a script", "/i.php answers for missing files"],
     ),
     (
         "path = \"/a\"\nrewrite = \"/b\"\nfallback = \"/c\"",
