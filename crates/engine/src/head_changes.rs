@@ -8,7 +8,7 @@ use std::sync::Arc;
 use flash_http::response::Status;
 
 use crate::limits::HEAD_CHANGES_MAX;
-use crate::path_rules::ErrorPage;
+use crate::path_rule::ErrorPage;
 use crate::rules::{Rules, SiteRules};
 use crate::slab::SiteId;
 

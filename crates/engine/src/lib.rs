@@ -56,9 +56,11 @@ mod jobs;
 pub mod limits;
 mod machine;
 mod path_pattern;
+mod path_rule;
 mod path_rules;
 mod rates;
 mod report_limit;
+mod router;
 mod rules;
 mod schedule;
 mod secret;
@@ -87,9 +89,8 @@ pub use machine::{
     block_of_form, form_of_block,
 };
 pub use path_pattern::{PathPattern, PatternIndex};
-pub use path_rules::{
-    Access, AuthRule, ErrorPage, FieldChanges, PathRule, PathRules, Redirect, Rewritten, Target,
-};
+pub use path_rule::{Access, AuthRule, ErrorPage, FieldChanges, PathRule, Redirect, Rewritten, Target};
+pub use path_rules::PathRules;
 pub use rates::{Rate, Rates};
 pub use report_limit::ReportLimit;
 pub use rules::{

@@ -438,60 +438,12 @@ pub(crate) fn root_numbers(sites: &[SiteRules]) -> Vec<usize> {
     sites.iter().map(|site| &site.root).map(number_of).collect()
 }
 
-/// Finds the site for a host.
-#[derive(Debug)]
-pub(crate) struct Router {
-    exact: HashMap<Vec<u8>, SiteId>,
-    /// Suffixes with their leading dot, longest first.
-    wild: Vec<(Vec<u8>, SiteId)>,
-    default: Option<SiteId>,
-}
-
-impl Router {
-    pub(crate) fn new(sites: &[SiteRules]) -> Self {
-        let mut router = Self { exact: HashMap::new(), wild: Vec::new(), default: None };
-        for (number, site) in sites.iter().enumerate() {
-            let id = SiteId(number as u16);
-            if site.alias_of.is_some() {
-                continue;
-            }
-            if site.hosts.is_empty() && router.default.is_none() {
-                router.default = Some(id);
-            }
-            for host in &site.hosts {
-                match host.strip_prefix('*') {
-                    Some(suffix) => router.wild.push((suffix.as_bytes().to_vec(), id)),
-                    None => drop(router.exact.insert(host.as_bytes().to_vec(), id)),
-                }
-            }
-        }
-        router.wild.sort_by_key(|(suffix, _)| std::cmp::Reverse(suffix.len()));
-        router
-    }
-
-    /// The site for `host`, if there is one.
-    pub(crate) fn route(&self, host: &[u8]) -> Option<SiteId> {
-        if self.exact.is_empty() && self.wild.is_empty() {
-            return self.default;
-        }
-        let mut host = host.to_ascii_lowercase();
-        // A name with its final (root) dot is the same name.
-        if host.last() == Some(&b'.') {
-            host.pop();
-        }
-        if let Some(id) = self.exact.get(&host) {
-            return Some(*id);
-        }
-        let wild = self.wild.iter().find(|(suffix, _)| host.len() > suffix.len() && host.ends_with(suffix));
-        wild.map(|(_, id)| *id).or(self.default)
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn site(hosts: &[&str]) -> SiteRules {
+    /// A site with these hosts, and nothing else.
+    pub(crate) fn site(hosts: &[&str]) -> SiteRules {
         SiteRules {
             root: PathBuf::new(),
             hosts: hosts.iter().map(ToString::to_string).collect(),
@@ -509,26 +461,8 @@ mod tests {
     }
 
     #[test]
-    fn routes_exact_then_longest_wildcard_then_default() {
-        let router =
-            Router::new(&[site(&[]), site(&["a.example"]), site(&["*.example"]), site(&["*.b.example"])]);
-        assert_eq!(router.route(b"A.Example"), Some(SiteId(1)));
-        assert_eq!(router.route(b"a.example."), Some(SiteId(1)));
-        assert_eq!(router.route(b"x.example"), Some(SiteId(2)));
-        assert_eq!(router.route(b"x.b.example"), Some(SiteId(3)));
-        assert_eq!(router.route(b".example"), Some(SiteId(0)));
-        assert_eq!(router.route(b"elsewhere"), Some(SiteId(0)));
-    }
-
-    #[test]
     fn sites_with_one_root_have_one_number() {
         let sites = ["/a", "/b", "/a/", "/c"].map(|root| SiteRules { root: root.into(), ..site(&[]) });
         assert_eq!(root_numbers(&sites), [0, 1, 0, 2]);
-    }
-
-    #[test]
-    fn without_a_default_site_an_unknown_host_has_none() {
-        let router = Router::new(&[site(&["a.example"])]);
-        assert_eq!(router.route(b"b.example"), None);
     }
 }

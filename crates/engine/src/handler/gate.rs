@@ -18,6 +18,7 @@ use flash_http::response::Status;
 use flash_http::target::{BadPath, decode_path};
 
 use super::Response;
+use super::counting::{Counting, put_back};
 use super::error_page::{
     AMBIGUOUS_PATH, LENGTH_REQUIRED, NO_LINK, NO_METHOD_OF_FILES, NO_SITE, NOT_ADMITTED, PASSWORD_NEEDED,
     Refusal, TOO_LARGE, TOO_MANY, TOO_MANY_OF_ALL, TooSoon, error_page, redirect_to, too_soon_page,
@@ -25,19 +26,17 @@ use super::error_page::{
 use super::file_request::{FileRequest, FileRequestBuf, Substitute};
 use super::https::{self, Scheme};
 use super::password::{PasswordCheck, check_of};
-use super::route::{Authorizer, LateRules, Routed, choose_route, has_route, leads_to_script};
+use super::route::{Authorizer, LateRules, Routed, choose_route, leads_to_script};
 use crate::caches::{KnownReply, Pass};
 use crate::conditions::Conditions;
 use crate::desk::{Core, Desk};
 use crate::head_changes::HeadChanges;
 use crate::in_flight::{Full, Holds};
 use crate::limits::{RECEIVE_BYTES, REQUEST_BODY_BYTES_MAX};
-use crate::machine::{BucketKey, Machine};
-use crate::path_rules::Rewritten;
-use crate::rates::{Rate, Rates};
+use crate::machine::Machine;
+use crate::path_rule::Rewritten;
 use crate::rules::{Rules, SiteRules, UpstreamProtocol};
-use crate::slab::ClientNumber;
-use crate::slab::SiteId;
+use crate::slab::{ClientNumber, SiteId};
 
 /// The decision of the gate.
 pub(crate) enum Admitted<'r, F> {
@@ -124,12 +123,8 @@ pub(crate) fn admit<'r, M: Machine>(
         }
     }
     // Issuers of certificates must hear that a file of theirs is missing.
-    let substitute = match &path {
-        Some((_, Ok(path))) if is_challenge(path) => Substitute::None,
-        // A route looks for the file of the path alone.
-        Some((site, Ok(path))) if has_route(desk.core.rules.site(*site), path) => Substitute::Fallback,
-        _ => Substitute::FIRST,
-    };
+    let is_file_of_challenge = matches!(&path, Some((_, Ok(path))) if is_challenge(path));
+    let substitute = if is_file_of_challenge { Substitute::None } else { Substitute::FIRST };
     let mut auths = std::mem::take(&mut entered.auths);
     let known = (entered, substitute);
     let Some(last) = auths.pop() else {
@@ -264,59 +259,6 @@ fn let_in<M: Machine>(
         auths.push(auth.ok_or_else(|| error_page(request, NO_LINK))?);
     }
     Ok(())
-}
-
-/// A request that counts for rates.
-struct Counting {
-    site: SiteId,
-    client: ClientNumber,
-    now_us: u64,
-}
-
-impl Counting {
-    fn of<F>(site: SiteId, client: ClientNumber, core: &Core<F>) -> Self {
-        Self { site, client, now_us: core.clock.us() }
-    }
-
-    /// Counts the request for rules with rates.
-    ///
-    /// # Errors
-    /// If one of them does not admit it. Then it counts for none.
-    fn count<M: Machine>(&self, machine: &mut M, rules: &[(usize, Rates)]) -> Result<(), TooSoon> {
-        for (number, (rate, key)) in self.buckets(rules).enumerate() {
-            if let Some(bucket) = machine.bucket(&key)
-                && let Err(wait_us) = rate.take(bucket, self.now_us)
-            {
-                put_back(machine, self.buckets(rules).take(number));
-                return Err(TooSoon { wait_us, is_of_client: key.client.is_some() });
-            }
-        }
-        Ok(())
-    }
-
-    /// The rates of rules, with the buckets of this request.
-    fn buckets(&self, rules: &[(usize, Rates)]) -> impl Iterator<Item = (Rate, BucketKey)> {
-        rules.iter().flat_map(|(rule, rates)| {
-            let of_both = [(rates.of_client, Some(self.client.0)), (rates.of_all, None)];
-            let key = |rate: Rate, client| BucketKey {
-                site: self.site.0,
-                rule: *rule as u32,
-                interval_us: rate.interval_us,
-                burst: rate.burst,
-                client,
-            };
-            of_both.into_iter().filter_map(move |(rate, client)| rate.map(|rate| (rate, key(rate, client))))
-        })
-    }
-}
-
-/// Puts the tokens of a request back into these buckets.
-fn put_back<M: Machine>(machine: &mut M, buckets: impl Iterator<Item = (Rate, BucketKey)>) {
-    for (rate, key) in buckets {
-        if let Some(bucket) = machine.bucket(&key) {
-            rate.put_back(bucket);
-        }
-    }
 }
 
 /// A site, and the decoded path of a request there.

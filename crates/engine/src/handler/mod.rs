@@ -6,6 +6,7 @@
 //! request is complete, and again after each wait with everything already [`Found`].
 
 mod content;
+mod counting;
 mod error_page;
 mod file_request;
 mod files;
@@ -179,6 +180,10 @@ fn extend<F>(core: &Core<F>, asked: &mut FileRequest<'_>) -> bool {
     let rules = core.rules.site(asked.site);
     let mut path = rules.public_path(&asked.path);
     let bytes = path.len() - usize::from(ending_bytes);
+    // A route looks for the file of the path alone.
+    if route::has_route(rules, &path[..bytes]) {
+        return false;
+    }
     let extended = rules
         .paths
         .extended(&path[..bytes], number, |path| !is_hidden(path) && !route::leads_to_server(rules, path));

@@ -16,7 +16,7 @@ use crate::caches::Resolved;
 use crate::desk::{Core, Desk};
 use crate::in_flight::Holds;
 use crate::machine::Machine;
-use crate::path_rules::AuthRule;
+use crate::path_rule::AuthRule;
 use crate::rules::{Route, RoutePaths, SiteRules, UpstreamProtocol, has_extension};
 use crate::slab::SiteId;
 

@@ -5,28 +5,28 @@
 //! of a count has the place of its worker, and the count has the term of that. The supervisor ends the term of a worker that has ended, and
 //! so its counts no longer hold, however it ended.
 
+use std::collections::HashSet;
 use std::io;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
 use rustix::fd::AsFd;
 
 use super::numbers::{NUMBERS_BYTES, SharedNumbers};
 use super::shared::{Access, SharedMemory};
+use super::sharers::{SHARERS_MAX, word_at};
 
 /// Where the word is that changes with the terms.
-pub const CHANGES_AT: u64 = 8192;
+pub const CHANGES_AT: u64 = word_at(SHARERS_MAX);
 /// Where the numbers begin in the memory file.
 pub const NUMBERS_AT: u64 = 12288;
 /// The length of the memory file.
 pub const COUNTS_FILE_BYTES: u64 = NUMBERS_AT + NUMBERS_BYTES;
 
-const WORD_BYTES: u64 = size_of::<AtomicU32>() as u64;
-const PLACES_MAX: usize = (CHANGES_AT / WORD_BYTES) as usize;
-
 /// The counts of all workers, as the worker at one place uses them.
 #[derive(Debug)]
 pub struct SharedCounts {
-    terms: SharedMemory,
+    /// The terms, and the word that changes with them.
+    memory: SharedMemory,
     numbers: SharedNumbers,
     /// Its own place and term.
     own: (usize, u32),
@@ -41,13 +41,14 @@ impl SharedCounts {
     /// # Errors
     /// `InvalidInput` for a place that the file does not have, or for a file that is too short or can become shorter; those of mmap(2).
     pub fn map(file: impl AsFd, place: usize) -> io::Result<Self> {
-        let terms = SharedMemory::map(&file, NUMBERS_AT, Access::Write)?;
+        let memory = SharedMemory::map(&file, NUMBERS_AT, Access::Write)?;
         let numbers = SharedNumbers::map(&file, NUMBERS_AT)?;
-        let mut counts = Self { terms, numbers, own: (place, 0), others: Vec::new(), changes: None };
+        let mut counts = Self { memory, numbers, own: (place, 0), others: Vec::new(), changes: None };
         let why = "the file of counts has no place for this worker";
         let term =
             counts.terms().nth(place).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, why))?;
         counts.own = (place, term);
+        counts.forget_ended();
         Ok(counts)
     }
 
@@ -68,8 +69,16 @@ impl SharedCounts {
         of_others.fold(0, u32::saturating_add)
     }
 
+    /// Makes room of counts whose worker has ended: the smallest count makes room for others, and a large one that does not hold would stay.
+    fn forget_ended(&self) {
+        let terms: HashSet<u32> = self.terms().collect();
+        let last = terms.iter().copied().max().unwrap_or_default();
+        // A later term is that of a worker that has begun meanwhile.
+        self.numbers.retain(|count| terms.contains(&(count as u32)) || count as u32 > last);
+    }
+
     fn look_for_others(&mut self) {
-        let changes = self.word(CHANGES_AT);
+        let changes = self.memory.word(CHANGES_AT).map(|word| word.load(Ordering::Acquire));
         if self.changes != changes {
             self.changes = changes;
             let own = self.own.0;
@@ -80,37 +89,24 @@ impl SharedCounts {
 
     /// The terms of all places; 0 where there is no worker.
     fn terms(&self) -> impl Iterator<Item = u32> {
-        (0..PLACES_MAX as u64).filter_map(|place| self.word(place * WORD_BYTES))
-    }
-
-    fn word(&self, at_bytes: u64) -> Option<u32> {
-        let at = self.terms.at(at_bytes, WORD_BYTES)?;
-        // SAFETY: the file backs the word, which is aligned because its page is. All accesses to it are atomic.
-        Some(unsafe { at.cast::<AtomicU32>().as_ref() }.load(Ordering::Acquire))
+        let words = (0..SHARERS_MAX).filter_map(|place| self.memory.word(word_at(place)));
+        words.map(|word| word.load(Ordering::Relaxed))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-
     use super::super::numbers::new_key;
+    use super::super::shared::sealed_file;
     use super::*;
-
-    fn file(bytes: u64) -> crate::OwnedFd {
-        let file = memfd_create(c"counts", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a file");
-        ftruncate(&file, bytes).expect("a length");
-        fcntl_add_seals(&file, SealFlags::SHRINK).expect("a seal");
-        file
-    }
 
     #[test]
     fn the_counts_of_a_worker_hold_for_its_term() {
-        let file = file(COUNTS_FILE_BYTES);
+        let file = sealed_file(COUNTS_FILE_BYTES);
         rustix::io::pwrite(&file, &new_key(), NUMBERS_AT).expect("a key");
         let changes = std::cell::Cell::new(0_u32);
         let set_term = |place: u64, term: u32| {
-            rustix::io::pwrite(&file, &term.to_ne_bytes(), place * WORD_BYTES).expect("a term");
+            rustix::io::pwrite(&file, &term.to_ne_bytes(), word_at(place as usize)).expect("a term");
             changes.set(changes.get() + 1);
             rustix::io::pwrite(&file, &changes.get().to_ne_bytes(), CHANGES_AT).expect("a change");
         };
@@ -126,13 +122,18 @@ mod tests {
         set_term(1, 20);
         assert_eq!(workers[2].set(b"a", 1), 2);
         let mut next = SharedCounts::map(&file, 1).expect("mapped");
+        let of_ended = |counts: &SharedCounts| {
+            let found = counts.numbers.find(&[b"b", &1_u32.to_le_bytes()]).expect("a number");
+            found.load(Ordering::Relaxed)
+        };
+        assert_eq!(of_ended(&next), 0, "it makes room");
         assert_eq!((next.set(b"a", 5), workers[2].set(b"a", 1)), (3, 7));
     }
 
     #[test]
     fn a_place_that_there_is_not_is_refused() {
-        let whole = file(COUNTS_FILE_BYTES);
-        for (file, place) in [(&whole, PLACES_MAX), (&file(NUMBERS_AT), 0), (&file(0), 0)] {
+        let whole = sealed_file(COUNTS_FILE_BYTES);
+        for (file, place) in [(&whole, SHARERS_MAX), (&sealed_file(NUMBERS_AT), 0), (&sealed_file(0), 0)] {
             assert_eq!(
                 SharedCounts::map(file, place).expect_err("refused").kind(),
                 io::ErrorKind::InvalidInput

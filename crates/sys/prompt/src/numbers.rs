@@ -95,6 +95,17 @@ impl SharedNumbers {
         found(set, tag)
     }
 
+    /// Sets all those to 0 that are not to be kept.
+    pub fn retain(&self, is_kept: impl Fn(u64) -> bool) {
+        for named in (1..=SETS).filter_map(|place| self.set(place)).flatten() {
+            let before = named.number.load(Ordering::Relaxed);
+            if before != 0 && !is_kept(before) {
+                // If it changes meanwhile, somebody uses it.
+                let _ = named.number.compare_exchange(before, 0, Ordering::Relaxed, Ordering::Relaxed);
+            }
+        }
+    }
+
     fn place(&self, name: &[&[u8]]) -> Option<(&Set, u64)> {
         let [place, tag] = siphash(&self.key, name);
         Some((self.set(1 + place % SETS)?, tag.max(1)))
@@ -114,16 +125,8 @@ fn found(set: &Set, tag: u64) -> Option<&AtomicU64> {
 
 #[cfg(test)]
 mod tests {
-    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-
+    use super::super::shared::sealed_file;
     use super::*;
-
-    fn file(bytes: u64) -> crate::OwnedFd {
-        let file = memfd_create(c"numbers", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a file");
-        ftruncate(&file, bytes).expect("a length");
-        fcntl_add_seals(&file, SealFlags::SHRINK).expect("a seal");
-        file
-    }
 
     fn number(numbers: &SharedNumbers, name: u64) -> &AtomicU64 {
         numbers.number(&[&name.to_le_bytes()]).expect("a number")
@@ -131,7 +134,7 @@ mod tests {
 
     #[test]
     fn workers_share_the_numbers_of_names() {
-        let file = file(NUMBERS_BYTES);
+        let file = sealed_file(NUMBERS_BYTES);
         rustix::io::pwrite(&file, &new_key(), 0).expect("a key");
         let [one, other] = [0, 1].map(|_| SharedNumbers::map(&file, 0).expect("mapped"));
         assert_ne!(one.key, [0; 2]);
@@ -144,7 +147,7 @@ mod tests {
 
     #[test]
     fn the_smallest_number_makes_room() {
-        let file = file(NUMBERS_BYTES);
+        let file = sealed_file(NUMBERS_BYTES);
         let numbers = SharedNumbers::map(&file, 0).expect("mapped");
         let names = 4 * NUMBERS_MAX;
         (0..names).for_each(|name| number(&numbers, name).store(1 + name, Ordering::Relaxed));
@@ -158,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_too_short_is_refused() {
-        let refused = SharedNumbers::map(file(NUMBERS_BYTES - 1), 0).expect_err("refused");
+        let refused = SharedNumbers::map(sealed_file(NUMBERS_BYTES - 1), 0).expect_err("refused");
         assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
     }
 }

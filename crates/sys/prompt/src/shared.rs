@@ -3,6 +3,7 @@
 
 use std::io;
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU32;
 
 use rustix::fd::AsFd;
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
@@ -71,4 +72,23 @@ impl SharedMemory {
         // SAFETY: the offset is within the mapping, as just checked.
         Some(unsafe { self.mapped.address().cast::<u8>().add(offset as usize) })
     }
+
+    /// The word at a multiple of four bytes, of which all accesses must be atomic.
+    #[inline]
+    pub(crate) fn word(&self, offset: u64) -> Option<&AtomicU32> {
+        let at = self.at(offset, size_of::<AtomicU32>() as u64).filter(|_| offset.is_multiple_of(4))?;
+        // SAFETY: the file backs the word, which is aligned because the mapping is.
+        Some(unsafe { at.cast().as_ref() })
+    }
+}
+
+/// A memory file of zeros for a test, which cannot become shorter.
+#[cfg(test)]
+pub(crate) fn sealed_file(bytes: u64) -> crate::OwnedFd {
+    use rustix::fs::{MemfdFlags, fcntl_add_seals, ftruncate, memfd_create};
+
+    let file = memfd_create(c"test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a file");
+    ftruncate(&file, bytes).expect("a length");
+    fcntl_add_seals(&file, SealFlags::SHRINK).expect("a seal");
+    file
 }

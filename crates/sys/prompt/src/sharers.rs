@@ -40,43 +40,32 @@ impl Sharers {
         let memory = SharedMemory::map(file, SHARERS_FILE_BYTES, Access::Write)?;
         let sharers = Self { memory, place };
         let why = "the file of the uplink's workers has no place for this worker";
-        let own = sharers.word(place).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+        let own = sharers
+            .memory
+            .word(word_at(place))
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, why))?;
         own.store(0, Ordering::Relaxed);
         Ok(sharers)
     }
 
     /// Announces whether this worker uses the uplink. Returns how many others do.
     pub fn announce(&self, uses: bool) -> u32 {
-        let Some(own) = self.word(self.place) else { return 0 };
+        let Some(own) = self.memory.word(word_at(self.place)) else { return 0 };
         own.store(uses.into(), Ordering::Relaxed);
-        let words = (0..SHARERS_MAX).filter_map(|place| self.word(place));
+        let words = (0..SHARERS_MAX).filter_map(|place| self.memory.word(word_at(place)));
         let all: u32 = words.map(|word| word.load(Ordering::Relaxed).min(1)).sum();
         all.saturating_sub(uses.into())
-    }
-
-    fn word(&self, place: usize) -> Option<&AtomicU32> {
-        let at = self.memory.at(word_at(place), WORD_BYTES)?;
-        // SAFETY: the file backs the word, which is aligned because its page is. All accesses to it are atomic.
-        Some(unsafe { at.cast().as_ref() })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-
+    use super::super::shared::sealed_file;
     use super::*;
-
-    fn file(bytes: u64) -> crate::OwnedFd {
-        let file = memfd_create(c"sharers", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a file");
-        ftruncate(&file, bytes).expect("a length");
-        fcntl_add_seals(&file, SealFlags::SHRINK).expect("a seal");
-        file
-    }
 
     #[test]
     fn each_worker_sees_the_others() {
-        let file = file(SHARERS_FILE_BYTES);
+        let file = sealed_file(SHARERS_FILE_BYTES);
         let workers = [0, 1, 2].map(|place| Sharers::map(&file, place).expect("mapped"));
         assert_eq!(workers[0].announce(true), 0);
         assert_eq!((workers[1].announce(true), workers[2].announce(false)), (1, 2));
@@ -88,8 +77,8 @@ mod tests {
 
     #[test]
     fn a_place_that_there_is_not_is_refused() {
-        let whole = file(SHARERS_FILE_BYTES);
-        for (file, place) in [(&whole, SHARERS_MAX), (&file(0), 0)] {
+        let whole = sealed_file(SHARERS_FILE_BYTES);
+        for (file, place) in [(&whole, SHARERS_MAX), (&sealed_file(0), 0)] {
             assert_eq!(Sharers::map(file, place).expect_err("refused").kind(), io::ErrorKind::InvalidInput);
         }
     }
