@@ -1,6 +1,7 @@
 //! Finds redirects that lead clients in a circle, within a site or through others of the same file.
 //!
-//! Called by `config::resolve`. It must not read anything.
+//! Called by `config::resolve`, and by `config::warnings` for circles through several sites: their addresses can be those of another server, with
+//! another port. It must not read anything.
 
 use std::collections::HashMap;
 
@@ -17,14 +18,43 @@ use super::rule_options::Rule;
 /// Redirects that a client can meet in a row before they count as a circle.
 const HOPS_MAX: usize = 10;
 
-/// Problems with the rules of sites, which come from these drafts.
-pub(super) fn find(sites: &[Site], drafts: &[Vec<RuleDraft>]) -> Vec<Problem> {
+/// Problems with the rules of sites, which come from these drafts: circles within a site.
+pub(super) fn problems(sites: &[Site], drafts: &[Vec<RuleDraft>]) -> Vec<Problem> {
     let addresses = Addresses::of(sites);
-    let redirects = |(number, (site, drafts)): (usize, (&'_ Site, &'_ Vec<RuleDraft>))| {
-        let of_site = drafts.iter().zip(&site.rules).filter(|(_, rule)| rule.redirect.is_some());
-        of_site.filter_map(|(draft, rule)| circle(&addresses, number, (draft, rule))).collect::<Vec<_>>()
-    };
-    sites.iter().zip(drafts).enumerate().flat_map(redirects).collect()
+    let all = sites.iter().zip(drafts).enumerate();
+    let all = all.flat_map(|(number, (site, drafts))| {
+        drafts.iter().zip(&site.rules).map(move |(draft, rule)| (number, draft, rule))
+    });
+    all.filter_map(|(site, draft, rule)| {
+        let circle = addresses.circle(site, rule).filter(|circle| circle.is_of_one_site)?;
+        let problem = Problem::at(draft.span.clone(), "redirects in a circle", circle.why());
+        Some(problem.helped("make `path` of the rules exclude the paths that they lead to"))
+    })
+    .collect()
+}
+
+/// The first circle through several sites: the number of a site in it, and why.
+pub(super) fn of_several(sites: &[Site]) -> Option<(usize, String)> {
+    if sites.len() < 2 {
+        return None;
+    }
+    let addresses = Addresses::of(sites);
+    let mut all =
+        sites.iter().enumerate().flat_map(|(number, site)| site.rules.iter().map(move |rule| (number, rule)));
+    all.find_map(|(site, rule)| Some((site, addresses.circle(site, rule)?.why())))
+}
+
+/// Redirects without an end.
+struct Circle {
+    /// The path of a client at its beginning.
+    first: Vec<u8>,
+    is_of_one_site: bool,
+}
+
+impl Circle {
+    fn why(&self) -> String {
+        format!("a client at {} is redirected without an end", self.first.escape_ascii())
+    }
 }
 
 /// The sites by the addresses that lead to them.
@@ -61,23 +91,23 @@ impl Addresses {
         let path = &rest[authority.len()..];
         Some((self.site(host)?, if path.is_empty() { "/" } else { path }))
     }
-}
 
-/// A problem if clients that follow the redirect of a rule are redirected again and again.
-fn circle(addresses: &Addresses, mut site: usize, (draft, rule): (&RuleDraft, &Rule)) -> Option<Problem> {
-    let mut path = rule.path.replace('*', SAMPLE).into_bytes();
-    if !path.starts_with(b"/") {
-        path.insert(0, b'/');
+    /// The circle of a client to whom a rule of a site applies.
+    fn circle(&self, first_site: usize, rule: &Rule) -> Option<Circle> {
+        rule.redirect.as_ref()?;
+        let mut path = rule.path.replace('*', SAMPLE).into_bytes();
+        if !path.starts_with(b"/") {
+            path.insert(0, b'/');
+        }
+        let (mut site, mut circle) = (first_site, Circle { first: path.clone(), is_of_one_site: true });
+        for _ in 0..HOPS_MAX {
+            let (redirect, parts) = self.rules[site].redirect(&path)?;
+            let location = redirect.location(&parts, None);
+            let (next, target) = self.follow(site, &location)?;
+            site = next;
+            circle.is_of_one_site &= site == first_site;
+            path = decode_path(target.as_bytes(), EncodedSlash::Decode).ok()?.into_owned();
+        }
+        Some(circle)
     }
-    let first = path.clone();
-    for _ in 0..HOPS_MAX {
-        let (redirect, parts) = addresses.rules[site].redirect(&path)?;
-        let location = redirect.location(&parts, None);
-        let (next, target) = addresses.follow(site, &location)?;
-        site = next;
-        path = decode_path(target.as_bytes(), EncodedSlash::Decode).ok()?.into_owned();
-    }
-    let why = format!("a client at {} is redirected without an end", first.escape_ascii());
-    let problem = Problem::at(draft.span.clone(), "redirects in a circle", why);
-    Some(problem.helped("make `path` of the rules exclude the paths that they lead to"))
 }

@@ -159,7 +159,7 @@ fn sites(
         rule_drafts.push(draft.rules);
     }
     if problems.is_empty() {
-        problems.extend(redirect_circles::find(&sites, &rule_drafts));
+        problems.extend(redirect_circles::problems(&sites, &rule_drafts));
     }
     let of_all = rule_drafts.iter().flatten().filter_map(|draft| draft.given.alias.clone());
     let aliases: Vec<_> = of_all.collect();

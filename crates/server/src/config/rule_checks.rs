@@ -269,7 +269,10 @@ pub(super) fn check_auth(drafts: &[RuleDraft], site: &Site, problems: &mut Vec<P
 
 /// Whether the extensions that are tried are those of files, not of scripts.
 pub(super) fn check_tried_extensions(drafts: &[RuleDraft], site: &Site, problems: &mut Vec<Problem>) {
-    for Given { value, origin } in drafts.iter().filter_map(|draft| draft.given.try_extensions.as_ref()) {
+    let trying = drafts.iter().zip(&site.rules);
+    let trying = trying.filter_map(|(draft, rule)| Some((draft.given.try_extensions.as_ref()?, &rule.path)));
+    let rules = path_rules(&site.rules, SiteId(0));
+    for (Given { value, origin }, path) in trying {
         let is_script = |extension: &&String| {
             let name = format!("/a.{extension}");
             site.routes.iter().any(|route| route.is_script(&name))
@@ -278,12 +281,11 @@ pub(super) fn check_tried_extensions(drafts: &[RuleDraft], site: &Site, problems
             let why = "its files are scripts of a route, and no file answers with their source";
             problems.push(Problem::given(origin, format!("cannot try `{extension}`"), why));
         }
-        let is_script = |rule: &&Rule| {
-            rule.fallback.as_ref().is_some_and(|path| site.routes.iter().any(|route| route.is_script(path)))
-        };
-        if let Some(script) = site.rules.iter().find(is_script).and_then(|rule| rule.fallback.as_ref()) {
+        let typical = PathPattern::new(path).typical();
+        let fallback = rules.fallback(&typical).and_then(|path| std::str::from_utf8(path).ok());
+        if let Some(script) = fallback.filter(|path| site.routes.iter().any(|route| route.is_script(path))) {
             let why =
-                format!("{script} answers for missing files, and decides about each path without a file");
+                format!("{script} answers for the missing files, and decides about each path without a file");
             problems.push(Problem::given(origin, "`try_extensions` beside a script", why));
         }
     }

@@ -4,6 +4,7 @@ use flash_engine::limits::SPOOL_SHARE_ONE_IN;
 
 use super::listen::Listen;
 use super::options::{Settings, Site};
+use super::redirect_circles;
 use super::route_options::Route;
 use super::routes::{RoutePaths, ServerAddress};
 use super::rule_checks::{self, Unreached};
@@ -136,6 +137,12 @@ fn unreached_rules(sites: &[Site]) -> Vec<String> {
         }));
         warnings.extend(behind_a_route(site));
     }
+    warnings.extend(redirect_circles::of_several(sites).map(|(site, why)| {
+        format!(
+            "{} and others redirect in a circle, unless their addresses are those of another server: {why}",
+            name(&sites[site])
+        )
+    }));
     warnings
 }
 

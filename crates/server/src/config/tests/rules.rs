@@ -146,7 +146,11 @@ const WRONG_RULES: &[(&str, &[&str])] = &[
     ),
     (
         "try_extensions = [\"html\"]\nfallback = \"/i.php\"\n[[route]]\nextension = \"php\"\nfastcgi = \"unix:/run/php.sock\"",
-        &["`try_extensions` beside a script", "/i.php answers for missing files"],
+        &["`try_extensions` beside a script", "/i.php answers for the missing files"],
+    ),
+    (
+        "path = \"/a/*\"\ntry_extensions = [\"html\"]\n[[rule]]\nfallback = \"/i.php\"\n[[route]]\nextension = \"php\"\nfastcgi = \"unix:/run/php.sock\"",
+        &["`try_extensions` beside a script"],
     ),
     (
         "path = \"/a\"\nrewrite = \"/b\"\nfallback = \"/c\"",
@@ -265,6 +269,14 @@ fn wrong_rules_say_what_to_write() {
 }
 
 #[test]
+fn extensions_of_other_paths_stand_beside_a_script_for_missing_files() {
+    let php = "[[route]]\nextension = \"php\"\nfastcgi = \"unix:/run/php.sock\"\n";
+    let rules = "[[rule]]\npath = \"/docs/*\"\ntry_extensions = [\"html\"]\n[[rule]]\npath = \"/blog/*\"\nfallback = \"/i.php\"\n";
+    let settings = Folder::new().load(&format!("root = \"www\"\n{rules}{php}"));
+    assert_eq!(settings.sites[0].rules.len(), 2);
+}
+
+#[test]
 fn circles_of_redirects_through_several_sites_are_found() {
     let folder = Folder::new();
     let site = |host: &str, path: &str, target: &str| {
@@ -279,8 +291,8 @@ fn circles_of_redirects_through_several_sites_are_found() {
         site("www.a.example", "/*", "https://b.example/$1")
             + &site("b.example", "/*", "https://a.example/$1"),
     ] {
-        let error = folder.error(&format!("{plain}{others}"));
-        assert!(error.contains("redirects in a circle"), "{others}: {error}");
+        let warnings = folder.load(&format!("{plain}{others}")).warnings().join("\n");
+        assert!(warnings.contains("site a.example and others redirect in a circle"), "{others}: {warnings}");
     }
     for others in [
         site("www.a.example", "/only", "https://www.a.example/other"),
@@ -289,7 +301,8 @@ fn circles_of_redirects_through_several_sites_are_found() {
         "[[rule]]\npath = \"/*\"\nredirect = \"https://a.example/$1\"\n".to_owned(),
     ] {
         let default = if others.starts_with("[[rule]]") { "root = \"www\"\n" } else { "" };
-        folder.load(&format!("{default}{others}{plain}"));
+        let warnings = folder.load(&format!("{default}{others}{plain}")).warnings().join("\n");
+        assert!(!warnings.contains("circle"), "{others}: {warnings}");
     }
 }
 
