@@ -55,35 +55,14 @@ def flash():
 
 def nginx():
     """nginx, which compresses each answer anew, by its default level."""
-    def command(root, port, folder):
-        config = servers.write(folder, "nginx.conf", f"""daemon off; worker_processes 1; pid {folder}/nginx.pid;
-            {'user root;' if os.geteuid() == 0 else ''}
-            events {{ worker_connections 4096; }}
-            http {{
-                access_log off; sendfile on; keepalive_requests 1000000000; open_file_cache max=10000;
-                types {{ }} default_type text/plain; gzip on; gzip_types *; gzip_min_length 1024;
-                server {{ listen 127.0.0.1:{port}; root {root}; }}
-            }}""")
-        return [servers.find("nginx"), "-e", f"{folder}/error.log", "-c", config]
-    return servers.Server("nginx", command, lambda: [servers.find("nginx"), "-v"])
+    return servers.nginx_with("sendfile on; keepalive_requests 1000000000; open_file_cache max=10000; types {{ }} default_type text/plain; "
+                              "gzip on; gzip_types *; gzip_min_length 1024; server {{ listen 127.0.0.1:{port}; root {root}; }}",
+                              "worker_connections 4096;")
 
 
 def caddy():
     """Caddy, which compresses each answer anew, by its default levels."""
-    def command(root, port, folder):
-        config = servers.write(folder, "Caddyfile", f"""{{
-    admin off
-    auto_https off
-}}
-http://:{port} {{
-    bind 127.0.0.1
-    root * {root}
-    encode zstd gzip
-    file_server
-}}
-""")
-        return ["env", "GOMAXPROCS=1", servers.find("caddy"), "run", "--config", config, "--adapter", "caddyfile"]
-    return servers.Server("caddy", command, lambda: [servers.find("caddy"), "version"])
+    return servers.caddy_with("encode zstd gzip\nfile_server")
 
 
 def script(folder, paths, coding):

@@ -24,6 +24,7 @@ HIT_EVERY_S = 0.002
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     default = " (default: %(default)s)"
+    parser.add_argument("--before", help="an older flash, measured beside")
     parser.add_argument("--entries", type=int, default=100_000, help=default)
     parser.add_argument("--rounds", type=int, default=9, help=default)
     parser.add_argument("--no-build", action="store_true", help="do not run cargo build --release first")
@@ -31,37 +32,11 @@ def parse_arguments():
     return parser.parse_args()
 
 
-def flash(entries):
-    """Flash, which shows this many entries and more, and makes each listing anew."""
-    command = lambda root, port, _: [servers.flash_binary(), "serve", root, "--listen", f"127.0.0.1:{port}", "--workers", "1",
-                                     "--browse", "--listing-entries", str(2 * entries), "--freshness", "0s"]
-    return servers.Server("flash", command, lambda: [servers.flash_binary(), "--version"])
-
-
-def nginx():
-    """nginx with `autoindex`."""
-    def command(root, port, folder):
-        config = servers.write(folder, "nginx.conf", f"""daemon off; worker_processes 1; pid {folder}/nginx.pid;
-            {'user root;' if os.geteuid() == 0 else ''}
-            events {{ }} http {{ access_log off; default_type text/plain;
-            server {{ listen 127.0.0.1:{port}; root {root}; autoindex on; }} }}""")
-        return [servers.find("nginx"), "-p", folder, "-e", os.path.join(folder, "error.log"), "-c", config]
-    return servers.Server("nginx", command, lambda: [servers.find("nginx"), "-v"])
-
-
-def caddy():
-    """Caddy with `file_server browse`."""
-    def command(root, port, folder):
-        config = servers.write(folder, "Caddyfile", f"""{{
-            admin off
-            auto_https off
-        }}
-        http://127.0.0.1:{port} {{
-            root * {root}
-            file_server browse
-        }}""")
-        return [servers.find("caddy"), "run", "--config", config, "--adapter", "caddyfile"]
-    return servers.Server("caddy", command, lambda: [servers.find("caddy"), "version"])
+def flash(name, binary, entries):
+    """A flash binary, which shows this many entries and more, and makes each listing anew."""
+    command = lambda root, port, _: [binary, "serve", root, "--listen", f"127.0.0.1:{port}", "--workers", "1", "--browse",
+                                     "--listing-entries", str(2 * entries), "--freshness", "0s", "--control", "none"]
+    return servers.Server(name, command, lambda: [binary, "--version"])
 
 
 def lighttpd():
@@ -128,7 +103,7 @@ def main():
     arguments = parse_arguments()
     servers.prepare(arguments)
     os.sched_setaffinity(0, {LOAD_CORE})
-    result = results.Result("listing", vars(arguments))
+    result = results.Result("listing", {name: value for name, value in vars(arguments).items() if name != "before"})
     result.heading(f"A listing of {arguments.entries} entries, {arguments.rounds} rounds")
     ports, started = servers.Ports(), {}
     with tempfile.TemporaryDirectory(prefix="flash-bench-") as folder:
@@ -141,7 +116,13 @@ def main():
         for number in range(arguments.entries):
             servers.write(root + FOLDER, f"package-{number * 7919 % arguments.entries}.tar.gz", "")
         try:
-            for server in [flash(arguments.entries), nginx(), caddy(), lighttpd()]:
+            chosen = [flash("flash", servers.flash_binary(), arguments.entries),
+                      servers.nginx_with("server {{ listen 127.0.0.1:{port}; root {root}; autoindex on; }}"),
+                      servers.caddy_with("file_server browse"), lighttpd()]
+            if arguments.before:
+                chosen.append(flash("flash before", os.path.abspath(arguments.before), arguments.entries))
+                result.hide(os.path.dirname(os.path.abspath(arguments.before)), "$BEFORE")
+            for server in chosen:
                 place = tempfile.mkdtemp(dir=folder)
                 result.hide(place, "$CONF")
                 try:
@@ -166,10 +147,10 @@ def main():
 
 def report(names, result):
     """A line for each server."""
-    result.say(f"{'server':<10}{'first byte':>14}{'last byte':>14}{'bytes':>14}{'links':>10}{'longest wait of a hit':>24}")
+    result.say(f"{'server':<14}{'first byte':>14}{'last byte':>14}{'bytes':>14}{'links':>10}{'longest wait of a hit':>24}")
     for name in names:
         median = lambda key: results.median([round_["listings"][name][key] for round_ in result.data["rounds"]])
-        result.say(f"{name:<10}{median('first_ms'):>11.0f} ms{median('last_ms'):>11.0f} ms{median('bytes'):>14.0f}"
+        result.say(f"{name:<14}{median('first_ms'):>11.0f} ms{median('last_ms'):>11.0f} ms{median('bytes'):>14.0f}"
                    f"{median('entries'):>10.0f}{median('hit_ms'):>21.1f} ms")
     result.say()
     result.say_servers()

@@ -191,6 +191,26 @@ def ready_made(name, more=None):
     return Server(name, command, lambda: [find(program), *arguments], form.get("note", ""))
 
 
+def nginx_with(http, events=""):
+    """nginx with one worker, no access log and these further lines in `http`, in which `{port}` and `{root}` are filled in."""
+    def command(root, port, folder):
+        config = write(folder, "nginx.conf", f"""daemon off; worker_processes 1; pid {folder}/nginx.pid;
+            {'user root;' if os.geteuid() == 0 else ''}
+            events {{ {events} }}
+            http {{ access_log off; {http.format(port=port, root=root)} }}""")
+        return [find("nginx"), "-p", folder, "-e", os.path.join(folder, "error.log"), "-c", config]
+    return Server("nginx", command, lambda: [find("nginx"), "-v"])
+
+
+def caddy_with(lines):
+    """Caddy on one core, with these lines for its only site."""
+    def command(root, port, folder):
+        config = write(folder, "Caddyfile", f"{{\nadmin off\nauto_https off\n}}\n"
+                                            f"http://:{port} {{\nbind 127.0.0.1\nroot * {root}\n{lines}\n}}\n")
+        return ["env", "GOMAXPROCS=1", find("caddy"), "run", "--config", config, "--adapter", "caddyfile"]
+    return Server("caddy", command, lambda: [find("caddy"), "version"])
+
+
 SERVERS = {
     server.name: server
     for server in [

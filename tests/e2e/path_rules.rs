@@ -119,13 +119,18 @@ fn a_site_with_a_hundred_thousand_redirects_starts_and_finds_each() {
     // Each process of `mp` reads all of them.
     let count: u32 = if is(&["mp"]) { 10_000 } else { 100_000 };
     let folder = Folder::new();
-    let rule = |number| format!("[[rule]]\npath = \"/old/{number}\"\nredirect = \"/new/{number}\"\n");
+    // Every second one is for all paths of a folder.
+    let rule = |number: u32| match number % 2 {
+        0 => format!("[[rule]]\npath = \"/old/{number}\"\nredirect = \"/new/{number}\"\n"),
+        _ => format!("[[rule]]\npath = \"/old/{number}/*\"\nredirect = \"/new/{number}/$1\"\n"),
+    };
     let rules: String = (0..count).map(rule).collect();
     let server =
         Launch::configured(&folder, &format!("root = \"www\"\nlisten = [\"127.0.0.1:0\"]\n{rules}")).start();
-    for number in [0, 1, count / 2, count - 1] {
-        let found = fields(&server, &format!("/old/{number}"), &["Location"]);
-        assert_eq!(found, (302, vec![Some(format!("/new/{number}"))]));
+    for number in [0, 1, count / 2, count / 2 + 1, count - 2, count - 1] {
+        let rest = if number % 2 == 0 { "" } else { "/a/b" };
+        let found = fields(&server, &format!("/old/{number}{rest}"), &["Location"]);
+        assert_eq!(found, (302, vec![Some(format!("/new/{number}{rest}"))]));
     }
     assert_eq!(server.get(&format!("/old/{count}")).status, 404);
 }

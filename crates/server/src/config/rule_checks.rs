@@ -271,6 +271,10 @@ pub(super) fn check_auth(drafts: &[RuleDraft], site: &Site, problems: &mut Vec<P
 pub(super) fn check_tried_extensions(drafts: &[RuleDraft], site: &Site, problems: &mut Vec<Problem>) {
     let trying = drafts.iter().zip(&site.rules);
     let trying = trying.filter_map(|(draft, rule)| Some((draft.given.try_extensions.as_ref()?, &rule.path)));
+    let mut trying = trying.peekable();
+    if trying.peek().is_none() {
+        return;
+    }
     let rules = path_rules(&site.rules, SiteId(0));
     for (Given { value, origin }, path) in trying {
         let is_script = |extension: &&String| {
