@@ -46,7 +46,7 @@ impl FirstOf {
         }
     }
 
-    /// The first of the rules that fits a path, and the [parts](PathPattern::parts) of the path.
+    /// The first of the rules that fits a path, and the [parts](crate::PathPattern::parts) of the path.
     fn find<'p>(&self, rules: &[PathRule], path: &'p [u8]) -> Option<(usize, Vec<&'p [u8]>)> {
         let of_one = self.of_one.get(path).copied();
         let before = of_one.unwrap_or(usize::MAX);
@@ -119,7 +119,7 @@ impl PathRules {
         &self.rules
     }
 
-    /// The redirect of the first rule that has one for this path, and the [parts](PathPattern::parts) of the path.
+    /// The redirect of the first rule that has one for this path, and the [parts](crate::PathPattern::parts) of the path.
     #[must_use]
     pub fn redirect<'p>(&self, path: &'p [u8]) -> Option<(&Redirect, Vec<&'p [u8]>)> {
         let (number, parts) = self.redirecting.find(&self.rules, path)?;
