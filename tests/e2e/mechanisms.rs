@@ -297,7 +297,7 @@ fn settings_without_effect_are_refused_at_startup() {
     for (words, reason) in [
         (
             &["--event-mechanism", "select", "--connections", "5000"][..],
-            "`--connections` is too high: select allows 1024 descriptors, which leaves 670",
+            "`--connections` is too high: select allows 1024 descriptors, which leaves 671",
         ),
         (&["--architecture", "mp", "--event-mechanism", "poll"], "`--event-mechanism` cannot be used here"),
         (&["--architecture", "mt", "--event-mechanism", "epoll"], "`--event-mechanism` cannot be used here"),

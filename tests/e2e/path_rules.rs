@@ -116,8 +116,8 @@ fn a_site_has_one_canonical_host() {
 
 #[test]
 fn a_site_with_a_hundred_thousand_redirects_starts_and_finds_each() {
-    // Each process of `mp` reads all of them.
-    let count: u32 = if is(&["mp"]) { 10_000 } else { 100_000 };
+    // All architectures read them alike, and a start with all takes seconds.
+    let count: u32 = if is(&["amped"]) { 100_000 } else { 10_000 };
     let folder = Folder::new();
     // Every second one is for all paths of a folder.
     let rule = |number: u32| match number % 2 {

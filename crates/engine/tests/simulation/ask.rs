@@ -1,5 +1,6 @@
 //! A client's request: its words, and its meaning for a given file by the rules of the RFCs.
 
+use crate::bounded::Beside;
 use crate::disk::Disk;
 use crate::rng::Rng;
 
@@ -66,6 +67,8 @@ pub(crate) struct Ask {
     pub(crate) whole_ms: u64,
     /// The turn in which its last byte arrived.
     pub(crate) whole_turn: Option<u64>,
+    /// What was unanswered meanwhile.
+    pub(crate) beside: Beside,
 }
 
 /// Shorter than the longest head allowed.
@@ -114,6 +117,7 @@ impl Ask {
             first_ms: u64::MAX,
             whole_ms: u64::MAX,
             whole_turn: None,
+            beside: Beside::default(),
         }
     }
 

@@ -47,7 +47,7 @@ impl Bounds {
 
 /// The number of unanswered requests for the site, in all and for each client.
 #[derive(Debug, Default)]
-pub(crate) struct Unanswered {
+struct Unanswered {
     of_all: u32,
     of_client: BTreeMap<IpAddr, u32>,
 }
@@ -58,14 +58,26 @@ impl Unanswered {
         *self.of_client.entry(client).or_default() += count as u32;
     }
 
-    /// Whether an answer of this status may refuse a request of a client for a site, because the rule admits no more.
-    pub(crate) fn may_refuse(&self, bounds: Bounds, (client, site): (IpAddr, u16), status: u16) -> bool {
+    fn of(&self, client: IpAddr) -> Beside {
+        Beside { of_client: self.of_client.get(&client).copied().unwrap_or(0), of_all: self.of_all }
+    }
+}
+
+/// The most requests for the site that were unanswered at once while a request waited, itself included.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Beside {
+    of_client: u32,
+    of_all: u32,
+}
+
+impl Beside {
+    /// Whether an answer of this status may refuse the request for a site, because the rule admits no more.
+    pub(crate) fn may_refuse(self, bounds: Bounds, site: u16, status: u16) -> bool {
         let (most, count) = match status {
-            429 => (bounds.concurrency.of_client, self.of_client.get(&client).copied().unwrap_or(0)),
+            429 => (bounds.concurrency.of_client, self.of_client),
             503 => (bounds.concurrency.of_all, self.of_all),
             _ => return false,
         };
-        // The request itself counts.
         site == SITE && most.is_some_and(|most| count > most)
     }
 }
@@ -78,14 +90,21 @@ impl Run {
             && ask.target.is_some_and(|target| self.disk.targets[target].site == SITE)
     }
 
-    /// Counts the requests that the engine can have before it as a turn begins.
+    /// Counts the requests that the engine can have before it as a turn begins. A client that does not read gets an answer
+    /// many turns after it was made, so each request keeps the highest count.
     pub(crate) fn count_unanswered(&mut self) {
         let mut unanswered = Unanswered::default();
         for peer in self.peers.iter().filter(|peer| !peer.closed) {
             let asks = peer.asks.iter().filter(|ask| ask.first_ms != u64::MAX && self.is_bounded(ask));
             unanswered.add(peer.address, asks.count());
         }
-        self.unanswered = unanswered;
+        for peer in self.peers.iter_mut().filter(|peer| !peer.closed) {
+            let now = unanswered.of(peer.address);
+            for ask in peer.asks.iter_mut().filter(|ask| ask.first_ms != u64::MAX) {
+                ask.beside.of_client = ask.beside.of_client.max(now.of_client);
+                ask.beside.of_all = ask.beside.of_all.max(now.of_all);
+            }
+        }
     }
 
     /// Counts the bytes of files that a client has received.

@@ -274,7 +274,7 @@ impl Peer {
             if head.status == 100 {
                 continue;
             }
-            let judged = facts.judge(self.address, ask, &head);
+            let judged = facts.judge(ask, &head);
             self.pieces = judged.map_err(|why| format!("{why}\n{}to {}", head.head, wording(ask)))?;
             self.last_heard = head.closes();
             self.status = head.status;
@@ -357,7 +357,7 @@ impl Peer {
                 let parsed = parse_head(payload).filter(|(_, head_bytes)| *head_bytes == payload.len());
                 let (head, _) = parsed.ok_or("a HEAD frame without a valid head")?;
                 let ask = &self.asks[number];
-                let judged = facts.judge(self.address, ask, &head);
+                let judged = facts.judge(ask, &head);
                 let pieces = judged.map_err(|why| format!("{why}\n{}to {}", head.head, wording(ask)))?;
                 self.status = head.status;
                 if self.lanes.insert(stream, pieces).is_some() {

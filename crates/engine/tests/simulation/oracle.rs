@@ -9,14 +9,13 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
-use std::net::IpAddr;
 
 use flash_engine::limits::{RETRY_AFTER_S_MAX, SIBLINGS_MS};
 use flash_engine::{FileStat, ListingForm, NO_FORM};
 use flash_http::negotiate::Coding;
 
 use crate::ask::{Ask, Condition, Method, date, seconds};
-use crate::bounded::{Bounds, Unanswered};
+use crate::bounded::Bounds;
 use crate::disk::{CODINGS, Disk, Lead};
 use crate::machine::Content;
 use crate::machine::helpers::listing;
@@ -85,7 +84,6 @@ pub(crate) struct Facts<'a> {
     pub(crate) head_align_bytes: usize,
     pub(crate) rule: RunRule,
     pub(crate) bounds: Bounds,
-    pub(crate) unanswered: &'a Unanswered,
     /// The readings of the wall clock, each with the time until which it was valid; the last one is current.
     pub(crate) walls: &'a [(u64, i64)],
     /// The earliest reading of the wall clock.
@@ -136,7 +134,7 @@ impl Facts<'_> {
     }
 
     /// Returns the body that must follow this head.
-    pub(crate) fn judge(&self, client: IpAddr, ask: &Ask, head: &Response) -> Judged {
+    pub(crate) fn judge(&self, ask: &Ask, head: &Response) -> Judged {
         self.judge_date(ask, head)?;
         let retry_after_s = head.field("Retry-After").and_then(|text| text.parse().ok());
         if [429, 503].contains(&head.status)
@@ -167,7 +165,7 @@ impl Facts<'_> {
             return if late { page() } else { Err("408 before the timeout".into()) };
         }
         let site = self.disk.targets[target].site;
-        let is_over_bound = !ask.astray && self.unanswered.may_refuse(self.bounds, (client, site), status);
+        let is_over_bound = !ask.astray && ask.beside.may_refuse(self.bounds, site, status);
         let refuses_body = ask.has_body && matches!(ask.method, Method::Post | Method::Unknown);
         // A 503 can have another reason, and then the body is read.
         let may_differ = self.draining || (ask.has_body && is_over_bound);

@@ -13,7 +13,7 @@ use flash_http::types::TypeTable;
 use flash_keeper::HelperId;
 
 use crate::Tally;
-use crate::bounded::{self, Unanswered};
+use crate::bounded;
 use crate::client::Peer;
 use crate::disk::Disk;
 use crate::machine::files::Residency;
@@ -179,7 +179,6 @@ pub(crate) struct Run {
     /// Parts of files that helpers began to load in this turn: inode and offset.
     loads: Vec<(u64, u64)>,
     /// The requests that had no answer as this turn began, and that a rule bounds.
-    pub(crate) unanswered: Unanswered,
     /// The bytes of files that each client got and that a rule bounds.
     pub(crate) bounded_bytes: BTreeMap<IpAddr, u64>,
 }
@@ -263,7 +262,6 @@ impl Run {
             rush: Rush::default(),
             reached: BTreeMap::new(),
             loads: Vec::new(),
-            unanswered: Unanswered::default(),
             bounded_bytes: BTreeMap::new(),
             plan,
         };
@@ -517,7 +515,6 @@ impl Run {
             head_align_bytes: self.limits.head_align_bytes,
             rule: self.plan.rule,
             bounds: self.plan.bounds,
-            unanswered: &self.unanswered,
             walls: &self.walls,
             wall_min_ns: self.wall_min_ns,
             listing_bytes: self.machine.helpers.listing_bytes,
