@@ -124,21 +124,6 @@ impl<M: Machine> Engine<M> {
         wires.accept(&mut turn, socket, peer, Protocol::Sealed(layer))
     }
 
-    /// Like [`Engine::handle_accept`], for a client that speaks the multi-stream protocol of the tests.
-    ///
-    /// # Errors
-    /// As for [`Engine::handle_accept`].
-    #[cfg(feature = "test-wire")]
-    pub fn handle_accept_streams(
-        &mut self,
-        machine: &mut M,
-        socket: M::Socket,
-        peer: SocketAddr,
-    ) -> Result<Key, (M::Socket, WhyRefused)> {
-        let (mut turn, wires) = self.turn(machine);
-        wires.accept(&mut turn, socket, peer, Protocol::Streams)
-    }
-
     /// Counts a dispatch: the kernel returned this many events at once, at least one.
     #[inline]
     pub fn count_dispatch(&mut self, events: usize) {

@@ -53,8 +53,6 @@ impl<S> Wires<S> {
                 conn.seal(layer);
                 Wire::Handshake
             }
-            #[cfg(feature = "test-wire")]
-            Protocol::Streams => Wire::Streams(Box::default()),
         };
         self.connections.put_back(key, Connection { conn, wire });
         turn.desk.core.egress.spend_connection();

@@ -9,8 +9,6 @@ mod h1;
 mod h2;
 mod introduction;
 mod sealed;
-#[cfg(feature = "test-wire")]
-mod streams;
 mod timers;
 
 use std::collections::VecDeque;
@@ -23,8 +21,6 @@ use h1::H1;
 use h2::{H2, Workspace};
 use introduction::Introducing;
 use sealed::{finish_closing, judge_closing, late};
-#[cfg(feature = "test-wire")]
-use streams::Streams;
 use timers::{SearchPlace, Timers};
 
 use crate::admission::{AdmissionRules, OpenConnections, WhyRefused};
@@ -74,8 +70,6 @@ impl<S> Connection<S> {
             Wire::H2(h2) => h2.is_idle(),
             Wire::Handshake | Wire::Introducing(_) => true,
             Wire::Closing => false,
-            #[cfg(feature = "test-wire")]
-            Wire::Streams(streams) => streams.is_idle(),
         };
         is_idle && !self.conn.queued && self.conn.input.is_empty() && self.conn.transport.is_flushed()
     }
@@ -92,9 +86,6 @@ enum Wire {
     H2(Box<H2>),
     /// None any more: the connection closes once its ciphertext is sent.
     Closing,
-    /// For tests: several exchanges at once, in a simpler form than HTTP/2.
-    #[cfg(feature = "test-wire")]
-    Streams(Box<Streams>),
 }
 
 /// An action on a connection.
@@ -110,8 +101,6 @@ pub(crate) enum Protocol {
     H1,
     /// The handshake of this record layer, which then chooses.
     Sealed(Box<dyn RecordLayer>),
-    #[cfg(feature = "test-wire")]
-    Streams,
 }
 
 impl<S> Wires<S> {
@@ -232,10 +221,6 @@ impl<S> Wires<S> {
             (Wire::Handshake, _) => late(turn),
             (Wire::Closing, Act::Turn) => finish_closing(conn),
             (Wire::Closing, Act::TimeOut) => judge_closing(conn, turn),
-            #[cfg(feature = "test-wire")]
-            (Wire::Streams(streams), Act::Turn) => streams.turn(conn, turn, buffer),
-            #[cfg(feature = "test-wire")]
-            (Wire::Streams(streams), Act::TimeOut) => streams.time_out(conn, turn, buffer),
         };
         if verdict != Verdict::SpeaksHttp2 {
             return Some(verdict);
@@ -259,8 +244,6 @@ impl<S> Wires<S> {
             Some(Connection { conn, wire: Wire::H1(h1) }) if has_panicked => h1.drop_after_panic(conn, turn),
             Some(Connection { conn, wire: Wire::H1(h1) }) => h1.drop_exchange(conn, turn),
             Some(Connection { conn, wire: Wire::H2(h2) }) => h2.drop_exchanges(conn, turn, has_panicked),
-            #[cfg(feature = "test-wire")]
-            Some(Connection { conn, wire: Wire::Streams(streams) }) => streams.drop_exchanges(conn, turn),
             Some(Connection { wire: Wire::Introducing(_) | Wire::Handshake | Wire::Closing, .. }) | None => {}
         }
     }
@@ -288,12 +271,6 @@ impl<S> Wires<S> {
         };
         if let Some(Connection { conn, wire: Wire::H2(h2) }) = self.connections.get_mut(connection) {
             h2.drop_exchange(conn, turn, key);
-            return self.continue_later(connection);
-        }
-        #[cfg(feature = "test-wire")]
-        if let Some(Connection { conn, wire: Wire::Streams(streams) }) = self.connections.get_mut(connection)
-        {
-            streams.drop_exchange(conn, turn, key);
             return self.continue_later(connection);
         }
         self.part(turn, connection);

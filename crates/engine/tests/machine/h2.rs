@@ -138,8 +138,8 @@ impl H2Codec {
         (stream, frame(HEADERS, flags, stream, &block))
     }
 
-    /// Opens a stream with a request in the words of HTTP/1.
-    pub(crate) fn open_words(&mut self, words: &[u8]) -> (u32, Vec<u8>) {
+    /// Opens a stream with a request in the words of HTTP/1. The frames of a body say where it ends.
+    pub(crate) fn open_words(&mut self, words: &[u8], ends_stream: bool) -> (u32, Vec<u8>) {
         let text = String::from_utf8_lossy(words).into_owned();
         let mut lines = text.split("\r\n");
         let mut line = lines.next().unwrap_or_default().split(' ');
@@ -150,10 +150,11 @@ impl H2Codec {
             .collect();
         let host = fields.iter().find(|(name, _)| name == "host").map_or("", |(_, value)| value);
         let pseudo = [(":method", method), (":scheme", "http"), (":path", path), (":authority", host)];
+        let is_other = |name: &str| name != "host" && name != "transfer-encoding";
         let others =
-            fields.iter().filter(|(name, _)| name != "host").map(|(name, value)| (name.as_str(), *value));
+            fields.iter().filter(|(name, _)| is_other(name)).map(|(name, value)| (name.as_str(), *value));
         let all: Vec<_> = pseudo.into_iter().chain(others).collect();
-        self.open(&all, true)
+        self.open(&all, ends_stream)
     }
 
     /// Grows the window of a stream, or of the connection.

@@ -140,8 +140,6 @@ fn news(told: Told, wire: &Wire, awaited: impl FnOnce() -> Option<Readiness>) ->
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Edge {
     Plain,
-    /// Several streams.
-    Streams,
     Sealed,
     /// The same, agreed on HTTP/2.
     SealedHttp2,
@@ -231,18 +229,12 @@ impl World {
         client
     }
 
-    /// A client that speaks the protocol of several streams.
-    pub(crate) fn connect_streams(&mut self) -> Client {
-        self.connect_as(Edge::Streams).expect("room for a connection")
-    }
-
     fn connect_as(&mut self, edge: Edge) -> Result<Client, WhyRefused> {
         let (socket, wire) = pair(self.number(), self.machine.sockets_open.up());
         let address = self.address();
         let (engine, machine) = (&mut self.engine, &mut self.machine);
         let accepted = match edge {
             Edge::Plain => engine.handle_accept(machine, socket, address),
-            Edge::Streams => engine.handle_accept_streams(machine, socket, address),
             Edge::Sealed | Edge::Mistaken => {
                 engine.handle_accept_sealed(machine, socket, address, Box::<ToyRecords>::default())
             }

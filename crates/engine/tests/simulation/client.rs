@@ -11,13 +11,11 @@ use crate::machine::h2::Heard;
 use crate::machine::response::parse_head;
 use crate::oracle::{Facts, Piece};
 
-/// Kinds of frames on a connection of several streams.
+/// What comes of an answer on a stream.
 const HEAD: u8 = 1;
 const DATA: u8 = 2;
 const END: u8 = 3;
 const ABORT: u8 = 4;
-/// The header of a frame from the server: stream, kind and length.
-const FRAME_HEAD_BYTES: usize = 7;
 /// Maximum number of bytes in a frame.
 pub(crate) const FRAME_BYTES_MAX: usize = 16 * 1024;
 /// Maximum number of requests of one connection that the server answers at the same time.
@@ -34,9 +32,7 @@ pub(crate) struct Peer {
     pub(crate) hot: bool,
     /// One of many clients that came at once.
     pub(crate) crowd: bool,
-    /// Speaks the protocol of streams: its requests are answered concurrently and in any order.
-    pub(crate) streams: bool,
-    /// The state of HTTP/2, if that is what it speaks on its streams.
+    /// The state of HTTP/2, if it speaks it: its requests are answered concurrently and in any order.
     pub(crate) h2: Option<Box<H2Peer>>,
     /// Requests without a complete answer, in order.
     pub(crate) asks: VecDeque<Ask>,
@@ -108,7 +104,6 @@ impl Peer {
             address,
             hot,
             crowd: false,
-            streams: false,
             h2: None,
             asks: VecDeque::new(),
             unsent: VecDeque::new(),
@@ -150,17 +145,11 @@ impl Peer {
 
     /// Appends a request.
     pub(crate) fn push(&mut self, mut ask: Ask) {
-        if self.streams {
+        if let Some(h2) = &mut self.h2 {
             self.asked += 1;
             ask.stream = self.asked;
-        }
-        if let Some(h2) = &mut self.h2 {
             self.unsent.extend(h2.open(&ask));
         } else {
-            if self.streams {
-                self.unsent.extend(ask.stream.to_be_bytes());
-                self.unsent.extend((ask.bytes.len() as u32).to_be_bytes());
-            }
             self.unsent.extend(&ask.bytes);
         }
         ask.end_at = if ask.hoards { u64::MAX } else { self.sent_bytes + self.unsent.len() as u64 };
@@ -220,7 +209,7 @@ impl Peer {
 
     /// Whether a part of the answer to this request has come.
     pub(crate) fn has_part_of(&self, ask: &Ask) -> bool {
-        if self.streams { self.lanes.contains_key(&ask.stream) } else { self.has_part() }
+        if self.h2.is_some() { self.lanes.contains_key(&ask.stream) } else { self.has_part() }
     }
 
     /// The positions in files that the client has reached: the target of the request, and the next byte.
@@ -246,9 +235,6 @@ impl Peer {
         self.inbox.extend_from_slice(&bytes);
         if self.h2.is_some() {
             return self.read_h2(&facts.of_streams(), turn);
-        }
-        if self.streams {
-            return self.read_frames(&facts.of_streams(), turn);
         }
         let mut at = 0;
         loop {
@@ -292,7 +278,7 @@ impl Peer {
         self.answers += 1;
     }
 
-    /// Parses the received frames of HTTP/2. They mean the same as those of the other protocol of streams.
+    /// Parses the received frames of HTTP/2.
     fn read_h2(&mut self, facts: &Facts<'_>, turn: u64) -> Result<(), String> {
         let Some(mut h2) = self.h2.take() else { return Ok(()) };
         let inbox = std::mem::take(&mut self.inbox);
@@ -328,19 +314,6 @@ impl Peer {
             read.map_err(|why| format!("{why} ({heard:?})"))?;
         }
         self.h2 = Some(h2);
-        Ok(())
-    }
-
-    /// Parses the received frames.
-    fn read_frames(&mut self, facts: &Facts<'_>, turn: u64) -> Result<(), String> {
-        let inbox = std::mem::take(&mut self.inbox);
-        let mut rest = &inbox[..];
-        while let Some((stream, kind, payload)) = whole_frame(rest)? {
-            self.read_frame(facts, turn, (stream, kind, payload))
-                .map_err(|why| format!("stream {stream}: {why}"))?;
-            rest = &rest[FRAME_HEAD_BYTES + payload.len()..];
-        }
-        self.inbox = rest.to_vec();
         Ok(())
     }
 
@@ -395,18 +368,6 @@ impl Peer {
 
 /// A frame: its stream, its kind, and its payload.
 type Frame<'b> = (u16, u8, &'b [u8]);
-
-/// The frame at the front of `bytes`, if it is complete.
-fn whole_frame(bytes: &[u8]) -> Result<Option<Frame<'_>>, String> {
-    let Some(([s0, s1, kind, l0, l1, l2, l3], rest)) = bytes.split_first_chunk::<FRAME_HEAD_BYTES>() else {
-        return Ok(None);
-    };
-    let length = u32::from_be_bytes([*l0, *l1, *l2, *l3]) as usize;
-    if length > FRAME_BYTES_MAX {
-        return Err(format!("a frame of {length} bytes"));
-    }
-    Ok(rest.get(..length).map(|payload| (u16::from_be_bytes([*s0, *s1]), *kind, payload)))
-}
 
 /// Bytes of a body.
 #[derive(Clone, Copy, Debug, Default)]

@@ -62,7 +62,7 @@ impl H2Peer {
             bytes.extend(frame(0x55, 0xff, 7, b"unknown"));
         }
         if dice.is_multiple_of(7) {
-            let (stream, head) = self.codec.open_words(&ask.bytes);
+            let (stream, head) = self.codec.open_words(&ask.bytes, true);
             bytes.extend(head);
             bytes.extend(self.codec.reset(stream));
         }
@@ -76,7 +76,7 @@ impl H2Peer {
             // Smaller than what is on its way.
             bytes.extend(self.codec.settings(500 + (dice % 40_000) as u32));
         }
-        let (stream, head) = self.codec.open_words(&ask.bytes);
+        let (stream, head) = self.codec.open_words(&ask.bytes, true);
         self.asked.push((stream, ask.stream));
         if dice.is_multiple_of(4) {
             let (first, rest) = head[9..].split_at((head.len() - 9) / 2);

@@ -117,7 +117,7 @@ enum Verdict {
 type Judged = Result<VecDeque<Piece>, String>;
 
 impl Facts<'_> {
-    /// The facts for a client that speaks the protocol of streams, whose heads are not padded.
+    /// The facts for a client of HTTP/2, whose heads are not padded.
     pub(crate) fn of_streams(&self) -> Self {
         Self { head_align_bytes: 1, rule: RunRule::None, ..*self }
     }

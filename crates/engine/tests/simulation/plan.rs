@@ -72,7 +72,7 @@ pub(crate) struct Plan {
     pub(crate) hoard: u64,
     /// The last site is on a file system that only helpers can reach.
     pub(crate) places: bool,
-    /// Some clients speak the protocol of streams.
+    /// Some clients speak HTTP/2.
     pub(crate) streams: bool,
     /// Percentage of connections of a single request at a time that are encrypted.
     pub(crate) sealed: u64,

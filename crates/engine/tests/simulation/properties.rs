@@ -71,7 +71,7 @@ impl Run {
         bound("contents", counters.contents as u64, known as u64);
         // Each answer under way can queue one more job. The clients of the crowd never get that far.
         let open = || self.peers.iter().filter(|peer| !peer.closed);
-        let answers = |peer: &Peer| if peer.streams { STREAMS_MAX } else { 1 };
+        let answers = |peer: &Peer| if peer.h2.is_some() { STREAMS_MAX } else { 1 };
         let under_way: usize = open().filter(|peer| !peer.crowd).map(answers).sum();
         bound("jobs queued", counters.jobs_queued as u64, (JOBS_QUEUED_MAX + under_way) as u64);
         if self.plan.crowd_is_one {
@@ -137,7 +137,7 @@ impl Run {
                 || reads_late;
             return if may { Ok(()) } else { Err(format!("closed after {idle_ms} ms without a request")) };
         };
-        if peer.streams {
+        if peer.h2.is_some() {
             let begun = peer.asks.iter().filter(|ask| ask.first_ms != u64::MAX);
             let mut cut = begun.filter(|ask| {
                 let incomplete = ask.whole_turn.is_none() && (peer.ended || idle_ms >= patience_ms);
@@ -173,7 +173,11 @@ impl Run {
     /// How long an incomplete request has been under way, if that is too long.
     pub(crate) fn overdue_head_ms(&self, peer: &Peer) -> Option<u64> {
         let ask = peer.next_ask().filter(|ask| ask.whole_turn.is_none())?;
-        if peer.streams || peer.slow || peer.last_heard || peer.has_part() || self.is_behind_with_deadlines()
+        if peer.h2.is_some()
+            || peer.slow
+            || peer.last_heard
+            || peer.has_part()
+            || self.is_behind_with_deadlines()
         {
             return None;
         }
@@ -248,6 +252,8 @@ impl Run {
             format!("{open} files open")
         });
         self.require(self.machine.sockets_open.get() == 0, "leaks", || "sockets".into());
+        let announced = self.machine.answering.values().all(|count| *count == 0);
+        self.require(announced, "leaks", || "other workers count requests that have ended".into());
         self.require(self.engine.poll_next_ms().is_none(), "timers", || "a timer is left".into());
         if let Some(store) = &self.store.host {
             store.borrow().check_end();

@@ -208,7 +208,7 @@ impl Run {
         plan.rule = plan::path_rule(&mut Rng::new(seed ^ RULE_SEED), &rules);
         plan::give(&mut rules.sites, plan.rule, plan.bounds);
         plan::compression(&mut Rng::new(seed ^ COMPRESSION_SEED), &mut rules);
-        // The wire of streams does not use `send_file`.
+        // HTTP/2 does not use `send_file`.
         plan.streams &= !rules.optimizations.send_file;
         let mut machine = Machine::new(plan.helpers);
         machine.helpers.ended = usize::from(plan.helpers == 0);

@@ -139,11 +139,8 @@ impl Run {
         let evicted = self.engine.counters().evicted;
         let address = from.map_or_else(|| address(number), |ip| SocketAddr::from((ip, 9)));
         let (engine, machine) = (&mut self.engine, &mut self.machine);
-        let speaks_h2 = streams && number.is_multiple_of(2);
         let sealed = self.sealing.chance(self.plan.sealed) && !streams;
-        let taken = if streams && !speaks_h2 {
-            engine.handle_accept_streams(machine, socket, address)
-        } else if sealed {
+        let taken = if sealed {
             engine.handle_accept_sealed(machine, socket, address, Box::<ToyRecords>::default())
         } else {
             engine.handle_accept(machine, socket, address)
@@ -168,9 +165,8 @@ impl Run {
         }
         let client = Client::new(taken?, wire);
         let mut peer = Peer::new((client, address.ip()), hot, self.now_ms());
-        peer.streams = streams;
-        if speaks_h2 {
-            let (h2, first) = H2Peer::new(number as u64 / 2);
+        if streams {
+            let (h2, first) = H2Peer::new(number as u64);
             peer.slow |= h2.is_slow();
             peer.unsent.extend(first);
             peer.h2 = Some(Box::new(h2));
@@ -320,7 +316,7 @@ impl Run {
         if peer.more > 0 && (peer.asks.is_empty() || !peer.serial) {
             let count = if peer.serial { 1 } else { self.rng.between(1, peer.more) };
             for _ in 0..count {
-                peer.push(self.ask_for(peer.streams));
+                peer.push(self.ask_for(peer.h2.is_some()));
             }
             peer.more -= count;
             let think_ms = if self.over { 0 } else { self.rng.pick(&[0, 0, 1, 30, 700]) };
@@ -397,7 +393,7 @@ impl Run {
         }
         for number in 0..self.peers.len() {
             let peer = &self.peers[number];
-            if !peer.streams || peer.closed || peer.reset || peer.slow {
+            if peer.h2.is_none() || peer.closed || peer.reset || peer.slow {
                 continue;
             }
             let whole = peer.asks.iter().filter(|ask| ask.whole_turn.is_some_and(|turn| turn <= self.turn));
@@ -420,7 +416,7 @@ impl Run {
     }
 
     pub(crate) fn check_promises_of_streams(&mut self) {
-        for (number, peer) in self.peers.iter().enumerate().filter(|(_, peer)| peer.streams) {
+        for (number, peer) in self.peers.iter().enumerate().filter(|(_, peer)| peer.h2.is_some()) {
             if peer.closed || peer.reset || peer.evicted {
                 continue;
             }

@@ -215,9 +215,9 @@ impl Relays {
     /// at once.
     fn come_with_streams(&mut self) {
         self.world.only_address = Some(CROWD.into());
-        let client = self.world.connect_streams();
+        let client = self.world.connect();
         self.world.only_address = None;
-        for lane in lanes::lanes(self.rng.between(1, STREAMS_MAX) as u16) {
+        for lane in lanes::lanes(&client, self.rng.between(1, STREAMS_MAX) as u16) {
             let ask = self.ledger.asks.len();
             let (asked, bytes) = self.plan.ask_on_stream(&mut self.rng, ask);
             let mut visitor = Visitor::new(client.clone(), self.judge.now_ms);

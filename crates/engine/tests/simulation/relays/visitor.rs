@@ -143,7 +143,7 @@ impl Visitor {
         let waited = self.waits().is_some();
         let piece: Vec<u8> = self.unsent.drain(..count).collect();
         match &self.lane {
-            Some(lane) => self.client.send(lane.frame(&piece)),
+            Some(lane) => self.client.send(lane.frames(&piece)),
             None => self.client.send(piece),
         }
         self.sent_bytes += count;
