@@ -1,6 +1,6 @@
 //! Fields that are meant for one connection only and must not be passed on (RFC 9110 section 7.6.1).
 //!
-//! Called by `answer` and `forward`. It must not know any other reason to leave a field out.
+//! Called by `forward` and by the answers of servers. It must not know any other reason to leave a field out.
 
 use std::cmp::Ordering;
 

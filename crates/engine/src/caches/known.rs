@@ -2,7 +2,7 @@
 //! be parsed again while its name entry is fresh and its content is in memory. Parsing and look-up cost more
 //! than the rest of a hit together, and clients request hot files with identical heads again and again.
 //!
-//! This is a shortcut for HTTP/1: only its wire fills and queries the table.
+//! Called by the wires, HTTP/1 and HTTP/2, each with the bytes that it knows a request by.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;

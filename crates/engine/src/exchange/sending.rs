@@ -11,6 +11,7 @@ use crate::caches::Version;
 use crate::desk::Desk;
 use crate::handler::{BUSY, FileRequestBuf, Found, READ_FAILED, Refusal};
 use crate::jobs::{Waiter, Wanted};
+use crate::limits::TRIES_MAX;
 use crate::machine::{JobId, Machine};
 use crate::slab::ExchangeKey;
 
@@ -77,6 +78,29 @@ impl<F> Sending<F> {
             Ok(job) => self.waits_for = Some(job),
             Err(_) => self.halt = Some(Halt::Refused(BUSY)),
         }
+    }
+
+    /// Queues a job for the next part of the file, which is not in memory, or of which that cannot be known.
+    ///
+    /// # Errors
+    /// The body is that of no file.
+    pub(crate) fn bring<M: Machine<File = F>>(
+        &mut self,
+        desk: &mut Desk<'_, M>,
+        waiter: Waiter,
+        is_absent: bool,
+    ) -> Result<(), Halt> {
+        let held_bytes = desk.core.handed_over.bytes();
+        let Some(file) = self.body.file_mut() else { return Err(Halt::FAILED) };
+        let wanted = if is_absent {
+            desk.core.counters.loads_in_vain += u64::from((1..TRIES_MAX).contains(&file.loads()));
+            file.bring_absent(held_bytes)
+        } else {
+            file.hand_over(held_bytes)
+        };
+        self.wait(desk, waiter, *wanted);
+        self.load_ahead(desk, waiter);
+        Ok(())
     }
 
     /// Queues jobs that load the following blocks while the answer is sent.

@@ -51,7 +51,7 @@ pub(super) struct Rank {
     number: u64,
 }
 
-/// The queued jobs of a root, and the service_rate at which its helpers finish jobs.
+/// The queued jobs of a root, and the rate at which its helpers finish jobs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Backlog {
     /// Sorted by rank. Most jobs enter near the end and leave at the front.

@@ -60,23 +60,23 @@ impl<S> Links<S> {
         Some(key)
     }
 
-    /// Looks at a link that was idle, directly before its request is sent. Returns the server of one that is of no use: it
-    /// has ended, or its server has sent bytes that would be taken for the answer (RFC 9112, section 9.2).
-    pub(super) fn look<M: Machine<Socket = S>>(&mut self, machine: &mut M, key: Key) -> Option<u16> {
-        let link = self.links.get_mut(key)?;
-        let LinkState::Granted(_, transport) = &mut link.state else { return None };
+    /// Looks at a link that was idle, directly before its request is sent. Returns whether it is of no use: it has
+    /// ended, or its server has sent bytes that would be taken for the answer (RFC 9112, section 9.2).
+    pub(super) fn has_ended<M: Machine<Socket = S>>(&mut self, machine: &mut M, key: Key) -> bool {
+        let Some(link) = self.links.get_mut(key) else { return false };
+        let LinkState::Granted(_, transport) = &mut link.state else { return false };
         // An event of it may be behind that of the client.
         transport.suspect(Readiness { readable: true, ..Readiness::default() });
         let is_quiet = transport.receive(machine, &mut [0]) == Received::Nothing;
         if !is_quiet {
-            return Some(link.server.server);
+            return true;
         }
         link.state = match std::mem::replace(&mut link.state, LinkState::Asked(None)) {
             LinkState::Granted(holder, transport) => LinkState::Held(holder, transport),
             state => state,
         };
         self.counters.reused += 1;
-        None
+        false
     }
 
     /// Closes the idle link that was used longest ago, if there are too many.

@@ -158,8 +158,13 @@ impl<S> Links<S> {
             LinkPlace::Has(_) => {}
         }
         let LinkPlace::Has(mut key) = *place else { return Sought::Waits };
-        while let Some(server) = self.look(machine, key) {
+        while self.has_ended(machine, key) {
             self.remove(key);
+            // Since that link was chosen, its server may have been found to be in trouble.
+            let Some(server) = self.pools[usize::from(seeker.upstream.0)].choose(seeker, now_ms) else {
+                *place = LinkPlace::None;
+                return self.seek(machine, seeker, place, now_ms);
+            };
             key = self.link_to(machine, server, seeker, now_ms);
             *place = LinkPlace::Has(key);
         }

@@ -1,5 +1,5 @@
-//! A complete mapping of a memory file (memfd) that is shared with other processes. Used by [`super::table`]
-//! and [`super::store_memory`].
+//! A complete mapping of a memory file (memfd) that is shared with other processes. Used by the tables and counts
+//! of this crate and by [`super::store_memory`].
 
 use std::io;
 use std::ptr::NonNull;

@@ -17,8 +17,8 @@ impl H1 {
         // Not everything has reached the client, so its rate is checked as during an answer.
         if rules.least_rate_bytes_per_s > 0 && !conn.transport.is_acknowledged(turn.desk.machine) {
             let is_first = conn.acknowledged_before.is_none();
-            let check_reader_rate = conn.check_reader_rate(&mut turn.desk) || is_first;
-            return if check_reader_rate { Verdict::Blocked } else { Verdict::Reset };
+            let keeps_rate = conn.check_reader_rate(&mut turn.desk) || is_first;
+            return if keeps_rate { Verdict::Blocked } else { Verdict::Reset };
         }
         if conn.acknowledged_before.take().is_some() && self.used && turn.desk.core.clock.ms() < idle_until_ms
         {

@@ -13,7 +13,7 @@ use crate::exchange::{Blamed, Exchange, Halt, Record, Sending, State, Turn};
 use crate::handler::{About, Extent, FileRequestBuf, HeadForm, Response, write_head};
 use crate::head_changes::{Changes, HeadChanges};
 use crate::jobs::Waiter;
-use crate::limits::{SEND_BYTES_PER_TURN_MAX, TRIES_MAX};
+use crate::limits::SEND_BYTES_PER_TURN_MAX;
 use crate::machine::{FileSent, Machine};
 use crate::slab::ExchangeKey;
 use crate::transport::Gone;
@@ -414,8 +414,13 @@ fn send_piece<M: Machine>(
         Pulled::Part(file, part) => {
             match conn.transport.send_file(machine, head, file, part.first(allowed)) {
                 Ok(FileSent::Took { offered, sent }) => (offered, Ok(sent)),
-                Ok(FileSent::Absent) => return bring(turn, waiter, sending, true),
-                Ok(FileSent::Unknown) => return bring(turn, waiter, sending, false),
+                Ok(found @ (FileSent::Absent | FileSent::Unknown)) => {
+                    let is_absent = matches!(found, FileSent::Absent);
+                    return match sending.bring(&mut turn.desk, waiter, is_absent) {
+                        Ok(()) => Piece::More,
+                        Err(halt) => Piece::Halted(halt),
+                    };
+                }
                 Ok(FileSent::Changed) => return Piece::Halted(Halt::Changed),
                 Ok(FileSent::Failed) => return Piece::Halted(Halt::FAILED),
                 Err(Gone) => (0, Err(Gone)),
@@ -467,24 +472,4 @@ fn account<M: Machine>(
     if let Some(file) = sending.body.file_mut() {
         file.adapt(offered, sent);
     }
-}
-
-/// Queues a job for a part that the machine could not send.
-fn bring<M: Machine>(
-    turn: &mut Turn<'_, M>,
-    waiter: Waiter,
-    sending: &mut Sending<M::File>,
-    is_absent: bool,
-) -> Piece {
-    let held_bytes = turn.desk.core.handed_over.bytes();
-    let Some(file) = sending.body.file_mut() else { return Piece::Halted(Halt::FAILED) };
-    let wanted = if is_absent {
-        turn.desk.core.counters.loads_in_vain += u64::from((1..TRIES_MAX).contains(&file.loads()));
-        file.bring_absent(held_bytes)
-    } else {
-        file.hand_over(held_bytes)
-    };
-    sending.wait(&mut turn.desk, waiter, *wanted);
-    sending.load_ahead(&mut turn.desk, waiter);
-    Piece::More
 }

@@ -245,7 +245,11 @@ impl H2 {
                         self.push_piece(common, stream, left_bytes, &core.file_buffer[..bytes])
                     }
                     Ok(found @ (Resident::Absent | Resident::Unknown)) => {
-                        return bring(turn, waiter, sending, found == Resident::Absent);
+                        let is_absent = found == Resident::Absent;
+                        return match sending.bring(&mut turn.desk, waiter, is_absent) {
+                            Ok(()) => FramedPiece::Framed,
+                            Err(halt) => FramedPiece::Halted(halt),
+                        };
                     }
                     Err(_) => return FramedPiece::Halted(Halt::FAILED),
                 }
@@ -433,21 +437,6 @@ fn account<M: Machine>(
         turn.desk.core.counters.stored_bytes += framed as u64;
     }
     sending.body.advance(framed);
-}
-
-/// Queues a job for a part of a file that is not in memory.
-fn bring<M: Machine>(
-    turn: &mut Turn<'_, M>,
-    waiter: Waiter,
-    sending: &mut Sending<M::File>,
-    is_absent: bool,
-) -> FramedPiece {
-    let held_bytes = turn.desk.core.handed_over.bytes();
-    let Some(file) = sending.body.file_mut() else { return FramedPiece::Halted(Halt::FAILED) };
-    let wanted = if is_absent { file.bring_absent(held_bytes) } else { file.hand_over(held_bytes) };
-    sending.wait(&mut turn.desk, waiter, *wanted);
-    sending.load_ahead(&mut turn.desk, waiter);
-    FramedPiece::Framed
 }
 
 /// The length and the validators of a whole file, which are in no table and so the same for all connections.
