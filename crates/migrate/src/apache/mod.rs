@@ -11,11 +11,11 @@ mod site;
 
 use std::path::Path;
 
+use crate::directive::Directive;
 use crate::files::Files;
 use crate::model::{Config, Site};
 use crate::notes::{Failure, Notes, Place};
 use crate::{toml, values};
-use parse::Directive;
 use site::Host;
 
 /// The most virtual hosts.
@@ -151,16 +151,7 @@ fn finish(config: &mut Config, files: &Files, notes: &mut Notes) {
         config.listen.push(PLAIN.to_owned());
         notes.add(&whole, format!("Flash also listens on {PLAIN}, for plain HTTP"));
     }
-    for host in config.give_roots() {
-        notes.add(&whole, format!("{host}: has no DocumentRoot, so everybody gets 403 there"));
-    }
-    let has_https = !config.listen_tls.is_empty();
-    for site in config.default.iter_mut().chain(&mut config.sites).filter(|_| !has_https) {
-        if site.hsts.take().is_some() {
-            notes
-                .add(&whole, "Strict-Transport-Security: Flash sends it over HTTPS alone, and there is none");
-        }
-    }
+    config.complete("DocumentRoot", &whole, notes);
     config.settings.entry("charset").or_insert_with(|| toml::text("off"));
     if config.settings.get("charset").is_some_and(|name| name == "\"utf-8\"") {
         config.settings.remove("charset");

@@ -1,7 +1,7 @@
 //! `ProxyPass` and `SetHandler` as routes.
 
-use super::parse::Directive;
 use super::site::Builder;
+use crate::directive::Directive;
 use crate::model::Route;
 use crate::pattern::Paths;
 use crate::values;
@@ -40,7 +40,7 @@ impl Builder<'_> {
 
     /// A section whose requests a FastCGI server answers.
     pub(super) fn handler(&mut self, section: &Directive, paths: &Paths) {
-        let Some(handler) = section.inner.iter().find(|inner| inner.name == "sethandler") else { return };
+        let Some(handler) = section.inner().iter().find(|inner| inner.name == "sethandler") else { return };
         let text = handler.first();
         let unix = text
             .strip_prefix("proxy:unix:")

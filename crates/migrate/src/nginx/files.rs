@@ -1,12 +1,12 @@
 //! The files of a site: where they are, which one answers for a directory, and which for paths without one.
 
 use super::location::{Kind, Location};
-use super::parse::Directive;
 use super::scope::{ErrorPage, Scope};
 use super::site::{Builder, by_files, first_of};
 use super::spread::{form, in_order};
 use super::target;
 use super::words;
+use crate::directive::Directive;
 use crate::model::Rule;
 use crate::pattern;
 use crate::values;
@@ -178,13 +178,8 @@ pub(super) fn index(builder: &mut Builder<'_, '_>, scope: &Scope) {
     }
 }
 
-/// The meaning of the last part of `try_files`.
-enum Missing {
-    /// As Flash does it anyway, or a server answers.
-    NotFound,
-    /// Another file answers.
-    File(String),
-}
+/// The file that answers for missing ones; none if they are not found, as Flash does it anyway, or a server answers.
+type Missing = Option<String>;
 
 /// The files that answer for missing ones.
 pub(super) fn fall_back(builder: &mut Builder<'_, '_>) {
@@ -204,10 +199,7 @@ pub(super) fn fall_back(builder: &mut Builder<'_, '_>) {
                 match missing(builder, directive) {
                     Ok((tried, missing)) => {
                         extensions = tried;
-                        match missing {
-                            Missing::File(uri) => Some((uri, directive.place.clone())),
-                            Missing::NotFound => None,
-                        }
+                        missing.map(|uri| (uri, directive.place.clone()))
                     }
                     Err(why) => {
                         builder.context.lost(directive, &why);
@@ -278,17 +270,12 @@ fn missing(builder: &Builder<'_, '_>, directive: &Directive) -> Result<(Vec<Stri
 /// The meaning of `try_files` without extensions.
 fn last_of(builder: &Builder<'_, '_>, args: &[String]) -> Result<Missing, String> {
     let plain = ["$uri", "$uri/", "$uri/index.html", "$uri/index.htm", "$request_uri", "$document_uri"];
-    let Some((last, files)) = args.split_last() else { return Ok(Missing::NotFound) };
+    let Some((last, files)) = args.split_last() else { return Ok(None) };
     let (mut last, mut files) = (last.as_str(), files.to_vec());
     if last == "=404" || plain.contains(&last) {
         // A fixed file before it answers, if it is there.
-        match files.last().filter(|file| !file.contains('$')).cloned() {
-            Some(file) => {
-                files.pop();
-                return others(&files, &plain).map(|()| Missing::File(file));
-            }
-            None => return others(&files, &plain).map(|()| Missing::NotFound),
-        }
+        let fixed = files.pop_if(|file| !file.contains('$'));
+        return others(&files, &plain).map(|()| fixed);
     }
     others(&files, &plain)?;
     if last.starts_with('@') {
@@ -307,8 +294,8 @@ fn file(uri: &str) -> Result<Missing, String> {
     match uri {
         uri if uri.contains('?') => Err("a file has no query".to_owned()),
         uri if uri.contains('$') => Err("Flash has no variables".to_owned()),
-        uri if uri.ends_with('/') => Ok(Missing::File(format!("{uri}index.html"))),
-        uri => Ok(Missing::File(uri.to_owned())),
+        uri if uri.ends_with('/') => Ok(Some(format!("{uri}index.html"))),
+        uri => Ok(Some(uri.to_owned())),
     }
 }
 
@@ -330,7 +317,7 @@ fn named(builder: &Builder<'_, '_>, name: &str) -> Result<Missing, String> {
             file(target)
         }
         // The route says it.
-        (Some(pass), _) if pass.protocol == "proxy" => Ok(Missing::NotFound),
+        (Some(pass), _) if pass.protocol == "proxy" => Ok(None),
         (Some(_), _) => Err("Flash passes missing files to one script alone".to_owned()),
         _ => Err(format!("Flash has no counterpart of {name}")),
     }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::parse::Directive;
 use super::route::Upstream;
 use super::units;
+use crate::directive::Directive;
 use crate::files::Files;
 use crate::notes::{Notes, Place};
 use crate::{toml, values};

@@ -290,21 +290,12 @@ fn finish(config: &mut Config, servers: &[ServerBlock], context: &mut Context<'_
         let place = &servers[0].place;
         context.notes.add(place, format!("`server`: Flash also listens on {PLAIN}, for plain HTTP"));
     }
-    for host in config.give_roots() {
-        let place = Place { line: 0, ..servers[0].place.clone() };
-        context.notes.add(&place, format!("{host}: has no `root`, so everybody gets 403 there"));
-    }
-    let has_https = !config.listen_tls.is_empty();
-    if has_https && config.default.iter().chain(&config.sites).all(|site| site.certificates.is_empty()) {
+    let whole = Place { line: 0, ..servers[0].place.clone() };
+    config.complete("`root`", &whole, context.notes);
+    if !config.listen_tls.is_empty()
+        && config.default.iter().chain(&config.sites).all(|site| site.certificates.is_empty())
+    {
         let text = "`server`: has HTTPS without `ssl_certificate`: name `certificate` and `certificate_key`";
         context.notes.add(&servers[0].place, text);
-    }
-    for site in config.default.iter_mut().chain(&mut config.sites).filter(|_| !has_https) {
-        if site.hsts.take().is_some() {
-            let place = Place { line: 0, ..servers[0].place.clone() };
-            context
-                .notes
-                .add(&place, "Strict-Transport-Security: Flash sends it over HTTPS alone, and there is none");
-        }
     }
 }

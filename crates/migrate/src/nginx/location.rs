@@ -1,9 +1,9 @@
 //! Locations: which paths they have, and which of them nginx chooses for a path.
 
-use super::parse::Directive;
 use super::route;
 use super::scope::{Context, Scope};
 use super::site::is_refusal;
+use crate::directive::Directive;
 use crate::notes::Place;
 use crate::pattern;
 use crate::regex::{self, Shape};

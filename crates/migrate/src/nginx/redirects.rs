@@ -17,14 +17,9 @@ pub(super) fn of_return(returns: &Return) -> Option<u16> {
 
 /// Adds the rules that redirect and rewrite.
 pub(super) fn add(builder: &mut Builder<'_, '_>) {
-    let all = Shape {
-        path: "/*".to_owned(),
-        groups: [("0".to_owned(), "/$1".to_owned())].into(),
-        ..Shape::default()
-    };
     let server = builder.server;
     for rewrite in &server.scope.rewrites {
-        self::rewrite(builder, rewrite, std::slice::from_ref(&all), &|_| Vec::new());
+        self::rewrite(builder, rewrite, &[Shape::all()], &|_| Vec::new());
     }
     locations(builder);
     for (number, location) in builder.locations.iter().enumerate() {

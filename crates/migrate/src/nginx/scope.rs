@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use super::ask;
 use super::global::Global;
-use super::parse::Directive;
 use super::redirects;
 use super::units;
 use super::words::{self, Meaning};
+use crate::directive::Directive;
 use crate::files::Files;
 use crate::notes::{Notes, Place};
 use crate::{toml, values};
@@ -392,14 +392,9 @@ fn if_missing(directive: &Directive) -> Option<Directive> {
     let [inner] = directive.inner() else { return None };
     let is_all = inner.args.first().is_some_and(|it| redirects::ALL.contains(&it.as_str()));
     let target = inner.args.get(1).filter(|it| it.starts_with('/'))?;
-    let args = vec!["$uri".to_owned(), "$uri/".to_owned(), target.clone()];
+    let words = ["try_files", "$uri", "$uri/", target].map(str::to_owned).to_vec();
     let is_it = tests.contains(&test.as_str()) && inner.name == "rewrite" && is_all;
-    is_it.then(|| Directive {
-        name: "try_files".to_owned(),
-        args,
-        block: None,
-        place: directive.place.clone(),
-    })
+    is_it.then(|| Directive::new(words, None, &directive.place))
 }
 
 /// A directive that no part of the configuration has: dropped silently, or noted with the reason.

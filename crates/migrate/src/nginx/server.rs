@@ -1,9 +1,9 @@
 //! The `server` blocks: where they listen, their names, and the answers that are for all of their requests.
 
 use super::location::{Location, Locations};
-use super::parse::Directive;
 use super::redirects;
 use super::scope::{Context, Return, Rewrite, Scope};
+use crate::directive::Directive;
 use crate::notes::Place;
 use crate::values;
 
