@@ -5,6 +5,11 @@ use crate::notes::Place;
 /// The most characters of a line that a note shows.
 const SHOWN_CHARS_MAX: usize = 100;
 
+/// Whether a name is one of these, which have spaces between them.
+pub(crate) fn is_among(name: &str, names: &str) -> bool {
+    names.split_ascii_whitespace().any(|other| other == name)
+}
+
 /// A directive with its arguments, and its block or section if it has one.
 #[derive(Clone, Debug)]
 pub(crate) struct Directive {

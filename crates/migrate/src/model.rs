@@ -129,7 +129,7 @@ impl Config {
             }
             site.root.get_or_insert_with(|| any.clone());
         }
-        if !has_https && self.all_sites().fold(false, |had, site| site.hsts.take().is_some() || had) {
+        if !has_https && self.all_sites().filter_map(|site| site.hsts.take()).count() > 0 {
             notes.add(whole, "Strict-Transport-Security: Flash sends it over HTTPS alone, and there is none");
         }
     }

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use crate::directive::is_among;
+
 /// A host name as `hosts` takes it.
 pub(crate) fn host(text: &str) -> Option<String> {
     let name = text.to_ascii_lowercase();
@@ -50,27 +52,17 @@ pub(crate) fn server(text: &str, port: u16) -> Option<String> {
 }
 
 /// Fields that no rule can change (docs/config.md, "Rules").
-const FIXED: &[&str] = &[
-    "connection",
-    "content-encoding",
-    "content-length",
-    "content-range",
-    "content-type",
-    "date",
-    "keep-alive",
-    "location",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
+const FIXED: &str = "
+    connection content-encoding content-length content-range content-type date keep-alive location te
+    trailer transfer-encoding upgrade
+";
 /// Fields that a rule can only remove.
 const REMOVED: &[&str] = &["accept-ranges", "etag", "last-modified"];
 
 /// Why a rule cannot give a field this value.
 pub(crate) fn field_problem(name: &str, value: &str) -> Option<String> {
     let lower = name.to_ascii_lowercase();
-    if FIXED.contains(&lower.as_str()) {
+    if is_among(&lower, FIXED) {
         return Some("no rule can change this field".to_owned());
     }
     if REMOVED.contains(&lower.as_str()) {
@@ -86,31 +78,16 @@ pub(crate) fn field_problem(name: &str, value: &str) -> Option<String> {
 }
 
 /// Fields that Flash writes itself into requests, or takes out of requests or answers.
-const OWN: &[&str] = &[
-    "expect",
-    "forwarded",
-    "host",
-    "max-forwards",
-    "proxy",
-    "proxy-authorization",
-    "proxy-connection",
-    "server",
-    "status",
-    "strict-transport-security",
-    "via",
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-method",
-    "x-forwarded-proto",
-    "x-forwarded-uri",
-    "x-request-id",
-    "x-sendfile",
-];
+const OWN: &str = "
+    expect forwarded host max-forwards proxy proxy-authorization proxy-connection server status
+    strict-transport-security via x-forwarded-for x-forwarded-host x-forwarded-method x-forwarded-proto
+    x-forwarded-uri x-request-id x-sendfile
+";
 
 /// Whether a server that agrees to requests can give them this field.
 pub(crate) fn is_given(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
-    let is_own = FIXED.iter().chain(OWN).any(|own| *own == lower) || lower.starts_with("x-accel-");
+    let is_own = is_among(&lower, FIXED) || is_among(&lower, OWN) || lower.starts_with("x-accel-");
     let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     (1..=64).contains(&name.len()) && is_plain && !is_own
 }

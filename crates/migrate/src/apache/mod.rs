@@ -60,10 +60,7 @@ fn listen(common: &[Directive], hosts: &[Host], config: &mut Config, notes: &mut
         for address in addresses {
             match (values::server(&address, 80), port) {
                 (Some(address), Some(port)) => ports.push((address, port)),
-                _ => notes.add(
-                    &directive.place,
-                    format!("{}: Flash listens on addresses with ports", directive.shown()),
-                ),
+                _ => notes.lost(directive, "Flash listens on addresses with ports"),
             }
         }
     }

@@ -110,8 +110,7 @@ impl Reader<'_> {
                 }
                 let found = files.matching(&path, Path::new(PREFIX));
                 if found.is_empty() && directive.name == "include" && !path.contains('*') {
-                    self.notes
-                        .add(&directive.place, format!("{}: there is no such file here", directive.shown()));
+                    self.notes.lost(&directive, "there is no such file here");
                 }
                 let mut all = Vec::new();
                 for path in found {

@@ -2,7 +2,7 @@
 
 use super::fields;
 use super::rewrite;
-use crate::directive::Directive;
+use crate::directive::{Directive, is_among};
 use crate::files::Files;
 use crate::model::{Config, Rule, Site};
 use crate::notes::{Notes, Place};
@@ -21,74 +21,17 @@ pub(super) struct Host {
 }
 
 /// Directives that Flash needs not, or has in its own way.
-const NOTHING: &[&str] = &[
-    "accessfilename",
-    "addicon",
-    "addiconbyencoding",
-    "addiconbytype",
-    "addlanguage",
-    "adddescription",
-    "authname",
-    "authtype",
-    "authuserfile",
-    "authgroupfile",
-    "authbasicprovider",
-    "browsermatch",
-    "defaulticon",
-    "defaultruntimedir",
-    "defaulttype",
-    "enablemmap",
-    "enablesendfile",
-    "errorlog",
-    "errorlogformat",
-    "expiresactive",
-    "headername",
-    "hostnamelookups",
-    "indexignore",
-    "indexoptions",
-    "keepalive",
-    "languagepriority",
-    "listen",
-    "loadmodule",
-    "logformat",
-    "loglevel",
-    "maxkeepaliverequests",
-    "mutex",
-    "order",
-    "pidfile",
-    "protocols",
-    "proxypassreverse",
-    "proxypreservehost",
-    "proxyrequests",
-    "readmename",
-    "rewriteengine",
-    "rewritebase",
-    "serveradmin",
-    "serverroot",
-    "serversignature",
-    "servertokens",
-    "setenvif",
-    "setenvifnocase",
-    "sslciphersuite",
-    "sslcompression",
-    "sslhonorcipherorder",
-    "sslopensslconfcmd",
-    "ssloptions",
-    "sslprotocol",
-    "sslsessioncache",
-    "sslsessiontickets",
-    "sslcertificatechainfile",
-    "timeout",
-    "traceenable",
-    "typesconfig",
-    "unsetenv",
-    "usecanonicalname",
-    "filesmatch",
-    "documentroot",
-    "satisfy",
-    "sslstaplingcache",
-    "virtualhost",
-];
+const NOTHING: &str = "
+    accessfilename adddescription addicon addiconbyencoding addiconbytype addlanguage authbasicprovider
+    authgroupfile authname authtype authuserfile browsermatch defaulticon defaultruntimedir defaulttype
+    documentroot enablemmap enablesendfile errorlog errorlogformat expiresactive filesmatch headername
+    hostnamelookups indexignore indexoptions keepalive languagepriority listen loadmodule logformat
+    loglevel maxkeepaliverequests mutex order pidfile protocols proxypassreverse proxypreservehost
+    proxyrequests readmename rewritebase rewriteengine satisfy serveradmin serverroot serversignature
+    servertokens setenvif setenvifnocase sslcertificatechainfile sslciphersuite sslcompression
+    sslhonorcipherorder sslopensslconfcmd ssloptions sslprotocol sslsessioncache sslsessiontickets
+    sslstaplingcache timeout traceenable typesconfig unsetenv usecanonicalname virtualhost
+";
 
 /// A site in the making.
 pub(super) struct Builder<'b> {
@@ -150,7 +93,7 @@ fn pass(name: &str) -> u8 {
 
 impl Builder<'_> {
     pub(super) fn lose(&mut self, directive: &Directive, why: &str) {
-        self.notes.add(&directive.place, format!("{}: {why}", directive.shown()));
+        self.notes.lost(directive, why);
     }
 
     fn block(&mut self, directives: &[Directive], paths: &Paths, only: Option<u8>) {
@@ -279,7 +222,7 @@ impl Builder<'_> {
             "sslcertificatefile" => self.site.certificates.push(self.files.absolute(first)),
             "sslcertificatekeyfile" => self.site.keys.push(self.files.absolute(first)),
             "require" | "allow" | "deny" | "rewritecond" | "rewriterule" => {}
-            name if NOTHING.contains(&name) => {}
+            name if is_among(name, NOTHING) => {}
             _ => self.global(directive),
         }
     }

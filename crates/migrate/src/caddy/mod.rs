@@ -9,34 +9,18 @@ mod users;
 
 use std::path::Path;
 
-use crate::directive::Directive;
+use crate::directive::{Directive, is_among};
 use crate::files::Files;
 use crate::model::Config;
 use crate::notes::{Failure, Notes, Place};
 use crate::{toml, values};
 
 /// Global options that Flash needs not, or has in its own way.
-const NOTHING: &[&str] = &[
-    "admin",
-    "acme_ca",
-    "acme_ca_root",
-    "acme_eab",
-    "auto_https",
-    "debug",
-    "default_bind",
-    "default_sni",
-    "email",
-    "grace_period",
-    "http_port",
-    "https_port",
-    "order",
-    "persist_config",
-    "skip_install_trust",
-    "storage",
-    "shutdown_delay",
-    "local_certs",
-    "key_type",
-];
+const NOTHING: &str = "
+    acme_ca acme_ca_root acme_eab admin auto_https debug default_bind default_sni email grace_period
+    http_port https_port key_type local_certs order persist_config shutdown_delay skip_install_trust
+    storage
+";
 
 /// An address of a site.
 struct Address {
@@ -103,12 +87,12 @@ fn global(options: &[Directive], config: &mut Config, notes: &mut Notes) {
                             | "trusted_proxies_strict",
                             _,
                         ) => {}
-                        _ => notes.add(&inner.place, format!("{}: Flash has nothing like it", inner.shown())),
+                        _ => notes.lost(inner, "Flash has nothing like it"),
                     }
                 }
             }
-            name if NOTHING.contains(&name) => {}
-            _ => notes.add(&option.place, format!("{}: Flash has nothing like it", option.shown())),
+            name if is_among(name, NOTHING) => {}
+            _ => notes.lost(option, "Flash has nothing like it"),
         }
     }
 }

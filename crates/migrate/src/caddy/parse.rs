@@ -55,7 +55,7 @@ impl Importer<'_> {
         let snippet = self.snippets.iter().find(|snippet| snippet.name == format!("({name})"));
         if let Some(snippet) = snippet {
             if line.args.len() > 1 {
-                self.notes.add(&line.place, format!("{}: without its arguments", line.shown()));
+                self.notes.lost(line, "without its arguments");
             }
             let inner = snippet.inner().to_vec();
             return self.expand(inner, depth + 1);
@@ -63,7 +63,7 @@ impl Importer<'_> {
         let mut all = Vec::new();
         let found = self.files.matching(name, Path::new("/etc/caddy"));
         if found.is_empty() && !name.contains('*') {
-            self.notes.add(&line.place, format!("{}: there is no such file or snippet here", line.shown()));
+            self.notes.lost(line, "there is no such file or snippet here");
         }
         for path in found {
             let inner = self.files.with(&path, &line.place, |_, text, shown| parse(text, shown))?;

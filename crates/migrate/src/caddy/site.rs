@@ -61,7 +61,7 @@ pub(super) fn build(
 
 impl Builder<'_> {
     pub(super) fn lose(&mut self, line: &Directive, why: &str) {
-        self.notes.add(&line.place, format!("{}: {why}", line.shown()));
+        self.notes.lost(line, why);
     }
 
     fn block(&mut self, lines: &[Directive], outer: &Paths) {

@@ -216,7 +216,7 @@ impl Parser<'_> {
         }
         let found = self.files.matching(path, Path::new(PREFIX));
         if found.is_empty() && !path.contains(['*', '?']) {
-            self.notes.add(&directive.place, format!("{}: there is no such file here", directive.shown()));
+            self.notes.lost(directive, "there is no such file here");
         }
         let mut directives = Vec::new();
         for path in found {

@@ -22,7 +22,7 @@ pub(super) struct Context<'c> {
 impl Context<'_> {
     /// Notes that a directive is not carried over.
     pub(super) fn lost(&mut self, directive: &Directive, why: &str) {
-        self.notes.add(&directive.place, format!("{}: {why}", directive.shown()));
+        self.notes.lost(directive, why);
     }
 }
 
