@@ -23,7 +23,6 @@ const NARROW_ROW_HEIGHT: f64 = 40.0;
 pub struct Row {
     /// Its name, at the left.
     pub label: String,
-    /// How it is drawn.
     pub style: Style,
     /// The thin line.
     pub range: Option<[f64; 2]>,
@@ -45,7 +44,6 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// The figure.
     pub fn draw(&self) -> Markup {
         html! {
             figure class="wide" {
@@ -159,7 +157,6 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// The figure.
     pub fn draw(&self) -> Markup {
         let frame = Frame { width: WIDTH, height: 300.0, left: 58.0, right: 8.0, top: 26.0, bottom: 42.0 };
         // Half a bar separates the last one, that of all, from the others.

@@ -132,7 +132,6 @@ pub(super) fn stream(
     Stream { files, dynamic: None, starts }
 }
 
-/// The request sequence of one thread.
 pub(super) struct Stream {
     files: Files,
     dynamic: Option<(Chance, Xoshiro256PlusPlus)>,

@@ -14,7 +14,6 @@ use super::catalogue::Listed;
 use super::lines::{Lines, excerpt};
 use flash_kit::{Error, Result};
 
-/// The most files of a list.
 pub(crate) const FILES_MAX: usize = 16 << 20;
 
 const HEAD: &str = "# flash fileset ";

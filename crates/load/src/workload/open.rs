@@ -217,12 +217,10 @@ impl Workload {
         Self { catalogue, source, dynamic, requests_per_connection, description, warnings }
     }
 
-    /// The files.
     pub fn catalogue(&self) -> &Arc<Catalogue> {
         &self.catalogue
     }
 
-    /// A description.
     pub fn describe(&self) -> String {
         self.description.clone()
     }
@@ -236,12 +234,16 @@ impl Workload {
         self.requests_per_connection
     }
 
-    /// The requests per second of a log at its own speed; none for other workloads.
-    pub fn log_mean_rate_per_s(&self) -> Option<f64> {
+    fn log(&self) -> Option<&Replay> {
         match &self.source {
-            Source::Log { replay, .. } => Some(replay.mean_rate_per_s()),
+            Source::Log { replay, .. } => Some(replay),
             Source::Drawn(_) => None,
         }
+    }
+
+    /// The requests per second of a log at its own speed; none for other workloads.
+    pub fn log_mean_rate_per_s(&self) -> Option<f64> {
+        self.log().map(Replay::mean_rate_per_s)
     }
 
     /// The same over its first seconds, over as many of them as it has unless it is looped.
@@ -267,10 +269,7 @@ impl Workload {
 
     /// How long a log takes at its own speed, once; none for other workloads.
     pub fn log_duration_s(&self) -> Option<f64> {
-        match &self.source {
-            Source::Log { replay, .. } => Some(replay.duration_ns() as f64 / 1e9),
-            Source::Drawn(_) => None,
-        }
+        self.log().map(|replay| replay.duration_ns() as f64 / 1e9)
     }
 
     /// The request sequence of each thread; together they are the whole. A seed repeats them for the same
