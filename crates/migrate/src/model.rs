@@ -20,7 +20,6 @@ pub(crate) struct Config {
     pub(crate) sites: Vec<Site>,
 }
 
-/// A site.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Site {
     /// The hosts that it answers. The default site answers all others, and its hosts are only a remark.
@@ -150,7 +149,6 @@ impl Config {
     }
 }
 
-/// A rule for paths.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Rule {
     pub(crate) path: String,

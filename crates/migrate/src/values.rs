@@ -51,6 +51,12 @@ pub(crate) fn server(text: &str, port: u16) -> Option<String> {
     (port > 0).then(|| SocketAddr::new(address, port).to_string())
 }
 
+/// Whether an address is one of HTTPS, and its rest behind the scheme; none if it is not one of HTTP either.
+pub(crate) fn scheme(address: &str) -> Option<(bool, &str)> {
+    let rest = address.strip_prefix("http://").map(|rest| (false, rest));
+    rest.or_else(|| Some((true, address.strip_prefix("https://")?)))
+}
+
 /// Fields that no rule can change (docs/config.md, "Rules").
 const FIXED: &str = "
     connection content-encoding content-length content-range content-type date keep-alive location te
@@ -133,8 +139,7 @@ pub(crate) fn is_redirect(status: u16) -> bool {
 /// Whether a text can stand in an address as it is.
 pub(crate) fn is_location(text: &str) -> bool {
     let is_text = text.len() <= 1_024 && text.bytes().all(|byte| byte.is_ascii_graphic());
-    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-    let has_host = host.map(|rest| rest.split(['/', '?']).next().unwrap_or_default());
+    let has_host = scheme(text).map(|(_, rest)| rest.split(['/', '?']).next().unwrap_or_default());
     let is_path = text.starts_with('/') && !text.starts_with("//");
     is_text && (is_path || has_host.is_some_and(|host| !host.is_empty() && !host.contains('$')))
 }

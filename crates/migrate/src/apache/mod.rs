@@ -34,14 +34,14 @@ pub(crate) fn read(file: &Path, files: &mut Files, notes: &mut Notes) -> Result<
     let common: Vec<Directive> = directives.iter().filter(|it| !is_host(it)).cloned().collect();
     let mut hosts: Vec<Host> = Vec::new();
     for section in directives.iter().filter(is_host).take(HOSTS_MAX) {
-        hosts.push(site::build(section, &common, files, notes, &mut config));
+        hosts.push(site::build(Some(section), &common, files, notes, &mut config));
     }
     if hosts.is_empty() {
         if !common.iter().any(|directive| directive.name == "documentroot") {
             let place = Place { file: files.first.clone(), line: 0 };
             return Err(Failure::new(&place, "has no <VirtualHost> and no DocumentRoot"));
         }
-        hosts.push(site::main(&common, files, notes, &mut config));
+        hosts.push(site::build(None, &common, files, notes, &mut config));
     }
     listen(&common, &hosts, &mut config, notes);
     sites(hosts, &mut config, notes);

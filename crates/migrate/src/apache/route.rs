@@ -13,10 +13,8 @@ impl Builder<'_> {
             ([to], [(path, _)]) => (path.trim_end_matches('*').to_owned(), to.clone()),
             _ => return self.lose(directive, "a route of Flash has a prefix"),
         };
-        let (is_tls, rest) = match (to.strip_prefix("http://"), to.strip_prefix("https://")) {
-            (Some(rest), _) => (false, rest),
-            (_, Some(rest)) => (true, rest),
-            _ => return self.lose(directive, "Flash passes requests on to http:// and https://"),
+        let Some((is_tls, rest)) = values::scheme(&to) else {
+            return self.lose(directive, "Flash passes requests on to http:// and https://");
         };
         let (place, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         let Some(server) = values::server(place, if is_tls { 443 } else { 80 }) else {

@@ -43,31 +43,17 @@ pub(super) struct Builder<'b> {
     config: &'b mut Config,
 }
 
-/// The site of a virtual host; `common` are the directives of the whole server.
+/// The site of a virtual host, or of a server without virtual hosts; `common` are the directives of the whole server.
 pub(super) fn build(
-    section: &Directive,
+    section: Option<&Directive>,
     common: &[Directive],
     files: &Files,
     notes: &mut Notes,
     config: &mut Config,
 ) -> Host {
-    let ports = section.args.iter().filter_map(|address| address.rsplit(':').next()?.parse().ok()).collect();
-    host((section.inner(), common), &section.place, ports, (files, notes, config))
-}
-
-/// The site of a server without virtual hosts.
-pub(super) fn main(common: &[Directive], files: &Files, notes: &mut Notes, config: &mut Config) -> Host {
-    let place =
-        common.first().map_or(Place { file: files.first.clone(), line: 0 }, |first| first.place.clone());
-    host((&[], common), &place, Vec::new(), (files, notes, config))
-}
-
-fn host(
-    (own, common): (&[Directive], &[Directive]),
-    place: &Place,
-    ports: Vec<u16>,
-    (files, notes, config): (&Files, &mut Notes, &mut Config),
-) -> Host {
+    let (own, args) = section.map_or_else(Default::default, |section| (section.inner(), &section.args[..]));
+    let place = section.or(common.first()).map(|directive| directive.place.clone());
+    let place = place.unwrap_or_else(|| Place { file: files.first.clone(), line: 0 });
     let mut builder = Builder { site: Site::default(), is_tls: false, to_https: None, notes, files, config };
     let root = own.iter().chain(common).find(|directive| directive.name == "documentroot");
     builder.site.root = root.map(|root| values::folder(&builder.files.absolute(root.first())));
@@ -77,9 +63,13 @@ fn host(
             builder.block(directives, &whole("*"), Some(pass));
         }
     }
-    let ports = if ports.is_empty() { vec![if builder.is_tls { 443 } else { 80 }] } else { ports };
     let Builder { site, is_tls, to_https, .. } = builder;
-    Host { site, ports, is_tls, to_https, place: place.clone() }
+    let mut ports: Vec<u16> =
+        args.iter().filter_map(|address| address.rsplit(':').next()?.parse().ok()).collect();
+    if ports.is_empty() {
+        ports.push(if is_tls { 443 } else { 80 });
+    }
+    Host { site, ports, is_tls, to_https, place }
 }
 
 /// The pass in which a section counts.

@@ -136,7 +136,6 @@ impl Builder<'_> {
     }
 }
 
-/// The address of a server.
 fn server(text: &str) -> Option<String> {
     if let Some(path) = text.strip_prefix("unix//").or_else(|| text.strip_prefix("unix/")) {
         return Some(format!("unix:/{}", path.trim_start_matches('/')));

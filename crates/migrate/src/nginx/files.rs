@@ -26,7 +26,6 @@ enum Elsewhere {
 enum Move {
     /// The target of its rewrite.
     Rewrite(String),
-    /// The folder of its alias.
     Alias(String),
 }
 
@@ -312,9 +311,8 @@ fn named(builder: &Builder<'_, '_>, name: &str) -> Result<Missing, String> {
         return Err(format!("there is no location {name}"));
     };
     match (&scope.pass, &scope.rewrites[..]) {
-        (None, [rewrite]) if scope.returns.is_none() && !rewrite.target.contains("://") => {
-            let target = rewrite.target.split('?').next().unwrap_or_default();
-            file(target)
+        (None, [rewrite]) if scope.returns.is_none() && !rewrite.args[1].contains("://") => {
+            file(rewrite.args[1].split('?').next().unwrap_or_default())
         }
         // The route says it.
         (Some(pass), _) if pass.protocol == "proxy" => Ok(None),

@@ -14,7 +14,6 @@ use crate::{toml, values};
 pub(super) struct Zone {
     /// Whether each client has a count of its own; otherwise all have one together.
     pub(super) is_of_client: bool,
-    /// The rate, as Flash writes it.
     pub(super) rate: String,
 }
 

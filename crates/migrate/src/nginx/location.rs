@@ -25,13 +25,11 @@ pub(super) enum Kind {
     Prefix,
 }
 
-/// A location.
 #[derive(Clone, Debug)]
 pub(super) struct Location {
     pub(super) kind: Kind,
     /// The path, the prefix or the expression.
     pub(super) text: String,
-    /// The paths.
     pub(super) shapes: Vec<Shape>,
     pub(super) scope: Scope,
     pub(super) place: Place,

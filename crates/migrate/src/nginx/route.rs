@@ -143,11 +143,8 @@ fn split<'t>(to: &'t str, protocol: &str) -> Result<(bool, &'t str, &'t str), St
     if protocol == "fastcgi" {
         return Ok((false, to, ""));
     }
-    let (is_tls, rest) = match (to.strip_prefix("http://"), to.strip_prefix("https://")) {
-        (Some(rest), _) => (false, rest),
-        (_, Some(rest)) => (true, rest),
-        _ => return Err("Flash has no variables, and takes http:// and https://".to_owned()),
-    };
+    let (is_tls, rest) =
+        values::scheme(to).ok_or("Flash has no variables, and takes http:// and https://")?;
     if let Some(unix) = rest.strip_prefix("unix:") {
         let (path, uri) = unix.split_once(':').unwrap_or((unix, ""));
         return Ok((is_tls, &rest[.."unix:".len() + path.len()], uri));

@@ -52,13 +52,15 @@ pub(super) struct Return {
     pub(super) place: Place,
 }
 
-/// `rewrite`.
-#[derive(Clone, Debug)]
-pub(super) struct Rewrite {
-    pub(super) expression: String,
-    pub(super) target: String,
-    pub(super) flag: String,
-    pub(super) directive: Directive,
+impl Return {
+    /// The answer of a `return`: a status and a text, or an address alone.
+    pub(super) fn of(directive: &Directive) -> Self {
+        let (status, text) = match directive.first().parse() {
+            Ok(status) => (status, directive.args.get(1).cloned().unwrap_or_default()),
+            Err(_) => (302, directive.first().to_owned()),
+        };
+        Self { status, text, place: directive.place.clone() }
+    }
 }
 
 /// A directive that passes requests on.
@@ -109,7 +111,8 @@ pub(super) struct Scope {
     pub(super) returns: Option<Return>,
     pub(super) pass: Option<Pass>,
     pub(super) try_files: Option<Directive>,
-    pub(super) rewrites: Vec<Rewrite>,
+    /// `rewrite`, each with an expression and a target.
+    pub(super) rewrites: Vec<Directive>,
     pub(super) internal: bool,
     pub(super) conditions: Vec<Directive>,
 }
@@ -140,24 +143,16 @@ impl Scope {
                 refuse(directive, &mut scope, context);
             }
         }
-        if scope.limits.is_empty() {
-            scope.limits.clone_from(&self.limits);
-        }
-        if scope.bounds.is_empty() {
-            scope.bounds.clone_from(&self.bounds);
-        }
         if scope.headers.is_empty() && scope.hsts.is_none() {
             (scope.headers, scope.hsts) = (self.headers.clone(), self.hsts.clone());
-        }
-        if scope.access.is_empty() {
-            scope.access.clone_from(&self.access);
         }
         if scope.certificates.is_empty() {
             (scope.certificates, scope.keys) = (self.certificates.clone(), self.keys.clone());
         }
-        if scope.error_pages.is_empty() {
-            scope.error_pages.clone_from(&self.error_pages);
-        }
+        inherit(&mut scope.limits, &self.limits);
+        inherit(&mut scope.bounds, &self.bounds);
+        inherit(&mut scope.access, &self.access);
+        inherit(&mut scope.error_pages, &self.error_pages);
         scope
     }
 
@@ -275,22 +270,12 @@ impl Scope {
         let first = directive.first();
         match directive.name.as_str() {
             "return" => {
-                let (status, text) = match first.parse() {
-                    Ok(status) => (status, directive.args.get(1).cloned().unwrap_or_default()),
-                    Err(_) => (302, first.to_owned()),
-                };
-                let place = directive.place.clone();
-                self.returns.get_or_insert(Return { status, text, place });
+                self.returns.get_or_insert_with(|| Return::of(directive));
             }
             "rewrite" if directive.args.len() < 2 => {
                 context.lost(directive, "needs an expression and a target");
             }
-            "rewrite" => self.rewrites.push(Rewrite {
-                expression: first.to_owned(),
-                target: directive.args[1].clone(),
-                flag: directive.args.get(2).cloned().unwrap_or_default(),
-                directive: directive.clone(),
-            }),
+            "rewrite" => self.rewrites.push(directive.clone()),
             "try_files" => self.try_files = Some(directive.clone()),
             "internal" => self.internal = true,
             "auth_basic" => self.asks = Some(directive.clone()).filter(|_| first != "off"),
@@ -382,6 +367,13 @@ impl Scope {
             let why = "Flash gives fields under their own names, and none that it writes itself, so everybody gets 403 here";
             context.lost(directive, why);
         }
+    }
+}
+
+/// Gives a block the directives of the outer one where it has none of its own.
+fn inherit<T: Clone>(own: &mut Vec<T>, outer: &[T]) {
+    if own.is_empty() {
+        own.extend_from_slice(outer);
     }
 }
 

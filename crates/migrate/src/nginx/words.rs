@@ -121,7 +121,6 @@ const PARAMS: &str = "
     SERVER_PORT SERVER_PROTOCOL SERVER_SOFTWARE
 ";
 
-/// Whether Flash passes a parameter of FastCGI.
 pub(super) fn is_param(name: &str) -> bool {
     is_among(name, PARAMS)
 }
