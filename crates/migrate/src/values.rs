@@ -65,19 +65,20 @@ const FIXED: &str = "
 /// Fields that a rule can only remove.
 const REMOVED: &[&str] = &["accept-ranges", "etag", "last-modified"];
 
-/// Why a rule cannot give a field this value.
-pub(crate) fn field_problem(name: &str, value: &str) -> Option<String> {
+/// Why a rule cannot give a field this value, or cannot remove it if there is none.
+pub(crate) fn field_problem(name: &str, value: Option<&str>) -> Option<String> {
     let lower = name.to_ascii_lowercase();
     if is_among(&lower, FIXED) {
         return Some("no rule can change this field".to_owned());
     }
-    if REMOVED.contains(&lower.as_str()) {
+    if value.is_some() && REMOVED.contains(&lower.as_str()) {
         return Some("a rule can only remove this field".to_owned());
     }
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     if name.is_empty() || name.len() > 64 || !name.bytes().all(is_token) {
         return Some("is no name of a field".to_owned());
     }
+    let value = value?;
     let is_text = value.bytes().all(|byte| matches!(byte, b' ' | b'\t') || byte.is_ascii_graphic());
     let is_value = is_text && !value.trim().is_empty() && value.len() <= 4_096;
     (!is_value).then(|| "the value must be ASCII in one line".to_owned())

@@ -11,7 +11,7 @@ use super::catalogue::{Catalogue, Listed};
 use super::choice::Choice;
 use super::demand::{Arrivals, Chance, OneThread, Source, stream};
 use super::dynamic;
-use super::list::{Generated, Kind, List, escaped};
+use super::list::{Generated, List, escaped};
 use super::sessions::{Sessions, partly_open};
 use super::spec::Spec;
 use crate::files::MANIFEST;
@@ -336,8 +336,9 @@ impl Set {
             (Some(path), None) | (None, Some(path)) => (path, List::read(path)?),
             (None, None) => return Self::of_directories(options.directories, None, options.content_seed),
         };
-        let seed = content_seed(options.content_seed, list.generated, path)?;
-        if list.generated.is_some_and(|made| made.kind == Kind::Specweb99) {
+        let seed = content_seed(options.content_seed, list.generated.as_ref(), path)?;
+        let is_of = |kind: &str| list.generated.as_ref().is_some_and(|made| made.kind == kind);
+        if is_of("specweb99") {
             let listed = list.files.len() as u32 / FILES_PER_DIRECTORY;
             return Self::of_directories(options.directories, Some(listed), seed);
         }
@@ -348,7 +349,7 @@ impl Set {
             )));
         }
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let is_pareto = list.generated.is_some_and(|made| made.kind == Kind::Pareto);
+        let is_pareto = is_of("pareto");
         let summary = format!("{} files of {name}", list.files.len());
         let catalogue = Catalogue::listed(list.files).with_contents(seed, 0);
         let summary = summary + &size_text(&catalogue);
@@ -389,7 +390,7 @@ impl Set {
 }
 
 /// The seed of the contents of a list's files, when they have one.
-fn content_seed(asked: Option<u64>, made: Option<Generated>, path: &Path) -> Result<Option<u64>> {
+fn content_seed(asked: Option<u64>, made: Option<&Generated>, path: &Path) -> Result<Option<u64>> {
     match (asked, made) {
         (Some(seed), Some(made)) if seed != made.seed => Err(Error::usage(format!(
             "the contents are to have seed {seed}, but {} says {}",

@@ -52,8 +52,7 @@ impl Builder<'_> {
             }
             return;
         }
-        let problem = values::field_problem(name, if action == "unset" { "x" } else { value });
-        if let Some(why) = problem.filter(|why| !(action == "unset" && why.contains("only remove"))) {
+        if let Some(why) = values::field_problem(name, (action != "unset").then_some(value)) {
             return self.lose(directive, &why);
         }
         if words.len() > 3 || value.contains("%{") {

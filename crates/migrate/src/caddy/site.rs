@@ -338,8 +338,7 @@ impl Builder<'_> {
                 }
                 continue;
             }
-            let problem = values::field_problem(plain, if is_removed { "x" } else { value });
-            match problem.filter(|why| !(is_removed && why.contains("only remove"))) {
+            match values::field_problem(plain, (!is_removed).then_some(value)) {
                 Some(why) => self.lose(line, &why),
                 None if value.contains('{') || words.len() > 2 || name.starts_with('?') => {
                     self.lose(line, &format!("{plain}: Flash sets fields to fixed values"));

@@ -18,15 +18,8 @@ const ACME: &str = "/.well-known/acme-challenge";
 enum Elsewhere {
     /// Beneath the root: the path of a file, in which `$0` and the like stand for parts of the path.
     Beneath(String),
-    /// Not beneath the root.
+    /// In this folder, which is not beneath the root.
     Apart(String),
-}
-
-/// Where the files of a location are, as a rule says it.
-enum Move {
-    /// The target of its rewrite.
-    Rewrite(String),
-    Alias(String),
 }
 
 /// Makes rules for the locations whose files are elsewhere, and notes those for which Flash has none.
@@ -38,9 +31,9 @@ pub(super) fn place(builder: &mut Builder<'_, '_>) {
         let answers = location.scope.returns.is_none() && location.scope.pass.is_none();
         let is_page = builder.server.scope.error_pages.iter().any(|page| page.uri == location.text);
         moves.push(match found {
-            Some(Elsewhere::Beneath(path)) if answers => Some(Move::Rewrite(path)),
+            Some(Elsewhere::Beneath(path)) if answers => Some(Elsewhere::Beneath(path)),
             Some(Elsewhere::Apart(folder)) if answers && !is_page && !location.is_hidden() => {
-                let alias = alias_of(location, &folder).map(Move::Alias);
+                let alias = alias_of(location, &folder).map(Elsewhere::Apart);
                 if alias.is_none() {
                     note_apart(builder, location, &folder);
                 }
@@ -52,8 +45,8 @@ pub(super) fn place(builder: &mut Builder<'_, '_>) {
     for (path, except, at) in first_of(builder, &moves) {
         let location = &locations[at];
         let text = match &moves[at] {
-            Some(Move::Rewrite(text)) => text,
-            Some(Move::Alias(folder)) => {
+            Some(Elsewhere::Beneath(text)) => text,
+            Some(Elsewhere::Apart(folder)) => {
                 let path = format!("{}/*", path.trim_end_matches(['/', '*']));
                 builder.site.rules.push(Rule { except, alias: Some(folder.clone()), ..Rule::new(path) });
                 continue;

@@ -237,7 +237,7 @@ impl Scope {
             return context.lost(directive, "Flash does not speak HTTP/3");
         }
         let variable = value.contains('$').then(|| "Flash has no variables".to_owned());
-        match variable.or_else(|| values::field_problem(name, value)) {
+        match variable.or_else(|| values::field_problem(name, Some(value))) {
             Some(why) => context.lost(directive, &why),
             None => {
                 let always = rest.iter().any(|word| word == "always");
@@ -320,9 +320,9 @@ impl Scope {
             "proxy_connect_timeout" | "fastcgi_connect_timeout" => {
                 self.of_route.extend(seconds().map(|it| ("connect_timeout", it)));
             }
-            "proxy_hide_header" | "fastcgi_hide_header" => match values::field_problem(first, "x") {
-                Some(why) if !why.contains("only remove") => context.lost(directive, &why),
-                _ => self.removed.push(first.to_owned()),
+            "proxy_hide_header" | "fastcgi_hide_header" => match values::field_problem(first, None) {
+                Some(why) => context.lost(directive, &why),
+                None => self.removed.push(first.to_owned()),
             },
             "proxy_ssl_verify" => drop(self.of_tls.insert("verify", is_on.to_string())),
             "proxy_ssl_name" if !first.contains('$') => {

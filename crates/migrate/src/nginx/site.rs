@@ -163,24 +163,22 @@ impl Builder<'_, '_> {
     fn limits(&mut self) {
         let values: Vec<Vec<Rule>> =
             self.locations.iter().map(|location| limits(location, self.context)).collect();
-        for (path, except, at) in apart(&values, &self.requests) {
-            self.site.rules.extend(values[at].iter().map(|limit| limit.at(&path, &except)));
-        }
+        let parts = apart(&values, &self.requests);
+        self.add_parts(&values, parts);
     }
 
     fn headers(&mut self) {
-        let values: Vec<Changes> =
-            self.locations.iter().map(|location| Changes::of(&location.scope)).collect();
+        let values: Vec<Vec<Rule>> = self.locations.iter().map(|location| changes(&location.scope)).collect();
         let paths: Vec<Paths> =
             self.files.iter().map(|paths| with_folders(paths, &self.site.index)).collect();
-        for (path, except, at) in by_files(self, (&values, &paths), apart) {
-            for (errors, (set, add)) in [(false, &values[at].normal), (true, &values[at].always)] {
-                let remove = if errors { Vec::new() } else { values[at].remove.clone() };
-                if !set.is_empty() || !add.is_empty() || !remove.is_empty() {
-                    let rule = Rule { errors, remove, set: set.clone(), add: add.clone(), ..Rule::default() };
-                    self.site.rules.push(rule.at(&path, &except));
-                }
-            }
+        let parts = by_files(self, (&values, &paths), apart);
+        self.add_parts(&values, parts);
+    }
+
+    /// Adds the rules of locations at the paths where they apply.
+    fn add_parts(&mut self, values: &[Vec<Rule>], parts: Vec<spread::Part>) {
+        for (path, except, at) in parts {
+            self.site.rules.extend(values[at].iter().map(|rule| rule.at(&path, &except)));
         }
     }
 
@@ -190,9 +188,8 @@ impl Builder<'_, '_> {
             location.scope.error_pages.iter().filter_map(|page| self.error_page(page)).collect()
         };
         let pages: Vec<Vec<Rule>> = locations.iter().map(&mut of).collect();
-        for (path, except, at) in by_files(self, (&pages, &self.files), apart) {
-            self.site.rules.extend(pages[at].iter().map(|page| page.at(&path, &except)));
-        }
+        let parts = by_files(self, (&pages, &self.files), apart);
+        self.add_parts(&pages, parts);
     }
 
     /// The rule for a page without paths, if Flash can show it.
@@ -324,38 +321,27 @@ fn networks_of(location: &Location, context: &mut Context<'_>) -> Rule {
     rule
 }
 
-/// How the fields of answers change.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Changes {
-    /// Fields that are set and added.
-    normal: (Fields, Fields),
-    /// Those of errors too.
-    always: (Fields, Fields),
-    remove: Vec<String>,
-}
-
-impl Changes {
-    fn of(scope: &Scope) -> Self {
-        let mut changes = Self { remove: scope.removed.clone(), ..Self::default() };
-        if !scope.expires.is_empty() {
-            put(&mut changes.normal.0, "Cache-Control", &scope.expires);
-        }
-        for header in &scope.headers {
-            let (set, add) = if header.always { &mut changes.always } else { &mut changes.normal };
-            put(if values::is_added(&header.name) { add } else { set }, &header.name, &header.value);
-        }
-        // A rule for errors applies to all answers, and would replace the value of the other.
-        if let Some(at) =
-            changes.always.0.iter().position(|(name, _)| name.eq_ignore_ascii_case("cache-control"))
-        {
-            for (_, values) in
-                changes.normal.0.extract_if(.., |(name, _)| name.eq_ignore_ascii_case("cache-control"))
-            {
-                values.iter().for_each(|value| join(&mut changes.always.0[at].1, value));
-            }
-        }
-        changes
+/// The rules for the fields of answers, without paths: one for all but errors, and one for errors too.
+fn changes(scope: &Scope) -> Vec<Rule> {
+    let mut normal = Rule { remove: scope.removed.clone(), ..Rule::default() };
+    let mut always = Rule { errors: true, ..Rule::default() };
+    if !scope.expires.is_empty() {
+        put(&mut normal.set, "Cache-Control", &scope.expires);
     }
+    for header in &scope.headers {
+        let rule = if header.always { &mut always } else { &mut normal };
+        let fields = if values::is_added(&header.name) { &mut rule.add } else { &mut rule.set };
+        put(fields, &header.name, &header.value);
+    }
+    // A rule for errors applies to all answers, and would replace the value of the other.
+    let is_cache_control = |(name, _): &(String, Vec<String>)| name.eq_ignore_ascii_case("cache-control");
+    if let Some((_, all)) = always.set.iter_mut().find(|field| is_cache_control(field)) {
+        for (_, values) in normal.set.extract_if(.., |field| is_cache_control(field)) {
+            values.iter().for_each(|value| join(all, value));
+        }
+    }
+    let is_empty = |rule: &Rule| rule.set.is_empty() && rule.add.is_empty() && rule.remove.is_empty();
+    [normal, always].into_iter().filter(|rule| !is_empty(rule)).collect()
 }
 
 fn put(fields: &mut Fields, name: &str, value: &str) {

@@ -214,13 +214,7 @@ impl Connection {
             at += length;
             self.take_frame(frame, raw, taking)?;
         }
-        let rest = &whole[at..];
-        if rest.len() == joined.len() {
-            self.partial = joined;
-        } else {
-            let rest = rest.to_vec();
-            self.partial = rest;
-        }
+        self.partial = whole[at..].to_vec();
         Ok(())
     }
 
