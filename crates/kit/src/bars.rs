@@ -23,7 +23,6 @@ const NARROW_ROW_HEIGHT: f64 = 40.0;
 pub struct Row {
     /// Its name, at the left.
     pub label: String,
-    /// How it is drawn.
     pub style: Style,
     /// The thin line.
     pub range: Option<[f64; 2]>,
@@ -45,13 +44,12 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// The figure.
     pub fn draw(&self) -> Markup {
         html! {
             figure class="wide" {
                 figcaption { (self.title) }
-                (self.broad())
-                (self.narrow())
+                (self.svg(true))
+                (self.svg(false))
             }
         }
     }
@@ -60,48 +58,30 @@ impl Rows {
         &self.rows[..self.rows.len().min(ROWS_MAX)]
     }
 
-    /// For wide screens and paper: names at the left of the rows.
-    fn broad(&self) -> Markup {
-        let rows = self.shown();
-        let longest = rows.iter().map(|row| label(row).chars().count()).max().unwrap_or(0);
-        let frame = Frame {
-            width: WIDE,
-            height: 50.0 + ROW_HEIGHT * rows.len() as f64,
-            left: 20.0 + longest as f64 * CHAR_WIDTH,
-            right: 26.0,
-            top: 6.0,
-            bottom: 44.0,
+    /// For wide screens and paper, with names at the left of the rows, or for narrow screens, with names above them.
+    fn svg(&self, is_broad: bool) -> Markup {
+        let longest = self.shown().iter().map(|row| label(row).chars().count()).max().unwrap_or(0);
+        let (class, width, row_height, middle) = match is_broad {
+            true => ("broad", WIDE, ROW_HEIGHT, 0.5),
+            false => ("narrow", WIDTH, NARROW_ROW_HEIGHT, 0.7),
         };
-        let y = |index: usize| frame.top + ROW_HEIGHT * (index as f64 + 0.5);
-        self.svg("broad", &frame, &|index, row| {
-            html! {
-                text class="row" text-anchor="end" x=(px(frame.left - 10.0)) y=(px(y(index) + 4.0)) { (label(row)) }
-                (self.row(&frame, row, y(index)))
-            }
-        })
-    }
-
-    fn narrow(&self) -> Markup {
-        let rows = self.shown();
-        let height = 50.0 + NARROW_ROW_HEIGHT * rows.len() as f64;
-        let frame = Frame { width: WIDTH, height, left: 24.0, right: 24.0, top: 6.0, bottom: 44.0 };
-        let y = |index: usize| frame.top + NARROW_ROW_HEIGHT * (index as f64 + 0.7);
-        self.svg("narrow", &frame, &|index, row| {
-            html! {
-                text class="row" x=(px(frame.left)) y=(px(y(index) - 12.0)) { (label(row)) }
-                (self.row(&frame, row, y(index)))
-            }
-        })
-    }
-
-    fn svg(&self, class: &str, frame: &Frame, draw: &dyn Fn(usize, &Row) -> Markup) -> Markup {
+        let (left, right) = if is_broad { (20.0 + longest as f64 * CHAR_WIDTH, 26.0) } else { (24.0, 24.0) };
+        let height = 50.0 + row_height * self.shown().len() as f64;
+        let frame = Frame { width, height, left, right, top: 6.0, bottom: 44.0 };
+        let (anchor, name_x, down) =
+            if is_broad { (Some("end"), left - 10.0, 4.0) } else { (None, left, -12.0) };
+        let rows = self.shown().iter().enumerate();
+        let rows = rows.map(|(index, row)| (row, frame.top + row_height * (index as f64 + middle)));
         html! {
             svg class=(class) viewBox=(format!("0 0 {} {}", frame.width, frame.height)) role="img" aria-label=(self.description()) {
                 (frame.x_axis(&self.x, &self.x_title))
                 @if let Some(x) = self.reference.and_then(|value| self.x.place(value)).map(|place| frame.x(place)) {
                     line class="reference" x1=(px(x)) x2=(px(x)) y1=(px(frame.top)) y2=(px(frame.y(0.0))) {}
                 }
-                @for (index, row) in self.shown().iter().enumerate() { (draw(index, row)) }
+                @for (row, y) in rows {
+                    text class="row" text-anchor=[anchor] x=(px(name_x)) y=(px(y + down)) { (label(row)) }
+                    (self.row(&frame, row, y))
+                }
             }
         }
     }
@@ -159,7 +139,6 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// The figure.
     pub fn draw(&self) -> Markup {
         let frame = Frame { width: WIDTH, height: 300.0, left: 58.0, right: 8.0, top: 26.0, bottom: 42.0 };
         // Half a bar separates the last one, that of all, from the others.

@@ -28,7 +28,6 @@ const LINE_HEIGHT: f64 = 16.5;
 pub struct Line {
     /// Its name in the legend.
     pub label: String,
-    /// How it is drawn.
     pub style: Style,
     /// A point that has no number interrupts the line.
     pub points: Vec<(f64, f64)>,

@@ -23,7 +23,6 @@ impl Stop {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was stopped.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

@@ -14,7 +14,6 @@ const OPEN_FOR_PRINT: &str =
 /// The frame of a page: its head, and its body up to the plot.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Page<'a> {
-    /// The heading.
     pub title: &'a str,
     /// The line below the heading.
     pub subtitle: &'a str,

@@ -17,7 +17,6 @@ const ROWS_MAX: usize = 1200;
 pub struct Part {
     /// Its name in links and in JSON.
     pub id: &'static str,
-    /// Its heading.
     pub title: String,
     /// One or two sentences on how to read it.
     pub lead: String,
@@ -76,13 +75,10 @@ fn glued(column: &str) -> String {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
-    /// Words.
     Text(String),
-    /// The value and its text.
     Number(f64, String),
     /// The median, the least and the most of the rounds, and their text.
     Rounds([f64; 3], String),
-    /// No value.
     None,
 }
 
@@ -128,7 +124,6 @@ impl Cell {
         if value.is_finite() { Self::Number(value, write(value)) } else { Self::None }
     }
 
-    /// Its text.
     pub fn shown(&self) -> &str {
         match self {
             Self::Text(text) | Self::Number(_, text) | Self::Rounds(_, text) => text,

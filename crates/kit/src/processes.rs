@@ -11,7 +11,6 @@ use std::process::ExitStatus;
 /// A process. The kernel may reuse its id; the id and the start time together are unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Process {
-    /// Its id.
     pub pid: u32,
     /// Clock ticks after boot.
     pub started_ticks: u64,

@@ -23,7 +23,6 @@ pub enum Unit {
     Seconds,
     Share,
     Bytes,
-    /// A factor.
     Times,
 }
 

@@ -16,7 +16,6 @@ pub use crate::scale::Unit;
 /// The whole page.
 #[derive(Clone, Debug, Default)]
 pub struct Sheet {
-    /// The heading.
     pub title: String,
     /// The command, the paper and the day.
     pub subtitle: String,
@@ -66,7 +65,6 @@ pub struct Axis {
     /// With its unit.
     pub title: String,
     pub unit: Unit,
-    /// Its ticks.
     pub division: Division,
 }
 
@@ -81,7 +79,6 @@ pub enum Division {
     Values,
 }
 
-/// A table.
 impl Axis {
     pub fn new(title: &str, unit: Unit, division: Division) -> Self {
         Self { title: title.to_owned(), unit, division }
@@ -125,7 +122,6 @@ impl Plot {
 const MARKED_MAX: usize = 16;
 
 impl Sheet {
-    /// Every table.
     pub fn all_tables(&self) -> impl Iterator<Item = &Table> {
         self.plots.iter().filter_map(|plot| plot.table.as_ref()).chain(&self.tables)
     }

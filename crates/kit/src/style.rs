@@ -13,7 +13,6 @@ const SIZES: usize = 6;
 const DASHES: [&str; 5] = ["", "7 3", "2 2.5", "10 3 2 3", "4 2"];
 const SHAPES: usize = 6;
 
-/// The look of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Style {
     /// A class of `style.css` that sets the colour.

@@ -14,10 +14,8 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
 /// The most addresses of a name that are tried.
 const ADDRESSES_MAX: usize = 16;
 
-/// A server to drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Where to connect.
     pub address: SocketAddr,
     pub host: String,
     /// Whether it speaks TLS: the scheme is `https`.

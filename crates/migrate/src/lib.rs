@@ -6,6 +6,7 @@
 
 mod apache;
 mod caddy;
+mod directive;
 mod files;
 mod model;
 mod nginx;

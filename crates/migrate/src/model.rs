@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::pattern;
+use crate::notes::{Notes, Place};
+use crate::pattern::{self, Paths, whole};
 
 /// A whole config file.
 #[derive(Debug, Default, PartialEq)]
@@ -19,7 +20,6 @@ pub(crate) struct Config {
     pub(crate) sites: Vec<Site>,
 }
 
-/// A site.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Site {
     /// The hosts that it answers. The default site answers all others, and its hosts are only a remark.
@@ -39,6 +39,16 @@ pub(crate) struct Site {
 }
 
 impl Site {
+    /// Adds a rule for each of these paths.
+    pub(crate) fn add(&mut self, paths: &Paths, rule: &Rule) {
+        self.rules.extend(paths.iter().map(|(path, except)| rule.at(path, except)));
+    }
+
+    /// Refuses all requests for these paths.
+    pub(crate) fn close(&mut self, paths: &Paths) {
+        self.add(paths, &Rule::closed());
+    }
+
     /// Adds a server that decides about requests, and keeps its paths from clients. Returns whether it is a new one.
     ///
     /// # Errors
@@ -49,17 +59,15 @@ impl Site {
             Some(_) => return Err("another server has this path"),
             None => {}
         }
-        let deny = EVERYBODY.map(str::to_owned).to_vec();
-        self.rules.push(Rule { deny, ..Rule::new(format!("{}*", route.paths.1)) });
+        self.close(&whole(format!("{}*", route.paths.1)));
         self.routes.push(route);
         Ok(true)
     }
 
     /// Refuses requests for scripts that have no route, and shows none of them for a directory: otherwise their sources would be sent.
-    pub(crate) fn close_scripts(&mut self, paths: &[(String, Vec<String>)]) {
+    pub(crate) fn close_scripts(&mut self, paths: &Paths) {
         for (path, except) in paths {
-            let deny = EVERYBODY.map(str::to_owned).to_vec();
-            let rule = Rule { except: except.clone(), deny, ..Rule::new(path.clone()) };
+            let rule = Rule::closed().at(path, except);
             if !self.rules.contains(&rule) {
                 self.rules.push(rule);
             }
@@ -86,8 +94,7 @@ impl Site {
             dropped.extend(rule.fallback.take_if(|file| is_source(file)));
             dropped.extend(rule.rewrite.take_if(|file| is_source(file)));
         }
-        self.rules
-            .retain(|rule| *rule != Rule { except: rule.except.clone(), ..Rule::new(rule.path.clone()) });
+        self.rules.retain(|rule| *rule != Rule::default().at(&rule.path, &rule.except));
         dropped
     }
 
@@ -104,28 +111,31 @@ impl Site {
 }
 
 impl Config {
-    /// Gives each site the root that Flash asks for. One whose files are unknown is closed: it must not show those of another site. The
-    /// result names the closed ones.
-    pub(crate) fn give_roots(&mut self) -> Vec<String> {
-        let any = self.default.iter().chain(&self.sites).find_map(|site| site.root.clone());
-        let any = any.unwrap_or_else(|| "/srv".to_owned());
-        let mut closed = Vec::new();
-        for site in self.default.iter_mut().chain(&mut self.sites).filter(|site| site.root.is_none()) {
-            if !site.needs_no_files() {
-                let deny = EVERYBODY.map(str::to_owned).to_vec();
-                site.rules.insert(0, Rule { deny, ..Rule::new("*") });
-                closed.push(site.hosts.first().cloned().unwrap_or_else(|| "the default site".to_owned()));
-            }
-            site.root = Some(any.clone());
-        }
-        closed
+    fn all_sites(&mut self) -> impl Iterator<Item = &mut Site> {
+        self.default.iter_mut().chain(&mut self.sites)
     }
-}
 
-impl Config {
+    /// Gives each site what Flash asks for: a root, and HSTS over HTTPS alone. A site whose files are unknown is closed: it must
+    /// not show those of another one. `root` is the directive that it lacks, `whole` the place of the notes.
+    pub(crate) fn complete(&mut self, root: &str, whole: &Place, notes: &mut Notes) {
+        let any = self.all_sites().find_map(|site| site.root.clone()).unwrap_or_else(|| "/srv".to_owned());
+        let has_https = !self.listen_tls.is_empty();
+        for site in self.all_sites() {
+            if site.root.is_none() && !site.needs_no_files() {
+                site.rules.insert(0, Rule { path: "*".to_owned(), ..Rule::closed() });
+                let host = site.hosts.first().map_or("the default site", String::as_str);
+                notes.add(whole, format!("{host}: has no {root}, so everybody gets 403 there"));
+            }
+            site.root.get_or_insert_with(|| any.clone());
+        }
+        if !has_https && self.all_sites().filter_map(|site| site.hsts.take()).count() > 0 {
+            notes.add(whole, "Strict-Transport-Security: Flash sends it over HTTPS alone, and there is none");
+        }
+    }
+
     /// Compresses the answers of routes too where texts are compressed, as other servers do.
     pub(crate) fn compress_answers(&mut self) {
-        for site in self.default.iter_mut().chain(&mut self.sites).filter(|site| site.compress) {
+        for site in self.all_sites().filter(|site| site.compress) {
             let streams = |route: &&mut Route| route.settings.contains_key("stream_answers");
             for route in site.routes.iter_mut().filter(|route| !streams(route)) {
                 route.settings.insert("compress", "true".to_owned());
@@ -135,11 +145,10 @@ impl Config {
 
     /// Takes fallbacks and rewrites to scripts away that no route runs. Returns the scripts.
     pub(crate) fn drop_sources(&mut self) -> Vec<String> {
-        self.default.iter_mut().chain(&mut self.sites).flat_map(Site::drop_sources).collect()
+        self.all_sites().flat_map(Site::drop_sources).collect()
     }
 }
 
-/// A rule for paths.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Rule {
     pub(crate) path: String,
@@ -175,6 +184,16 @@ impl Rule {
     /// A rule without effect for paths of this form.
     pub(crate) fn new(path: impl Into<String>) -> Self {
         Self { path: path.into(), ..Self::default() }
+    }
+
+    /// A rule that admits nobody.
+    pub(crate) fn closed() -> Self {
+        Self { deny: EVERYBODY.map(str::to_owned).to_vec(), ..Self::default() }
+    }
+
+    /// The same rule for other paths.
+    pub(crate) fn at(&self, path: &str, except: &[String]) -> Self {
+        Self { path: path.to_owned(), except: except.to_vec(), ..self.clone() }
     }
 
     /// Whether a path can be one of both.

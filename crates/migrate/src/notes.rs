@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::directive::Directive;
+
 /// A line of a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
@@ -45,6 +47,11 @@ impl Notes {
         if !self.0.contains(&note) {
             self.0.push(note);
         }
+    }
+
+    /// Notes that a directive is not carried over, or not wholly.
+    pub(crate) fn lost(&mut self, directive: &Directive, why: &str) {
+        self.add(&directive.place, format!("{}: {why}", directive.shown()));
     }
 
     /// The notes in the order of files and lines: the first file comes first, others by their names.

@@ -65,6 +65,16 @@ pub(crate) fn has_all_of(one: &str, other: &str) -> bool {
 /// Paths that a directive is for: forms, each with those that it excepts.
 pub(crate) type Paths = Vec<(String, Vec<String>)>;
 
+/// All paths of a form.
+pub(crate) fn whole(path: impl Into<String>) -> Paths {
+    vec![(path.into(), Vec::new())]
+}
+
+/// Whether these are the paths of a whole site.
+pub(crate) fn is_all(paths: &Paths) -> bool {
+    matches!(&paths[..], [(path, except)] if (path == "*" || path == "/*") && except.is_empty())
+}
+
 /// The paths that are of both.
 pub(crate) fn within(paths: &Paths, outer: &Paths) -> Paths {
     let mut both = Vec::new();

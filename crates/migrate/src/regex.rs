@@ -26,9 +26,12 @@ impl Shape {
     pub(crate) fn of(path: impl Into<String>) -> Self {
         Self { path: path.into(), ..Self::default() }
     }
-}
 
-impl Shape {
+    /// All paths that begin with a slash.
+    pub(crate) fn all() -> Self {
+        Self { groups: [("0".to_owned(), "/$1".to_owned())].into(), ..Self::of("/*") }
+    }
+
     /// The same paths in forms that begin with a slash, so that a target can have their first part after its host.
     pub(crate) fn rooted(&self) -> Vec<Self> {
         let Some(rest) = self.path.strip_prefix('*') else { return vec![self.clone()] };

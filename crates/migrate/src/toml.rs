@@ -1,6 +1,6 @@
 //! Writes the configuration as TOML. The notes are its head.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 use crate::model::{Config, Fields, Route, Rule, Site};
 use crate::notes::Note;
@@ -31,10 +31,7 @@ pub(crate) fn text(value: &str) -> String {
 
 /// A list of texts as TOML.
 pub(crate) fn list<T: AsRef<str>>(values: &[T]) -> String {
-    wrapped(&values.iter().map(|value| text(value.as_ref())).collect::<Vec<_>>())
-}
-
-fn wrapped(values: &[String]) -> String {
+    let values: Vec<String> = values.iter().map(|value| text(value.as_ref())).collect();
     let line = values.join(", ");
     if line.len() <= LINE_CHARS {
         format!("[{line}]")
@@ -59,16 +56,10 @@ pub(crate) fn write(config: &Config, notes: &[Note], subject: &str) -> String {
         }
     }
     out.push('\n');
-    let mut key = |name: &str, value: String| {
-        let _ = writeln!(out, "{name} = {value}");
-    };
-    if !config.listen.is_empty() {
-        key("listen", list(&config.listen));
-    }
-    if !config.listen_tls.is_empty() {
-        key("listen_tls", list(&config.listen_tls));
-    }
-    config.settings.iter().for_each(|(name, value)| key(name, value.clone()));
+    let mut keys = Keys(&mut out);
+    keys.list("listen", &config.listen);
+    keys.list("listen_tls", &config.listen_tls);
+    config.settings.iter().for_each(|(name, value)| keys.put(name, value));
     let top = config.default.as_ref();
     if let Some(site) = top {
         if !config.sites.is_empty() {
@@ -97,128 +88,120 @@ pub(crate) fn write(config: &Config, notes: &[Note], subject: &str) -> String {
     out
 }
 
-/// The keys of a site. It has those of the default site if it does not have its own.
-fn site_keys(out: &mut String, site: &Site, top: Option<&Site>) {
-    let mut key = |name: &str, value: String| {
-        let _ = writeln!(out, "{name} = {value}");
-    };
-    if let Some(root) = &site.root {
-        key("root", text(root));
+/// The keys of a table.
+struct Keys<'o>(&'o mut String);
+
+impl Keys<'_> {
+    /// A key whose value is TOML already.
+    fn put(&mut self, name: &str, value: impl Display) {
+        let _ = writeln!(self.0, "{name} = {value}");
     }
-    let names = |site: &Site| if site.index.is_empty() { vec![INDEX.to_owned()] } else { site.index.clone() };
-    let default = top.map_or_else(|| vec![INDEX.to_owned()], names);
-    if names(site) != default {
-        key("index", list(&names(site)));
+
+    fn text(&mut self, name: &str, value: Option<&String>) {
+        value.into_iter().for_each(|value| self.put(name, text(value)));
     }
-    if site.browse != top.is_some_and(|top| top.browse) {
-        key("browse", site.browse.to_string());
+
+    fn number(&mut self, name: &str, value: Option<u64>) {
+        value.into_iter().for_each(|value| self.put(name, value));
     }
-    let compressed = |site: &Site| site.precompressed.unwrap_or(true);
-    if compressed(site) != top.is_none_or(compressed) {
-        key("precompressed", compressed(site).to_string());
+
+    /// A list, unless it is empty.
+    fn list(&mut self, name: &str, values: &[String]) {
+        if !values.is_empty() {
+            self.put(name, list(values));
+        }
     }
-    if site.compress != top.is_some_and(|top| top.compress) {
-        key("compress", site.compress.to_string());
+
+    /// A setting of a site, unless the default site has the same.
+    fn other<T: Display + PartialEq>(
+        &mut self,
+        name: &str,
+        [site, top]: [&Site; 2],
+        value: impl Fn(&Site) -> T,
+    ) {
+        let own = value(site);
+        if own != value(top) {
+            self.put(name, own);
+        }
     }
-    if !site.certificates.is_empty() {
-        key("certificate", list(&site.certificates));
-        key("certificate_key", list(&site.keys));
-    }
-    if !site.ocsp.is_empty() {
-        key("ocsp", list(&site.ocsp));
-    }
-    if site.hsts.as_ref() != top.and_then(|top| top.hsts.as_ref()) {
-        key("hsts", text(site.hsts.as_deref().unwrap_or("off")));
-    }
-    if site.https_redirect != top.and_then(|top| top.https_redirect) {
-        key(
-            "https_redirect",
-            text(&site.https_redirect.map_or_else(|| "off".to_owned(), |it| it.to_string())),
-        );
+
+    /// Fields of heads, unless there are none.
+    fn fields(&mut self, name: &str, fields: &Fields) {
+        let value = |values: &[String]| if let [value] = values { text(value) } else { list(values) };
+        let each: Vec<String> =
+            fields.iter().map(|(name, values)| format!("{} = {}", text(name), value(values))).collect();
+        if !each.is_empty() {
+            self.put(name, format!("{{ {} }}", each.join(", ")));
+        }
     }
 }
 
-fn fields(fields: &Fields) -> String {
-    let value = |values: &[String]| if let [value] = values { text(value) } else { list(values) };
-    let each: Vec<String> =
-        fields.iter().map(|(name, values)| format!("{} = {}", text(name), value(values))).collect();
-    format!("{{ {} }}", each.join(", "))
+/// The keys of a site. It has those of the default site if it does not have its own.
+fn site_keys(out: &mut String, site: &Site, top: Option<&Site>) {
+    // Without a default site, the others have Flash's own defaults.
+    let none = Site::default();
+    let both = [site, top.unwrap_or(&none)];
+    let mut keys = Keys(out);
+    keys.text("root", site.root.as_ref());
+    keys.other("index", both, |site| if site.index.is_empty() { list(&[INDEX]) } else { list(&site.index) });
+    keys.other("browse", both, |site| site.browse);
+    keys.other("precompressed", both, |site| site.precompressed.unwrap_or(true));
+    keys.other("compress", both, |site| site.compress);
+    keys.list("certificate", &site.certificates);
+    if !site.certificates.is_empty() {
+        keys.put("certificate_key", list(&site.keys));
+    }
+    keys.list("ocsp", &site.ocsp);
+    keys.other("hsts", both, |site| text(site.hsts.as_deref().unwrap_or("off")));
+    let status = |site: &Site| site.https_redirect.map_or("off".to_owned(), |status| status.to_string());
+    keys.other("https_redirect", both, |site| text(&status(site)));
 }
 
 fn rule(out: &mut String, rule: &Rule, table: &str) {
     let _ = write!(out, "\n[[{table}]]\n");
-    let mut key = |name: &str, value: String| {
-        let _ = writeln!(out, "{name} = {value}");
-    };
-    if rule.path != "*" {
-        key("path", text(&rule.path));
-    }
-    for (name, values) in
-        [("except", &rule.except), ("allow", &rule.allow), ("deny", &rule.deny), ("remove", &rule.remove)]
-    {
-        if !values.is_empty() {
-            key(name, list(values));
-        }
-    }
-    if let Some(file) = &rule.users {
-        key("users", text(file));
-    }
-    if let Some(path) = &rule.auth {
-        key("auth", text(path));
-    }
-    if !rule.auth_fields.is_empty() {
-        key("auth_fields", list(&rule.auth_fields));
-    }
+    let mut keys = Keys(out);
+    keys.text("path", Some(&rule.path).filter(|path| *path != "*"));
+    keys.list("except", &rule.except);
+    keys.list("allow", &rule.allow);
+    keys.list("deny", &rule.deny);
+    keys.list("remove", &rule.remove);
+    keys.text("users", rule.users.as_ref());
+    keys.text("auth", rule.auth.as_ref());
+    keys.list("auth_fields", &rule.auth_fields);
     if let Some((rate, burst)) = &rule.rate {
-        key("rate", text(rate));
-        key("burst", burst.to_string());
+        keys.put("rate", text(rate));
+        keys.put("burst", burst);
     }
-    if let Some(rate) = &rule.total_rate {
-        key("total_rate", text(rate));
-    }
-    for (name, most) in [("concurrency", rule.concurrency), ("total_concurrency", rule.total_concurrency)] {
-        if let Some(most) = most {
-            key(name, most.to_string());
-        }
-    }
-    for (name, values) in [("set", &rule.set), ("add", &rule.add)] {
-        if !values.is_empty() {
-            key(name, fields(values));
-        }
-    }
+    keys.text("total_rate", rule.total_rate.as_ref());
+    keys.number("concurrency", rule.concurrency);
+    keys.number("total_concurrency", rule.total_concurrency);
+    keys.fields("set", &rule.set);
+    keys.fields("add", &rule.add);
     if rule.errors {
-        key("errors", "true".to_owned());
+        keys.put("errors", true);
     }
     if let Some((target, status)) = &rule.redirect {
-        key("redirect", text(target));
-        key("status", status.to_string());
+        keys.put("redirect", text(target));
+        keys.put("status", status);
     }
-    if !rule.try_extensions.is_empty() {
-        key("try_extensions", list(&rule.try_extensions));
-    }
-    for (name, value) in [
-        ("rewrite", &rule.rewrite),
-        ("fallback", &rule.fallback),
-        ("alias", &rule.alias),
-        ("error_page", &rule.error_page),
-    ] {
-        if let Some(value) = value {
-            key(name, text(value));
-        }
-    }
+    keys.list("try_extensions", &rule.try_extensions);
+    keys.text("rewrite", rule.rewrite.as_ref());
+    keys.text("fallback", rule.fallback.as_ref());
+    keys.text("alias", rule.alias.as_ref());
+    keys.text("error_page", rule.error_page.as_ref());
     if !rule.statuses.is_empty() {
-        key("statuses", format!("{:?}", rule.statuses));
+        keys.put("statuses", format_args!("{:?}", rule.statuses));
     }
 }
 
 fn route(out: &mut String, route: &Route, table: &str) {
-    let _ = write!(out, "\n[[{table}]]\n{} = {}\n", route.paths.0, text(&route.paths.1));
+    let _ = write!(out, "\n[[{table}]]\n");
+    let mut keys = Keys(out);
+    keys.put(route.paths.0, text(&route.paths.1));
     let servers = if let [server] = &route.servers[..] { text(server) } else { list(&route.servers) };
-    let _ = writeln!(out, "{} = {servers}", route.protocol);
+    keys.put(route.protocol, servers);
     if !route.weights.is_empty() {
-        let _ = writeln!(out, "weights = {:?}", route.weights);
+        keys.put("weights", format_args!("{:?}", route.weights));
     }
-    for (name, value) in &route.settings {
-        let _ = writeln!(out, "{name} = {value}");
-    }
+    route.settings.iter().for_each(|(name, value)| keys.put(name, value));
 }

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use crate::directive::is_among;
+
 /// A host name as `hosts` takes it.
 pub(crate) fn host(text: &str) -> Option<String> {
     let name = text.to_ascii_lowercase();
@@ -49,68 +51,50 @@ pub(crate) fn server(text: &str, port: u16) -> Option<String> {
     (port > 0).then(|| SocketAddr::new(address, port).to_string())
 }
 
+/// Whether an address is one of HTTPS, and its rest behind the scheme; none if it is not one of HTTP either.
+pub(crate) fn scheme(address: &str) -> Option<(bool, &str)> {
+    let rest = address.strip_prefix("http://").map(|rest| (false, rest));
+    rest.or_else(|| Some((true, address.strip_prefix("https://")?)))
+}
+
 /// Fields that no rule can change (docs/config.md, "Rules").
-const FIXED: &[&str] = &[
-    "connection",
-    "content-encoding",
-    "content-length",
-    "content-range",
-    "content-type",
-    "date",
-    "keep-alive",
-    "location",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
+const FIXED: &str = "
+    connection content-encoding content-length content-range content-type date keep-alive location te
+    trailer transfer-encoding upgrade
+";
 /// Fields that a rule can only remove.
 const REMOVED: &[&str] = &["accept-ranges", "etag", "last-modified"];
 
-/// Why a rule cannot give a field this value.
-pub(crate) fn field_problem(name: &str, value: &str) -> Option<String> {
+/// Why a rule cannot give a field this value, or cannot remove it if there is none.
+pub(crate) fn field_problem(name: &str, value: Option<&str>) -> Option<String> {
     let lower = name.to_ascii_lowercase();
-    if FIXED.contains(&lower.as_str()) {
+    if is_among(&lower, FIXED) {
         return Some("no rule can change this field".to_owned());
     }
-    if REMOVED.contains(&lower.as_str()) {
+    if value.is_some() && REMOVED.contains(&lower.as_str()) {
         return Some("a rule can only remove this field".to_owned());
     }
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     if name.is_empty() || name.len() > 64 || !name.bytes().all(is_token) {
         return Some("is no name of a field".to_owned());
     }
+    let value = value?;
     let is_text = value.bytes().all(|byte| matches!(byte, b' ' | b'\t') || byte.is_ascii_graphic());
     let is_value = is_text && !value.trim().is_empty() && value.len() <= 4_096;
     (!is_value).then(|| "the value must be ASCII in one line".to_owned())
 }
 
 /// Fields that Flash writes itself into requests, or takes out of requests or answers.
-const OWN: &[&str] = &[
-    "expect",
-    "forwarded",
-    "host",
-    "max-forwards",
-    "proxy",
-    "proxy-authorization",
-    "proxy-connection",
-    "server",
-    "status",
-    "strict-transport-security",
-    "via",
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-method",
-    "x-forwarded-proto",
-    "x-forwarded-uri",
-    "x-request-id",
-    "x-sendfile",
-];
+const OWN: &str = "
+    expect forwarded host max-forwards proxy proxy-authorization proxy-connection server status
+    strict-transport-security via x-forwarded-for x-forwarded-host x-forwarded-method x-forwarded-proto
+    x-forwarded-uri x-request-id x-sendfile
+";
 
 /// Whether a server that agrees to requests can give them this field.
 pub(crate) fn is_given(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
-    let is_own = FIXED.iter().chain(OWN).any(|own| *own == lower) || lower.starts_with("x-accel-");
+    let is_own = is_among(&lower, FIXED) || is_among(&lower, OWN) || lower.starts_with("x-accel-");
     let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     (1..=64).contains(&name.len()) && is_plain && !is_own
 }
@@ -156,8 +140,7 @@ pub(crate) fn is_redirect(status: u16) -> bool {
 /// Whether a text can stand in an address as it is.
 pub(crate) fn is_location(text: &str) -> bool {
     let is_text = text.len() <= 1_024 && text.bytes().all(|byte| byte.is_ascii_graphic());
-    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-    let has_host = host.map(|rest| rest.split(['/', '?']).next().unwrap_or_default());
+    let has_host = scheme(text).map(|(_, rest)| rest.split(['/', '?']).next().unwrap_or_default());
     let is_path = text.starts_with('/') && !text.starts_with("//");
     is_text && (is_path || has_host.is_some_and(|host| !host.is_empty() && !host.contains('$')))
 }

@@ -6,11 +6,8 @@
 //! The set is the one of `papers/`: directories of 36 files, nine sizes in each of four classes
 //! whose units are 102, 1,024, 10,240 and 102,400 bytes; file F of a class has F units.
 
-/// Classes of files in a directory.
 pub const CLASSES: u32 = 4;
-/// Files in a class.
 pub const FILES_PER_CLASS: u32 = 9;
-/// Files in a directory.
 pub const FILES_PER_DIRECTORY: u32 = CLASSES * FILES_PER_CLASS;
 /// Bytes in a directory: 1 + 2 + … + 9 units of each class.
 pub const DIRECTORY_BYTES: u64 = 45 * (102 + 1_024 + 10_240 + 102_400);
@@ -45,7 +42,6 @@ impl File {
         self.directory * FILES_PER_DIRECTORY + self.class * FILES_PER_CLASS + self.number - 1
     }
 
-    /// Its length.
     pub const fn file_bytes(self) -> u64 {
         UNIT_BYTES[self.class as usize] * self.number as u64
     }

@@ -59,7 +59,6 @@ pub enum Amount {
 pub struct Options {
     /// The folder of the set; made when missing.
     pub folder: PathBuf,
-    /// Which files.
     pub set: Set,
     /// The seed of the contents; a check needs the same one.
     pub seed: u64,
@@ -90,7 +89,7 @@ pub fn run(options: &Options) -> Result<()> {
     println!(
         "{}: {}, seed {}; {} files ({}) written now",
         options.folder.display(),
-        plan.summary(),
+        plan.summary,
         options.seed,
         missing.len(),
         size(missing_bytes as f64),
@@ -108,7 +107,7 @@ fn check_manifest(folder: &Path, plan: &Plan, manifest: &str) -> Result<()> {
     };
     let head = text.lines().next().unwrap_or_default();
     let folder = folder.display();
-    if head != plan.head() {
+    if head != plan.head {
         return Err(Error::usage(format!(
             "{folder} holds another set (its manifest says '{head}'): choose another folder or its seed"
         )));

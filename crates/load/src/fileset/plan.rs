@@ -22,11 +22,11 @@ const PARETO_FILES_MAX: f64 = 999_999.0;
 
 /// A set that is to be.
 pub(super) struct Plan {
-    head: String,
+    pub(super) head: String,
     files: Catalogue,
     /// The path that the log has for each file; empty for other sets.
     originals: Vec<Box<str>>,
-    summary: String,
+    pub(super) summary: String,
 }
 
 impl Plan {
@@ -107,10 +107,6 @@ impl Plan {
         self.files.len()
     }
 
-    pub(super) fn summary(&self) -> &str {
-        &self.summary
-    }
-
     pub(super) fn file_bytes(&self, path_id: u32) -> u64 {
         self.files.file_bytes(path_id).unwrap_or(0)
     }
@@ -120,10 +116,6 @@ impl Plan {
         let mut path = Vec::new();
         self.files.write_path(path_id, &mut path);
         String::from_utf8_lossy(&path).trim_start_matches('/').to_owned()
-    }
-
-    pub(super) fn head(&self) -> &str {
-        &self.head
     }
 
     /// The manifest. A larger set of the same kind begins with it.

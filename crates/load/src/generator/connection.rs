@@ -5,9 +5,7 @@
 
 use std::io;
 
-use flash_prompt::epoll::Ready;
-
-use super::lane::{Lane, Progress, Received};
+use super::lane::{Lane, Received};
 use super::pool::Line;
 use super::request::Request;
 use super::response::{Head, Response};
@@ -28,15 +26,9 @@ pub(crate) enum Step {
 
 #[derive(Debug)]
 pub(crate) struct Connection {
-    lane: Lane,
-    /// Not established yet.
-    connecting: bool,
+    pub(crate) lane: Lane,
     /// The request that is on it; in a closed loop also the one that it is being made for.
     pub(crate) request: Option<Request>,
-    /// The peer has closed its side: what is left to receive is the last.
-    pub(crate) hang_up: bool,
-    /// The generator knows that there is something to receive.
-    pub(crate) listed: bool,
     pub(crate) asked: u32,
     /// For a slow reader: when it may continue, and the step that it has read by then.
     pub(crate) pace_ns: u64,
@@ -52,10 +44,7 @@ impl Connection {
     pub(crate) fn new(lane: Lane) -> Self {
         Self {
             lane,
-            connecting: true,
             request: None,
-            hang_up: false,
-            listed: false,
             asked: 0,
             pace_ns: 0,
             held: None,
@@ -64,13 +53,6 @@ impl Connection {
             response: Response::default(),
             content_wrong: false,
         }
-    }
-
-    /// Goes on with making the connection after an event.
-    ///
-    /// Errors: it cannot be made.
-    pub(crate) fn set_up(&mut self, ready: Ready, scratch: &mut [u8]) -> io::Result<Progress> {
-        self.lane.set_up(ready, scratch)
     }
 
     /// Whether a request that fails now may be sent again elsewhere: the server closed a
@@ -88,13 +70,6 @@ impl Connection {
         self.response.clear();
         self.content_wrong = false;
         self.lane.send(bytes)
-    }
-
-    /// Sends what is left of the request.
-    ///
-    /// Errors: the connection is over.
-    pub(crate) fn flush(&mut self) -> io::Result<()> {
-        self.lane.flush()
     }
 
     /// Receives once into `buffer`; `scratch` is for what is encrypted.
@@ -139,7 +114,7 @@ impl Connection {
         match fed {
             Err(_) => Step::Ended(Outcome::Garbage),
             // More bytes make a new edge; but the end of input may be there already, without an edge of its own.
-            Ok(None) if !self.hang_up => pause(received),
+            Ok(None) if !self.lane.hang_up => pause(received),
             Ok(None) => Step::Again,
             Ok(Some(head)) => self.judge(head, path_id, catalogue),
         }
@@ -150,7 +125,7 @@ impl Connection {
         let length_wrong =
             || catalogue.file_bytes(path_id).is_some_and(|bytes| bytes != self.response.body_bytes());
         let outcome = judge(head.status, length_wrong, self.content_wrong);
-        Step::Answered { outcome, reusable: head.keep_alive && !self.hang_up && !self.lane.has_unsent() }
+        Step::Answered { outcome, reusable: head.keep_alive && !self.lane.hang_up && !self.lane.has_unsent() }
     }
 
     pub(crate) fn answer_has_begun(&self) -> bool {
@@ -159,17 +134,12 @@ impl Connection {
 }
 
 impl Line for Connection {
-    fn is_connecting(&self) -> bool {
-        self.connecting
+    fn lane(&mut self) -> &mut Lane {
+        &mut self.lane
     }
 
-    fn set_established(&mut self) {
-        self.connecting = false;
-    }
-
-    /// Whether a request can be sent on it.
-    fn is_free(&self) -> bool {
-        !self.connecting && self.request.is_none()
+    fn is_idle(&self) -> bool {
+        self.request.is_none()
     }
 }
 

@@ -34,6 +34,12 @@ impl Opening {
 
 #[derive(Debug)]
 pub(crate) struct Lane {
+    /// Not established yet.
+    pub(crate) is_connecting: bool,
+    /// The generator knows that there is something to receive.
+    pub(crate) is_listed: bool,
+    /// The peer has closed its side: what is left to receive is the last.
+    pub(crate) hang_up: bool,
     fd: OwnedFd,
     unsent: Vec<u8>,
     tls: Option<Box<Tls>>,
@@ -63,7 +69,6 @@ pub(crate) struct Received {
     pub(crate) bytes: usize,
     /// Whether there may be more at once. Otherwise more makes a new edge.
     pub(crate) may_be_more: bool,
-    /// Nothing more comes.
     pub(crate) is_end: bool,
 }
 
@@ -81,7 +86,7 @@ impl Lane {
                 ahead: Vec::new(),
             })),
         };
-        Ok(Self { fd, unsent: Vec::new(), tls })
+        Ok(Self { is_connecting: true, is_listed: false, hang_up: false, fd, unsent: Vec::new(), tls })
     }
 
     /// Goes on with making the connection after an event.

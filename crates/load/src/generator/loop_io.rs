@@ -19,7 +19,6 @@ pub(crate) struct Io<'a> {
     pub(crate) timers: Timers,
     pub(crate) outbox: Outbox,
     pub(crate) shared: &'a Shared,
-    /// The generator's number.
     pub(crate) thread: u8,
     /// When it last looked at the clock, nanoseconds since the start of the phase.
     pub(crate) now_ns: u64,

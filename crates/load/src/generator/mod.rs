@@ -83,7 +83,6 @@ pub enum Pace {
     },
 }
 
-/// The version of HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// HTTP/1.1: a connection carries one request at a time, and those of one stream of requests only.
@@ -98,7 +97,6 @@ pub enum Protocol {
 /// The settings of a stream of requests.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The server.
     pub target: Target,
     pub protocol: Protocol,
     /// Begins TLS connections, for a server that speaks TLS.
@@ -114,14 +112,12 @@ pub struct Setup {
     pub requests_per_connection: Option<u32>,
     /// How long a user waits for each try.
     pub abort_after_ns: Option<u64>,
-    /// How often it tries again.
     pub retries_max: u8,
     /// A slow reader: from the first byte of an answer on, a body of n bytes takes n over this.
     pub read_bytes_per_s: Option<u64>,
 }
 
 pub struct Stream {
-    /// Its settings.
     pub setup: Setup,
     /// Which files are requested, and in an open loop when.
     pub demand: Box<dyn Demand>,
@@ -144,7 +140,6 @@ pub trait Keep: Send + Sync {
     fn keep(&self, stream: usize, records: &[Record]);
 }
 
-/// The results of a run.
 #[derive(Debug)]
 pub struct Ran {
     pub streams: Vec<StreamRan>,

@@ -22,13 +22,9 @@ const GENERATION_MASK: u32 = 0xff_ffff;
 
 /// A connection, as a pool sees it.
 pub(crate) trait Line {
-    /// Whether it is not established yet.
-    fn is_connecting(&self) -> bool;
+    fn lane(&mut self) -> &mut Lane;
 
-    fn set_established(&mut self);
-
-    /// Whether a request can be sent on it.
-    fn is_free(&self) -> bool;
+    fn is_idle(&self) -> bool;
 }
 
 /// Where connections go, and how they are begun.
@@ -159,7 +155,7 @@ impl<L: Line> Pool<L> {
     }
 
     fn is_connecting(&mut self, token: u64) -> bool {
-        self.connection(token).is_some_and(|connection| connection.is_connecting())
+        self.connection(token).is_some_and(|connection| connection.lane().is_connecting)
     }
 
     pub(crate) fn count(&self) -> OpenConnections {
@@ -176,8 +172,20 @@ impl<L: Line> Pool<L> {
             self.handshakes.extend(handshake);
         }
         let connection = self.connection(token)?;
-        connection.set_established();
+        connection.lane().is_connecting = false;
         Some(connection)
+    }
+
+    /// Marks a connection as one to receive from; gives whether it was not yet.
+    pub(crate) fn list(&mut self, token: u64) -> bool {
+        self.connection(token)
+            .is_some_and(|connection| !std::mem::replace(&mut connection.lane().is_listed, true))
+    }
+
+    /// Whether a request can be sent on a connection.
+    pub(crate) fn is_free(&mut self, token: u64) -> bool {
+        self.connection(token)
+            .is_some_and(|connection| !connection.lane().is_connecting && connection.is_idle())
     }
 
     /// A connection is free for any request.
@@ -189,7 +197,7 @@ impl<L: Line> Pool<L> {
     pub(crate) fn take_idle(&mut self) -> Option<u64> {
         while let Some(token) = self.idle.pop_front() {
             // One that ended is still in the list.
-            if self.connection(token).is_some_and(|connection| connection.is_free()) {
+            if self.is_free(token) {
                 return Some(token);
             }
         }
@@ -204,9 +212,9 @@ impl<L: Line> Pool<L> {
         }
         let slot = &mut self.slots[index as usize];
         // Closing the only copy ends its place in epoll too.
-        if let Some(connection) = slot.connection.take() {
+        if let Some(mut connection) = slot.connection.take() {
             self.open -= 1;
-            self.connecting -= usize::from(connection.is_connecting());
+            self.connecting -= usize::from(connection.lane().is_connecting);
         }
         slot.generation = (slot.generation + 1) & GENERATION_MASK;
         if !reserved {

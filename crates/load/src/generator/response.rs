@@ -13,7 +13,6 @@ const INTERIM_MAX: u8 = 16;
 
 #[derive(Debug, Default)]
 pub(crate) struct Response {
-    /// The received part of an incomplete head.
     partial_head: Vec<u8>,
     interim: u8,
     head: Option<Head>,
@@ -52,7 +51,6 @@ impl Response {
         self.begun = false;
     }
 
-    /// Whether any byte of it has come.
     pub(crate) fn has_begun(&self) -> bool {
         self.begun
     }

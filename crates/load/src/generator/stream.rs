@@ -17,7 +17,7 @@ use super::connection::{Connection, Step};
 use super::h2::mux::Mux;
 use super::lane::{Opening, Progress};
 use super::loop_io::Io;
-use super::pool::{Line, Pool, Way};
+use super::pool::{Pool, Way};
 use super::request::{NO_CLIENT, Request, Wire};
 use super::slow_reader::{piece_bytes, time_ns};
 use super::timers::{Timer, Wake};
@@ -101,7 +101,6 @@ impl Flow {
         });
     }
 
-    /// Whether requests wait for a connection.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -111,7 +110,6 @@ impl Flow {
         self.outstanding
     }
 
-    /// Whether no request will start any more.
     pub(crate) fn is_over(&self) -> bool {
         match self.pace {
             Pace::Open => {
@@ -207,26 +205,19 @@ impl Flow {
         let Some(connection) = self.pool.connection(token) else {
             return false;
         };
-        connection.hang_up |= ready.hung_up || ready.broken;
-        if connection.is_connecting() {
-            let result = match connection.set_up(ready, &mut io.cipher) {
+        connection.lane.hang_up |= ready.hung_up || ready.broken;
+        if connection.lane.is_connecting {
+            match connection.lane.set_up(ready, &mut io.cipher) {
                 Ok(Progress::Pending) => return false,
-                Ok(Progress::Established(handshake)) => Ok(handshake),
-                Err(why) => Err(why),
-            };
-            self.finish_connecting(token, result, io);
+                Ok(Progress::Established(handshake)) => self.connected(token, handshake, io),
+                Err(why) => self.not_connected(token, &why, io),
+            }
             self.advance(io);
-        } else if ready.writable && connection.flush().is_err() {
+        } else if ready.writable && connection.lane.flush().is_err() {
             self.end(token, Outcome::Reset, io);
             self.advance(io);
         }
-        (ready.readable || ready.broken) && self.list(token)
-    }
-
-    /// Marks a connection as one to receive from; gives whether it was not yet.
-    fn list(&mut self, token: u64) -> bool {
-        let connection = self.pool.connection(token);
-        connection.is_some_and(|connection| !std::mem::replace(&mut connection.listed, true))
+        (ready.readable || ready.broken) && self.pool.list(token)
     }
 
     /// Receives once on a connection; gives whether it is to be called again for it.
@@ -235,7 +226,7 @@ impl Flow {
         let Some(connection) = self.pool.connection(token) else {
             return false;
         };
-        connection.listed = false;
+        connection.lane.is_listed = false;
         if connection.held.is_some() {
             return false;
         }
@@ -274,7 +265,7 @@ impl Flow {
         match step {
             Step::Wait => return false,
             Step::Again if ahead => self.set_pace_timer(token, io),
-            Step::Again => return self.list(token),
+            Step::Again => return self.pool.list(token),
             Step::Answered { .. } if ahead => {
                 connection.held = Some(step);
                 self.set_pace_timer(token, io);
@@ -319,7 +310,7 @@ impl Flow {
                 } else if let Some(Step::Answered { outcome, reusable }) = connection.held.take() {
                     self.answered(token, outcome, reusable, io);
                 } else {
-                    return self.list(token);
+                    return self.pool.list(token);
                 }
             }
         }
@@ -375,24 +366,20 @@ impl Flow {
         }
     }
 
-    fn finish_connecting(&mut self, token: u64, result: io::Result<Option<Handshake>>, io: &mut Io<'_>) {
-        let why = match result {
-            Ok(handshake) => {
-                let established = self.pool.establish(token, handshake);
-                let request = established.and_then(|connection| connection.request.take());
-                match request {
-                    Some(request) => self.send(token, request, io),
-                    None => self.pool.put_idle(token),
-                }
-                return;
-            }
-            Err(why) => why,
-        };
+    fn connected(&mut self, token: u64, handshake: Option<Handshake>, io: &mut Io<'_>) {
+        let established = self.pool.establish(token, handshake);
+        match established.and_then(|connection| connection.request.take()) {
+            Some(request) => self.send(token, request, io),
+            None => self.pool.put_idle(token),
+        }
+    }
+
+    fn not_connected(&mut self, token: u64, why: &io::Error, io: &mut Io<'_>) {
         let request = self.pool.connection(token).and_then(|connection| connection.request.take());
         self.discard(token);
         match request {
-            Some(request) => self.fail_to_connect(request, &why, io),
-            None => self.fail_first_waiting(&why, io),
+            Some(request) => self.fail_to_connect(request, why, io),
+            None => self.fail_first_waiting(why, io),
         }
     }
 

@@ -48,12 +48,10 @@ pub struct Measures {
     pub kinds: Vec<Kind>,
     /// The ten tenths of the answers by latency, fastest first.
     pub deciles: Vec<Decile>,
-    /// The course of time.
     pub timeline: Timeline,
     /// The figures of overload, where they were asked for.
     #[serde(default)]
     pub overload: Option<Overload>,
-    /// The generator's report on itself.
     pub generator: Generator,
     /// The server's use of CPU and memory meanwhile, when its process is known.
     pub server: Option<Usage>,
@@ -69,7 +67,6 @@ pub struct Measures {
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Counts {
-    /// Requests started.
     pub asked: u64,
     pub answered: u64,
     /// The rest, by the name of their outcome; statuses as "status 404".
@@ -84,7 +81,6 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Requests that got no proper answer.
     pub fn failures(&self) -> u64 {
         self.failed.values().fold(0, |sum, count| sum.saturating_add(*count))
     }
@@ -96,13 +92,11 @@ pub struct Latency {
     pub mean_ms: f64,
     /// The percentiles: the smallest time that at least this many of 100 do not exceed.
     pub p5_ms: f64,
-    /// The median.
     pub p50_ms: f64,
     pub p90_ms: f64,
     pub p95_ms: f64,
     pub p99_ms: f64,
     pub p999_ms: f64,
-    /// The longest.
     pub max_ms: f64,
 }
 
@@ -127,9 +121,7 @@ pub struct CdfPoint {
 /// A series of response sizes (blocking-induced-latency, Table 3).
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct SizeSeries {
-    /// The smallest that was answered.
     pub bytes_min: u64,
-    /// The largest.
     pub bytes_max: u64,
     pub share: f64,
 }
@@ -139,7 +131,6 @@ pub struct SizeSeries {
 pub struct Kind {
     /// "static" or "dynamic".
     pub name: String,
-    /// Requests started.
     pub asked: u64,
     pub answered: u64,
     /// From the intended start to the last byte; none where no latency counts.
@@ -149,7 +140,6 @@ pub struct Kind {
 /// A tenth of the answers by latency.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Decile {
-    /// The longest latency in it.
     pub latency_max_ms: f64,
     /// The share of each size series in it, in the order of [`Measures::series`].
     pub shares: Vec<f64>,
@@ -159,21 +149,18 @@ pub struct Decile {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Timeline {
     pub step_s: f64,
-    /// Step by step.
     pub points: Vec<TimelinePoint>,
 }
 
 /// One step of a timeline: the requests that were meant to start in it.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct TimelinePoint {
-    /// Requests started.
     pub asked: u64,
     pub answered: u64,
     /// Their median latency; none without one.
     pub p50_ms: Option<f64>,
     /// Their 99th percentile.
     pub p99_ms: Option<f64>,
-    /// Their longest.
     pub max_ms: Option<f64>,
 }
 
@@ -236,11 +223,8 @@ pub struct SizeBand {
     pub from_share: f64,
     /// ... to this one.
     pub to_share: f64,
-    /// The length of the shortest file.
     pub bytes_min: u64,
-    /// The length of the longest file.
     pub bytes_max: u64,
-    /// Requests.
     pub asked: u64,
     /// Requests that were not completed.
     pub incomplete: u64,
@@ -251,7 +235,6 @@ pub struct SizeBand {
 /// The requests that were meant to start in a step of time.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct TimePoint {
-    /// Requests.
     pub asked: u64,
     /// Requests that were completed, if later.
     pub complete: u64,
@@ -267,7 +250,6 @@ pub struct OpenPoint {
     pub connecting: f64,
 }
 
-/// The generator's report on itself.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Generator {
     pub threads: u32,
@@ -279,7 +261,6 @@ pub struct Generator {
     pub late_p50_ms: f64,
     /// The same, 99th percentile.
     pub late_p99_ms: f64,
-    /// At most.
     pub late_max_ms: f64,
     /// The share of the time in which its busiest thread had something to do.
     pub busy_share: f64,

@@ -18,7 +18,6 @@ use crate::workload::Catalogue;
 const BANDS_PER_MILLE: [u64; 14] = [100, 200, 300, 400, 500, 600, 700, 800, 900, 950, 990, 995, 999, 1000];
 /// The share of the requests that are the largest, per mille (overload-and-srpt, Figure 9).
 const LARGEST_PER_MILLE: u64 = 10;
-/// The most points over time.
 const POINTS_MAX: u64 = 600;
 
 /// The figures of these rounds, whose files are in `catalogue`.

@@ -11,7 +11,7 @@ use crate::record::Outcome;
 use flash_kit::{Error, Result};
 
 /// A measure and what it must be.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Threshold {
     text: String,
     measure: &'static Named,
@@ -24,7 +24,6 @@ pub struct Threshold {
 pub struct Verdict {
     /// The threshold as it was written.
     pub text: String,
-    /// Whether it was kept.
     pub holds: bool,
     /// The measured value with its unit, or "no data".
     pub actual: String,
@@ -38,26 +37,12 @@ struct Named {
     of: fn(&Measures) -> Option<f64>,
 }
 
-impl PartialEq for Named {
-    fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     Time,
     Share,
     PerSecond,
     Plain,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operator {
-    Below,
-    AtMost,
-    Above,
-    AtLeast,
 }
 
 const MEASURES: [Named; 14] = [
@@ -77,9 +62,11 @@ const MEASURES: [Named; 14] = [
     Named { name: "inversion", unit: Unit::Plain, of: |m| m.inversion },
 ];
 
+/// Whether a measured value and a bound are as they must be.
+type Operator = fn(&f64, &f64) -> bool;
+
 /// The longer first: `<=` begins with `<`.
-const OPERATORS: [(&str, Operator); 4] =
-    [("<=", Operator::AtMost), (">=", Operator::AtLeast), ("<", Operator::Below), (">", Operator::Above)];
+const OPERATORS: [(&str, Operator); 4] = [("<=", f64::le), (">=", f64::ge), ("<", f64::lt), (">", f64::gt)];
 
 /// The latency, unless no request had one that counts: then it is all zeros, which any bound
 /// would let pass.
@@ -97,12 +84,7 @@ impl Threshold {
     /// Whether the measures keep it. A figure that was not measured does not keep it.
     pub fn check(&self, measures: &Measures) -> Verdict {
         let actual = (self.measure.of)(measures);
-        let holds = actual.is_some_and(|actual| match self.operator {
-            Operator::Below => actual < self.value,
-            Operator::AtMost => actual <= self.value,
-            Operator::Above => actual > self.value,
-            Operator::AtLeast => actual >= self.value,
-        });
+        let holds = actual.is_some_and(|actual| (self.operator)(&actual, &self.value));
         let actual = actual.map_or_else(|| "no data".to_owned(), |actual| self.measure.unit.show(actual));
         Verdict { text: self.text.clone(), holds, actual }
     }

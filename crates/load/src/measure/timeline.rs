@@ -15,7 +15,6 @@ const SHORT_STEPS_MS: [u64; 9] = [500, 200, 100, 50, 20, 10, 5, 2, 1];
 const SECOND_NS: u64 = 1_000_000_000;
 const MS_NS: u64 = 1_000_000;
 const POINTS_MIN: u64 = 60;
-/// The most points of a timeline.
 pub(super) const POINTS_MAX: u64 = 240;
 
 /// The timeline of rounds that follow one another, each beginning with a step of its own.

@@ -60,7 +60,6 @@ impl Cause {
 }
 
 impl Doubt {
-    /// Its kind.
     pub fn cause(&self) -> Cause {
         match self {
             Self::Overloaded { .. } => Cause::Overloaded,

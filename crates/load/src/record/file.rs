@@ -14,12 +14,10 @@ use super::{Outcome, Record};
 use crate::workload::Catalogue;
 use flash_kit::{Error, Result};
 
-/// The first bytes of a file of records.
 const MAGIC: [u8; 8] = *b"flashrec";
 /// The form of the file; a change that old readers would misread raises it.
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 32;
-/// Bytes of a record.
 pub const RECORD_BYTES: usize = 58;
 /// Records that are encoded between two writes: some 60 KB.
 const RECORDS_PER_WRITE: usize = 1024;

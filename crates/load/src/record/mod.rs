@@ -32,7 +32,6 @@ pub struct Record {
     pub flags: u8,
     /// How often it was sent: 1, and one more for each retry.
     pub tries: u8,
-    /// The generator's thread.
     pub thread: u8,
 }
 
@@ -72,7 +71,6 @@ pub enum Outcome {
     /// This machine's limits did not allow the connection.
     LocalLimit = 2,
     Reset = 3,
-    /// The connection ended before the answer did.
     ClosedEarly = 4,
     /// The bytes were no HTTP response, or more than one.
     Garbage = 5,

@@ -10,7 +10,6 @@ use flash_kit::{Error, Result};
 const VALID_DAYS: u64 = 397;
 const DAY_S: u64 = 86_400;
 
-/// The kind of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum KeyKind {
     /// ECDSA with P-256.

@@ -30,7 +30,6 @@ enum Files {
 pub struct Listed {
     /// As it stands in a request, with a slash in front.
     pub path: Box<str>,
-    /// Its length, when known.
     pub file_bytes: Option<u64>,
 }
 
@@ -60,7 +59,6 @@ impl Catalogue {
         self.content_seed
     }
 
-    /// How many files there are.
     pub fn len(&self) -> u32 {
         match &self.files {
             Files::Specweb99 { directories } => directories * FILES_PER_DIRECTORY,
@@ -86,7 +84,6 @@ impl Catalogue {
         }
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -128,7 +128,6 @@ impl Choice {
         Zipf::new(f64::from(files), alpha).ok().map(|law| Self::Zipf { law, files, alpha })
     }
 
-    /// The number of a file.
     pub fn draw(&mut self, random: &mut Xoshiro256PlusPlus) -> u32 {
         match self {
             Self::Specweb99(directories) => {

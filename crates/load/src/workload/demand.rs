@@ -127,12 +127,11 @@ pub(super) fn stream(
         Arrivals::Poisson { phases } => gaps(phases, Gaps::Exponential { random: random(GAPS) }),
         Arrivals::Fixed { phases } => gaps(phases, Gaps::Equal { first: thread, taken: 0 }),
         Arrivals::Log { speed } => Starts::Log { speed: *speed },
-        Arrivals::LogPhases { phases } => Starts::LogPhased(Warp::new(phases, source)),
+        Arrivals::LogPhases { phases } => Starts::LogPhased(Stretch::all(phases, source)),
     };
     Stream { files, dynamic: None, starts }
 }
 
-/// The request sequence of one thread.
 pub(super) struct Stream {
     files: Files,
     dynamic: Option<(Chance, Xoshiro256PlusPlus)>,
@@ -161,8 +160,11 @@ enum Files {
 enum Starts {
     Closed,
     Phased(Phased),
-    Log { speed: f64 },
-    LogPhased(Warp),
+    Log {
+        speed: f64,
+    },
+    /// The time of a log, stretched in each phase so that the log's mean rate becomes the phase's.
+    LogPhased(Vec<Stretch>),
 }
 
 impl Demand for Stream {
@@ -173,7 +175,7 @@ impl Demand for Stream {
             (Starts::Log { speed }, Files::Log(row)) => {
                 Some((row.at_ns()? as f64 / speed) as u64).filter(|_| *speed > 0.0)
             }
-            (Starts::LogPhased(warp), Files::Log(row)) => warp.at_ns(row.at_ns()?),
+            (Starts::LogPhased(stretches), Files::Log(row)) => Stretch::at_ns(stretches, row.at_ns()?),
             (Starts::Log { .. } | Starts::LogPhased(_) | Starts::Closed, _) => None,
         }
     }
@@ -238,12 +240,6 @@ impl Row {
     }
 }
 
-/// The time of a log, stretched in each phase so that the log's mean rate becomes the phase's.
-#[derive(Debug)]
-struct Warp {
-    stretches: Vec<Stretch>,
-}
-
 /// A phase of some rate, and the part of the log that falls into it.
 #[derive(Debug)]
 struct Stretch {
@@ -255,8 +251,8 @@ struct Stretch {
     log_end_ns: f64,
 }
 
-impl Warp {
-    fn new(phases: &[PhaseRate], source: &Source) -> Self {
+impl Stretch {
+    fn all(phases: &[PhaseRate], source: &Source) -> Vec<Self> {
         let mean_per_s = match source {
             Source::Log { replay, .. } => replay.mean_rate_per_s(),
             Source::Drawn(_) => 0.0,
@@ -267,18 +263,18 @@ impl Warp {
             let speed = phase.rate_per_s / mean_per_s;
             let log_end_ns = log_start_ns + phase.duration_ns as f64 * speed;
             if speed > 0.0 && log_end_ns.is_finite() {
-                stretches.push(Stretch { start_ns, log_start_ns, speed, log_end_ns });
+                stretches.push(Self { start_ns, log_start_ns, speed, log_end_ns });
                 log_start_ns = log_end_ns;
             }
             start_ns = start_ns.saturating_add(phase.duration_ns);
         }
-        Self { stretches }
+        stretches
     }
 
     /// When a time of the log comes; none after the last phase.
-    fn at_ns(&self, log_ns: u64) -> Option<u64> {
+    fn at_ns(stretches: &[Self], log_ns: u64) -> Option<u64> {
         let log_ns = log_ns as f64;
-        let stretch = self.stretches.get(self.stretches.partition_point(|s| s.log_end_ns <= log_ns))?;
+        let stretch = stretches.get(stretches.partition_point(|s| s.log_end_ns <= log_ns))?;
         let offset_ns = (log_ns - stretch.log_start_ns) / stretch.speed;
         Some(stretch.start_ns.saturating_add(offset_ns as u64))
     }

@@ -14,7 +14,6 @@ use super::catalogue::Listed;
 use super::lines::{Lines, excerpt};
 use flash_kit::{Error, Result};
 
-/// The most files of a list.
 pub(crate) const FILES_MAX: usize = 16 << 20;
 
 const HEAD: &str = "# flash fileset ";
@@ -34,20 +33,11 @@ pub(crate) struct List {
     pub(crate) originals: Vec<Option<Box<str>>>,
 }
 
-/// The sets of `flash fileset` that a workload has to know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// That of `flash fileset specweb99`: see [`crate::files::layout`].
-    Specweb99,
-    /// That of `flash fileset pareto`: see [`crate::files::heavy_tail`].
-    Pareto,
-    Other,
-}
-
 /// The values in the head of a manifest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Generated {
-    pub(crate) kind: Kind,
+    /// As in [`manifest_head`].
+    pub(crate) kind: String,
     pub(crate) seed: u64,
 }
 
@@ -100,12 +90,7 @@ impl Generated {
     fn parse(head: &[u8]) -> Option<Self> {
         let (kind, rest) = std::str::from_utf8(head).ok()?.strip_prefix(HEAD)?.split_once(", seed ")?;
         let (seed, _) = rest.split_once(':')?;
-        let kind = match kind {
-            "specweb99" => Kind::Specweb99,
-            "pareto" => Kind::Pareto,
-            _ => Kind::Other,
-        };
-        Some(Self { kind, seed: seed.parse().ok()? })
+        Some(Self { kind: kind.to_owned(), seed: seed.parse().ok()? })
     }
 }
 
@@ -175,9 +160,15 @@ mod tests {
     #[test]
     fn the_head_of_a_manifest_says_its_seed() {
         let text = manifest_head("specweb99", 77) + "\ndir00000/class0_1 102\n";
-        assert_eq!(parse(&text).unwrap().generated, Some(Generated { kind: Kind::Specweb99, seed: 77 }));
+        assert_eq!(
+            parse(&text).unwrap().generated,
+            Some(Generated { kind: "specweb99".to_owned(), seed: 77 })
+        );
         let text = manifest_head("log", u64::MAX) + "\nt/000/000000 5 /x\n";
-        assert_eq!(parse(&text).unwrap().generated, Some(Generated { kind: Kind::Other, seed: u64::MAX }));
+        assert_eq!(
+            parse(&text).unwrap().generated,
+            Some(Generated { kind: "log".to_owned(), seed: u64::MAX })
+        );
         for head in ["# flash fileset specweb99, seed x: path", "# flash fileset", "#"] {
             assert_eq!(parse(&format!("{head}\n/a\n")).unwrap().generated, None);
         }

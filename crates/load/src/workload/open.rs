@@ -11,7 +11,7 @@ use super::catalogue::{Catalogue, Listed};
 use super::choice::Choice;
 use super::demand::{Arrivals, Chance, OneThread, Source, stream};
 use super::dynamic;
-use super::list::{Generated, Kind, List, escaped};
+use super::list::{Generated, List, escaped};
 use super::sessions::{Sessions, partly_open};
 use super::spec::Spec;
 use crate::files::MANIFEST;
@@ -217,12 +217,10 @@ impl Workload {
         Self { catalogue, source, dynamic, requests_per_connection, description, warnings }
     }
 
-    /// The files.
     pub fn catalogue(&self) -> &Arc<Catalogue> {
         &self.catalogue
     }
 
-    /// A description.
     pub fn describe(&self) -> String {
         self.description.clone()
     }
@@ -236,12 +234,16 @@ impl Workload {
         self.requests_per_connection
     }
 
-    /// The requests per second of a log at its own speed; none for other workloads.
-    pub fn log_mean_rate_per_s(&self) -> Option<f64> {
+    fn log(&self) -> Option<&Replay> {
         match &self.source {
-            Source::Log { replay, .. } => Some(replay.mean_rate_per_s()),
+            Source::Log { replay, .. } => Some(replay),
             Source::Drawn(_) => None,
         }
+    }
+
+    /// The requests per second of a log at its own speed; none for other workloads.
+    pub fn log_mean_rate_per_s(&self) -> Option<f64> {
+        self.log().map(Replay::mean_rate_per_s)
     }
 
     /// The same over its first seconds, over as many of them as it has unless it is looped.
@@ -267,10 +269,7 @@ impl Workload {
 
     /// How long a log takes at its own speed, once; none for other workloads.
     pub fn log_duration_s(&self) -> Option<f64> {
-        match &self.source {
-            Source::Log { replay, .. } => Some(replay.duration_ns() as f64 / 1e9),
-            Source::Drawn(_) => None,
-        }
+        self.log().map(|replay| replay.duration_ns() as f64 / 1e9)
     }
 
     /// The request sequence of each thread; together they are the whole. A seed repeats them for the same
@@ -337,8 +336,9 @@ impl Set {
             (Some(path), None) | (None, Some(path)) => (path, List::read(path)?),
             (None, None) => return Self::of_directories(options.directories, None, options.content_seed),
         };
-        let seed = content_seed(options.content_seed, list.generated, path)?;
-        if list.generated.is_some_and(|made| made.kind == Kind::Specweb99) {
+        let seed = content_seed(options.content_seed, list.generated.as_ref(), path)?;
+        let is_of = |kind: &str| list.generated.as_ref().is_some_and(|made| made.kind == kind);
+        if is_of("specweb99") {
             let listed = list.files.len() as u32 / FILES_PER_DIRECTORY;
             return Self::of_directories(options.directories, Some(listed), seed);
         }
@@ -349,7 +349,7 @@ impl Set {
             )));
         }
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let is_pareto = list.generated.is_some_and(|made| made.kind == Kind::Pareto);
+        let is_pareto = is_of("pareto");
         let summary = format!("{} files of {name}", list.files.len());
         let catalogue = Catalogue::listed(list.files).with_contents(seed, 0);
         let summary = summary + &size_text(&catalogue);
@@ -390,7 +390,7 @@ impl Set {
 }
 
 /// The seed of the contents of a list's files, when they have one.
-fn content_seed(asked: Option<u64>, made: Option<Generated>, path: &Path) -> Result<Option<u64>> {
+fn content_seed(asked: Option<u64>, made: Option<&Generated>, path: &Path) -> Result<Option<u64>> {
     match (asked, made) {
         (Some(seed), Some(made)) if seed != made.seed => Err(Error::usage(format!(
             "the contents are to have seed {seed}, but {} says {}",

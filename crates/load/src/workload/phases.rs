@@ -21,7 +21,6 @@ const FORMS: &str = "write DURATION@LEVEL of the capacity, as in 25s@1.2,25s@0.2
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PhaseRate {
-    /// How long.
     pub duration_ns: u64,
     /// Requests per second; 0 is silence.
     pub rate_per_s: f64,
@@ -46,33 +45,21 @@ enum Intensity {
     Rate(f64),
 }
 
-/// The names of the workloads of transient overload, overload-and-srpt, Table 1. Each is a plan of one period of low load
-/// and one of overload.
-const TRANSIENT: [&str; 9] = ["W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "W9"];
-/// The name of the workload of persistent overload: a plan of one phase. The paper has its load in section 4.1 and shows
-/// its first 70 to 100 s in Figure 5.
-const PERSISTENT: &str = "persistent";
-
-/// Seconds and level of each phase of the named workloads, in the order of [`TRANSIENT`], then [`PERSISTENT`].
-const NAMED: [&[(f64, f64)]; 10] = [
-    &[(25.0, 0.2), (25.0, 1.2)],
-    &[(10.0, 0.2), (10.0, 1.2)],
-    &[(50.0, 0.2), (50.0, 1.2)],
-    &[(25.0, 0.4), (25.0, 1.4)],
-    &[(10.0, 0.4), (10.0, 1.4)],
-    &[(20.0, 0.5), (3.0, 2.0)],
-    &[(13.3, 0.5), (2.0, 2.0)],
-    &[(20.0, 0.735), (3.0, 2.0)],
-    &[(13.3, 0.735), (2.0, 2.0)],
-    &[(100.0, 1.2)],
+/// The workloads of overload-and-srpt: names, and seconds and level of each phase. W1 to W9 are those of transient overload
+/// (Table 1): a period of low load and one of overload. The paper has the load of the persistent one in section 4.1 and shows its
+/// first 70 to 100 s in Figure 5.
+const NAMED: [(&str, &[(f64, f64)]); 10] = [
+    ("W1", &[(25.0, 0.2), (25.0, 1.2)]),
+    ("W2", &[(10.0, 0.2), (10.0, 1.2)]),
+    ("W3", &[(50.0, 0.2), (50.0, 1.2)]),
+    ("W4", &[(25.0, 0.4), (25.0, 1.4)]),
+    ("W5", &[(10.0, 0.4), (10.0, 1.4)]),
+    ("W6", &[(20.0, 0.5), (3.0, 2.0)]),
+    ("W7", &[(13.3, 0.5), (2.0, 2.0)]),
+    ("W8", &[(20.0, 0.735), (3.0, 2.0)]),
+    ("W9", &[(13.3, 0.735), (2.0, 2.0)]),
+    ("persistent", &[(100.0, 1.2)]),
 ];
-
-/// The phases of a named workload; none for another name. Upper and lower case are the same.
-fn named(name: &str) -> Option<&'static [(f64, f64)]> {
-    let mut names = TRANSIENT.iter().chain([&PERSISTENT]);
-    let index = names.position(|known| known.eq_ignore_ascii_case(name))?;
-    Some(NAMED[index])
-}
 
 impl PhasePlan {
     pub fn needs_capacity(&self) -> bool {
@@ -124,8 +111,9 @@ impl FromStr for PhasePlan {
         };
         let mut phases = Vec::new();
         for part in once.split(',') {
-            match named(part) {
-                Some(levels) => phases.extend(
+            // Upper and lower case are the same.
+            match NAMED.iter().find(|(name, _)| name.eq_ignore_ascii_case(part)) {
+                Some((_, levels)) => phases.extend(
                     levels
                         .iter()
                         .map(|&(duration_s, level)| Phase { duration_s, intensity: Intensity::Level(level) }),
@@ -228,7 +216,7 @@ mod tests {
             assert!((total_s - duration_s).abs() < 1e-9, "{name}");
             assert!(((work(low) + work(over)) / total_s - average).abs() < 0.005, "{name}");
         }
-        for name in TRANSIENT {
+        for (name, _) in &NAMED[..9] {
             assert_eq!(plan(name).rates(Some(1.0)).unwrap().len(), 2, "{name}");
         }
         assert_eq!(rates("2*persistent", Some(10.0)), [(100_000_000_000, 12.0); 2]);

@@ -10,7 +10,6 @@ use flash_kit::{Error, Result};
 /// The largest alpha: with it, one request in a thousand is for any but the first file.
 const ALPHA_MAX: f64 = 10.0;
 
-/// Which workload.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Spec {
     /// SPECweb99's static part: `specweb99` (see [`super::choice::Choice::Specweb99`]).

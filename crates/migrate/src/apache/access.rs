@@ -1,25 +1,18 @@
 //! `Require`, and the older `Allow` and `Deny`: which clients are admitted.
 
-use super::parse::Directive;
 use super::site::Builder;
+use crate::directive::Directive;
 use crate::model::{EVERYBODY, Rule};
 use crate::pattern::{self, Paths};
 use crate::values;
 
 impl Builder<'_> {
-    pub(super) fn close(&mut self, paths: &Paths) {
-        for (path, except) in paths {
-            let deny = EVERYBODY.map(str::to_owned).to_vec();
-            self.site.rules.push(Rule { except: except.clone(), deny, ..Rule::new(path.clone()) });
-        }
-    }
-
     /// The clients that the directives of a section admit.
     pub(super) fn access(&mut self, directives: &[Directive], paths: &Paths) {
         let (mut allow, mut deny, mut is_closed, mut is_open) = (Vec::new(), Vec::new(), false, false);
         let (file, mut users) = (directives.iter().find(|it| it.name == "authuserfile"), None);
         let within = directives.iter().filter(|it| ["requireall", "requireany"].contains(&it.name.as_str()));
-        let within: Vec<&Directive> = within.flat_map(|section| &section.inner).collect();
+        let within: Vec<&Directive> = within.flat_map(|section| section.inner()).collect();
         for directive in directives.iter().chain(within) {
             let words: Vec<String> = directive.args.iter().map(|word| word.to_ascii_lowercase()).collect();
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -52,13 +45,9 @@ impl Builder<'_> {
             self.lose(file, "Flash asks clients of these networks for a password too");
         }
         if is_closed && allow.is_empty() {
-            self.close(paths);
+            self.site.close(paths);
         } else if !allow.is_empty() || !deny.is_empty() || users.is_some() {
-            for (path, except) in paths {
-                let rule = Rule { except: except.clone(), ..Rule::new(path.clone()) };
-                let (allow, deny, users) = (allow.clone(), deny.clone(), users.clone());
-                self.site.rules.push(Rule { allow, deny, users, ..rule });
-            }
+            self.site.add(paths, &Rule { allow, deny, users, ..Rule::default() });
         } else if is_open {
             // It opens a part of what is closed above.
             for (path, _) in paths.iter().filter(|(path, _)| path != "*") {

@@ -1,9 +1,9 @@
 //! `Header` and the directives for `Cache-Control`.
 
-use super::parse::Directive;
-use super::site::{Builder, is_all};
+use super::site::Builder;
+use crate::directive::Directive;
 use crate::model::Rule;
-use crate::pattern::{Paths, within};
+use crate::pattern::{Paths, is_all, within};
 use crate::values;
 
 /// The endings of the files of a type.
@@ -32,10 +32,8 @@ const ENDINGS: &[(&str, &[&str])] = &[
 
 impl Builder<'_> {
     pub(super) fn set(&mut self, paths: &Paths, name: &str, value: &str) {
-        for (path, except) in paths {
-            let set = vec![(name.to_owned(), vec![value.to_owned()])];
-            self.site.rules.push(Rule { except: except.clone(), set, ..Rule::new(path.clone()) });
-        }
+        let set = vec![(name.to_owned(), vec![value.to_owned()])];
+        self.site.add(paths, &Rule { set, ..Rule::default() });
     }
 
     pub(super) fn header(&mut self, directive: &Directive, paths: &Paths) {
@@ -54,24 +52,21 @@ impl Builder<'_> {
             }
             return;
         }
-        let problem = values::field_problem(name, if action == "unset" { "x" } else { value });
-        if let Some(why) = problem.filter(|why| !(action == "unset" && why.contains("only remove"))) {
+        if let Some(why) = values::field_problem(name, (action != "unset").then_some(value)) {
             return self.lose(directive, &why);
         }
         if words.len() > 3 || value.contains("%{") {
             return self.lose(directive, "Flash sets fields to fixed values, without conditions");
         }
-        for (path, except) in paths {
-            let mut rule = Rule { except: except.clone(), errors: is_always, ..Rule::new(path.clone()) };
-            let field = (name.to_owned(), vec![value.to_owned()]);
-            match action.to_ascii_lowercase().as_str() {
-                "unset" => rule.remove.push(name.to_owned()),
-                "set" | "setifempty" if !values::is_added(name) => rule.set.push(field),
-                "set" | "add" | "append" | "merge" => rule.add.push(field),
-                _ => return self.lose(directive, "Flash sets, adds and removes fields"),
-            }
-            self.site.rules.push(rule);
+        let mut rule = Rule { errors: is_always, ..Rule::default() };
+        let field = (name.to_owned(), vec![value.to_owned()]);
+        match action.to_ascii_lowercase().as_str() {
+            "unset" => rule.remove.push(name.to_owned()),
+            "set" | "setifempty" if !values::is_added(name) => rule.set.push(field),
+            "set" | "add" | "append" | "merge" => rule.add.push(field),
+            _ => return self.lose(directive, "Flash sets, adds and removes fields"),
         }
+        self.site.add(paths, &rule);
     }
 
     pub(super) fn expires_by_type(&mut self, directive: &Directive, paths: &Paths) {

@@ -11,11 +11,11 @@ mod site;
 
 use std::path::Path;
 
+use crate::directive::Directive;
 use crate::files::Files;
 use crate::model::{Config, Site};
 use crate::notes::{Failure, Notes, Place};
 use crate::{toml, values};
-use parse::Directive;
 use site::Host;
 
 /// The most virtual hosts.
@@ -34,14 +34,14 @@ pub(crate) fn read(file: &Path, files: &mut Files, notes: &mut Notes) -> Result<
     let common: Vec<Directive> = directives.iter().filter(|it| !is_host(it)).cloned().collect();
     let mut hosts: Vec<Host> = Vec::new();
     for section in directives.iter().filter(is_host).take(HOSTS_MAX) {
-        hosts.push(site::build(section, &common, files, notes, &mut config));
+        hosts.push(site::build(Some(section), &common, files, notes, &mut config));
     }
     if hosts.is_empty() {
         if !common.iter().any(|directive| directive.name == "documentroot") {
             let place = Place { file: files.first.clone(), line: 0 };
             return Err(Failure::new(&place, "has no <VirtualHost> and no DocumentRoot"));
         }
-        hosts.push(site::main(&common, files, notes, &mut config));
+        hosts.push(site::build(None, &common, files, notes, &mut config));
     }
     listen(&common, &hosts, &mut config, notes);
     sites(hosts, &mut config, notes);
@@ -60,10 +60,7 @@ fn listen(common: &[Directive], hosts: &[Host], config: &mut Config, notes: &mut
         for address in addresses {
             match (values::server(&address, 80), port) {
                 (Some(address), Some(port)) => ports.push((address, port)),
-                _ => notes.add(
-                    &directive.place,
-                    format!("{}: Flash listens on addresses with ports", directive.shown()),
-                ),
+                _ => notes.lost(directive, "Flash listens on addresses with ports"),
             }
         }
     }
@@ -151,16 +148,7 @@ fn finish(config: &mut Config, files: &Files, notes: &mut Notes) {
         config.listen.push(PLAIN.to_owned());
         notes.add(&whole, format!("Flash also listens on {PLAIN}, for plain HTTP"));
     }
-    for host in config.give_roots() {
-        notes.add(&whole, format!("{host}: has no DocumentRoot, so everybody gets 403 there"));
-    }
-    let has_https = !config.listen_tls.is_empty();
-    for site in config.default.iter_mut().chain(&mut config.sites).filter(|_| !has_https) {
-        if site.hsts.take().is_some() {
-            notes
-                .add(&whole, "Strict-Transport-Security: Flash sends it over HTTPS alone, and there is none");
-        }
-    }
+    config.complete("DocumentRoot", &whole, notes);
     config.settings.entry("charset").or_insert_with(|| toml::text("off"));
     if config.settings.get("charset").is_some_and(|name| name == "\"utf-8\"") {
         config.settings.remove("charset");

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::directive::Directive;
 use crate::files::Files;
 use crate::notes::{Failure, Notes, Place};
 
@@ -13,30 +14,6 @@ const DEPTH_MAX: usize = 32;
 const VALUE_BYTES_MAX: usize = 4_096;
 /// The folder of relative paths of Debian's Apache.
 const PREFIX: &str = "/etc/apache2";
-
-/// A directive, or a section with its directives.
-#[derive(Clone, Debug)]
-pub(super) struct Directive {
-    /// The name in lower case.
-    pub(super) name: String,
-    pub(super) args: Vec<String>,
-    pub(super) inner: Vec<Directive>,
-    pub(super) is_section: bool,
-    pub(super) place: Place,
-    shown: String,
-}
-
-impl Directive {
-    pub(super) fn first(&self) -> &str {
-        self.args.first().map_or("", String::as_str)
-    }
-
-    /// The line for notes.
-    pub(super) fn shown(&self) -> String {
-        let short: String = self.shown.chars().take(100).collect();
-        if short.len() < self.shown.len() { format!("`{short}…`") } else { format!("`{short}`") }
-    }
-}
 
 /// The directives of a file, with those of the files that it includes in their places.
 ///
@@ -84,22 +61,20 @@ impl Reader<'_> {
                 let Some(section) = open.pop().filter(|section| section.name == name) else {
                     return Err(Failure::new(&place, format!("</{name}> without its beginning")));
                 };
-                close(section, open.last_mut().map_or(&mut done, |outer| &mut outer.inner));
+                close(section, innermost(&mut open, &mut done));
                 continue;
             }
             let section = line.strip_prefix('<');
             let words =
                 words(section.map_or(line.as_str(), |rest| rest.strip_suffix('>').unwrap_or(rest)), &place)?;
-            let Some((name, args)) = words.split_first() else { continue };
-            let directive = Directive {
-                name: name.to_ascii_lowercase(),
-                args: args.to_vec(),
-                inner: Vec::new(),
-                is_section: section.is_some(),
-                place: place.clone(),
-                shown: line.clone(),
-            };
-            if section.is_some() {
+            if words.is_empty() {
+                continue;
+            }
+            let is_section = section.is_some();
+            let mut directive = Directive::new(words, is_section.then(Vec::new), &place);
+            directive.name.make_ascii_lowercase();
+            directive.line = line;
+            if is_section {
                 if open.len() >= DEPTH_MAX {
                     return Err(Failure::new(
                         &place,
@@ -110,7 +85,7 @@ impl Reader<'_> {
                 continue;
             }
             let found = self.directive(directive, files)?;
-            open.last_mut().map_or(&mut done, |outer| &mut outer.inner).extend(found);
+            innermost(&mut open, &mut done).extend(found);
         }
         match open.pop() {
             Some(section) => Err(Failure::new(&section.place, format!("<{}> without its end", section.name))),
@@ -135,8 +110,7 @@ impl Reader<'_> {
                 }
                 let found = files.matching(&path, Path::new(PREFIX));
                 if found.is_empty() && directive.name == "include" && !path.contains('*') {
-                    self.notes
-                        .add(&directive.place, format!("{}: there is no such file here", directive.shown()));
+                    self.notes.lost(&directive, "there is no such file here");
                 }
                 let mut all = Vec::new();
                 for path in found {
@@ -173,11 +147,16 @@ impl Reader<'_> {
     }
 }
 
+/// Where the next directive belongs: in the innermost open section, if there is one.
+fn innermost<'d>(open: &'d mut [Directive], done: &'d mut Vec<Directive>) -> &'d mut Vec<Directive> {
+    open.last_mut().and_then(|section| section.block.as_mut()).unwrap_or(done)
+}
+
 /// Adds a section to those of its outer one. Conditional sections hold, except those for what is not there.
 fn close(section: Directive, outer: &mut Vec<Directive>) {
     match section.name.as_str() {
         "ifmodule" | "ifdefine" | "ifversion" | "iffile" if section.first().starts_with('!') => {}
-        "ifmodule" | "ifversion" | "iffile" => outer.extend(section.inner),
+        "ifmodule" | "ifversion" | "iffile" => outer.extend(section.block.unwrap_or_default()),
         "ifdefine" => {}
         _ => outer.push(section),
     }
@@ -231,8 +210,8 @@ mod tests {
     fn lines_have_words_sections_and_variables() {
         let text = "Define a /srv\n<VirtualHost *:80>\n  DocumentRoot \"${a}/b c\" \\\n x\n <IfModule !x>\n y\n </IfModule>\n</VirtualHost>\n";
         let all = parsed(text).unwrap();
-        assert_eq!((all[0].name.as_str(), all[0].first(), all[0].inner.len()), ("virtualhost", "*:80", 1));
-        assert_eq!(all[0].inner[0].args, ["/srv/b c", "x"]);
+        assert_eq!((all[0].name.as_str(), all[0].first(), all[0].inner().len()), ("virtualhost", "*:80", 1));
+        assert_eq!(all[0].inner()[0].args, ["/srv/b c", "x"]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `Redirect`, and `RewriteRule` with its conditions, as far as they say what a rule of Flash says.
 
-use super::parse::Directive;
 use super::site::Builder;
+use crate::directive::Directive;
 use crate::model::Rule;
 use crate::pattern::{self, Paths};
 use crate::regex::{self, Shape};
@@ -130,11 +130,7 @@ fn rule(builder: &mut Builder<'_>, directive: &Directive, conditions: &[&Directi
         if !values::is_file(&file) {
             return builder.lose(directive, "is not the path of a file that Flash can serve");
         }
-        for (path, except) in paths {
-            let fallback = Some(file.clone());
-            builder.site.rules.push(Rule { except: except.clone(), fallback, ..Rule::new(path.clone()) });
-        }
-        return;
+        return builder.site.add(paths, &Rule { fallback: Some(file), ..Rule::default() });
     }
     let tests_files = tests.iter().all(|test| test.contains(" -f") || test.contains(" -d"));
     if to == "-" && (tests_files || expression == "^index\\.html$") {

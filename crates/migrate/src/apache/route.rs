@@ -1,7 +1,7 @@
 //! `ProxyPass` and `SetHandler` as routes.
 
-use super::parse::Directive;
 use super::site::Builder;
+use crate::directive::Directive;
 use crate::model::Route;
 use crate::pattern::Paths;
 use crate::values;
@@ -13,10 +13,8 @@ impl Builder<'_> {
             ([to], [(path, _)]) => (path.trim_end_matches('*').to_owned(), to.clone()),
             _ => return self.lose(directive, "a route of Flash has a prefix"),
         };
-        let (is_tls, rest) = match (to.strip_prefix("http://"), to.strip_prefix("https://")) {
-            (Some(rest), _) => (false, rest),
-            (_, Some(rest)) => (true, rest),
-            _ => return self.lose(directive, "Flash passes requests on to http:// and https://"),
+        let Some((is_tls, rest)) = values::scheme(&to) else {
+            return self.lose(directive, "Flash passes requests on to http:// and https://");
         };
         let (place, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         let Some(server) = values::server(place, if is_tls { 443 } else { 80 }) else {
@@ -40,7 +38,7 @@ impl Builder<'_> {
 
     /// A section whose requests a FastCGI server answers.
     pub(super) fn handler(&mut self, section: &Directive, paths: &Paths) {
-        let Some(handler) = section.inner.iter().find(|inner| inner.name == "sethandler") else { return };
+        let Some(handler) = section.inner().iter().find(|inner| inner.name == "sethandler") else { return };
         let text = handler.first();
         let unix = text
             .strip_prefix("proxy:unix:")

@@ -1,12 +1,12 @@
 //! The directives of a virtual host of Apache, and of the sections in it.
 
 use super::fields;
-use super::parse::Directive;
 use super::rewrite;
+use crate::directive::{Directive, is_among};
 use crate::files::Files;
 use crate::model::{Config, Rule, Site};
 use crate::notes::{Notes, Place};
-use crate::pattern::{self, Paths, within};
+use crate::pattern::{self, Paths, is_all, whole, within};
 use crate::regex;
 use crate::{toml, values};
 
@@ -21,74 +21,17 @@ pub(super) struct Host {
 }
 
 /// Directives that Flash needs not, or has in its own way.
-const NOTHING: &[&str] = &[
-    "accessfilename",
-    "addicon",
-    "addiconbyencoding",
-    "addiconbytype",
-    "addlanguage",
-    "adddescription",
-    "authname",
-    "authtype",
-    "authuserfile",
-    "authgroupfile",
-    "authbasicprovider",
-    "browsermatch",
-    "defaulticon",
-    "defaultruntimedir",
-    "defaulttype",
-    "enablemmap",
-    "enablesendfile",
-    "errorlog",
-    "errorlogformat",
-    "expiresactive",
-    "headername",
-    "hostnamelookups",
-    "indexignore",
-    "indexoptions",
-    "keepalive",
-    "languagepriority",
-    "listen",
-    "loadmodule",
-    "logformat",
-    "loglevel",
-    "maxkeepaliverequests",
-    "mutex",
-    "order",
-    "pidfile",
-    "protocols",
-    "proxypassreverse",
-    "proxypreservehost",
-    "proxyrequests",
-    "readmename",
-    "rewriteengine",
-    "rewritebase",
-    "serveradmin",
-    "serverroot",
-    "serversignature",
-    "servertokens",
-    "setenvif",
-    "setenvifnocase",
-    "sslciphersuite",
-    "sslcompression",
-    "sslhonorcipherorder",
-    "sslopensslconfcmd",
-    "ssloptions",
-    "sslprotocol",
-    "sslsessioncache",
-    "sslsessiontickets",
-    "sslcertificatechainfile",
-    "timeout",
-    "traceenable",
-    "typesconfig",
-    "unsetenv",
-    "usecanonicalname",
-    "filesmatch",
-    "documentroot",
-    "satisfy",
-    "sslstaplingcache",
-    "virtualhost",
-];
+const NOTHING: &str = "
+    accessfilename adddescription addicon addiconbyencoding addiconbytype addlanguage authbasicprovider
+    authgroupfile authname authtype authuserfile browsermatch defaulticon defaultruntimedir defaulttype
+    documentroot enablemmap enablesendfile errorlog errorlogformat expiresactive filesmatch headername
+    hostnamelookups indexignore indexoptions keepalive languagepriority listen loadmodule logformat
+    loglevel maxkeepaliverequests mutex order pidfile protocols proxypassreverse proxypreservehost
+    proxyrequests readmename rewritebase rewriteengine satisfy serveradmin serverroot serversignature
+    servertokens setenvif setenvifnocase sslcertificatechainfile sslciphersuite sslcompression
+    sslhonorcipherorder sslopensslconfcmd ssloptions sslprotocol sslsessioncache sslsessiontickets
+    sslstaplingcache timeout traceenable typesconfig unsetenv usecanonicalname virtualhost
+";
 
 /// A site in the making.
 pub(super) struct Builder<'b> {
@@ -100,43 +43,33 @@ pub(super) struct Builder<'b> {
     config: &'b mut Config,
 }
 
-/// The site of a virtual host; `common` are the directives of the whole server.
+/// The site of a virtual host, or of a server without virtual hosts; `common` are the directives of the whole server.
 pub(super) fn build(
-    section: &Directive,
+    section: Option<&Directive>,
     common: &[Directive],
     files: &Files,
     notes: &mut Notes,
     config: &mut Config,
 ) -> Host {
-    let ports = section.args.iter().filter_map(|address| address.rsplit(':').next()?.parse().ok()).collect();
-    host((&section.inner, common), &section.place, ports, (files, notes, config))
-}
-
-/// The site of a server without virtual hosts.
-pub(super) fn main(common: &[Directive], files: &Files, notes: &mut Notes, config: &mut Config) -> Host {
-    let place =
-        common.first().map_or(Place { file: files.first.clone(), line: 0 }, |first| first.place.clone());
-    host((&[], common), &place, Vec::new(), (files, notes, config))
-}
-
-fn host(
-    (own, common): (&[Directive], &[Directive]),
-    place: &Place,
-    ports: Vec<u16>,
-    (files, notes, config): (&Files, &mut Notes, &mut Config),
-) -> Host {
+    let (own, args) = section.map_or_else(Default::default, |section| (section.inner(), &section.args[..]));
+    let place = section.or(common.first()).map(|directive| directive.place.clone());
+    let place = place.unwrap_or_else(|| Place { file: files.first.clone(), line: 0 });
     let mut builder = Builder { site: Site::default(), is_tls: false, to_https: None, notes, files, config };
     let root = own.iter().chain(common).find(|directive| directive.name == "documentroot");
     builder.site.root = root.map(|root| values::folder(&builder.files.absolute(root.first())));
     // Sections for directories come first, then those for files, then those for paths.
     for pass in 0..3 {
         for directives in [common, own] {
-            builder.block(directives, &vec![("*".to_owned(), Vec::new())], Some(pass));
+            builder.block(directives, &whole("*"), Some(pass));
         }
     }
-    let ports = if ports.is_empty() { vec![if builder.is_tls { 443 } else { 80 }] } else { ports };
     let Builder { site, is_tls, to_https, .. } = builder;
-    Host { site, ports, is_tls, to_https, place: place.clone() }
+    let mut ports: Vec<u16> =
+        args.iter().filter_map(|address| address.rsplit(':').next()?.parse().ok()).collect();
+    if ports.is_empty() {
+        ports.push(if is_tls { 443 } else { 80 });
+    }
+    Host { site, ports, is_tls, to_https, place }
 }
 
 /// The pass in which a section counts.
@@ -150,13 +83,13 @@ fn pass(name: &str) -> u8 {
 
 impl Builder<'_> {
     pub(super) fn lose(&mut self, directive: &Directive, why: &str) {
-        self.notes.add(&directive.place, format!("{}: {why}", directive.shown()));
+        self.notes.lost(directive, why);
     }
 
     fn block(&mut self, directives: &[Directive], paths: &Paths, only: Option<u8>) {
         let is_now = |directive: &&Directive| only.is_none_or(|only| pass(&directive.name) == only);
         for directive in directives.iter().filter(is_now) {
-            if directive.is_section {
+            if directive.block.is_some() {
                 self.section(directive, paths);
             } else {
                 self.directive(directive, paths);
@@ -186,7 +119,7 @@ impl Builder<'_> {
             }
             "requireall" | "requireany" | "virtualhost" => return,
             "requirenone" => {
-                self.close(outer);
+                self.site.close(outer);
                 return self.lose(section, "Flash has no such condition, so everybody gets 403 here");
             }
             "limit" | "limitexcept" | "proxy" => return,
@@ -200,13 +133,13 @@ impl Builder<'_> {
             Some(paths)
                 if paths.iter().all(|(path, _)| path.contains("/.") && !path.starts_with("/.well-known")) => {
             }
-            Some(paths) if section.inner.iter().any(|inner| inner.name == "sethandler") => {
+            Some(paths) if section.inner().iter().any(|inner| inner.name == "sethandler") => {
                 let own = within(&paths, outer);
                 self.handler(section, &own);
             }
             Some(paths) => {
                 let own = within(&paths, outer);
-                self.block(&section.inner, &own, None);
+                self.block(section.inner(), &own, None);
             }
             None if text.starts_with("^\\.") || text.starts_with("\\.ht") => {}
             None => self.lose(section, "Flash's forms of paths have only `*`"),
@@ -224,12 +157,9 @@ impl Builder<'_> {
             return Some(Vec::new());
         }
         if values::beneath(&root, &folder).is_some() {
-            return Some(vec![("*".to_owned(), Vec::new())]);
+            return Some(whole("*"));
         }
-        Some(
-            values::beneath(&folder, &root)
-                .map_or_else(Vec::new, |path| vec![(format!("{path}/*"), Vec::new())]),
-        )
+        Some(values::beneath(&folder, &root).map_or_else(Vec::new, |path| whole(format!("{path}/*"))))
     }
 
     fn directive(&mut self, directive: &Directive, paths: &Paths) {
@@ -261,14 +191,7 @@ impl Builder<'_> {
             "errordocument" => self.error_page(directive, paths),
             "fallbackresource" if first == "disabled" => {}
             "fallbackresource" if values::is_file(first) => {
-                for (path, except) in paths {
-                    let fallback = Some(first.to_owned());
-                    self.site.rules.push(Rule {
-                        except: except.clone(),
-                        fallback,
-                        ..Rule::new(path.clone())
-                    });
-                }
+                self.site.add(paths, &Rule { fallback: Some(first.to_owned()), ..Rule::default() });
             }
             "fallbackresource" => {
                 self.lose(directive, "is not the path of a file that Flash can serve");
@@ -289,7 +212,7 @@ impl Builder<'_> {
             "sslcertificatefile" => self.site.certificates.push(self.files.absolute(first)),
             "sslcertificatekeyfile" => self.site.keys.push(self.files.absolute(first)),
             "require" | "allow" | "deny" | "rewritecond" | "rewriterule" => {}
-            name if NOTHING.contains(&name) => {}
+            name if is_among(name, NOTHING) => {}
             _ => self.global(directive),
         }
     }
@@ -317,7 +240,7 @@ impl Builder<'_> {
                 return self.lose(directive, "Flash does not change contents");
             }
             "sslverifyclient" if first != "none" => {
-                self.close(&vec![("*".to_owned(), Vec::new())]);
+                self.site.close(&whole("*"));
                 return self
                     .lose(directive, "Flash checks no certificates of clients, so everybody gets 403 here");
             }
@@ -379,10 +302,8 @@ impl Builder<'_> {
         let (Some(status), Some(page)) = (status, page) else {
             return self.lose(directive, "Flash shows files of the site for errors");
         };
-        for (path, except) in paths {
-            let rule = Rule { except: except.clone(), statuses: vec![status], ..Rule::new(path.clone()) };
-            self.site.rules.push(Rule { error_page: Some(page.clone()), ..rule });
-        }
+        let (statuses, error_page) = (vec![status], Some(page.clone()));
+        self.site.add(paths, &Rule { statuses, error_page, ..Rule::default() });
     }
 
     fn alias(&mut self, directive: &Directive) {
@@ -426,8 +347,4 @@ fn pattern_of(path: &str) -> Option<Paths> {
 /// Whether a filter compresses answers.
 fn is_compressor(filter: &str) -> bool {
     filter.to_ascii_uppercase().split(';').any(|name| matches!(name, "DEFLATE" | "BROTLI_COMPRESS"))
-}
-
-pub(super) fn is_all(paths: &Paths) -> bool {
-    matches!(&paths[..], [(path, except)] if (path == "*" || path == "/*") && except.is_empty())
 }

@@ -9,34 +9,18 @@ mod users;
 
 use std::path::Path;
 
+use crate::directive::{Directive, is_among};
 use crate::files::Files;
-use crate::model::{Config, Site};
+use crate::model::Config;
 use crate::notes::{Failure, Notes, Place};
 use crate::{toml, values};
-use parse::Line;
 
 /// Global options that Flash needs not, or has in its own way.
-const NOTHING: &[&str] = &[
-    "admin",
-    "acme_ca",
-    "acme_ca_root",
-    "acme_eab",
-    "auto_https",
-    "debug",
-    "default_bind",
-    "default_sni",
-    "email",
-    "grace_period",
-    "http_port",
-    "https_port",
-    "order",
-    "persist_config",
-    "skip_install_trust",
-    "storage",
-    "shutdown_delay",
-    "local_certs",
-    "key_type",
-];
+const NOTHING: &str = "
+    acme_ca acme_ca_root acme_eab admin auto_https debug default_bind default_sni email grace_period
+    http_port https_port key_type local_certs order persist_config shutdown_delay skip_install_trust
+    storage
+";
 
 /// An address of a site.
 struct Address {
@@ -53,19 +37,19 @@ struct Address {
 pub(crate) fn read(file: &Path, files: &mut Files, notes: &mut Notes) -> Result<Config, Failure> {
     let lines = parse::read(file, files, notes)?;
     let mut config = Config::default();
-    let mut blocks: Vec<(Vec<String>, Vec<Line>, Place)> = Vec::new();
+    let mut blocks: Vec<(Vec<String>, Vec<Directive>, Place)> = Vec::new();
     for line in &lines {
-        match (&line.words[..], &line.block) {
-            ([], Some(options)) => global(options, &mut config, notes),
-            (words, Some(inner)) => blocks.push((words.to_vec(), inner.clone(), line.place.clone())),
+        match &line.block {
+            Some(options) if line.name.is_empty() => global(options, &mut config, notes),
+            Some(inner) => blocks.push((line.words(), inner.clone(), line.place.clone())),
             // One site without a block: its address, and then its directives.
-            (words, None) if blocks.is_empty() => {
+            None if blocks.is_empty() => {
                 let rest =
                     lines.iter().skip_while(|other| other.place.line <= line.place.line).cloned().collect();
-                blocks.push((words.to_vec(), rest, line.place.clone()));
+                blocks.push((line.words(), rest, line.place.clone()));
                 break;
             }
-            (_, None) => {
+            None => {
                 return Err(Failure::new(&line.place, format!("{} is outside of a site", line.shown())));
             }
         }
@@ -83,14 +67,14 @@ pub(crate) fn read(file: &Path, files: &mut Files, notes: &mut Notes) -> Result<
     Ok(config)
 }
 
-fn global(options: &[Line], config: &mut Config, notes: &mut Notes) {
+fn global(options: &[Directive], config: &mut Config, notes: &mut Notes) {
     for option in options {
-        match option.name() {
+        match option.name.as_str() {
             "servers" => {
                 for inner in option.inner() {
                     let networks: Option<Vec<String>> =
-                        inner.args().iter().skip(1).map(|text| values::network(text)).collect();
-                    match (inner.name(), networks) {
+                        inner.args.iter().skip(1).map(|text| values::network(text)).collect();
+                    match (inner.name.as_str(), networks) {
                         ("trusted_proxies", Some(networks)) if !networks.is_empty() => {
                             config.settings.insert("trusted_proxies", toml::list(&networks));
                         }
@@ -103,12 +87,12 @@ fn global(options: &[Line], config: &mut Config, notes: &mut Notes) {
                             | "trusted_proxies_strict",
                             _,
                         ) => {}
-                        _ => notes.add(&inner.place, format!("{}: Flash has nothing like it", inner.shown())),
+                        _ => notes.lost(inner, "Flash has nothing like it"),
                     }
                 }
             }
-            name if NOTHING.contains(&name) => {}
-            _ => notes.add(&option.place, format!("{}: Flash has nothing like it", option.shown())),
+            name if is_among(name, NOTHING) => {}
+            _ => notes.lost(option, "Flash has nothing like it"),
         }
     }
 }
@@ -139,17 +123,16 @@ fn addresses(words: &[String], place: &Place, notes: &mut Notes) -> Vec<Address>
 /// Adds the sites of a block, and returns the addresses where they listen.
 fn add(
     config: &mut Config,
-    (words, inner): (&[String], &[Line]),
+    (words, inner): (&[String], &[Directive]),
     place: &Place,
     files: &Files,
     notes: &mut Notes,
 ) -> Vec<String> {
     let mut own = Vec::new();
     let addresses = addresses(words, place, notes);
-    let found = site::build(inner, files, notes, config);
-    let mut site = found.site;
+    let (mut site, bind) = site::build(inner, files, notes, config);
     let is_https = !site.certificates.is_empty();
-    let binds = found.bind.map_or_else(|| vec!["0.0.0.0".to_owned(), "::".to_owned()], |bind| vec![bind]);
+    let binds = bind.map_or_else(|| vec!["0.0.0.0".to_owned(), "::".to_owned()], |bind| vec![bind]);
     for address in &addresses {
         let is_plain = address.is_plain || !is_https;
         let port = match address.port {
@@ -225,26 +208,11 @@ fn finish(config: &mut Config, files: &Files, notes: &mut Notes) {
     if config.listen.is_empty() {
         config.listen.extend(["0.0.0.0:80", "[::]:80"].map(str::to_owned));
     }
-    for host in config.give_roots() {
-        notes.add(&whole, format!("{host}: has no root, so everybody gets 403 there"));
-    }
-    let has_https = !config.listen_tls.is_empty();
-    for site in config.default.iter_mut().chain(&mut config.sites) {
-        if !has_https && site.hsts.take().is_some() {
-            notes
-                .add(&whole, "Strict-Transport-Security: Flash sends it over HTTPS alone, and there is none");
-        }
-    }
+    config.complete("root", &whole, notes);
     if config.settings.contains_key("log_file") && !config.sites.is_empty() {
         let is_json = config.settings.get("log_format").is_some_and(|format| format == "\"json\"");
         if !is_json {
             config.settings.insert("log_format", toml::text("combined_host"));
         }
     }
-}
-
-/// A site in the making, and where it listens.
-struct Found {
-    site: Site,
-    bind: Option<String>,
 }

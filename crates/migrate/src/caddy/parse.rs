@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::directive::Directive;
 use crate::files::Files;
 use crate::notes::{Failure, Notes, Place};
 
@@ -11,64 +12,35 @@ const DEPTH_MAX: usize = 32;
 /// The most lines of all imports: snippets can import each other twice, and so on.
 const LINES_MAX: usize = 100_000;
 
-/// A line, with its block if it has one.
-#[derive(Clone, Debug)]
-pub(super) struct Line {
-    pub(super) words: Vec<String>,
-    pub(super) block: Option<Vec<Line>>,
-    pub(super) place: Place,
-}
-
-impl Line {
-    pub(super) fn name(&self) -> &str {
-        self.words.first().map_or("", String::as_str)
-    }
-
-    pub(super) fn args(&self) -> &[String] {
-        self.words.get(1..).unwrap_or_default()
-    }
-
-    pub(super) fn inner(&self) -> &[Line] {
-        self.block.as_deref().unwrap_or_default()
-    }
-
-    /// The line for notes.
-    pub(super) fn shown(&self) -> String {
-        let line = self.words.join(" ");
-        let short: String = line.chars().take(100).collect();
-        if short.len() < line.len() { format!("`{short}…`") } else { format!("`{short}`") }
-    }
-}
-
 /// The lines of a file, with imports in their places.
 ///
 /// # Errors
 /// The file cannot be read or parsed.
-pub(super) fn read(path: &Path, files: &mut Files, notes: &mut Notes) -> Result<Vec<Line>, Failure> {
+pub(super) fn read(path: &Path, files: &mut Files, notes: &mut Notes) -> Result<Vec<Directive>, Failure> {
     let whole = Place { file: files.shown(path), line: 0 };
     let lines = files.with(path, &whole, |_, text, shown| parse(text, shown))?;
-    let (snippets, lines): (Vec<Line>, Vec<Line>) =
-        lines.into_iter().partition(|line| line.name().starts_with('(') && line.name().ends_with(')'));
+    let (snippets, lines): (Vec<Directive>, Vec<Directive>) =
+        lines.into_iter().partition(|line| line.name.starts_with('(') && line.name.ends_with(')'));
     let mut importer = Importer { snippets, files, notes, count: 0 };
     importer.expand(lines, 0)
 }
 
 struct Importer<'i> {
-    snippets: Vec<Line>,
+    snippets: Vec<Directive>,
     files: &'i mut Files,
     notes: &'i mut Notes,
     count: usize,
 }
 
 impl Importer<'_> {
-    fn expand(&mut self, lines: Vec<Line>, depth: usize) -> Result<Vec<Line>, Failure> {
+    fn expand(&mut self, lines: Vec<Directive>, depth: usize) -> Result<Vec<Directive>, Failure> {
         let mut all = Vec::with_capacity(lines.len());
         for mut line in lines {
             self.count += 1;
             if depth > DEPTH_MAX || self.count > LINES_MAX {
                 return Err(Failure::new(&line.place, "too many imports: do they import each other?"));
             }
-            if line.name() == "import" {
+            if line.name == "import" {
                 all.extend(self.import(&line, depth)?);
                 continue;
             }
@@ -78,12 +50,12 @@ impl Importer<'_> {
         Ok(all)
     }
 
-    fn import(&mut self, line: &Line, depth: usize) -> Result<Vec<Line>, Failure> {
-        let name = line.args().first().map_or("", String::as_str);
-        let snippet = self.snippets.iter().find(|snippet| snippet.name() == format!("({name})"));
+    fn import(&mut self, line: &Directive, depth: usize) -> Result<Vec<Directive>, Failure> {
+        let name = line.first();
+        let snippet = self.snippets.iter().find(|snippet| snippet.name == format!("({name})"));
         if let Some(snippet) = snippet {
-            if line.args().len() > 1 {
-                self.notes.add(&line.place, format!("{}: without its arguments", line.shown()));
+            if line.args.len() > 1 {
+                self.notes.lost(line, "without its arguments");
             }
             let inner = snippet.inner().to_vec();
             return self.expand(inner, depth + 1);
@@ -91,7 +63,7 @@ impl Importer<'_> {
         let mut all = Vec::new();
         let found = self.files.matching(name, Path::new("/etc/caddy"));
         if found.is_empty() && !name.contains('*') {
-            self.notes.add(&line.place, format!("{}: there is no such file or snippet here", line.shown()));
+            self.notes.lost(line, "there is no such file or snippet here");
         }
         for path in found {
             let inner = self.files.with(&path, &line.place, |_, text, shown| parse(text, shown))?;
@@ -101,7 +73,7 @@ impl Importer<'_> {
     }
 }
 
-fn parse(text: &str, file: &Arc<str>) -> Result<Vec<Line>, Failure> {
+fn parse(text: &str, file: &Arc<str>) -> Result<Vec<Directive>, Failure> {
     let mut parser = Parser { rest: text, line: 1, file };
     let lines = parser.lines(0)?;
     if !parser.rest.is_empty() {
@@ -122,7 +94,7 @@ impl Parser<'_> {
     }
 
     /// The lines up to a `}` alone, which stays, or the end.
-    fn lines(&mut self, depth: usize) -> Result<Vec<Line>, Failure> {
+    fn lines(&mut self, depth: usize) -> Result<Vec<Directive>, Failure> {
         let mut lines = Vec::new();
         loop {
             let start = self.rest;
@@ -153,9 +125,9 @@ impl Parser<'_> {
                     if self.words(&place)? != ["}"] {
                         return Err(Failure::new(&place, "a `{` without `}` in a line of its own"));
                     }
-                    lines.push(Line { words, block: Some(inner), place });
+                    lines.push(Directive::new(words, Some(inner), &place));
                 }
-                _ => lines.push(Line { words, block: None, place }),
+                _ => lines.push(Directive::new(words, None, &place)),
             }
         }
     }
@@ -226,8 +198,8 @@ mod tests {
     #[test]
     fn lines_have_words_and_blocks() {
         let lines = parse("a, \nb {\n  c \"d \\\" e\" `f` # g\n}\nh\n", &"Caddyfile".into()).unwrap();
-        assert_eq!(lines[0].words, ["a,", "b"]);
-        assert_eq!(lines[0].inner()[0].words, ["c", "d \" e", "f"]);
+        assert_eq!(lines[0].words(), ["a,", "b"]);
+        assert_eq!(lines[0].inner()[0].words(), ["c", "d \" e", "f"]);
         assert_eq!((lines[0].inner()[0].place.line, lines[1].place.line), (3, 5));
     }
 

@@ -1,14 +1,14 @@
 //! The directives of Caddy that ask other servers.
 
-use super::parse::Line;
 use super::site::Builder;
+use crate::directive::Directive;
 use crate::model::{Route, Rule};
-use crate::pattern::Paths;
+use crate::pattern::{Paths, whole};
 use crate::{toml, values};
 
 impl Builder<'_> {
     /// The prefix of a route, if it has one.
-    fn prefix(&mut self, line: &Line, paths: &Paths) -> Option<String> {
+    fn prefix(&mut self, line: &Directive, paths: &Paths) -> Option<String> {
         let prefix = match &paths[..] {
             [(path, _)] if path == "*" => Some("/".to_owned()),
             [(path, _)] => path
@@ -31,10 +31,9 @@ impl Builder<'_> {
         prefix
     }
 
-    pub(super) fn proxy(&mut self, line: &Line, args: &[String], paths: &Paths) {
+    pub(super) fn proxy(&mut self, line: &Directive, args: &[String], paths: &Paths) {
         let Some(prefix) = self.prefix(line, paths) else { return };
-        let to =
-            line.inner().iter().filter(|inner| inner.name() == "to").flat_map(|inner| inner.args().to_vec());
+        let to = line.inner().iter().filter(|inner| inner.name == "to").flat_map(|inner| inner.args.clone());
         let mut servers = Vec::new();
         for text in args.iter().cloned().chain(to) {
             match server(&text) {
@@ -49,8 +48,8 @@ impl Builder<'_> {
         }
         let mut route = Route { paths: ("prefix", prefix), protocol: "proxy", servers, ..Route::default() };
         for inner in line.inner() {
-            let value = inner.args().first().map_or("", String::as_str);
-            match inner.name() {
+            let value = inner.first();
+            match inner.name.as_str() {
                 "to" | "transport" | "fail_duration" | "max_fails" | "health_timeout" | "health_status"
                 | "health_interval" => {}
                 "health_uri" if value.starts_with('/') => {
@@ -67,9 +66,9 @@ impl Builder<'_> {
         self.site.routes.push(route);
     }
 
-    pub(super) fn php(&mut self, line: &Line, args: &[String], paths: &Paths) {
+    pub(super) fn php(&mut self, line: &Directive, args: &[String], paths: &Paths) {
         let Some(server) = args.first().and_then(|text| server(text)) else {
-            self.site.close_scripts(&[("*.php".to_owned(), Vec::new())]);
+            self.site.close_scripts(&whole("*.php"));
             return self.lose(
                 line,
                 "Flash resolves no names: write the address, and everybody gets 403 for scripts",
@@ -85,22 +84,19 @@ impl Builder<'_> {
             ..Route::default()
         });
         self.site.index = vec!["index.php".to_owned()];
-        for (path, except) in paths {
-            let fallback = Some("/index.php".to_owned());
-            self.site.rules.push(Rule { except: except.clone(), fallback, ..Rule::new(path.clone()) });
-        }
+        self.site.add(paths, &Rule { fallback: Some("/index.php".to_owned()), ..Rule::default() });
         self.lose(line, "index.php is the only index: no other is tried");
     }
 
     /// Carries over that a server must agree to requests, or closes their paths: left as they are, they would be open.
-    pub(super) fn forward_auth(&mut self, line: &Line, args: &[String], paths: &Paths) {
+    pub(super) fn forward_auth(&mut self, line: &Directive, args: &[String], paths: &Paths) {
         let (mut uri, mut auth_fields) = ("", Vec::new());
         for inner in line.inner() {
-            match inner.name() {
-                "uri" => uri = inner.args().first().map_or("", String::as_str),
+            match inner.name.as_str() {
+                "uri" => uri = inner.first(),
                 "copy_headers" => {
-                    let listed = inner.inner().iter().flat_map(|line| line.words.clone());
-                    auth_fields.extend(inner.args().iter().cloned().chain(listed));
+                    let listed = inner.inner().iter().flat_map(Directive::words);
+                    auth_fields.extend(inner.args.iter().cloned().chain(listed));
                 }
                 _ => self.lose(inner, "Flash has nothing like it"),
             }
@@ -124,10 +120,9 @@ impl Builder<'_> {
             Ok(false) => {}
             Ok(true) => self.lose(line, &values::closed_for_server(uri)),
         }
+        let asks = Rule { auth: Some(uri.to_owned()), auth_fields, ..Rule::default() };
         for (path, except) in paths {
-            let auth = Some(uri.to_owned());
-            let rule = Rule { auth, auth_fields: auth_fields.clone(), ..Rule::new(path.clone()) };
-            let rule = Rule { except: except.clone(), ..rule };
+            let rule = asks.at(path, except);
             let asks_otherwise = |other: &Rule| {
                 other.auth.is_some() && (&other.auth, &other.auth_fields) != (&rule.auth, &rule.auth_fields)
             };
@@ -141,7 +136,6 @@ impl Builder<'_> {
     }
 }
 
-/// The address of a server.
 fn server(text: &str) -> Option<String> {
     if let Some(path) = text.strip_prefix("unix//").or_else(|| text.strip_prefix("unix/")) {
         return Some(format!("unix:/{}", path.trim_start_matches('/')));

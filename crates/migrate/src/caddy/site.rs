@@ -5,12 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use super::Found;
-use super::parse::Line;
+use crate::directive::Directive;
 use crate::files::Files;
-use crate::model::{Config, EVERYBODY, Rule, Site};
+use crate::model::{Config, Rule, Site};
 use crate::notes::Notes;
-use crate::pattern::{self, Paths, within};
+use crate::pattern::{self, Paths, is_all, whole, within};
 use crate::{toml, values};
 
 /// Directives that Flash needs not.
@@ -29,8 +28,13 @@ pub(super) struct Builder<'b> {
     pub(super) config: &'b mut Config,
 }
 
-/// The site that these directives describe.
-pub(super) fn build(lines: &[Line], files: &Files, notes: &mut Notes, config: &mut Config) -> Found {
+/// The site that these directives describe, and where it listens if that is not everywhere.
+pub(super) fn build(
+    lines: &[Directive],
+    files: &Files,
+    notes: &mut Notes,
+    config: &mut Config,
+) -> (Site, Option<String>) {
     let mut builder = Builder {
         site: Site::default(),
         bind: None,
@@ -40,7 +44,7 @@ pub(super) fn build(lines: &[Line], files: &Files, notes: &mut Notes, config: &m
         files,
         config,
     };
-    builder.block(lines, &all());
+    builder.block(lines, &whole("*"));
     let scripts = |name: &&String| name.ends_with(".php");
     if builder.site.routes.iter().any(|route| route.paths.0 == "extension")
         && builder.site.index.iter().any(|it| scripts(&it))
@@ -52,47 +56,43 @@ pub(super) fn build(lines: &[Line], files: &Files, notes: &mut Notes, config: &m
         .site
         .routes
         .sort_by_key(|route| (route.paths.0 == "prefix", std::cmp::Reverse(route.paths.1.len())));
-    Found { site: builder.site, bind: builder.bind }
-}
-
-fn all() -> Paths {
-    vec![("*".to_owned(), Vec::new())]
+    (builder.site, builder.bind)
 }
 
 impl Builder<'_> {
-    pub(super) fn lose(&mut self, line: &Line, why: &str) {
-        self.notes.add(&line.place, format!("{}: {why}", line.shown()));
+    pub(super) fn lose(&mut self, line: &Directive, why: &str) {
+        self.notes.lost(line, why);
     }
 
-    fn block(&mut self, lines: &[Line], outer: &Paths) {
-        for line in lines.iter().filter(|line| line.name().starts_with('@')) {
+    fn block(&mut self, lines: &[Directive], outer: &Paths) {
+        for line in lines.iter().filter(|line| line.name.starts_with('@')) {
             let paths = self.matcher(line);
-            self.matchers.insert(line.name().to_owned(), paths);
+            self.matchers.insert(line.name.clone(), paths);
         }
         let mut handled: Vec<String> = Vec::new();
-        let is_handle = |line: &&Line| ["handle", "handle_path"].contains(&line.name());
+        let is_handle = |line: &&Directive| ["handle", "handle_path"].contains(&line.name.as_str());
         // Those with a path come before the one without, and longer paths before shorter ones.
-        let path_len = |line: &&Line| std::cmp::Reverse(line.args().first().map_or(0, String::len));
-        let (mut with, without): (Vec<&Line>, Vec<&Line>) =
-            lines.iter().filter(is_handle).partition(|line| !line.args().is_empty());
+        let path_len = |line: &&Directive| std::cmp::Reverse(line.args.first().map_or(0, String::len));
+        let (mut with, without): (Vec<&Directive>, Vec<&Directive>) =
+            lines.iter().filter(is_handle).partition(|line| !line.args.is_empty());
         with.sort_by_key(path_len);
-        let others = lines.iter().filter(|line| !is_handle(line) && !line.name().starts_with('@'));
-        let mut others: Vec<&Line> = others.collect();
+        let others = lines.iter().filter(|line| !is_handle(line) && !line.name.starts_with('@'));
+        let mut others: Vec<&Directive> = others.collect();
         others.sort_by_key(|line| {
-            let is_sorted = ["redir", "rewrite", "respond"].contains(&line.name());
-            let has_path = is_sorted && line.args().len() > 1 && line.args()[0].starts_with('/');
+            let is_sorted = ["redir", "rewrite", "respond"].contains(&line.name.as_str());
+            let has_path = is_sorted && line.args.len() > 1 && line.args[0].starts_with('/');
             if has_path { path_len(line) } else { std::cmp::Reverse(0) }
         });
         for line in others.into_iter().chain(with).chain(without) {
             let Some((mut paths, args)) = self.matched(line, outer) else {
-                if CHECKS.contains(&line.name()) {
+                if CHECKS.contains(&line.name.as_str()) {
                     self.close_for_want(line, outer, "it is not carried over");
                 }
                 continue;
             };
             let is_of_paths = paths.iter().any(|(path, _)| path != "*");
             if is_of_paths
-                && CHECKS.contains(&line.name())
+                && CHECKS.contains(&line.name.as_str())
                 && !std::mem::replace(&mut self.has_told_case, true)
             {
                 self.lose(line, "Caddy means paths in any case of their letters, Flash here and below as they are written");
@@ -102,7 +102,7 @@ impl Builder<'_> {
                     except.extend(handled.iter().filter(|other| pattern::overlap(other, path)).cloned());
                 }
                 handled.extend(paths.iter().map(|(path, _)| path.clone()));
-                if line.name() == "handle_path" {
+                if line.name == "handle_path" {
                     self.folder(line, &paths);
                 } else {
                     self.block(line.inner(), &paths);
@@ -114,8 +114,8 @@ impl Builder<'_> {
     }
 
     /// The paths of a directive and its other arguments. None, and a note, if it has a matcher that no form says.
-    fn matched(&mut self, line: &Line, outer: &Paths) -> Option<(Paths, Vec<String>)> {
-        let args = line.args();
+    fn matched(&mut self, line: &Directive, outer: &Paths) -> Option<(Paths, Vec<String>)> {
+        let args = &line.args;
         let rest = || args.get(1..).unwrap_or_default().to_vec();
         match args.first().map(String::as_str) {
             Some("*") => Some((outer.clone(), rest())),
@@ -129,15 +129,15 @@ impl Builder<'_> {
             Some(path)
                 if path.starts_with('/')
                     && !["root", "tls", "bind", "try_files", "encode", "php_fastcgi"]
-                        .contains(&line.name())
+                        .contains(&line.name.as_str())
                     && args.len() + line.inner().len() > 1
                     || args.first().is_some_and(|it| it.starts_with('/'))
                         && ["handle", "handle_path", "file_server", "basic_auth", "basicauth"]
-                            .contains(&line.name()) =>
+                            .contains(&line.name.as_str()) =>
             {
                 let path = args[0].clone();
                 if pattern::is_form(&path) {
-                    Some((within(&vec![(path, Vec::new())], outer), rest()))
+                    Some((within(&whole(path), outer), rest()))
                 } else {
                     self.lose(line, "Flash has no such form of paths");
                     None
@@ -148,12 +148,12 @@ impl Builder<'_> {
     }
 
     /// The paths of a named matcher; None if it asks for something else.
-    fn matcher(&mut self, line: &Line) -> Option<Paths> {
-        let one = Line { words: line.args().to_vec(), block: None, place: line.place.clone() };
+    fn matcher(&mut self, line: &Directive) -> Option<Paths> {
+        let one = Directive::new(line.args.clone(), None, &line.place);
         let conditions = if line.block.is_some() { line.inner().to_vec() } else { vec![one] };
         let (mut paths, mut except) = (Vec::new(), Vec::new());
         for condition in &conditions {
-            match (condition.name(), condition.args()) {
+            match (condition.name.as_str(), &condition.args[..]) {
                 ("path", args) => paths.extend(args.iter().cloned()),
                 ("not", [kind, args @ ..]) if kind == "path" => except.extend(args.iter().cloned()),
                 ("file" | "not", _) => return None,
@@ -167,8 +167,8 @@ impl Builder<'_> {
         is_plain.then(|| paths.into_iter().map(|path| (path, except.clone())).collect())
     }
 
-    fn directive(&mut self, line: &Line, args: &[String], paths: &Paths) {
-        match line.name() {
+    fn directive(&mut self, line: &Directive, args: &[String], paths: &Paths) {
+        match line.name.as_str() {
             "root" => self.root(line, args, paths),
             "file_server" => self.file_server(line, args),
             "try_files" => self.try_files(line, args, paths),
@@ -198,27 +198,27 @@ impl Builder<'_> {
     }
 
     /// The files of a block whose paths lose their prefix.
-    fn folder(&mut self, line: &Line, paths: &Paths) {
-        let (roots, others): (Vec<&Line>, Vec<&Line>) =
-            line.inner().iter().partition(|inner| inner.name() == "root");
+    fn folder(&mut self, line: &Directive, paths: &Paths) {
+        let (roots, others): (Vec<&Directive>, Vec<&Directive>) =
+            line.inner().iter().partition(|inner| inner.name == "root");
         let is_folder = !others.is_empty()
-            && others.iter().all(|inner| ["file_server", "encode", "header"].contains(&inner.name()));
+            && others.iter().all(|inner| ["file_server", "encode", "header"].contains(&inner.name.as_str()));
         let folder =
-            roots.first().and_then(|root| root.args().last()).filter(|_| is_folder && roots.len() == 1);
+            roots.first().and_then(|root| root.args.last()).filter(|_| is_folder && roots.len() == 1);
         match folder.map(|folder| self.files.absolute(folder)) {
             Some(folder) if paths.iter().all(|(path, _)| pattern::is_of_folder(path)) => {
                 self.aliases(paths, |_| values::folder(&folder));
             }
             _ => self.lose(line, "Flash keeps the whole path"),
         }
-        let others: Vec<Line> = others.into_iter().cloned().collect();
+        let others: Vec<Directive> = others.into_iter().cloned().collect();
         self.block(&others, paths);
     }
 
-    fn root(&mut self, line: &Line, args: &[String], outer: &Paths) {
+    fn root(&mut self, line: &Directive, args: &[String], outer: &Paths) {
         let Some(folder) = args.last().map(|root| values::folder(&self.files.absolute(root))) else { return };
         let paths = match args {
-            [path, _] if path.starts_with('/') => within(&vec![(path.clone(), Vec::new())], outer),
+            [path, _] if path.starts_with('/') => within(&whole(path), outer),
             _ => outer.clone(),
         };
         let is_all = paths.iter().all(|(path, _)| path == "*");
@@ -235,22 +235,21 @@ impl Builder<'_> {
     fn aliases(&mut self, paths: &Paths, folder_of: impl Fn(&str) -> String) {
         for (path, except) in paths {
             let alias = Some(folder_of(path.trim_end_matches("/*")));
-            self.site.rules.push(Rule { except: except.clone(), alias, ..Rule::new(path.clone()) });
+            self.site.rules.push(Rule { alias, ..Rule::default() }.at(path, except));
         }
     }
 
-    fn file_server(&mut self, line: &Line, args: &[String]) {
+    fn file_server(&mut self, line: &Directive, args: &[String]) {
         self.site.browse |= args.iter().any(|arg| arg == "browse");
         for inner in line.inner() {
-            match inner.name() {
+            match inner.name.as_str() {
                 "browse" => self.site.browse = true,
                 "index" => {
-                    self.site.index =
-                        inner.args().iter().filter(|name| !name.contains('/')).cloned().collect();
+                    self.site.index = inner.args.iter().filter(|name| !name.contains('/')).cloned().collect();
                 }
                 "root" => {
                     self.site.root =
-                        inner.args().first().map(|root| values::folder(&self.files.absolute(root)));
+                        inner.args.first().map(|root| values::folder(&self.files.absolute(root)));
                 }
                 "precompressed" | "pass_thru" | "disable_canonical_uris" => {}
                 "hide" => {
@@ -261,7 +260,7 @@ impl Builder<'_> {
         }
     }
 
-    fn try_files(&mut self, line: &Line, args: &[String], paths: &Paths) {
+    fn try_files(&mut self, line: &Directive, args: &[String], paths: &Paths) {
         let plain =
             |arg: &&String| ["{path}", "{path}/", "{path}/index.html", "{uri}"].contains(&arg.as_str());
         let extension = |arg: &String| values::tried_extension(arg, "{path}.");
@@ -282,13 +281,10 @@ impl Builder<'_> {
         if tried.is_empty() && fallback.is_none() {
             return;
         }
-        for (path, except) in paths {
-            let (except, try_extensions, fallback) = (except.clone(), tried.clone(), fallback.clone());
-            self.site.rules.push(Rule { except, try_extensions, fallback, ..Rule::new(path.clone()) });
-        }
+        self.site.add(paths, &Rule { try_extensions: tried, fallback, ..Rule::default() });
     }
 
-    fn redirect(&mut self, line: &Line, args: &[String], paths: &Paths) {
+    fn redirect(&mut self, line: &Directive, args: &[String], paths: &Paths) {
         let status = match args.get(1).map_or("302", String::as_str) {
             "permanent" => Some(301),
             "temporary" => Some(302),
@@ -301,14 +297,14 @@ impl Builder<'_> {
             match written(target, path) {
                 Ok((path, target)) => {
                     let redirect = Some((target, status));
-                    self.site.rules.push(Rule { except: except.clone(), redirect, ..Rule::new(path) });
+                    self.site.rules.push(Rule { redirect, ..Rule::default() }.at(&path, except));
                 }
                 Err(why) => self.lose(line, &why),
             }
         }
     }
 
-    fn rewrite(&mut self, line: &Line, args: &[String], paths: &Paths) {
+    fn rewrite(&mut self, line: &Directive, args: &[String], paths: &Paths) {
         let Some(target) = args.first() else { return };
         for (path, except) in paths {
             match written(target, path) {
@@ -317,18 +313,17 @@ impl Builder<'_> {
                 }
                 Ok((path, target)) => {
                     let rewrite = Some(target);
-                    self.site.rules.push(Rule { except: except.clone(), rewrite, ..Rule::new(path) });
+                    self.site.rules.push(Rule { rewrite, ..Rule::default() }.at(&path, except));
                 }
                 Err(why) => self.lose(line, &why),
             }
         }
     }
 
-    fn header(&mut self, line: &Line, args: &[String], paths: &Paths) {
-        let own: Vec<Vec<String>> = if args.is_empty() { Vec::new() } else { vec![args.to_vec()] };
-        let inner =
-            line.inner().iter().filter(|inner| inner.name() != "defer").map(|inner| inner.words.clone());
-        let mut rule = Rule::new("*");
+    fn header(&mut self, line: &Directive, args: &[String], paths: &Paths) {
+        let own = (!args.is_empty()).then(|| args.to_vec());
+        let inner = line.inner().iter().filter(|inner| inner.name != "defer").map(Directive::words);
+        let mut rule = Rule::default();
         for words in own.into_iter().chain(inner) {
             let (name, value) = (words[0].as_str(), words.get(1).map_or("", String::as_str));
             let plain = name.trim_start_matches(['+', '-', '?', '>']);
@@ -343,8 +338,7 @@ impl Builder<'_> {
                 }
                 continue;
             }
-            let problem = values::field_problem(plain, if is_removed { "x" } else { value });
-            match problem.filter(|why| !(is_removed && why.contains("only remove"))) {
+            match values::field_problem(plain, (!is_removed).then_some(value)) {
                 Some(why) => self.lose(line, &why),
                 None if value.contains('{') || words.len() > 2 || name.starts_with('?') => {
                     self.lose(line, &format!("{plain}: Flash sets fields to fixed values"));
@@ -357,43 +351,34 @@ impl Builder<'_> {
                 }
             }
         }
-        if rule != Rule::new("*") {
-            for (path, except) in paths {
-                self.site.rules.push(Rule { path: path.clone(), except: except.clone(), ..rule.clone() });
-            }
-        }
-    }
-
-    pub(super) fn close(&mut self, paths: &Paths) {
-        for (path, except) in paths {
-            let deny = EVERYBODY.map(str::to_owned).to_vec();
-            self.site.rules.push(Rule { except: except.clone(), deny, ..Rule::new(path.clone()) });
+        if rule != Rule::default() {
+            self.site.add(paths, &rule);
         }
     }
 
     /// Closes paths whose clients Flash cannot check.
-    pub(super) fn close_for_want(&mut self, line: &Line, paths: &Paths, why: &str) {
-        self.close(paths);
+    pub(super) fn close_for_want(&mut self, line: &Directive, paths: &Paths, why: &str) {
+        self.site.close(paths);
         self.lose(line, &format!("{why}, so everybody gets 403 here"));
     }
 
-    fn refuse(&mut self, line: &Line, args: &[String], paths: &Paths) {
+    fn refuse(&mut self, line: &Directive, args: &[String], paths: &Paths) {
         let status = args.iter().find_map(|arg| arg.parse::<u16>().ok());
         match status {
-            _ if line.name() == "abort" => {
-                self.close(paths);
+            _ if line.name == "abort" => {
+                self.site.close(paths);
                 self.lose(line, "with 403");
             }
-            Some(403) => self.close(paths),
+            Some(403) => self.site.close(paths),
             Some(404 | 410 | 401) => {
-                self.close(paths);
+                self.site.close(paths);
                 self.lose(line, "with 403");
             }
             _ => self.lose(line, "Flash answers with files, redirects and errors"),
         }
     }
 
-    fn tls(&mut self, line: &Line, args: &[String]) {
+    fn tls(&mut self, line: &Directive, args: &[String]) {
         match args {
             [certificate, key] if !certificate.contains('{') => {
                 self.site.certificates.push(self.files.absolute(certificate));
@@ -403,21 +388,21 @@ impl Builder<'_> {
             _ => self.lose(line, "Flash takes files of certificates and keys (docs/tls.md)"),
         }
         for inner in line.inner() {
-            match inner.name() {
+            match inner.name.as_str() {
                 "protocols" | "ciphers" | "curves" | "alpn" => {}
                 "client_auth" => {
-                    self.close_for_want(inner, &all(), "Flash checks no certificates of clients");
+                    self.close_for_want(inner, &whole("*"), "Flash checks no certificates of clients");
                 }
                 _ => self.lose(inner, "Flash takes files of certificates and keys (docs/tls.md)"),
             }
         }
     }
 
-    fn log(&mut self, line: &Line) {
+    fn log(&mut self, line: &Directive) {
         let mut file = "-".to_owned();
         let mut format = "json";
         for inner in line.inner() {
-            match (inner.name(), inner.args()) {
+            match (inner.name.as_str(), &inner.args[..]) {
                 ("output", [kind, path, ..]) if kind == "file" => file = self.files.absolute(path),
                 ("output", [kind, ..]) if kind == "stdout" => {}
                 ("format", [kind, ..]) if kind == "console" => format = "combined",
@@ -435,10 +420,6 @@ impl Builder<'_> {
             self.config.settings.insert("log_format", toml::text(format));
         }
     }
-}
-
-fn is_all(paths: &Paths) -> bool {
-    matches!(&paths[..], [(path, except)] if (path == "*" || path == "/*") && except.is_empty())
 }
 
 /// A target with Caddy's placeholders, for paths of this form; the form begins with a slash if the target has a part of it.

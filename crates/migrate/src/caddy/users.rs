@@ -1,7 +1,7 @@
 //! `basic_auth`: the users with their passwords, which Flash reads from a file.
 
-use super::parse::Line;
 use super::site::Builder;
+use crate::directive::Directive;
 use crate::model::Rule;
 use crate::pattern::Paths;
 
@@ -13,15 +13,15 @@ fn is_hash(text: &str) -> bool {
 }
 
 /// The line of a file of users.
-fn user(line: &Line) -> Option<String> {
-    let [name, hash] = &line.words[..] else { return None };
+fn user(line: &Directive) -> Option<String> {
+    let (name, [hash]) = (&line.name, &line.args[..]) else { return None };
     let is_name = !name.is_empty() && !name.contains([':', '{', '#']) && !name.contains(char::is_control);
     (is_name && is_hash(hash)).then(|| format!("{name}:{hash}"))
 }
 
 impl Builder<'_> {
     /// Lets only the users in, or closes the paths.
-    pub(super) fn basic_auth(&mut self, line: &Line, args: &[String], paths: &Paths) {
+    pub(super) fn basic_auth(&mut self, line: &Directive, args: &[String], paths: &Paths) {
         let kind = args.first().map_or("bcrypt", String::as_str);
         let users: Option<Vec<String>> = line.inner().iter().map(user).collect();
         let users = users.filter(|users| !users.is_empty() && ["bcrypt", "argon2id"].contains(&kind));
@@ -33,7 +33,7 @@ impl Builder<'_> {
             self.lose(line, "Flash's realm is Restricted");
         }
         for (path, except) in paths {
-            let rule = Rule { except: except.clone(), ..Rule::new(path.clone()) };
+            let rule = Rule::default().at(path, except);
             let known = self.config.user_files.iter().find(|(_, others)| *others == users);
             let known = known.map(|(file, _)| file.clone());
             let differs = |other: &Rule| other.users.is_some() && other.users != known;

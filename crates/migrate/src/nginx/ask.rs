@@ -1,9 +1,9 @@
 //! `auth_request`: a server that decides about requests, and gives them fields of its answer.
 
 use super::location::Kind;
-use super::parse::Directive;
 use super::route;
 use super::site::Builder;
+use crate::directive::Directive;
 use crate::values;
 
 /// The beginning of the variables that hold fields of an answer.

@@ -1,12 +1,12 @@
 //! The files of a site: where they are, which one answers for a directory, and which for paths without one.
 
 use super::location::{Kind, Location};
-use super::parse::Directive;
 use super::scope::{ErrorPage, Scope};
 use super::site::{Builder, by_files, first_of};
 use super::spread::{form, in_order};
 use super::target;
 use super::words;
+use crate::directive::Directive;
 use crate::model::Rule;
 use crate::pattern;
 use crate::values;
@@ -18,16 +18,8 @@ const ACME: &str = "/.well-known/acme-challenge";
 enum Elsewhere {
     /// Beneath the root: the path of a file, in which `$0` and the like stand for parts of the path.
     Beneath(String),
-    /// Not beneath the root.
+    /// In this folder, which is not beneath the root.
     Apart(String),
-}
-
-/// Where the files of a location are, as a rule says it.
-enum Move {
-    /// The target of its rewrite.
-    Rewrite(String),
-    /// The folder of its alias.
-    Alias(String),
 }
 
 /// Makes rules for the locations whose files are elsewhere, and notes those for which Flash has none.
@@ -39,9 +31,9 @@ pub(super) fn place(builder: &mut Builder<'_, '_>) {
         let answers = location.scope.returns.is_none() && location.scope.pass.is_none();
         let is_page = builder.server.scope.error_pages.iter().any(|page| page.uri == location.text);
         moves.push(match found {
-            Some(Elsewhere::Beneath(path)) if answers => Some(Move::Rewrite(path)),
+            Some(Elsewhere::Beneath(path)) if answers => Some(Elsewhere::Beneath(path)),
             Some(Elsewhere::Apart(folder)) if answers && !is_page && !location.is_hidden() => {
-                let alias = alias_of(location, &folder).map(Move::Alias);
+                let alias = alias_of(location, &folder).map(Elsewhere::Apart);
                 if alias.is_none() {
                     note_apart(builder, location, &folder);
                 }
@@ -53,8 +45,8 @@ pub(super) fn place(builder: &mut Builder<'_, '_>) {
     for (path, except, at) in first_of(builder, &moves) {
         let location = &locations[at];
         let text = match &moves[at] {
-            Some(Move::Rewrite(text)) => text,
-            Some(Move::Alias(folder)) => {
+            Some(Elsewhere::Beneath(text)) => text,
+            Some(Elsewhere::Apart(folder)) => {
                 let path = format!("{}/*", path.trim_end_matches(['/', '*']));
                 builder.site.rules.push(Rule { except, alias: Some(folder.clone()), ..Rule::new(path) });
                 continue;
@@ -178,13 +170,8 @@ pub(super) fn index(builder: &mut Builder<'_, '_>, scope: &Scope) {
     }
 }
 
-/// The meaning of the last part of `try_files`.
-enum Missing {
-    /// As Flash does it anyway, or a server answers.
-    NotFound,
-    /// Another file answers.
-    File(String),
-}
+/// The file that answers for missing ones; none if they are not found, as Flash does it anyway, or a server answers.
+type Missing = Option<String>;
 
 /// The files that answer for missing ones.
 pub(super) fn fall_back(builder: &mut Builder<'_, '_>) {
@@ -204,10 +191,7 @@ pub(super) fn fall_back(builder: &mut Builder<'_, '_>) {
                 match missing(builder, directive) {
                     Ok((tried, missing)) => {
                         extensions = tried;
-                        match missing {
-                            Missing::File(uri) => Some((uri, directive.place.clone())),
-                            Missing::NotFound => None,
-                        }
+                        missing.map(|uri| (uri, directive.place.clone()))
                     }
                     Err(why) => {
                         builder.context.lost(directive, &why);
@@ -278,17 +262,12 @@ fn missing(builder: &Builder<'_, '_>, directive: &Directive) -> Result<(Vec<Stri
 /// The meaning of `try_files` without extensions.
 fn last_of(builder: &Builder<'_, '_>, args: &[String]) -> Result<Missing, String> {
     let plain = ["$uri", "$uri/", "$uri/index.html", "$uri/index.htm", "$request_uri", "$document_uri"];
-    let Some((last, files)) = args.split_last() else { return Ok(Missing::NotFound) };
+    let Some((last, files)) = args.split_last() else { return Ok(None) };
     let (mut last, mut files) = (last.as_str(), files.to_vec());
     if last == "=404" || plain.contains(&last) {
         // A fixed file before it answers, if it is there.
-        match files.last().filter(|file| !file.contains('$')).cloned() {
-            Some(file) => {
-                files.pop();
-                return others(&files, &plain).map(|()| Missing::File(file));
-            }
-            None => return others(&files, &plain).map(|()| Missing::NotFound),
-        }
+        let fixed = files.pop_if(|file| !file.contains('$'));
+        return others(&files, &plain).map(|()| fixed);
     }
     others(&files, &plain)?;
     if last.starts_with('@') {
@@ -307,8 +286,8 @@ fn file(uri: &str) -> Result<Missing, String> {
     match uri {
         uri if uri.contains('?') => Err("a file has no query".to_owned()),
         uri if uri.contains('$') => Err("Flash has no variables".to_owned()),
-        uri if uri.ends_with('/') => Ok(Missing::File(format!("{uri}index.html"))),
-        uri => Ok(Missing::File(uri.to_owned())),
+        uri if uri.ends_with('/') => Ok(Some(format!("{uri}index.html"))),
+        uri => Ok(Some(uri.to_owned())),
     }
 }
 
@@ -325,12 +304,11 @@ fn named(builder: &Builder<'_, '_>, name: &str) -> Result<Missing, String> {
         return Err(format!("there is no location {name}"));
     };
     match (&scope.pass, &scope.rewrites[..]) {
-        (None, [rewrite]) if scope.returns.is_none() && !rewrite.target.contains("://") => {
-            let target = rewrite.target.split('?').next().unwrap_or_default();
-            file(target)
+        (None, [rewrite]) if scope.returns.is_none() && !rewrite.args[1].contains("://") => {
+            file(rewrite.args[1].split('?').next().unwrap_or_default())
         }
         // The route says it.
-        (Some(pass), _) if pass.protocol == "proxy" => Ok(Missing::NotFound),
+        (Some(pass), _) if pass.protocol == "proxy" => Ok(None),
         (Some(_), _) => Err("Flash passes missing files to one script alone".to_owned()),
         _ => Err(format!("Flash has no counterpart of {name}")),
     }

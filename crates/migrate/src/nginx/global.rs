@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::parse::Directive;
 use super::route::Upstream;
 use super::units;
+use crate::directive::Directive;
 use crate::files::Files;
 use crate::notes::{Notes, Place};
 use crate::{toml, values};
@@ -14,7 +14,6 @@ use crate::{toml, values};
 pub(super) struct Zone {
     /// Whether each client has a count of its own; otherwise all have one together.
     pub(super) is_of_client: bool,
-    /// The rate, as Flash writes it.
     pub(super) rate: String,
 }
 
@@ -58,8 +57,7 @@ impl Global {
                 }
             }
             "keepalive_timeout" => match units::seconds(first) {
-                Some(0) => notes
-                    .add(&directive.place, format!("{}: Flash keeps connections open", directive.shown())),
+                Some(0) => notes.lost(directive, "Flash keeps connections open"),
                 time => {
                     let time = time.map(|seconds| values::duration(seconds.min(86_400)));
                     time.into_iter().for_each(|time| self.put("idle_timeout", time, directive, notes));
@@ -76,7 +74,7 @@ impl Global {
             "set_real_ip_from" => match values::network(first) {
                 Some(network) if !self.proxies.contains(&network) => self.proxies.push(network),
                 None if first != "unix:" => {
-                    notes.add(&directive.place, format!("{}: Flash takes networks", directive.shown()));
+                    notes.lost(directive, "Flash takes networks");
                 }
                 _ => {}
             },
@@ -91,11 +89,10 @@ impl Global {
     fn put(&mut self, key: &'static str, value: String, directive: &Directive, notes: &mut Notes) {
         let is_other = self.settings.get(key).is_some_and(|earlier| *earlier != value);
         if is_other {
-            let why = format!(
-                "{}: Flash has one `{key}` for all sites, and an earlier line sets it",
-                directive.shown()
+            notes.lost(
+                directive,
+                &format!("Flash has one `{key}` for all sites, and an earlier line sets it"),
             );
-            notes.add(&directive.place, why);
         } else {
             self.settings.insert(key, value);
         }
@@ -123,7 +120,7 @@ impl Global {
             }
             _ => {
                 let why = "Flash counts requests of clients, by their addresses, or of all together";
-                notes.add(&directive.place, format!("{}: {why}", directive.shown()));
+                notes.lost(directive, why);
             }
         }
     }
@@ -134,11 +131,10 @@ impl Global {
             && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:+".contains(&byte));
         match &self.charset {
             _ if !is_name || name.len() > 40 => {
-                notes.add(&directive.place, format!("{}: is no name of a character set", directive.shown()));
+                notes.lost(directive, "is no name of a character set");
             }
             Some(earlier) if *earlier != name => {
-                let why = format!("{}: Flash has one `charset` for all sites, {earlier}", directive.shown());
-                notes.add(&directive.place, why);
+                notes.lost(directive, &format!("Flash has one `charset` for all sites, {earlier}"));
             }
             _ => self.charset = Some(name),
         }
@@ -155,13 +151,9 @@ impl Global {
                 let is_extension = (1..=32).contains(&extension.len()) && extension.bytes().all(fits);
                 let earlier = self.types.get(&extension);
                 if !is_type || !is_extension {
-                    notes.add(
-                        &entry.place,
-                        format!("{}: Flash takes no such type or extension", entry.shown()),
-                    );
+                    notes.lost(entry, "Flash takes no such type or extension");
                 } else if earlier.is_some_and(|earlier| *earlier != entry.name) {
-                    notes
-                        .add(&entry.place, format!("{}: .{extension} has another type above", entry.shown()));
+                    notes.lost(entry, &format!(".{extension} has another type above"));
                 } else {
                     self.types.insert(extension, entry.name.clone());
                 }
@@ -171,7 +163,7 @@ impl Global {
 
     fn take_log(&mut self, directive: &Directive, notes: &mut Notes, files: &Files) {
         let path = directive.first();
-        let mut lose = |why: &str| notes.add(&directive.place, format!("{}: {why}", directive.shown()));
+        let mut lose = |why: &str| notes.lost(directive, why);
         if path.starts_with("syslog:") || path.contains('$') {
             return lose("Flash writes one log to a file or to standard output");
         }

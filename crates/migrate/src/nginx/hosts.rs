@@ -70,8 +70,8 @@ impl<'s> Plane<'s> {
     }
 }
 
-/// The part of a site that a host has, besides its name.
-type Found = (Site, Vec<usize>);
+/// A site without its hosts, and the number of its server.
+type Found = (Site, usize);
 
 /// The configuration of all servers.
 pub(super) fn config(servers: &[ServerBlock], context: &mut Context<'_>) -> Config {
@@ -94,23 +94,18 @@ pub(super) fn config(servers: &[ServerBlock], context: &mut Context<'_>) -> Conf
             hosts.push(name);
         }
     }
-    let mut sites: Vec<Found> = Vec::new();
+    let mut sites: Vec<(Found, Vec<String>)> = Vec::new();
     let mut of_default = Vec::new();
     for host in hosts {
         let Some(site) = found(&planes, Some(host), &mut used, context) else { continue };
-        match sites.iter_mut().find(|(other, numbers)| *numbers == site.1 && alike(other, &site.0)) {
-            _ if default
-                .as_ref()
-                .is_some_and(|default| default.1 == site.1 && alike(&default.0, &site.0)) =>
-            {
-                of_default.push(host.clone());
-            }
-            Some((other, _)) => other.hosts.push(host.clone()),
-            None => sites.push((Site { hosts: vec![host.clone()], ..site.0 }, site.1)),
+        match sites.iter_mut().find(|(other, _)| *other == site) {
+            _ if default.as_ref() == Some(&site) => of_default.push(host.clone()),
+            Some((_, hosts)) => hosts.push(host.clone()),
+            None => sites.push((site, vec![host.clone()])),
         }
     }
     config.default = default.map(|(site, _)| Site { hosts: of_default, ..site });
-    config.sites = sites.into_iter().map(|(site, _)| site).collect();
+    config.sites = sites.into_iter().map(|((site, _), hosts)| Site { hosts, ..site }).collect();
     for (_, server) in servers.iter().enumerate().filter(|(number, _)| !used.contains(number)) {
         context.notes.add(
             &server.place,
@@ -119,12 +114,6 @@ pub(super) fn config(servers: &[ServerBlock], context: &mut Context<'_>) -> Conf
     }
     finish(&mut config, servers, context);
     config
-}
-
-/// Whether two sites differ in their hosts alone.
-fn alike(one: &Site, other: &Site) -> bool {
-    let bare = |site: &Site| Site { hosts: Vec::new(), ..site.clone() };
-    bare(one) == bare(other)
 }
 
 /// Notes the servers that do not listen on all addresses of their protocol.
@@ -153,12 +142,9 @@ fn found<'s>(
     context: &mut Context<'_>,
 ) -> Option<Found> {
     let [plain, tls] = [planes[0].view(host), planes[1].view(host)];
-    let has_both = plain.is_some() && tls.is_some();
-    let single =
-        |server: &'s ServerBlock| if let [name] = &server.names[..] { Some(name.as_str()) } else { None };
-    let known = |server: &'s ServerBlock, scheme| Known {
-        host: host.or_else(|| single(server)).filter(|host| !host.starts_with('*')),
-        scheme,
+    let known = |server: &'s ServerBlock, scheme| {
+        let single = if let [name] = &server.names[..] { Some(name.as_str()) } else { None };
+        Known { host: host.or(single).filter(|host| !host.starts_with('*')), scheme }
     };
     let plain_name = host.filter(|host| !host.starts_with('*'));
     let (view, other) = match (plain, tls) {
@@ -178,7 +164,7 @@ fn found<'s>(
                     site::build(tls.server, tls.returns, known(tls.server, Some("https")), context);
                 site.https_redirect = Some(https_status(status, &place, context));
                 note_others(&plain, context);
-                return Some((site, vec![tls.number]));
+                return Some((site, tls.number));
             }
             if host.is_none() && (plain.server.rejects() || tls.server.rejects()) {
                 used.extend([plain.number, tls.number].into_iter().filter(|it| {
@@ -207,10 +193,10 @@ fn found<'s>(
     let is_plain = plain.is_some_and(|plain| is_same(&plain, &view));
     let scheme = if is_tls && is_plain { None } else { Some(if is_tls { "https" } else { "http" }) };
     let site = site::build(view.server, view.returns, known(view.server, scheme), context);
-    if let Some(other) = other.filter(|other| has_both && !is_same(other, &view)) {
+    if let Some(other) = other.filter(|other| !is_same(other, &view)) {
         note_difference(&site, (&view, &other), (host, scheme), used, context);
     }
-    Some((site, vec![view.number]))
+    Some((site, view.number))
 }
 
 /// Notes that a host has one site for both protocols, and that it had two.
@@ -290,21 +276,12 @@ fn finish(config: &mut Config, servers: &[ServerBlock], context: &mut Context<'_
         let place = &servers[0].place;
         context.notes.add(place, format!("`server`: Flash also listens on {PLAIN}, for plain HTTP"));
     }
-    for host in config.give_roots() {
-        let place = Place { line: 0, ..servers[0].place.clone() };
-        context.notes.add(&place, format!("{host}: has no `root`, so everybody gets 403 there"));
-    }
-    let has_https = !config.listen_tls.is_empty();
-    if has_https && config.default.iter().chain(&config.sites).all(|site| site.certificates.is_empty()) {
+    let whole = Place { line: 0, ..servers[0].place.clone() };
+    config.complete("`root`", &whole, context.notes);
+    if !config.listen_tls.is_empty()
+        && config.default.iter().chain(&config.sites).all(|site| site.certificates.is_empty())
+    {
         let text = "`server`: has HTTPS without `ssl_certificate`: name `certificate` and `certificate_key`";
         context.notes.add(&servers[0].place, text);
-    }
-    for site in config.default.iter_mut().chain(&mut config.sites).filter(|_| !has_https) {
-        if site.hsts.take().is_some() {
-            let place = Place { line: 0, ..servers[0].place.clone() };
-            context
-                .notes
-                .add(&place, "Strict-Transport-Security: Flash sends it over HTTPS alone, and there is none");
-        }
     }
 }

@@ -1,9 +1,9 @@
 //! Locations: which paths they have, and which of them nginx chooses for a path.
 
-use super::parse::Directive;
 use super::route;
 use super::scope::{Context, Scope};
 use super::site::is_refusal;
+use crate::directive::Directive;
 use crate::notes::Place;
 use crate::pattern;
 use crate::regex::{self, Shape};
@@ -25,13 +25,11 @@ pub(super) enum Kind {
     Prefix,
 }
 
-/// A location.
 #[derive(Clone, Debug)]
 pub(super) struct Location {
     pub(super) kind: Kind,
     /// The path, the prefix or the expression.
     pub(super) text: String,
-    /// The paths.
     pub(super) shapes: Vec<Shape>,
     pub(super) scope: Scope,
     pub(super) place: Place,

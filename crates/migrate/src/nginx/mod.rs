@@ -21,11 +21,11 @@ mod words;
 
 use std::path::Path;
 
+use crate::directive::Directive;
 use crate::files::Files;
 use crate::model::Config;
 use crate::notes::{Failure, Notes};
 use global::Global;
-use parse::Directive;
 use route::Upstream;
 use scope::{Context, Scope};
 use server::ServerBlock;

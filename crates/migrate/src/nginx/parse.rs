@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::directive::Directive;
 use crate::files::Files;
 use crate::notes::{Failure, Notes, Place};
 
@@ -13,36 +14,6 @@ const PREFIX: &str = "/etc/nginx";
 /// Files of every installation whose contents Flash has itself.
 const KNOWN_FILES: &[&str] =
     &["mime.types", "fastcgi_params", "fastcgi.conf", "fastcgi-php.conf", "uwsgi_params", "scgi_params"];
-
-/// A directive, with its block if it has one.
-#[derive(Clone, Debug)]
-pub(super) struct Directive {
-    pub(super) name: String,
-    pub(super) args: Vec<String>,
-    pub(super) block: Option<Vec<Directive>>,
-    pub(super) place: Place,
-}
-
-impl Directive {
-    /// The first argument, or nothing.
-    pub(super) fn first(&self) -> &str {
-        self.args.first().map_or("", String::as_str)
-    }
-
-    /// The directives of its block.
-    pub(super) fn inner(&self) -> &[Directive] {
-        self.block.as_deref().unwrap_or_default()
-    }
-
-    /// The directive in one line, for notes.
-    pub(super) fn shown(&self) -> String {
-        let words: Vec<&str> =
-            [self.name.as_str()].into_iter().chain(self.args.iter().map(String::as_str)).collect();
-        let line = words.join(" ");
-        let short: String = line.chars().take(100).collect();
-        if short.len() < line.len() { format!("`{short}…`") } else { format!("`{short}`") }
-    }
-}
 
 /// The directives of a file, with those of the files that it includes in their places.
 ///
@@ -197,20 +168,20 @@ impl Parser<'_> {
                 Token::Mark(_) if words.is_empty() => {
                     return self.fail(place, "a `;` or `{` without a directive");
                 }
-                Token::Mark(b';') => return Ok(directive(words, None, place)),
+                Token::Mark(b';') => return Ok(Directive::new(words, None, place)),
                 Token::Mark(b'{') if depth >= DEPTH_MAX => {
                     return self.fail(place, &format!("blocks are nested more than {DEPTH_MAX} deep"));
                 }
                 Token::Mark(b'{') if words[0].ends_with("_by_lua_block") => {
                     self.skip_lua(place)?;
-                    return Ok(directive(words, Some(Vec::new()), place));
+                    return Ok(Directive::new(words, Some(Vec::new()), place));
                 }
                 Token::Mark(b'{') => {
                     let inner = self.block(depth + 1)?;
                     let Token::Mark(b'}') = self.token()? else {
                         return self.fail(place, &format!("`{}` has a `{{` without `}}`", words[0]));
                     };
-                    return Ok(directive(words, Some(inner), place));
+                    return Ok(Directive::new(words, Some(inner), place));
                 }
                 Token::Mark(_) | Token::End => {
                     return self.fail(place, &format!("`{}` ends without `;`", words.join(" ")));
@@ -245,7 +216,7 @@ impl Parser<'_> {
         }
         let found = self.files.matching(path, Path::new(PREFIX));
         if found.is_empty() && !path.contains(['*', '?']) {
-            self.notes.add(&directive.place, format!("{}: there is no such file here", directive.shown()));
+            self.notes.lost(directive, "there is no such file here");
         }
         let mut directives = Vec::new();
         for path in found {
@@ -257,11 +228,6 @@ impl Parser<'_> {
         }
         Ok(directives)
     }
-}
-
-fn directive(mut words: Vec<String>, block: Option<Vec<Directive>>, place: &Place) -> Directive {
-    let name = words.remove(0);
-    Directive { name, args: words, block, place: place.clone() }
 }
 
 #[cfg(test)]

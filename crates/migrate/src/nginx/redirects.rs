@@ -1,30 +1,24 @@
 //! `return`, `rewrite` and `if` as redirects and rewritten paths.
 
 use super::location::Location;
-use super::scope::{Return, Rewrite};
+use super::scope::Return;
 use super::site::{Builder, first_of, is_refusal};
 use super::spread::{excepted, form};
 use super::target::target;
+use crate::directive::Directive;
 use crate::model::Rule;
 use crate::pattern;
 use crate::regex::{self, Shape};
 use crate::values;
 
-/// The status of a redirect.
 pub(super) fn of_return(returns: &Return) -> Option<u16> {
     (values::is_redirect(returns.status) && !returns.text.is_empty()).then_some(returns.status)
 }
 
-/// Adds the rules that redirect and rewrite.
 pub(super) fn add(builder: &mut Builder<'_, '_>) {
-    let all = Shape {
-        path: "/*".to_owned(),
-        groups: [("0".to_owned(), "/$1".to_owned())].into(),
-        ..Shape::default()
-    };
     let server = builder.server;
     for rewrite in &server.scope.rewrites {
-        self::rewrite(builder, rewrite, std::slice::from_ref(&all), &|_| Vec::new());
+        self::rewrite(builder, rewrite, &[Shape::all()], &|_| Vec::new());
     }
     locations(builder);
     for (number, location) in builder.locations.iter().enumerate() {
@@ -74,44 +68,37 @@ fn locations(builder: &mut Builder<'_, '_>) {
 /// The rules of a `rewrite` for paths of a location.
 fn rewrite(
     builder: &mut Builder<'_, '_>,
-    rewrite: &Rewrite,
+    directive: &Directive,
     outer: &[Shape],
     except: &dyn Fn(&str) -> Vec<String>,
 ) {
-    let status = match rewrite.flag.as_str() {
-        "permanent" => Some(301),
-        "redirect" => Some(302),
-        _ if rewrite.target.contains("://") => Some(302),
-        _ => None,
-    };
-    let shapes = match regex::shapes(&rewrite.expression, false) {
+    let [expression, to, ..] = &directive.args[..] else { return };
+    let status = status_of(directive);
+    let shapes = match regex::shapes(expression, false) {
         Ok(shapes) => shapes,
         Err(why) => {
-            return builder
-                .context
-                .lost(&rewrite.directive, &format!("Flash's forms of paths have only `*`, not {why}"));
+            let why = format!("Flash's forms of paths have only `*`, not {why}");
+            return builder.context.lost(directive, &why);
         }
     };
     for shape in shapes.iter().flat_map(Shape::rooted) {
         let Some(shape) = outer.iter().find_map(|outer| both(&shape, outer)) else {
-            builder.context.lost(
-                &rewrite.directive,
-                "in part: some of its paths are not in its location, or cannot be told",
-            );
+            let why = "in part: some of its paths are not in its location, or cannot be told";
+            builder.context.lost(directive, why);
             continue;
         };
-        let written = target(&rewrite.target, &shape, builder.known);
+        let written = target(to, &shape, builder.known);
         let mut rule = Rule { except: shape.except.clone(), ..Rule::new(shape.path.clone()) };
         rule.except.extend(except(&shape.path));
         match (written, status) {
             (Ok(target), Some(status)) => rule.redirect = Some((target, status)),
             (Ok(target), None) if target.contains('#') || target.ends_with('?') => {
-                builder.context.lost(&rewrite.directive, "Flash keeps the query of the request");
+                builder.context.lost(directive, "Flash keeps the query of the request");
                 continue;
             }
             (Ok(target), None) => rule.rewrite = Some(target),
             (Err(why), _) => {
-                builder.context.lost(&rewrite.directive, &why);
+                builder.context.lost(directive, &why);
                 continue;
             }
         }
@@ -148,18 +135,22 @@ pub(super) const ALL: &[&str] =
     &["^", ".*", "^.*", "^.*$", "^(.*)", "^(.*)$", "(.*)", "^/(.*)", "^/(.*)$", "^/.*", "^/", "^/.*$", "."];
 
 /// A `rewrite` of every path to an address, as a `return`.
-pub(super) fn of_rewrite(rewrite: &Rewrite) -> Option<Return> {
-    if !ALL.contains(&rewrite.expression.as_str()) {
+pub(super) fn of_rewrite(directive: &Directive) -> Option<Return> {
+    let [expression, to, ..] = &directive.args[..] else { return None };
+    if !ALL.contains(&expression.as_str()) {
         return None;
     }
-    let is_address = rewrite.target.contains("://");
-    let status = match rewrite.flag.as_str() {
-        "permanent" => 301,
-        "redirect" => 302,
-        _ if is_address => 302,
-        _ => return None,
-    };
-    let whole = if rewrite.expression.starts_with("^/") { "/$1" } else { "$1" };
-    let text = rewrite.target.replace(whole, "$request_uri");
-    (!text.contains("$1")).then(|| Return { status, text, place: rewrite.directive.place.clone() })
+    let status = status_of(directive)?;
+    let whole = if expression.starts_with("^/") { "/$1" } else { "$1" };
+    let text = to.replace(whole, "$request_uri");
+    (!text.contains("$1")).then(|| Return { status, text, place: directive.place.clone() })
+}
+
+/// The status of a `rewrite` that redirects.
+fn status_of(rewrite: &Directive) -> Option<u16> {
+    match rewrite.args.get(2).map_or("", String::as_str) {
+        "permanent" => Some(301),
+        "redirect" => Some(302),
+        _ => rewrite.args.get(1).is_some_and(|target| target.contains("://")).then_some(302),
+    }
 }

@@ -3,8 +3,9 @@
 use super::location::{Kind, Location};
 use super::scope::{Pass, Scope};
 use super::site::{Builder, is_refusal};
-use super::spread::{Paths, form};
+use super::spread::form;
 use crate::model::Route;
+use crate::pattern::{Paths, whole};
 use crate::values;
 
 /// An `upstream` block.
@@ -66,11 +67,8 @@ fn add_for_missing(builder: &mut Builder<'_, '_>, location: &Location) {
 /// Refuses requests for the scripts of a location.
 fn close(builder: &mut Builder<'_, '_>, number: usize) {
     let requests = builder.requests[number].iter();
-    let mut paths: Paths = requests.map(|(path, except)| (form(path), except.clone())).collect();
-    if paths.is_empty() {
-        paths.push(("*.php".to_owned(), Vec::new()));
-    }
-    builder.site.close_scripts(&paths);
+    let paths: Paths = requests.map(|(path, except)| (form(path), except.clone())).collect();
+    builder.site.close_scripts(&if paths.is_empty() { whole("*.php") } else { paths });
 }
 
 /// The route of the requests of a location, with the settings of a scope.
@@ -145,11 +143,8 @@ fn split<'t>(to: &'t str, protocol: &str) -> Result<(bool, &'t str, &'t str), St
     if protocol == "fastcgi" {
         return Ok((false, to, ""));
     }
-    let (is_tls, rest) = match (to.strip_prefix("http://"), to.strip_prefix("https://")) {
-        (Some(rest), _) => (false, rest),
-        (_, Some(rest)) => (true, rest),
-        _ => return Err("Flash has no variables, and takes http:// and https://".to_owned()),
-    };
+    let (is_tls, rest) =
+        values::scheme(to).ok_or("Flash has no variables, and takes http:// and https://")?;
     if let Some(unix) = rest.strip_prefix("unix:") {
         let (path, uri) = unix.split_once(':').unwrap_or((unix, ""));
         return Ok((is_tls, &rest[.."unix:".len() + path.len()], uri));

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use super::ask;
 use super::global::Global;
-use super::parse::Directive;
 use super::redirects;
 use super::units;
 use super::words::{self, Meaning};
+use crate::directive::Directive;
 use crate::files::Files;
 use crate::notes::{Notes, Place};
 use crate::{toml, values};
@@ -22,7 +22,7 @@ pub(super) struct Context<'c> {
 impl Context<'_> {
     /// Notes that a directive is not carried over.
     pub(super) fn lost(&mut self, directive: &Directive, why: &str) {
-        self.notes.add(&directive.place, format!("{}: {why}", directive.shown()));
+        self.notes.lost(directive, why);
     }
 }
 
@@ -52,13 +52,15 @@ pub(super) struct Return {
     pub(super) place: Place,
 }
 
-/// `rewrite`.
-#[derive(Clone, Debug)]
-pub(super) struct Rewrite {
-    pub(super) expression: String,
-    pub(super) target: String,
-    pub(super) flag: String,
-    pub(super) directive: Directive,
+impl Return {
+    /// The answer of a `return`: a status and a text, or an address alone.
+    pub(super) fn of(directive: &Directive) -> Self {
+        let (status, text) = match directive.first().parse() {
+            Ok(status) => (status, directive.args.get(1).cloned().unwrap_or_default()),
+            Err(_) => (302, directive.first().to_owned()),
+        };
+        Self { status, text, place: directive.place.clone() }
+    }
 }
 
 /// A directive that passes requests on.
@@ -109,7 +111,8 @@ pub(super) struct Scope {
     pub(super) returns: Option<Return>,
     pub(super) pass: Option<Pass>,
     pub(super) try_files: Option<Directive>,
-    pub(super) rewrites: Vec<Rewrite>,
+    /// `rewrite`, each with an expression and a target.
+    pub(super) rewrites: Vec<Directive>,
     pub(super) internal: bool,
     pub(super) conditions: Vec<Directive>,
 }
@@ -140,24 +143,16 @@ impl Scope {
                 refuse(directive, &mut scope, context);
             }
         }
-        if scope.limits.is_empty() {
-            scope.limits.clone_from(&self.limits);
-        }
-        if scope.bounds.is_empty() {
-            scope.bounds.clone_from(&self.bounds);
-        }
         if scope.headers.is_empty() && scope.hsts.is_none() {
             (scope.headers, scope.hsts) = (self.headers.clone(), self.hsts.clone());
-        }
-        if scope.access.is_empty() {
-            scope.access.clone_from(&self.access);
         }
         if scope.certificates.is_empty() {
             (scope.certificates, scope.keys) = (self.certificates.clone(), self.keys.clone());
         }
-        if scope.error_pages.is_empty() {
-            scope.error_pages.clone_from(&self.error_pages);
-        }
+        inherit(&mut scope.limits, &self.limits);
+        inherit(&mut scope.bounds, &self.bounds);
+        inherit(&mut scope.access, &self.access);
+        inherit(&mut scope.error_pages, &self.error_pages);
         scope
     }
 
@@ -242,7 +237,7 @@ impl Scope {
             return context.lost(directive, "Flash does not speak HTTP/3");
         }
         let variable = value.contains('$').then(|| "Flash has no variables".to_owned());
-        match variable.or_else(|| values::field_problem(name, value)) {
+        match variable.or_else(|| values::field_problem(name, Some(value))) {
             Some(why) => context.lost(directive, &why),
             None => {
                 let always = rest.iter().any(|word| word == "always");
@@ -275,22 +270,12 @@ impl Scope {
         let first = directive.first();
         match directive.name.as_str() {
             "return" => {
-                let (status, text) = match first.parse() {
-                    Ok(status) => (status, directive.args.get(1).cloned().unwrap_or_default()),
-                    Err(_) => (302, first.to_owned()),
-                };
-                let place = directive.place.clone();
-                self.returns.get_or_insert(Return { status, text, place });
+                self.returns.get_or_insert_with(|| Return::of(directive));
             }
             "rewrite" if directive.args.len() < 2 => {
                 context.lost(directive, "needs an expression and a target");
             }
-            "rewrite" => self.rewrites.push(Rewrite {
-                expression: first.to_owned(),
-                target: directive.args[1].clone(),
-                flag: directive.args.get(2).cloned().unwrap_or_default(),
-                directive: directive.clone(),
-            }),
+            "rewrite" => self.rewrites.push(directive.clone()),
             "try_files" => self.try_files = Some(directive.clone()),
             "internal" => self.internal = true,
             "auth_basic" => self.asks = Some(directive.clone()).filter(|_| first != "off"),
@@ -335,9 +320,9 @@ impl Scope {
             "proxy_connect_timeout" | "fastcgi_connect_timeout" => {
                 self.of_route.extend(seconds().map(|it| ("connect_timeout", it)));
             }
-            "proxy_hide_header" | "fastcgi_hide_header" => match values::field_problem(first, "x") {
-                Some(why) if !why.contains("only remove") => context.lost(directive, &why),
-                _ => self.removed.push(first.to_owned()),
+            "proxy_hide_header" | "fastcgi_hide_header" => match values::field_problem(first, None) {
+                Some(why) => context.lost(directive, &why),
+                None => self.removed.push(first.to_owned()),
             },
             "proxy_ssl_verify" => drop(self.of_tls.insert("verify", is_on.to_string())),
             "proxy_ssl_name" if !first.contains('$') => {
@@ -385,6 +370,13 @@ impl Scope {
     }
 }
 
+/// Gives a block the directives of the outer one where it has none of its own.
+fn inherit<T: Clone>(own: &mut Vec<T>, outer: &[T]) {
+    if own.is_empty() {
+        own.extend_from_slice(outer);
+    }
+}
+
 /// The `try_files` that says the same as a test for missing files and a `rewrite`.
 fn if_missing(directive: &Directive) -> Option<Directive> {
     let test: String = directive.args.concat().chars().filter(|c| !"()".contains(*c)).collect();
@@ -392,14 +384,9 @@ fn if_missing(directive: &Directive) -> Option<Directive> {
     let [inner] = directive.inner() else { return None };
     let is_all = inner.args.first().is_some_and(|it| redirects::ALL.contains(&it.as_str()));
     let target = inner.args.get(1).filter(|it| it.starts_with('/'))?;
-    let args = vec!["$uri".to_owned(), "$uri/".to_owned(), target.clone()];
+    let words = ["try_files", "$uri", "$uri/", target].map(str::to_owned).to_vec();
     let is_it = tests.contains(&test.as_str()) && inner.name == "rewrite" && is_all;
-    is_it.then(|| Directive {
-        name: "try_files".to_owned(),
-        args,
-        block: None,
-        place: directive.place.clone(),
-    })
+    is_it.then(|| Directive::new(words, None, &directive.place))
 }
 
 /// A directive that no part of the configuration has: dropped silently, or noted with the reason.

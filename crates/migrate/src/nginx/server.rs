@@ -1,9 +1,9 @@
 //! The `server` blocks: where they listen, their names, and the answers that are for all of their requests.
 
 use super::location::{Location, Locations};
-use super::parse::Directive;
 use super::redirects;
-use super::scope::{Context, Return, Rewrite, Scope};
+use super::scope::{Context, Return, Scope};
+use crate::directive::Directive;
 use crate::notes::Place;
 use crate::values;
 
@@ -39,7 +39,6 @@ pub(super) struct ServerBlock {
 }
 
 impl ServerBlock {
-    /// Reads a block.
     pub(super) fn new(directive: &Directive, outer: &Scope, context: &mut Context<'_>) -> Self {
         let mut scope = outer.within(directive.inner(), context);
         let (mut conditional, conditions) = (Vec::new(), std::mem::take(&mut scope.conditions));
@@ -49,12 +48,11 @@ impl ServerBlock {
                 None => context.lost(condition, "Flash has no conditions"),
             }
         }
-        if let Some(at) = scope.rewrites.iter().position(|rewrite| redirects::of_rewrite(rewrite).is_some()) {
-            // It comes first if no return is before it; those after it are never reached.
-            let returns = redirects::of_rewrite(&scope.rewrites[at]);
-            if at == 0 && scope.returns.is_none() {
-                (scope.returns, scope.rewrites) = (returns, Vec::new());
-            }
+        // It comes first if no return is before it; those after it are never reached.
+        if scope.returns.is_none()
+            && let Some(returns) = scope.rewrites.first().and_then(redirects::of_rewrite)
+        {
+            (scope.returns, scope.rewrites) = (Some(returns), Vec::new());
         }
         let mut locations = Locations::default();
         locations.add(&scope, directive.inner(), "", context);
@@ -171,17 +169,9 @@ fn condition(directive: &Directive) -> Option<(When, Return)> {
         ("$scheme", "https") | ("$https", "on") | ("$server_port", "443") if !is_equal => When::Http,
         _ => return None,
     };
-    let second = inner.args.get(1).cloned();
-    let place = inner.place.clone();
-    let returns = match (inner.name.as_str(), inner.first().parse()) {
-        ("return", Ok(status)) => Return { status, text: second.unwrap_or_default(), place },
-        ("return", Err(_)) => Return { status: 302, text: inner.first().to_owned(), place },
-        ("rewrite", _) => redirects::of_rewrite(&Rewrite {
-            expression: inner.first().to_owned(),
-            target: second?,
-            flag: inner.args.get(2).cloned().unwrap_or_default(),
-            directive: inner.clone(),
-        })?,
+    let returns = match inner.name.as_str() {
+        "return" => Return::of(inner),
+        "rewrite" => redirects::of_rewrite(inner)?,
         _ => return None,
     };
     Some((when, returns))

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 
 use super::global::Global;
 use super::location::{Kind, Location};
-use super::parse::Directive;
 use super::route;
 use super::scope::{Context, ErrorPage, Return, Scope};
 use super::server::ServerBlock;
-use super::spread::{self, Paths, apart, form, in_order};
+use super::spread::{self, apart, form, in_order};
 use super::target::{self, Known};
 use super::{ask, files, redirects};
+use crate::directive::Directive;
 use crate::model::{EVERYBODY, Fields, Rule, Site};
+use crate::pattern::{Paths, whole};
+use crate::regex::Shape;
 use crate::values;
 
 /// A site in the making.
@@ -99,13 +101,8 @@ impl Builder<'_, '_> {
 
     /// The same answer to all requests.
     fn answer_all(&mut self, returns: &Return) {
-        let all = crate::regex::Shape {
-            path: "/*".to_owned(),
-            groups: [("0".to_owned(), "/$1".to_owned())].into(),
-            ..crate::regex::Shape::default()
-        };
         match redirects::of_return(returns) {
-            Some(status) => match target::target(&returns.text, &all, self.known) {
+            Some(status) => match target::target(&returns.text, &Shape::all(), self.known) {
                 Ok(target) => {
                     let path = if target.contains("$1") { "/*" } else { "*" };
                     self.site.rules.push(Rule { redirect: Some((target, status)), ..Rule::new(path) });
@@ -113,8 +110,10 @@ impl Builder<'_, '_> {
                 Err(why) => self.lose_return(returns, &why),
             },
             None if is_refusal(returns.status) => {
-                self.close("*".to_owned(), Vec::new());
-                self.note_status(returns);
+                self.site.close(&whole("*"));
+                if returns.status != 403 {
+                    self.lose_return(returns, "with 403");
+                }
             }
             None => self.lose_return(returns, "Flash answers with files, redirects and errors"),
         }
@@ -125,89 +124,76 @@ impl Builder<'_, '_> {
         self.context.notes.add(&returns.place, format!("{text}: {why}"));
     }
 
-    fn note_status(&mut self, returns: &Return) {
-        if returns.status != 403 {
-            self.lose_return(returns, "with 403");
-        }
-    }
-
-    fn close(&mut self, path: String, except: Vec<String>) {
-        let deny = EVERYBODY.map(str::to_owned).to_vec();
-        self.site.rules.push(Rule { except, deny, ..Rule::new(path) });
-    }
-
     fn access(&mut self) {
-        let mut values: Vec<Access> =
-            self.locations.iter().map(|location| self.access_of(location)).collect();
+        let mut values: Vec<Rule> = self.locations.iter().map(|location| self.access_of(location)).collect();
         give_alike(&mut values);
         for (path, except, at) in apart(&values, &self.requests) {
-            let Access { allow, deny, users, auth, auth_fields } = values[at].clone();
-            let rule = Rule { except, allow, deny, users, ..Rule::new(path) };
-            self.site.rules.push(Rule { auth, auth_fields, ..rule });
+            self.site.rules.push(values[at].at(&path, &except));
         }
     }
 
-    fn access_of(&mut self, location: &Location) -> Access {
-        let access = Access::of(location, self.context);
-        let Some(asks) = location.scope.auth.as_ref().filter(|_| access.deny != EVERYBODY) else {
-            return access;
-        };
-        match ask::server(self, asks) {
-            Ok(path) => {
-                Access { auth: Some(path), auth_fields: location.scope.auth_fields.clone(), ..access }
-            }
-            Err(why) => {
-                self.context.lost(asks, &format!("{why}, so everybody gets 403 here"));
-                Access::closed()
+    /// The rule for the clients that a location admits, without paths.
+    fn access_of(&mut self, location: &Location) -> Rule {
+        let scope = &location.scope;
+        let mut rule = networks_of(location, self.context);
+        if let Some(asks) = scope.asks.as_ref().filter(|_| rule.deny != EVERYBODY) {
+            match users(scope.users.as_deref()) {
+                Ok((file, note)) => {
+                    note.into_iter().for_each(|note| self.context.lost(asks, note));
+                    rule.users = Some(file);
+                }
+                Err(why) => return self.closed_for_want(asks, why),
             }
         }
+        if let Some(asks) = scope.auth.as_ref().filter(|_| rule.deny != EVERYBODY) {
+            match ask::server(self, asks) {
+                Ok(path) => (rule.auth, rule.auth_fields) = (Some(path), scope.auth_fields.clone()),
+                Err(why) => return self.closed_for_want(asks, &why),
+            }
+        }
+        rule
+    }
+
+    /// A rule that admits nobody, because Flash cannot check what the directive asks for.
+    fn closed_for_want(&mut self, directive: &Directive, why: &str) -> Rule {
+        self.context.lost(directive, &format!("{why}, so everybody gets 403 here"));
+        Rule::closed()
     }
 
     fn limits(&mut self) {
         let values: Vec<Vec<Rule>> =
             self.locations.iter().map(|location| limits(location, self.context)).collect();
-        for (path, except, at) in apart(&values, &self.requests) {
-            for limit in &values[at] {
-                let rule = Rule { path: path.clone(), except: except.clone(), ..limit.clone() };
-                self.site.rules.push(rule);
-            }
-        }
+        let parts = apart(&values, &self.requests);
+        self.add_parts(&values, parts);
     }
 
     fn headers(&mut self) {
-        let values: Vec<Changes> =
-            self.locations.iter().map(|location| Changes::of(&location.scope)).collect();
+        let values: Vec<Vec<Rule>> = self.locations.iter().map(|location| changes(&location.scope)).collect();
         let paths: Vec<Paths> =
             self.files.iter().map(|paths| with_folders(paths, &self.site.index)).collect();
-        for (path, except, at) in by_files(self, (&values, &paths), apart) {
-            for (errors, (set, add)) in [(false, &values[at].normal), (true, &values[at].always)] {
-                let remove = if errors { Vec::new() } else { values[at].remove.clone() };
-                if !set.is_empty() || !add.is_empty() || !remove.is_empty() {
-                    let rule = Rule { except: except.clone(), errors, remove, ..Rule::new(path.clone()) };
-                    self.site.rules.push(Rule { set: set.clone(), add: add.clone(), ..rule });
-                }
-            }
+        let parts = by_files(self, (&values, &paths), apart);
+        self.add_parts(&values, parts);
+    }
+
+    /// Adds the rules of locations at the paths where they apply.
+    fn add_parts(&mut self, values: &[Vec<Rule>], parts: Vec<spread::Part>) {
+        for (path, except, at) in parts {
+            self.site.rules.extend(values[at].iter().map(|rule| rule.at(&path, &except)));
         }
     }
 
     fn error_pages(&mut self) {
-        let pages: Vec<Vec<(Vec<u16>, String)>> = (0..self.locations.len())
-            .map(|at| {
-                let pages = &self.locations[at].scope.error_pages;
-                pages.iter().filter_map(|page| self.error_page(page)).collect()
-            })
-            .collect();
-        for (path, except, at) in by_files(self, (&pages, &self.files), apart) {
-            for (statuses, page) in &pages[at] {
-                let rule =
-                    Rule { except: except.clone(), statuses: statuses.clone(), ..Rule::new(path.clone()) };
-                self.site.rules.push(Rule { error_page: Some(page.clone()), ..rule });
-            }
-        }
+        let locations = self.locations;
+        let mut of = |location: &Location| -> Vec<Rule> {
+            location.scope.error_pages.iter().filter_map(|page| self.error_page(page)).collect()
+        };
+        let pages: Vec<Vec<Rule>> = locations.iter().map(&mut of).collect();
+        let parts = by_files(self, (&pages, &self.files), apart);
+        self.add_parts(&pages, parts);
     }
 
-    /// The statuses and the file of a page, if Flash can show it.
-    fn error_page(&mut self, page: &ErrorPage) -> Option<(Vec<u16>, String)> {
+    /// The rule for a page without paths, if Flash can show it.
+    fn error_page(&mut self, page: &ErrorPage) -> Option<Rule> {
         if files::is_fallback(page) {
             return None;
         }
@@ -215,7 +201,10 @@ impl Builder<'_, '_> {
             "Flash's pages keep the status of the error".to_owned()
         } else {
             match files::of_uri(self, &page.uri) {
-                Ok(file) => return Some((page.statuses.clone(), file)),
+                Ok(file) => {
+                    let statuses = page.statuses.clone();
+                    return Some(Rule { statuses, error_page: Some(file), ..Rule::default() });
+                }
                 Err(why) => why,
             }
         };
@@ -229,45 +218,9 @@ pub(super) fn is_refusal(status: u16) -> bool {
     [403, 404, 410, 421, 444].contains(&status)
 }
 
-/// The clients that are admitted.
-#[derive(Clone, Default, PartialEq)]
-struct Access {
-    allow: Vec<String>,
-    deny: Vec<String>,
-    /// The file of the users.
-    users: Option<String>,
-    /// The path of the server that must agree, and the fields that it gives.
-    auth: Option<String>,
-    auth_fields: Vec<String>,
-}
-
-impl Access {
-    fn of(location: &Location, context: &mut Context<'_>) -> Self {
-        let (allow, deny) = access_of(location, context);
-        let Some(asks) = location.scope.asks.as_ref().filter(|_| deny != EVERYBODY) else {
-            return Self { allow, deny, ..Self::default() };
-        };
-        match users(location.scope.users.as_deref()) {
-            Ok((file, note)) => {
-                note.into_iter().for_each(|note| context.lost(asks, note));
-                Self { allow, deny, users: Some(file), ..Self::default() }
-            }
-            Err(why) => {
-                context.lost(asks, &format!("{why}, so everybody gets 403 here"));
-                Self::closed()
-            }
-        }
-    }
-
-    /// Nobody is admitted.
-    fn closed() -> Self {
-        Self { deny: EVERYBODY.map(str::to_owned).to_vec(), ..Self::default() }
-    }
-}
-
 /// Gives all requests that a server decides about the same fields: a route can take paths of another location, where a client could
 /// send the fields itself.
-fn give_alike(values: &mut [Access]) {
+fn give_alike(values: &mut [Rule]) {
     let mut given: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for access in values.iter() {
         let Some(auth) = &access.auth else { continue };
@@ -328,82 +281,67 @@ fn limit(directive: &Directive, global: &Global) -> Option<Rule> {
     })
 }
 
-/// The networks that are allowed and denied.
-fn access_of(location: &Location, context: &mut Context<'_>) -> (Vec<String>, Vec<String>) {
+/// The rule for the networks that a location allows and denies, without paths.
+fn networks_of(location: &Location, context: &mut Context<'_>) -> Rule {
     let scope = &location.scope;
-    let everybody = || EVERYBODY.map(str::to_owned).to_vec();
-    let refusal = scope.returns.as_ref().filter(|returns| is_refusal(returns.status));
     if location.is_hidden() {
-        return (Vec::new(), Vec::new());
+        return Rule::default();
     }
-    if let Some(returns) = refusal {
+    if let Some(returns) = scope.returns.as_ref().filter(|returns| is_refusal(returns.status)) {
         if returns.status != 403 {
             context.notes.add(&returns.place, format!("`return {}`: with 403", returns.status));
         }
-        return (Vec::new(), everybody());
+        return Rule::closed();
     }
     if scope.closed || scope.internal {
-        return (Vec::new(), everybody());
+        return Rule::closed();
     }
-    let (mut allow, mut deny, mut is_mixed) = (Vec::new(), Vec::new(), false);
+    // Those who are not named get in, unless all are denied at the end.
+    let (mut rule, mut is_mixed, mut is_last_denied) = (Rule::default(), false, false);
     for (is_allowed, network) in &scope.access {
         match (is_allowed, network.as_str()) {
-            (true, "all") => {
-                // All that come here and were not denied.
-                allow.clear();
+            (false, "all") if rule.allow.is_empty() => return Rule::closed(),
+            (_, "all") => {
+                is_last_denied = !is_allowed;
                 break;
             }
-            (false, "all") if allow.is_empty() => return (Vec::new(), everybody()),
-            (false, "all") => return (noted(allow, is_mixed, scope, context), deny),
-            (true, _) => allow.push(network.clone()),
+            (true, _) => rule.allow.push(network.clone()),
             (false, _) => {
-                is_mixed |= !allow.is_empty();
-                deny.push(network.clone());
+                is_mixed |= !rule.allow.is_empty();
+                rule.deny.push(network.clone());
             }
         }
     }
-    (noted(Vec::new(), is_mixed, scope, context), deny)
-}
-
-fn noted(allow: Vec<String>, is_mixed: bool, scope: &Scope, context: &mut Context<'_>) -> Vec<String> {
+    if !is_last_denied {
+        rule.allow.clear();
+    }
     if let Some(place) = scope.access_place.as_ref().filter(|_| is_mixed) {
-        context.notes.add(place, "`deny` after `allow`: Flash's `deny` comes first".to_owned());
+        context.notes.add(place, "`deny` after `allow`: Flash's `deny` comes first");
     }
-    allow
+    rule
 }
 
-/// How the fields of answers change.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Changes {
-    /// Fields that are set and added.
-    normal: (Fields, Fields),
-    /// Those of errors too.
-    always: (Fields, Fields),
-    remove: Vec<String>,
-}
-
-impl Changes {
-    fn of(scope: &Scope) -> Self {
-        let mut changes = Self { remove: scope.removed.clone(), ..Self::default() };
-        if !scope.expires.is_empty() {
-            put(&mut changes.normal.0, "Cache-Control", &scope.expires);
-        }
-        for header in &scope.headers {
-            let (set, add) = if header.always { &mut changes.always } else { &mut changes.normal };
-            put(if values::is_added(&header.name) { add } else { set }, &header.name, &header.value);
-        }
-        // A rule for errors applies to all answers, and would replace the value of the other.
-        if let Some(at) =
-            changes.always.0.iter().position(|(name, _)| name.eq_ignore_ascii_case("cache-control"))
-        {
-            for (_, values) in
-                changes.normal.0.extract_if(.., |(name, _)| name.eq_ignore_ascii_case("cache-control"))
-            {
-                values.iter().for_each(|value| join(&mut changes.always.0[at].1, value));
-            }
-        }
-        changes
+/// The rules for the fields of answers, without paths: one for all but errors, and one for errors too.
+fn changes(scope: &Scope) -> Vec<Rule> {
+    let mut normal = Rule { remove: scope.removed.clone(), ..Rule::default() };
+    let mut always = Rule { errors: true, ..Rule::default() };
+    if !scope.expires.is_empty() {
+        put(&mut normal.set, "Cache-Control", &scope.expires);
     }
+    for header in &scope.headers {
+        let rule = if header.always { &mut always } else { &mut normal };
+        let fields = if values::is_added(&header.name) { &mut rule.add } else { &mut rule.set };
+        put(fields, &header.name, &header.value);
+    }
+    // A rule for errors applies to all answers, and would replace the value of the other.
+    let is_cache_control = |(name, _): &(String, Vec<String>)| name.eq_ignore_ascii_case("cache-control");
+    if let Some((_, all)) = always.set.iter_mut().find(|field| is_cache_control(field)) {
+        for (_, values) in normal.set.extract_if(.., |field| is_cache_control(field)) {
+            values.iter().for_each(|value| join(all, value));
+        }
+    }
+    let is_empty = |rule: &Rule| rule.set.is_empty() && rule.add.is_empty() && rule.remove.is_empty();
+    [normal, always].into_iter().filter(|rule| !is_empty(rule)).collect()
 }
 
 fn put(fields: &mut Fields, name: &str, value: &str) {

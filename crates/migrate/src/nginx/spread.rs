@@ -3,10 +3,7 @@
 //! A rule of a location excepts the paths of the locations that nginx prefers to it, if their value is another one.
 
 use super::location::Location;
-use crate::pattern;
-
-/// Paths of a location, and the paths that are none of them.
-pub(super) type Paths = Vec<(String, Vec<String>)>;
+use crate::pattern::{self, Paths};
 
 /// A rule to be: its form of paths, the forms that it excepts, and the number of its location.
 pub(super) type Part = (String, Vec<String>, usize);

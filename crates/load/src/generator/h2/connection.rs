@@ -5,11 +5,10 @@ use std::io;
 
 use flash_http::h2::settings::{ENABLE_PUSH, HEADER_TABLE_SIZE, INITIAL_WINDOW_SIZE, MAX_CONCURRENT_STREAMS};
 use flash_http::h2::{Decoder, ErrorCode, FieldList, Frame, ListLimits, PREFACE, Window, frame, next_frame};
-use flash_prompt::epoll::Ready;
 
 use super::answer::{Answer, STREAM_WINDOW_BYTES};
 use super::head::{AnswerHead, Table};
-use crate::generator::lane::{Lane, Progress, Received};
+use crate::generator::lane::{Lane, Received};
 use crate::generator::pool::Line;
 use crate::generator::request::Request;
 use crate::record::Outcome;
@@ -23,7 +22,6 @@ const FIRST_WINDOW_BYTES: u32 = 65_535;
 const FIRST_STREAMS: u32 = 100;
 /// The last stream of a connection; the next is opened on another one.
 const STREAM_MAX: u32 = 1 << 30;
-/// The longest header block.
 const BLOCK_BYTES_MAX: usize = 64 * 1024;
 const LIMITS: ListLimits = ListLimits { bytes: 32 * 1024, fields: 200 };
 
@@ -52,11 +50,9 @@ pub(crate) struct Taking<'a> {
     pub(crate) common: &'a Common,
     /// When they came.
     pub(crate) now_ns: u64,
-    /// Requests that ended.
     pub(crate) done: &'a mut Vec<Done>,
 }
 
-/// A request that ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
     pub(crate) flow: u8,
@@ -74,12 +70,7 @@ struct Block {
 
 #[derive(Debug)]
 pub(crate) struct Connection {
-    lane: Lane,
-    connecting: bool,
-    /// The generator knows that there is something to receive.
-    pub(crate) listed: bool,
-    /// The peer has closed its side: what is left to receive is the last.
-    pub(crate) hang_up: bool,
+    pub(crate) lane: Lane,
     /// It is in the multiplexer's list of those with room, and of those with something to send.
     pub(crate) is_offered: bool,
     pub(crate) has_output: bool,
@@ -102,7 +93,6 @@ pub(crate) struct Connection {
     is_going_away: bool,
 }
 
-/// The connection breaks the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Broken;
 
@@ -110,9 +100,6 @@ impl Connection {
     pub(crate) fn new(lane: Lane) -> Self {
         Self {
             lane,
-            connecting: true,
-            listed: false,
-            hang_up: false,
             is_offered: false,
             has_output: false,
             output: Vec::new(),
@@ -133,13 +120,6 @@ impl Connection {
         }
     }
 
-    /// Goes on with making the connection after an event.
-    ///
-    /// Errors: it cannot be made.
-    pub(crate) fn set_up(&mut self, ready: Ready, scratch: &mut [u8]) -> io::Result<Progress> {
-        self.lane.set_up(ready, scratch)
-    }
-
     /// Says hello (RFC 9113 section 3.4); the first requests follow at once.
     pub(crate) fn begin(&mut self) {
         self.output.extend_from_slice(PREFACE);
@@ -151,7 +131,7 @@ impl Connection {
     /// Whether it may be asked for something more.
     pub(crate) fn has_room(&self, common: &Common) -> bool {
         let streams_max = common.streams_max.min(self.peer_streams_max) as usize;
-        !self.connecting && !self.is_used_up(common) && self.answers.len() < streams_max
+        !self.lane.is_connecting && !self.is_used_up(common) && self.answers.len() < streams_max
     }
 
     fn is_used_up(&self, common: &Common) -> bool {
@@ -161,7 +141,7 @@ impl Connection {
 
     /// Whether it carries nothing, and takes no more requests.
     pub(crate) fn is_over(&self, common: &Common) -> bool {
-        !self.connecting && self.answers.is_empty() && self.is_used_up(common)
+        !self.lane.is_connecting && self.answers.is_empty() && self.is_used_up(common)
     }
 
     pub(crate) fn has_asked(&self) -> bool {
@@ -234,13 +214,7 @@ impl Connection {
             at += length;
             self.take_frame(frame, raw, taking)?;
         }
-        let rest = &whole[at..];
-        if rest.len() == joined.len() {
-            self.partial = joined;
-        } else {
-            let rest = rest.to_vec();
-            self.partial = rest;
-        }
+        self.partial = whole[at..].to_vec();
         Ok(())
     }
 
@@ -357,7 +331,6 @@ impl Connection {
         Ok(())
     }
 
-    /// A stream has ended.
     fn end(&mut self, stream: u32, taking: &mut Taking<'_>) {
         let Some(answer) = self.answers.remove(&stream) else { return };
         let catalogue = taking.common.catalogue(answer.flow);
@@ -392,15 +365,11 @@ impl Connection {
 }
 
 impl Line for Connection {
-    fn is_connecting(&self) -> bool {
-        self.connecting
+    fn lane(&mut self) -> &mut Lane {
+        &mut self.lane
     }
 
-    fn set_established(&mut self) {
-        self.connecting = false;
-    }
-
-    fn is_free(&self) -> bool {
-        !self.connecting && self.answers.is_empty()
+    fn is_idle(&self) -> bool {
+        self.answers.is_empty()
     }
 }

@@ -10,7 +10,7 @@ use flash_prompt::epoll::{Epoll, Ready};
 
 use super::connection::{Common, Connection, Done, Taking};
 use crate::generator::lane::{Opening, Progress};
-use crate::generator::pool::{Line, Pool, Way};
+use crate::generator::pool::{Pool, Way};
 use crate::generator::request::Request;
 use crate::generator::{MULTIPLEXER, Protocol, Setup, Stream};
 use crate::record::{Handshake, OpenConnections, Outcome, REUSED};
@@ -38,7 +38,6 @@ pub(crate) struct Placed {
 /// The consequences of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Noted {
-    /// The connection is to have a turn.
     pub(crate) has_turn: bool,
     /// There may be room for requests that wait, or requests that ended.
     pub(crate) is_changed: bool,
@@ -124,7 +123,6 @@ impl Mux {
         self.pool.open(epoll).map(|_| true)
     }
 
-    /// Sends all that connections have to send.
     pub(crate) fn flush(&mut self) {
         let mut outputs = std::mem::take(&mut self.outputs);
         for token in outputs.drain(..) {
@@ -161,16 +159,16 @@ impl Mux {
     pub(crate) fn note(&mut self, ready: Ready, scratch: &mut [u8]) -> io::Result<Noted> {
         let token = ready.token;
         let Some(connection) = self.pool.connection(token) else { return Ok(Noted::default()) };
-        connection.hang_up |= ready.hung_up || ready.broken;
-        if !connection.is_connecting() {
+        connection.lane.hang_up |= ready.hung_up || ready.broken;
+        if !connection.lane.is_connecting {
             let is_changed = ready.writable && connection.flush().is_err();
             if is_changed {
                 self.end(token, Outcome::Reset);
             }
-            let has_turn = (ready.readable || ready.broken) && self.list(token);
+            let has_turn = (ready.readable || ready.broken) && self.pool.list(token);
             return Ok(Noted { has_turn, is_changed });
         }
-        match connection.set_up(ready, scratch) {
+        match connection.lane.set_up(ready, scratch) {
             Ok(Progress::Pending) => Ok(Noted::default()),
             Ok(Progress::Established(handshake)) => {
                 if let Some(connection) = self.pool.establish(token, handshake) {
@@ -179,19 +177,13 @@ impl Mux {
                 self.note_output(token);
                 self.offer(token);
                 // The end of the handshake may have brought more than the handshake.
-                Ok(Noted { has_turn: self.list(token), is_changed: true })
+                Ok(Noted { has_turn: self.pool.list(token), is_changed: true })
             }
             Err(why) => {
                 self.pool.discard(token, false);
                 Err(why)
             }
         }
-    }
-
-    /// Marks a connection as one to receive from; gives whether it was not yet.
-    pub(crate) fn list(&mut self, token: u64) -> bool {
-        let connection = self.pool.connection(token);
-        connection.is_some_and(|connection| !std::mem::replace(&mut connection.listed, true))
     }
 
     /// Receives once on a connection, at a time that `look` gives; gives whether it is to be called again for it.
@@ -202,7 +194,7 @@ impl Mux {
         look: impl FnOnce() -> u64,
     ) -> bool {
         let Some(connection) = self.pool.connection(token) else { return false };
-        connection.listed = false;
+        connection.lane.is_listed = false;
         let received = match connection.receive(buffer, scratch) {
             Ok(Some(received)) => received,
             Ok(None) => return false,
@@ -217,14 +209,14 @@ impl Mux {
             return false;
         }
         // The end of input may be there already, without an edge of its own.
-        let may_be_more = received.may_be_more || connection.hang_up;
+        let may_be_more = received.may_be_more || connection.lane.hang_up;
         if connection.is_over(&self.common) {
             self.pool.discard(token, false);
             return false;
         }
         self.note_output(token);
         self.offer(token);
-        may_be_more && self.list(token)
+        may_be_more && self.pool.list(token)
     }
 
     /// Gives up a request, if it is still there.

@@ -49,7 +49,7 @@ impl Flow {
             return;
         };
         let used_up = self.setup.requests_per_connection.is_some_and(|max| connection.asked >= max);
-        let reusable = reusable && !connection.hang_up && !used_up;
+        let reusable = reusable && !connection.lane.hang_up && !used_up;
         let request = connection.request.take();
         if !reusable {
             self.discard(token);
@@ -68,14 +68,10 @@ impl Flow {
         };
         let (request, stale) = (connection.request.take(), connection.was_stale());
         self.discard(token);
-        let Some(mut request) = request else {
-            return;
-        };
+        let Some(request) = request else { return };
         // Comes to an end: each try costs a used connection, and a new one is never stale.
         if stale && matches!(outcome, Outcome::Reset | Outcome::ClosedEarly) {
-            self.retried += 1;
-            request.start_over();
-            self.waiting.push_front(request);
+            self.send_again(request);
         } else {
             self.finish(request, outcome, io);
         }
@@ -83,15 +79,17 @@ impl Flow {
 
     /// A request ended on a connection of HTTP/2.
     pub(crate) fn settle(&mut self, done: Done, io: &mut Io<'_>) {
-        let Done { mut request, outcome, .. } = done;
-        match outcome {
-            Some(outcome) => self.finish(request, outcome, io),
-            None => {
-                self.retried += 1;
-                request.start_over();
-                self.waiting.push_front(request);
-            }
+        match done.outcome {
+            Some(outcome) => self.finish(done.request, outcome, io),
+            None => self.send_again(done.request),
         }
+    }
+
+    /// Puts a request first that the server did not handle.
+    fn send_again(&mut self, mut request: Request) {
+        self.retried += 1;
+        request.start_over();
+        self.waiting.push_front(request);
     }
 
     /// A user has waited long enough, and tries again if it may.

@@ -2,7 +2,6 @@
 
 use super::Flow;
 use crate::generator::loop_io::Io;
-use crate::generator::pool::Line;
 use crate::generator::request::Request;
 use crate::generator::timers::{Timer, Wake};
 
@@ -83,7 +82,7 @@ impl Flow {
 
     fn send_for_client(&mut self, request: Request, io: &mut Io<'_>) {
         let token = self.pool.token(request.client);
-        if self.pool.connection(token).is_some_and(|connection| connection.is_free()) {
+        if self.pool.is_free(token) {
             return self.send(token, request, io);
         }
         self.discard(token);

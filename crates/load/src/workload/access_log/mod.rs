@@ -91,12 +91,10 @@ impl AccessLog {
         &self.files
     }
 
-    /// How many requests there are.
     pub fn len(&self) -> usize {
         self.requests.len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
