@@ -38,7 +38,7 @@ pub(super) struct Requests {
     answerers: HashSet<u32>,
     /// By process; 0 where no event loop answered.
     sums: BTreeMap<u32, Sums>,
-    /// What is found, without the totals; times still count from nothing.
+    /// The result without its totals; times do not count from the start of the trace yet.
     found: model::Requests,
     /// Requests below this are not kept: how long they were held up, and how long they waited.
     least_ns: (u64, u64),
