@@ -165,11 +165,11 @@ static int await_welcome(int fd)
 
 static int make_connection(connection_t *connection)
 {
-    flash_hello_t hello;
-
-    hello.name = "apache";
-    hello.group = flashpache_group();
-    hello.waiters_max = (apr_uint32_t)child.config->waiters_max;
+    const flash_hello_t hello = {
+        .name = "apache",
+        .group = flashpache_group(),
+        .waiters_max = (apr_uint32_t)child.config->waiters_max
+    };
 
     connection->id = 0;
     connection->kept = 0;

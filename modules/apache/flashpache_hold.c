@@ -213,8 +213,16 @@ static int hold(request_rec *r, flashpache_request_t *request,
 {
     apr_interval_time_t left = apr_time_from_sec(flashpache_config.timeout_s)
                                - request->waited;
+    flash_request_t message = {
+        .deadline_ms = (apr_uint32_t)apr_time_as_msec(left),
+        .path = thing->path,
+        .path_len = thing->path ? strlen(thing->path) : 0,
+        .fd = thing->fd,
+        .offset = (apr_uint64_t)thing->offset,
+        .length = (apr_uint64_t)thing->length,
+        .remaining = (apr_uint64_t)thing->remaining
+    };
     flashpache_asked_t asked;
-    flash_request_t message;
     flash_reply_t reply;
     apr_time_t began;
 
@@ -224,15 +232,6 @@ static int hold(request_rec *r, flashpache_request_t *request,
     if (left < apr_time_from_msec(1)) {
         goto late;
     }
-
-    memset(&message, 0, sizeof(message));
-    message.deadline_ms = (apr_uint32_t)apr_time_as_msec(left);
-    message.path = thing->path;
-    message.path_len = thing->path ? strlen(thing->path) : 0;
-    message.fd = thing->fd;
-    message.offset = (apr_uint64_t)thing->offset;
-    message.length = (apr_uint64_t)thing->length;
-    message.remaining = (apr_uint64_t)thing->remaining;
 
     began = apr_time_now();
     asked = flashpache_ask(&message, &reply);
@@ -362,7 +361,7 @@ int flashpache_bring_in_name(request_rec *r, flashpache_request_t *request,
 int flashpache_pin_name(request_rec *r, flashpache_request_t *request,
                         const char *path)
 {
-    thing_t name = { 0 };
+    thing_t name = { .path = path, .pin = -1, .fd = -1 };
     int status;
 
     if (path[0] != '/' || strlen(path) > FLASH_PATH_MAX
@@ -370,9 +369,6 @@ int flashpache_pin_name(request_rec *r, flashpache_request_t *request,
         return OK;
     }
 
-    name.path = path;
-    name.pin = -1;
-    name.fd = -1;
     status = bring_in(r, request, &name);
 
     if (name.pin != -1) {
@@ -392,12 +388,10 @@ int flashpache_bring_in_directory(request_rec *r,
                                   flashpache_request_t *request,
                                   const char *path)
 {
-    thing_t directory = { 0 };
+    thing_t directory = {
+        .path = path, .is_directory = 1, .pin = -1, .fd = -1
+    };
 
-    directory.path = path;
-    directory.is_directory = 1;
-    directory.fd = -1;
-    directory.pin = -1;
     return bring_in(r, request, &directory);
 }
 
@@ -407,12 +401,8 @@ static int bring_in_window(request_rec *r, flashpache_request_t *request,
 {
     apr_off_t most = flashpache_config.force ? WINDOW_FORCED : WINDOW;
     apr_off_t left = window->length;
-    thing_t range = { 0 };
+    thing_t range = { .pin = -1, .fd = fd, .offset = window->offset };
     int status = OK;
-
-    range.fd = fd;
-    range.pin = -1;
-    range.offset = window->offset;
 
     while (left > 0 && status == OK) {
         range.remaining = left;

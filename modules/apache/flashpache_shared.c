@@ -53,11 +53,6 @@ typedef struct {
     place_t places[1];
 } shared_t;
 
-/* Kept by the process while a restart unloads this module. */
-typedef struct {
-    shared_t *shared;
-} retained_t;
-
 static shared_t *shared;
 
 /* The most requests that this child holds. */
@@ -99,7 +94,8 @@ int flashpache_shared_init(server_rec *s)
     /* a module of another version must not take this one's memory over */
     const char *key = apr_psprintf(s->process->pool, "mod_flashpache/%d/%"
                                    APR_SIZE_T_FMT, LAYOUT, sizeof(shared_t));
-    retained_t *retained = ap_retained_data_get(key);
+    /* Kept by the process while a restart unloads this module. */
+    shared_t **retained = ap_retained_data_get(key);
     apr_shm_t *segment;
     apr_status_t rv;
     apr_size_t bytes;
@@ -109,7 +105,7 @@ int flashpache_shared_init(server_rec *s)
         retained = ap_retained_data_create(key, sizeof(*retained));
     }
 
-    if (!retained->shared) {
+    if (!*retained) {
         (void)ap_mpm_query(AP_MPMQ_HARD_LIMIT_DAEMONS, &daemons);
         if (daemons < 1) {
             daemons = 1;
@@ -124,14 +120,14 @@ int flashpache_shared_init(server_rec *s)
             return HTTP_INTERNAL_SERVER_ERROR;
         }
 
-        retained->shared = apr_shm_baseaddr_get(segment);
-        memset(retained->shared, 0, bytes);
-        retained->shared->places_max = daemons * PLACES_FACTOR;
-        retained->shared->group = ((apr_uint64_t)getpid() << 40)
-                                  ^ (apr_uint64_t)apr_time_now();
+        *retained = apr_shm_baseaddr_get(segment);
+        memset(*retained, 0, bytes);
+        (*retained)->places_max = daemons * PLACES_FACTOR;
+        (*retained)->group = ((apr_uint64_t)getpid() << 40)
+                             ^ (apr_uint64_t)apr_time_now();
     }
 
-    shared = retained->shared;
+    shared = *retained;
     return OK;
 }
 

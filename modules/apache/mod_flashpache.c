@@ -48,7 +48,6 @@ typedef struct {
 flashpache_config_t flashpache_config;
 
 
-
 /* Directives. */
 
 static void *create_directory_config(apr_pool_t *p, char *unused)
@@ -97,56 +96,39 @@ static const char *set_backend(cmd_parms *cmd, void *unused, const char *path)
     return NULL;
 }
 
-/* Parses a number between `least` and `most`. */
-static const char *set_number(cmd_parms *cmd, const char *word,
-                              apr_int64_t least, apr_int64_t most,
-                              apr_int64_t *number)
+/* A number of the server's settings. */
+typedef struct {
+    int least;
+    int most;
+    int *number;
+} number_t;
+
+static const number_t waiters = { 1, 1000000, &flashpache_config.waiters_max };
+static const number_t timeout = { 1, TIMEOUT_MAX_S,
+                                  &flashpache_config.timeout_s };
+static const number_t first = { 0, FIRST_MAX, &flashpache_config.first_bytes };
+
+static const char *set_number(cmd_parms *cmd, void *unused, const char *word)
 {
+    const number_t *setting = cmd->info;
     const char *error = ap_check_cmd_context(cmd, GLOBAL_ONLY);
+    apr_int64_t number;
     char *end;
 
+    (void)unused;
     if (error) {
         return error;
     }
     errno = 0;
-    *number = apr_strtoi64(word, &end, 10);
-    if (errno || !apr_isdigit(word[0]) || *end || *number < least
-        || *number > most) {
-        return apr_psprintf(cmd->pool, "%s: %s is not a number from "
-                            "%" APR_INT64_T_FMT " to %" APR_INT64_T_FMT,
-                            cmd->cmd->name, word, least, most);
+    number = apr_strtoi64(word, &end, 10);
+    if (errno || !apr_isdigit(word[0]) || *end || number < setting->least
+        || number > setting->most) {
+        return apr_psprintf(cmd->pool, "%s: %s is not a number from %d to %d",
+                            cmd->cmd->name, word, setting->least,
+                            setting->most);
     }
+    *setting->number = (int)number;
     return NULL;
-}
-
-static const char *set_waiters(cmd_parms *cmd, void *unused, const char *word)
-{
-    apr_int64_t number = 0;
-    const char *error = set_number(cmd, word, 1, 1000000, &number);
-
-    (void)unused;
-    flashpache_config.waiters_max = (int)number;
-    return error;
-}
-
-static const char *set_timeout(cmd_parms *cmd, void *unused, const char *word)
-{
-    apr_int64_t number = 0;
-    const char *error = set_number(cmd, word, 1, TIMEOUT_MAX_S, &number);
-
-    (void)unused;
-    flashpache_config.timeout_s = (int)number;
-    return error;
-}
-
-static const char *set_first(cmd_parms *cmd, void *unused, const char *word)
-{
-    apr_int64_t number = 0;
-    const char *error = set_number(cmd, word, 0, FIRST_MAX, &number);
-
-    (void)unused;
-    flashpache_config.first_bytes = (apr_off_t)number;
-    return error;
 }
 
 static const char *set_force(cmd_parms *cmd, void *unused, int on)
@@ -163,12 +145,12 @@ static const command_rec directives[] = {
                  "On to hold requests until their files are in memory"),
     AP_INIT_TAKE1("FlashpacheBackend", set_backend, NULL, RSRC_CONF,
                   "the socket of `flash backend`"),
-    AP_INIT_TAKE1("FlashpacheWaiters", set_waiters, NULL, RSRC_CONF,
+    AP_INIT_TAKE1("FlashpacheWaiters", set_number, (void *)&waiters, RSRC_CONF,
                   "the most held requests; default half of "
                   "MaxRequestWorkers"),
-    AP_INIT_TAKE1("FlashpacheTimeout", set_timeout, NULL, RSRC_CONF,
+    AP_INIT_TAKE1("FlashpacheTimeout", set_number, (void *)&timeout, RSRC_CONF,
                   "seconds until a held request gets 503; default 30"),
-    AP_INIT_TAKE1("FlashpacheFirst", set_first, NULL, RSRC_CONF,
+    AP_INIT_TAKE1("FlashpacheFirst", set_number, (void *)&first, RSRC_CONF,
                   "bytes of content to warm; default 1048576"),
     AP_INIT_FLAG("FlashpacheForce", set_force, NULL, RSRC_CONF,
                  "On, for tests, to ask also for what is in memory"),

@@ -22,7 +22,7 @@ typedef struct {
     const char *backend;        /* path of the backend's socket */
     int waiters_max;            /* of all children; 0 until the MPM is known */
     int timeout_s;              /* the longest hold of a request */
-    apr_off_t first_bytes;      /* of an answer's content to warm */
+    int first_bytes;            /* of an answer's content to warm */
     int force;                  /* ask even for what is in memory */
 } flashpache_config_t;
 

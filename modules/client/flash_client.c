@@ -42,16 +42,6 @@
 #define FLASH_SEND_BUFFER      (1024 * 1024)
 
 
-static unsigned char *flash_put32(unsigned char *p, uint32_t value);
-static unsigned char *flash_put64(unsigned char *p, uint64_t value);
-static uint32_t flash_get32(const unsigned char *p);
-static unsigned char *flash_put_header(unsigned char *p, unsigned char type,
-    uint32_t id);
-static int flash_send_bytes(int connection, unsigned char *bytes,
-    size_t length, int fd);
-static int64_t flash_now_ms(void);
-
-
 static unsigned char *
 flash_put32(unsigned char *p, uint32_t value)
 {
@@ -84,12 +74,9 @@ flash_get32(const unsigned char *p)
 static unsigned char *
 flash_put_header(unsigned char *p, unsigned char type, uint32_t id)
 {
-    p[0] = type;
-    p[1] = 0;
-    p[2] = 0;
-    p[3] = 0;
+    /* three bytes of zero follow the type */
 
-    return flash_put32(p + 4, id);
+    return flash_put32(flash_put32(p, type), id);
 }
 
 
@@ -167,41 +154,30 @@ flash_encode(const flash_request_t *request,
 int
 flash_decode(const unsigned char *bytes, size_t length, flash_reply_t *reply)
 {
-    size_t  expected;
+    uint32_t             type;
+    static const size_t  lengths[] = {
+        FLASH_HEADER + 8,      /* FLASH_HELLO_REPLY */
+        FLASH_HEADER,          /* FLASH_READY */
+        FLASH_HEADER + 4,      /* FLASH_ERRNO */
+        FLASH_HEADER + 4       /* FLASH_BUSY */
+    };
 
-    if (length < FLASH_HEADER || bytes[1] != 0 || bytes[2] != 0
-        || bytes[3] != 0)
+    if (length < FLASH_HEADER) {
+        goto invalid;
+    }
+
+    type = flash_get32(bytes);
+
+    if (type < FLASH_HELLO_REPLY || type > FLASH_BUSY
+        || length != lengths[type - FLASH_HELLO_REPLY])
     {
         goto invalid;
     }
 
-    switch (bytes[0]) {
-
-    case FLASH_HELLO_REPLY:
-        expected = FLASH_HEADER + 8;
-        break;
-
-    case FLASH_READY:
-        expected = FLASH_HEADER;
-        break;
-
-    case FLASH_ERRNO:
-    case FLASH_BUSY:
-        expected = FLASH_HEADER + 4;
-        break;
-
-    default:
-        goto invalid;
-    }
-
-    if (length != expected) {
-        goto invalid;
-    }
-
-    reply->kind = (flash_kind_t) bytes[0];
+    reply->kind = (flash_kind_t) type;
     reply->id = flash_get32(bytes + 4);
-    reply->value = (expected > FLASH_HEADER) ? flash_get32(bytes + 8) : 0;
-    reply->status = (expected > FLASH_HEADER + 4) ? flash_get32(bytes + 12) : 0;
+    reply->value = (length > FLASH_HEADER) ? flash_get32(bytes + 8) : 0;
+    reply->status = (length > FLASH_HEADER + 4) ? flash_get32(bytes + 12) : 0;
 
     if (reply->kind == FLASH_ERRNO
         && (reply->value == 0 || reply->value > FLASH_ERRNO_MAX))
@@ -227,6 +203,62 @@ flash_decode(const unsigned char *bytes, size_t length, flash_reply_t *reply)
 invalid:
 
     errno = EPROTO;
+    return -1;
+}
+
+
+/* Sends one packet, with a descriptor unless fd is -1. */
+
+static int
+flash_send_bytes(int connection, unsigned char *bytes, size_t length, int fd)
+{
+    ssize_t          n;
+    struct iovec     iov;
+    struct msghdr    message;
+    struct cmsghdr  *cmsg;
+
+    union {
+        struct cmsghdr  header;
+        char            space[CMSG_SPACE(sizeof(int))];
+    } control;
+
+    iov.iov_base = bytes;
+    iov.iov_len = length;
+
+    memset(&message, 0, sizeof(message));
+    message.msg_iov = &iov;
+    message.msg_iovlen = 1;
+
+    if (fd != -1) {
+        memset(&control, 0, sizeof(control));
+        message.msg_control = control.space;
+        message.msg_controllen = sizeof(control.space);
+
+        cmsg = &control.header;
+        cmsg->cmsg_level = SOL_SOCKET;
+        cmsg->cmsg_type = SCM_RIGHTS;
+        cmsg->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(cmsg), &fd, sizeof(int));
+    }
+
+    do {
+        n = sendmsg(connection, &message, MSG_DONTWAIT|MSG_NOSIGNAL);
+    } while (n == -1 && errno == EINTR);
+
+    if (n != -1) {
+        return 0;
+    }
+
+    /*
+     * The kernel limits the descriptors that a user has on their way
+     * (ETOOMANYREFS) and its own memory.  Nothing was sent and the connection
+     * is sound: the backend lags, as with a full socket.
+     */
+
+    if (errno == ETOOMANYREFS || errno == ENOBUFS || errno == ENOMEM) {
+        errno = EAGAIN;
+    }
+
     return -1;
 }
 
@@ -304,62 +336,6 @@ failed:
     (void) close(root);
 
     errno = error;
-    return -1;
-}
-
-
-/* Sends one packet, with a descriptor unless fd is -1. */
-
-static int
-flash_send_bytes(int connection, unsigned char *bytes, size_t length, int fd)
-{
-    ssize_t          n;
-    struct iovec     iov;
-    struct msghdr    message;
-    struct cmsghdr  *cmsg;
-
-    union {
-        struct cmsghdr  header;
-        char            space[CMSG_SPACE(sizeof(int))];
-    } control;
-
-    iov.iov_base = bytes;
-    iov.iov_len = length;
-
-    memset(&message, 0, sizeof(message));
-    message.msg_iov = &iov;
-    message.msg_iovlen = 1;
-
-    if (fd != -1) {
-        memset(&control, 0, sizeof(control));
-        message.msg_control = control.space;
-        message.msg_controllen = sizeof(control.space);
-
-        cmsg = &control.header;
-        cmsg->cmsg_level = SOL_SOCKET;
-        cmsg->cmsg_type = SCM_RIGHTS;
-        cmsg->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(cmsg), &fd, sizeof(int));
-    }
-
-    do {
-        n = sendmsg(connection, &message, MSG_DONTWAIT|MSG_NOSIGNAL);
-    } while (n == -1 && errno == EINTR);
-
-    if (n != -1) {
-        return 0;
-    }
-
-    /*
-     * The kernel limits the descriptors that a user has on their way
-     * (ETOOMANYREFS) and its own memory.  Nothing was sent and the connection
-     * is sound: the backend lags, as with a full socket.
-     */
-
-    if (errno == ETOOMANYREFS || errno == ENOBUFS || errno == ENOMEM) {
-        errno = EAGAIN;
-    }
-
     return -1;
 }
 

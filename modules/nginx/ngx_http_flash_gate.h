@@ -13,6 +13,7 @@
  *                have left may have been evicted meanwhile
  *   _closes.c    deleted files, whose last close is left to the backend
  *   _hold.c      one request's wait for one reply
+ *   _sent.c      holds that have been sent, and the replies to them
  *   _backend.c   the worker's connection to `flash backend`
  *   _status.c    counters, variables, the status page
  *   _mounts.c    which file systems a root must not be on
@@ -174,12 +175,28 @@ typedef struct {
 } ngx_http_flash_gate_ctx_t;
 
 
-/* The worker's part of the status page. */
+/* The worker's connection, and its part of the status page. */
 
 typedef struct {
-    ngx_uint_t                      connected;
-    ngx_uint_t                      waiting;   /* holds */
+    ngx_connection_t               *connection; /* NULL: down */
+    ngx_uint_t                      connected;  /* it has been welcomed */
+    ngx_uint_t                      resuming;   /* holds wait for that */
+    ngx_uint_t                      heard;      /* messages received */
+    ngx_uint_t                      waiting;    /* holds */
 } ngx_http_flash_gate_worker_t;
+
+
+/* Why a connection ended. */
+
+typedef enum {
+    ngx_http_flash_gate_no_fault = 0,
+    ngx_http_flash_gate_absent,
+    ngx_http_flash_gate_refused,
+    ngx_http_flash_gate_garbage,
+    ngx_http_flash_gate_closed,
+    ngx_http_flash_gate_silent,
+    ngx_http_flash_gate_failed
+} ngx_http_flash_gate_fault_e;
 
 
 /* _hold.c */
@@ -196,14 +213,26 @@ void ngx_http_flash_gate_busy(ngx_http_flash_gate_hold_t *h,
     ngx_msec_t retry_after_ms);
 void ngx_http_flash_gate_withdraw(ngx_http_flash_gate_hold_t *h);
 
-/* _backend.c */
+/* _sent.c */
 
-ngx_int_t ngx_http_flash_gate_init_process(ngx_cycle_t *cycle);
-void ngx_http_flash_gate_exit_process(ngx_cycle_t *cycle);
+void ngx_http_flash_gate_sent_init(ngx_log_t *log);
+void ngx_http_flash_gate_release_sent(void);
+void ngx_http_flash_gate_resend(void);
+void ngx_http_flash_gate_reply(flash_reply_t *reply);
 ngx_int_t ngx_http_flash_gate_send(ngx_http_flash_gate_hold_t *h);
 void ngx_http_flash_gate_cancel(ngx_http_flash_gate_hold_t *h);
 void ngx_http_flash_gate_overdue(ngx_http_flash_gate_hold_t *h);
 ngx_int_t ngx_http_flash_gate_send_close(ngx_fd_t fd);
+
+/* _backend.c */
+
+ngx_int_t ngx_http_flash_gate_init_process(ngx_cycle_t *cycle);
+void ngx_http_flash_gate_exit_process(ngx_cycle_t *cycle);
+void ngx_http_flash_gate_event(ngx_event_t *ev, ngx_event_handler_pt handler,
+    ngx_log_t *log);
+void ngx_http_flash_gate_read(ngx_event_t *rev);
+void ngx_http_flash_gate_drop(ngx_http_flash_gate_fault_e fault,
+    ngx_err_t err);
 
 /* _closes.c */
 

@@ -9,9 +9,6 @@
  * the worker connects again after a second, or if the backend is gone after
  * pauses that grow from 10 ms to a second, by a timer that does not keep a
  * quitting worker alive.
- *
- * Holds are answered from a posted event when the connection ends, since its
- * end can be found in the middle of another request's handlers.
  */
 
 #include "ngx_http_flash_gate.h"
@@ -23,52 +20,21 @@
 #define NGX_HTTP_FLASH_GATE_WELCOME_MS    5000
 
 
-typedef enum {
-    ngx_http_flash_gate_no_fault = 0,
-    ngx_http_flash_gate_absent,
-    ngx_http_flash_gate_refused,
-    ngx_http_flash_gate_garbage,
-    ngx_http_flash_gate_closed,
-    ngx_http_flash_gate_silent,
-    ngx_http_flash_gate_failed
-} ngx_http_flash_gate_fault_e;
-
-
 typedef struct {
     ngx_str_t                     path;
-    ngx_connection_t             *connection; /* NULL: down */
     ngx_http_flash_gate_fault_e   fault;      /* logged last */
-    uint32_t                      id;
-    ngx_uint_t                    heard;      /* messages received */
     ngx_msec_t                    welcomed;   /* when it last connected */
     ngx_msec_t                    pause;      /* before the next connection */
-    ngx_uint_t                    resuming;   /* holds wait for its welcome */
-    ngx_rbtree_t                  holds;
-    ngx_rbtree_node_t             sentinel;
     ngx_event_t                   reconnect;
-    ngx_event_t                   release;
-
-    /* debug logs of timers print the descriptor of an event's connection */
-    ngx_connection_t              nobody;
 } ngx_http_flash_gate_backend_t;
 
 
 static void ngx_http_flash_gate_connect(ngx_event_t *ev);
-static void ngx_http_flash_gate_drop(ngx_http_flash_gate_fault_e fault,
-    ngx_err_t err);
-static void ngx_http_flash_gate_resend(void);
-static void ngx_http_flash_gate_release(ngx_event_t *ev);
-static void ngx_http_flash_gate_read(ngx_event_t *rev);
 static void ngx_http_flash_gate_write(ngx_event_t *wev);
+static void ngx_http_flash_gate_message(flash_reply_t *reply);
 static void ngx_http_flash_gate_welcome(flash_reply_t *reply);
-static void ngx_http_flash_gate_reply(flash_reply_t *reply);
-static ngx_int_t ngx_http_flash_gate_check(ngx_http_flash_gate_hold_t *h);
-static ngx_int_t ngx_http_flash_gate_try(ngx_http_flash_gate_hold_t *h);
-static ngx_http_flash_gate_hold_t *ngx_http_flash_gate_find(uint32_t id);
-static void ngx_http_flash_gate_forget(ngx_http_flash_gate_hold_t *h);
 
 
-/* Connected: the backend has answered HELLO on backend.connection. */
 ngx_http_flash_gate_worker_t  ngx_http_flash_gate_worker;
 
 static ngx_http_flash_gate_backend_t  backend;
@@ -113,19 +79,10 @@ ngx_http_flash_gate_init_process(ngx_cycle_t *cycle)
 
     backend.path = gmcf->backend;
     backend.pause = NGX_HTTP_FLASH_GATE_PAUSE_MS;
-    backend.nobody.fd = (ngx_socket_t) -1;
 
-    ngx_rbtree_init(&backend.holds, &backend.sentinel,
-                    ngx_rbtree_insert_value);
-
-    backend.reconnect.handler = ngx_http_flash_gate_connect;
-    backend.reconnect.data = &backend.nobody;
-    backend.reconnect.log = cycle->log;
-    backend.reconnect.cancelable = 1;
-    backend.release.handler = ngx_http_flash_gate_release;
-    backend.release.data = &backend.nobody;
-    backend.release.log = cycle->log;
-
+    ngx_http_flash_gate_event(&backend.reconnect, ngx_http_flash_gate_connect,
+                              cycle->log);
+    ngx_http_flash_gate_sent_init(cycle->log);
     ngx_http_flash_gate_connect(&backend.reconnect);
 
     return NGX_OK;
@@ -138,11 +95,33 @@ ngx_http_flash_gate_exit_process(ngx_cycle_t *cycle)
     ngx_http_flash_gate_pins_exit();
     ngx_http_flash_gate_closes_exit();
 
-    if (backend.connection) {
-        ngx_close_connection(backend.connection);
-        backend.connection = NULL;
+    if (ngx_http_flash_gate_worker.connection) {
+        ngx_close_connection(ngx_http_flash_gate_worker.connection);
+        ngx_http_flash_gate_worker.connection = NULL;
         ngx_http_flash_gate_worker.connected = 0;
     }
+}
+
+
+/*
+ * An event of no connection, whose timer does not keep a quitting worker
+ * alive.  Debug logs of timers print the descriptor of its connection.
+ */
+
+void
+ngx_http_flash_gate_event(ngx_event_t *ev, ngx_event_handler_pt handler,
+    ngx_log_t *log)
+{
+    static ngx_connection_t  nobody;
+
+    nobody.fd = (ngx_socket_t) -1;
+
+    ngx_memzero(ev, sizeof(ngx_event_t));
+
+    ev->handler = handler;
+    ev->data = &nobody;
+    ev->log = log;
+    ev->cancelable = 1;
 }
 
 
@@ -155,7 +134,7 @@ ngx_http_flash_gate_connect(ngx_event_t *ev)
     flash_hello_t      hello;
     ngx_connection_t  *c;
 
-    if (backend.connection) {
+    if (ngx_http_flash_gate_worker.connection) {
 
         if (!ngx_http_flash_gate_worker.connected) {
             ngx_http_flash_gate_drop(ngx_http_flash_gate_silent, 0);
@@ -184,7 +163,7 @@ ngx_http_flash_gate_connect(ngx_event_t *ev)
         return;
     }
 
-    backend.connection = c;
+    ngx_http_flash_gate_worker.connection = c;
 
     c->log = ngx_cycle->log;
     c->read->log = c->log;
@@ -234,10 +213,10 @@ ngx_http_flash_gate_works(void)
 }
 
 
-static void
+void
 ngx_http_flash_gate_drop(ngx_http_flash_gate_fault_e fault, ngx_err_t err)
 {
-    backend.resuming = 0;
+    ngx_http_flash_gate_worker.resuming = 0;
 
     if (ngx_http_flash_gate_worker.connected) {
         ngx_http_flash_gate_count(NGX_HTTP_FLASH_GATE_LOSSES, 1);
@@ -248,25 +227,23 @@ ngx_http_flash_gate_drop(ngx_http_flash_gate_fault_e fault, ngx_err_t err)
             && fault == ngx_http_flash_gate_closed)
         {
             backend.pause = NGX_HTTP_FLASH_GATE_PAUSE_MS;
-            backend.resuming = 1;
+            ngx_http_flash_gate_worker.resuming = 1;
         }
     }
 
-    if (backend.connection) {
-        ngx_close_connection(backend.connection);
-        backend.connection = NULL;
+    if (ngx_http_flash_gate_worker.connection) {
+        ngx_close_connection(ngx_http_flash_gate_worker.connection);
+        ngx_http_flash_gate_worker.connection = NULL;
     }
 
-    if (backend.resuming) {
+    if (ngx_http_flash_gate_worker.resuming) {
         ngx_add_timer(&backend.reconnect, 0);
         return;
     }
 
     ngx_http_flash_gate_fault(fault, err);
 
-    if (backend.holds.root != &backend.sentinel) {
-        ngx_post_event(&backend.release, &ngx_posted_events);
-    }
+    ngx_http_flash_gate_release_sent();
 
     /* one that hangs or is of another kind must not hold requests for long */
 
@@ -283,53 +260,7 @@ ngx_http_flash_gate_drop(ngx_http_flash_gate_fault_e fault, ngx_err_t err)
 }
 
 
-/* Sends the holds again that the last connection has not answered. */
-
-static void
-ngx_http_flash_gate_resend(void)
-{
-    ngx_rbtree_node_t           *node;
-    ngx_http_flash_gate_hold_t  *h;
-
-    if (backend.holds.root == &backend.sentinel) {
-        return;
-    }
-
-    for (node = ngx_rbtree_min(backend.holds.root, &backend.sentinel);
-         node;
-         node = ngx_rbtree_next(&backend.holds, node))
-    {
-        h = ngx_rbtree_data(node, ngx_http_flash_gate_hold_t, node);
-        h->heard = backend.heard;
-
-        if (flash_send(backend.connection->fd, &h->ask) == -1) {
-            ngx_http_flash_gate_drop(ngx_http_flash_gate_failed, ngx_errno);
-            return;
-        }
-    }
-}
-
-
-static void
-ngx_http_flash_gate_release(ngx_event_t *ev)
-{
-    ngx_rbtree_node_t           *node;
-    ngx_http_flash_gate_hold_t  *h;
-
-    while (!ngx_http_flash_gate_worker.connected && !backend.resuming
-           && backend.holds.root != &backend.sentinel)
-    {
-        node = ngx_rbtree_min(backend.holds.root, &backend.sentinel);
-        h = ngx_rbtree_data(node, ngx_http_flash_gate_hold_t, node);
-
-        ngx_http_flash_gate_forget(h);
-        ngx_http_flash_gate_count(NGX_HTTP_FLASH_GATE_PASSED_ABSENT, 1);
-        ngx_http_flash_gate_answer(h, NGX_HTTP_FLASH_GATE_IS_OPEN);
-    }
-}
-
-
-static void
+void
 ngx_http_flash_gate_read(ngx_event_t *rev)
 {
     int                n;
@@ -359,16 +290,16 @@ ngx_http_flash_gate_read(ngx_event_t *rev)
             return;
         }
 
-        backend.heard++;
+        ngx_http_flash_gate_worker.heard++;
 
         if (ngx_http_flash_gate_worker.connected) {
-            ngx_http_flash_gate_reply(&reply);
+            ngx_http_flash_gate_message(&reply);
 
         } else {
             ngx_http_flash_gate_welcome(&reply);
         }
 
-        if (backend.connection != c) {
+        if (ngx_http_flash_gate_worker.connection != c) {
             return;
         }
     }
@@ -427,18 +358,16 @@ ngx_http_flash_gate_welcome(flash_reply_t *reply)
         ngx_http_flash_gate_works();
     }
 
-    if (backend.resuming) {
-        backend.resuming = 0;
+    if (ngx_http_flash_gate_worker.resuming) {
+        ngx_http_flash_gate_worker.resuming = 0;
         ngx_http_flash_gate_resend();
     }
 }
 
 
 static void
-ngx_http_flash_gate_reply(flash_reply_t *reply)
+ngx_http_flash_gate_message(flash_reply_t *reply)
 {
-    ngx_http_flash_gate_hold_t  *h;
-
     if (reply->kind == FLASH_HELLO_REPLY) {
         ngx_http_flash_gate_drop(ngx_http_flash_gate_garbage, 0);
         return;
@@ -448,231 +377,5 @@ ngx_http_flash_gate_reply(flash_reply_t *reply)
         ngx_http_flash_gate_works();
     }
 
-    h = ngx_http_flash_gate_find(reply->id);
-
-    if (h == NULL) {
-        /* the reply to a request that was withdrawn */
-        return;
-    }
-
-    ngx_http_flash_gate_forget(h);
-
-    switch (reply->kind) {
-
-    case FLASH_READY:
-        ngx_http_flash_gate_count(NGX_HTTP_FLASH_GATE_READY, 1);
-        ngx_http_flash_gate_answer(h, NGX_HTTP_FLASH_GATE_IS_READY);
-        return;
-
-    case FLASH_BUSY:
-        ngx_http_flash_gate_count(NGX_HTTP_FLASH_GATE_BUSY, 1);
-        ngx_http_flash_gate_busy(h, reply->value);
-        return;
-
-    default: /* FLASH_ERRNO */
-
-        if (reply->value == ETIMEDOUT) {
-            ngx_http_flash_gate_count(NGX_HTTP_FLASH_GATE_LATE, 1);
-            ngx_http_flash_gate_answer(h, NGX_HTTP_FLASH_GATE_IS_LATE);
-            return;
-        }
-
-        ngx_http_flash_gate_count(NGX_HTTP_FLASH_GATE_ERRNO, 1);
-        ngx_http_flash_gate_answer(h, NGX_HTTP_FLASH_GATE_IS_FAILED);
-    }
-}
-
-
-/*
- * NGX_OK: the hold will be answered.  NGX_AGAIN: the socket is full, to be
- * treated like BUSY.  NGX_DECLINED: the backend cannot be asked.
- */
-
-ngx_int_t
-ngx_http_flash_gate_send(ngx_http_flash_gate_hold_t *h)
-{
-    ngx_int_t  rc;
-
-    if (!ngx_http_flash_gate_worker.connected && !backend.resuming) {
-        ngx_http_flash_gate_count(NGX_HTTP_FLASH_GATE_PASSED_ABSENT, 1);
-        return NGX_DECLINED;
-    }
-
-    if (++backend.id == 0) {
-        /* messages about no request have the id 0 */
-        backend.id = 1;
-    }
-
-    h->ask.id = backend.id;
-
-    rc = backend.resuming ? ngx_http_flash_gate_check(h)
-                          : ngx_http_flash_gate_try(h);
-
-    if (rc == NGX_OK) {
-        h->node.key = h->ask.id;
-        h->heard = backend.heard;
-        ngx_rbtree_insert(&backend.holds, &h->node);
-    }
-
-    return rc;
-}
-
-
-/* Whether a hold that is sent later has a valid message. */
-
-static ngx_int_t
-ngx_http_flash_gate_check(ngx_http_flash_gate_hold_t *h)
-{
-    unsigned char  bytes[FLASH_MESSAGE_MAX];
-
-    if (flash_encode(&h->ask, bytes) != 0) {
-        return NGX_OK;
-    }
-
-    ngx_http_flash_gate_count(NGX_HTTP_FLASH_GATE_PASSED_UNTESTABLE, 1);
-    return NGX_DECLINED;
-}
-
-
-static ngx_int_t
-ngx_http_flash_gate_try(ngx_http_flash_gate_hold_t *h)
-{
-    ngx_err_t  err;
-
-    if (flash_send(backend.connection->fd, &h->ask) != -1) {
-        return NGX_OK;
-    }
-
-    err = ngx_errno;
-
-    switch (err) {
-
-    case EAGAIN:
-        ngx_http_flash_gate_count(NGX_HTTP_FLASH_GATE_FULL, 1);
-        return NGX_AGAIN;
-
-    case EINVAL:
-        /* a name that is too long: nginx will find out */
-        ngx_http_flash_gate_count(NGX_HTTP_FLASH_GATE_PASSED_UNTESTABLE, 1);
-        return NGX_DECLINED;
-
-    default:
-        ngx_http_flash_gate_drop(ngx_http_flash_gate_closed, err);
-
-        if (backend.resuming) {
-            return NGX_OK;
-        }
-
-        ngx_http_flash_gate_count(NGX_HTTP_FLASH_GATE_PASSED_ABSENT, 1);
-        return NGX_DECLINED;
-    }
-}
-
-
-void
-ngx_http_flash_gate_cancel(ngx_http_flash_gate_hold_t *h)
-{
-    uint32_t  id;
-
-    id = h->ask.id;
-    ngx_http_flash_gate_forget(h);
-
-    if (ngx_http_flash_gate_worker.connected
-        && flash_send_cancel(backend.connection->fd, id) == -1
-        && ngx_errno != EAGAIN)
-    {
-        ngx_http_flash_gate_drop(ngx_http_flash_gate_closed, ngx_errno);
-    }
-}
-
-
-/*
- * The backend has let a deadline pass.  Its reply may have arrived already:
- * timers run late in a busy worker.  A backend that has sent other messages
- * since it was asked is late only with this one; a backend that has sent
- * nothing is hung, and its connection ends for all holds.
- */
-
-void
-ngx_http_flash_gate_overdue(ngx_http_flash_gate_hold_t *h)
-{
-    uint32_t  id;
-
-    id = h->ask.id;
-
-    if (backend.connection) {
-        ngx_http_flash_gate_read(backend.connection->read);
-
-        if (ngx_http_flash_gate_find(id) != h) {
-            /* answered; the request may have ended */
-            return;
-        }
-    }
-
-    if (backend.connection && backend.heard != h->heard) {
-        ngx_http_flash_gate_cancel(h);
-        ngx_http_flash_gate_count(NGX_HTTP_FLASH_GATE_LATE, 1);
-        ngx_http_flash_gate_answer(h, NGX_HTTP_FLASH_GATE_IS_LATE);
-        return;
-    }
-
-    if (backend.connection) {
-        ngx_http_flash_gate_drop(ngx_http_flash_gate_silent, 0);
-    }
-
-    /* a worker that quits must not end before the posted event */
-    ngx_add_timer(&h->timer, NGX_HTTP_FLASH_GATE_PAUSE_MAX_MS);
-}
-
-
-/*
- * NGX_OK: the backend closes the file last.  NGX_AGAIN: the socket is full.
- * NGX_DECLINED: there is no backend; the connection's own events find out why.
- */
-
-ngx_int_t
-ngx_http_flash_gate_send_close(ngx_fd_t fd)
-{
-    if (!ngx_http_flash_gate_worker.connected) {
-        return NGX_DECLINED;
-    }
-
-    if (flash_send_close(backend.connection->fd, fd) == 0) {
-        ngx_http_flash_gate_count(NGX_HTTP_FLASH_GATE_CLOSES, 1);
-        return NGX_OK;
-    }
-
-    if (ngx_errno == EAGAIN) {
-        ngx_http_flash_gate_count(NGX_HTTP_FLASH_GATE_FULL, 1);
-        return NGX_AGAIN;
-    }
-
-    return NGX_DECLINED;
-}
-
-
-static ngx_http_flash_gate_hold_t *
-ngx_http_flash_gate_find(uint32_t id)
-{
-    ngx_rbtree_node_t  *node;
-
-    node = backend.holds.root;
-
-    while (node != &backend.sentinel) {
-
-        if (node->key == id) {
-            return ngx_rbtree_data(node, ngx_http_flash_gate_hold_t, node);
-        }
-
-        node = (id < node->key) ? node->left : node->right;
-    }
-
-    return NULL;
-}
-
-
-static void
-ngx_http_flash_gate_forget(ngx_http_flash_gate_hold_t *h)
-{
-    ngx_rbtree_delete(&backend.holds, &h->node);
+    ngx_http_flash_gate_reply(reply);
 }

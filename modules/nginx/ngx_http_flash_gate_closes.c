@@ -23,22 +23,13 @@ static ngx_fd_t     unsent[NGX_HTTP_FLASH_GATE_CLOSES_MAX];
 static ngx_uint_t   nunsent;
 static ngx_event_t  retry;
 
-/* debug logs of timers print the descriptor of an event's connection */
-static ngx_connection_t  nobody;
-
 
 void
 ngx_http_flash_gate_closes_init(ngx_log_t *log)
 {
     nunsent = 0;
-    nobody.fd = (ngx_socket_t) -1;
 
-    ngx_memzero(&retry, sizeof(ngx_event_t));
-
-    retry.handler = ngx_http_flash_gate_closes_retry;
-    retry.data = &nobody;
-    retry.log = log;
-    retry.cancelable = 1;
+    ngx_http_flash_gate_event(&retry, ngx_http_flash_gate_closes_retry, log);
 }
 
 

@@ -49,6 +49,7 @@ ngx_http_flash_gate_hold(ngx_http_request_t *r, ngx_http_flash_gate_ctx_t *ctx,
     }
 
     if (*slot) {
+        (*slot)->resume = resume;
         return *slot;
     }
 

@@ -328,7 +328,6 @@ ngx_http_flash_gate_ask_name(ngx_http_request_t *r,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    h->resume = ngx_http_flash_gate_name_resume;
     h->retry = 0;
     h->ask.path = (char *) path->data;
     h->ask.path_len = path->len;

@@ -35,9 +35,6 @@ static u_char       paths[NGX_HTTP_FLASH_GATE_PINS]
                          [NGX_HTTP_FLASH_GATE_PIN_PATH];
 static ngx_event_t  sweep;
 
-/* debug logs of timers print the descriptor of an event's connection */
-static ngx_connection_t  nobody;
-
 
 void
 ngx_http_flash_gate_pins_init(ngx_log_t *log)
@@ -50,14 +47,7 @@ ngx_http_flash_gate_pins_init(ngx_log_t *log)
         pins[i].fd = NGX_INVALID_FILE;
     }
 
-    nobody.fd = (ngx_socket_t) -1;
-
-    ngx_memzero(&sweep, sizeof(ngx_event_t));
-
-    sweep.handler = ngx_http_flash_gate_sweep;
-    sweep.data = &nobody;
-    sweep.log = log;
-    sweep.cancelable = 1;
+    ngx_http_flash_gate_event(&sweep, ngx_http_flash_gate_sweep, log);
 }
 
 

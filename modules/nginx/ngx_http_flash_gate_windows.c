@@ -115,8 +115,6 @@ ngx_http_flash_gate_test(ngx_http_request_t *r,
         flash_prepare(range->file->fd);
     }
 
-    h->resume = ngx_http_flash_gate_window_resume;
-
     rc = ngx_http_flash_gate_need(r, ctx, h, range);
 
     if (rc == NGX_OK) {

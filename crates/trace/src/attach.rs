@@ -31,13 +31,6 @@ const RING_BYTES_MIN: usize = 64 * 1024;
 /// The rings of all cores together, at most: memory that cannot be swapped out.
 pub(crate) const RINGS_BYTES_MAX: usize = 256 << 20;
 
-/// Tracepoints that are recorded, and where their fields are.
-struct Tracepoints {
-    enter: (u64, Source),
-    exit: (u64, Source),
-    switch: u64,
-}
-
 /// The files in which the kernel describes its tracepoints.
 struct Tracefs {
     folder: PathBuf,
@@ -85,43 +78,31 @@ impl Tracefs {
     }
 }
 
-impl Tracepoints {
-    fn find() -> Result<Self> {
-        let tracefs = Tracefs::find()?;
-        let describe = |name: &str, file: &str| tracefs.read(name, file);
-        let id = |name: &str| -> Result<u64> {
-            let text = describe(name, "id")?;
-            text.trim().parse().map_err(|_| Error::run(format!("{name} has no number, but {text:?}")))
-        };
-        let field = |name: &str, field: &str| -> Result<usize> {
-            let format = describe(name, "format")?;
-            offset_of(&format, field)
-                .ok_or_else(|| Error::run(format!("{name} of this kernel has no {field}")))
-        };
-        let (enter, exit) = ("raw_syscalls/sys_enter", "raw_syscalls/sys_exit");
-        let enter_fields = Source::Enter { id: field(enter, "id")?, args: field(enter, "args")? };
-        let exit_fields = Source::Exit { id: field(exit, "id")?, ret: field(exit, "ret")? };
-        Ok(Self {
-            enter: (id(enter)?, enter_fields),
-            exit: (id(exit)?, exit_fields),
-            switch: id("sched/sched_switch")?,
-        })
-    }
-
-    /// The events that are opened for each thread on each core.
-    fn all(&self, from_exec: bool) -> [(Tracepoint<'static>, Source); 4] {
-        let plain = |id| Tracepoint { id, filter: None, stack: false, wakes: false, tasks: false, from_exec };
-        let stack =
-            |filter, wakes| Tracepoint { filter: Some(filter), stack: true, wakes, ..plain(self.switch) };
-        [
-            (Tracepoint { tasks: true, ..plain(self.enter.0) }, self.enter.1),
-            (plain(self.exit.0), self.exit.1),
-            // Who waits for a disk (state D) is looked at while it does; other waits (S) are common. Stops (T, t) are
-            // told from waits by their stacks.
-            (stack("prev_state & 2", true), Source::Switch),
-            (stack("prev_state & 13", false), Source::Switch),
-        ]
-    }
+/// The events that are opened for each thread on each core.
+fn tracepoints(from_exec: bool) -> Result<[(Tracepoint<'static>, Source); 4]> {
+    let tracefs = Tracefs::find()?;
+    let id = |name: &str| -> Result<u64> {
+        let text = tracefs.read(name, "id")?;
+        text.trim().parse().map_err(|_| Error::run(format!("{name} has no number, but {text:?}")))
+    };
+    let field = |name: &str, field: &str| -> Result<usize> {
+        offset_of(&tracefs.read(name, "format")?, field)
+            .ok_or_else(|| Error::run(format!("{name} of this kernel has no {field}")))
+    };
+    let plain = |id| Tracepoint { id, filter: None, stack: false, wakes: false, tasks: false, from_exec };
+    let (enter, exit) = ("raw_syscalls/sys_enter", "raw_syscalls/sys_exit");
+    let enter_fields = Source::Enter { id: field(enter, "id")?, args: field(enter, "args")? };
+    let exit_fields = Source::Exit { id: field(exit, "id")?, ret: field(exit, "ret")? };
+    let (enter, exit, switch) = (plain(id(enter)?), plain(id(exit)?), plain(id("sched/sched_switch")?));
+    let stack = |filter, wakes| Tracepoint { filter: Some(filter), stack: true, wakes, ..switch };
+    Ok([
+        (Tracepoint { tasks: true, ..enter }, enter_fields),
+        (exit, exit_fields),
+        // Who waits for a disk (state D) is looked at while it does; other waits (S) are common. Stops (T, t) are
+        // told from waits by their stacks.
+        (stack("prev_state & 2", true), Source::Switch),
+        (stack("prev_state & 13", false), Source::Switch),
+    ])
 }
 
 #[derive(Clone, Debug)]
@@ -151,7 +132,7 @@ impl Attached {
         if Stat::read(pid).is_none() {
             return Err(Error::run(format!("there is no process {pid}")));
         }
-        let tracepoints = Tracepoints::find()?;
+        let tracepoints = tracepoints(from_exec)?;
         let cores = cores();
         let (rings, ring_bytes) = rings(&cores, ring_bytes, pid)?;
         let descriptors = raise_descriptor_limit().unwrap_or(1024).saturating_sub(DESCRIPTORS_SPARE);
@@ -172,7 +153,7 @@ impl Attached {
                 break;
             }
             for thread in new {
-                attached.follow(thread, &tracepoints.all(from_exec), events_max)?;
+                attached.follow(thread, &tracepoints, events_max)?;
             }
         }
         if attached.events.is_empty() {

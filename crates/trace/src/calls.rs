@@ -17,20 +17,20 @@ pub(crate) struct Call {
     /// of a higher rank does not wait for its events by those of a lower one.
     pub(crate) wait_rank: u8,
     /// It waits only when this argument has this bit.
-    pub(crate) wait_flag: Option<(u8, u64)>,
+    pub(crate) wait_flag: Option<(usize, u64)>,
     /// Which argument says how many descriptors a wait is for, where one does.
-    pub(crate) watched: Option<u8>,
+    pub(crate) watched: Option<usize>,
     /// Which argument is the descriptor that it is for.
-    pub(crate) fd: Option<u8>,
+    pub(crate) fd: Option<usize>,
     /// The descriptor that is read from, in calls between two descriptors.
-    pub(crate) from_fd: Option<u8>,
+    pub(crate) from_fd: Option<usize>,
     /// Which argument is a path, and which the directory it begins at.
-    pub(crate) path: Option<u8>,
-    pub(crate) directory: Option<u8>,
+    pub(crate) path: Option<usize>,
+    pub(crate) directory: Option<usize>,
     /// Which argument is the number of bytes.
-    pub(crate) size: Option<u8>,
+    pub(crate) size: Option<usize>,
     /// Which argument is the buffer that it fills, when it may be from a client.
-    pub(crate) filled: Option<u8>,
+    pub(crate) filled: Option<usize>,
     /// The change that its success makes to the table of descriptors.
     pub(crate) effect: Effect,
     /// It is how a loop turns to a ready descriptor.
@@ -88,88 +88,66 @@ const SENDS: &str = "sendto sendmsg sendmmsg write writev sendfile splice io_uri
 
 impl Call {
     pub(crate) fn named(name: &str) -> Self {
-        let known = waits(name).or_else(|| paths(name)).or_else(|| streams(name));
-        Self { sends: SENDS.split(' ').any(|known| known == name), ..known.unwrap_or_else(|| others(name)) }
+        Self { sends: SENDS.split(' ').any(|known| known == name), ..by_arguments(name) }
     }
 }
 
-fn waits(name: &str) -> Option<Call> {
-    let wait = |wait_rank, watched| Some(Call { wait_rank, watched, ..Call::default() });
+/// All but `sends`.
+fn by_arguments(name: &str) -> Call {
+    let none = Call::default();
+    let wait = |wait_rank, watched| Call { wait_rank, watched, ..none };
+    let at = |directory, path| Call { path: Some(path), directory, ..none };
+    let on = |fd| Call { fd: Some(fd), ..none };
+    let stream = |turns| Call { turns, ..on(0) };
+    let sized = |turns| Call { size: Some(2), ..stream(turns) };
+    let between = |turns| Call { from_fd: Some(0), fd: Some(2), size: Some(4), turns, ..none };
+    let only = |effect| Call { effect, ..none };
     match name {
-        "epoll_wait" | "epoll_pwait" | "epoll_pwait2" => {
-            Some(Call { fd: Some(0), wait_rank: RANK_LOOP, ..Call::default() })
-        }
+        // Waits.
+        "epoll_wait" | "epoll_pwait" | "epoll_pwait2" => Call { wait_rank: RANK_LOOP, ..on(0) },
         // `IORING_ENTER_GETEVENTS`
-        "io_uring_enter" => {
-            Some(Call { fd: Some(0), wait_rank: RANK_LOOP, wait_flag: Some((3, 1)), ..Call::default() })
-        }
+        "io_uring_enter" => Call { wait_rank: RANK_LOOP, wait_flag: Some((3, 1)), ..on(0) },
         "io_getevents" | "io_pgetevents" => wait(RANK_IO, None),
         "poll" | "ppoll" => wait(RANK_POLL, Some(1)),
         "select" | "pselect6" => wait(RANK_POLL, Some(0)),
-        _ => None,
-    }
-}
-
-fn paths(name: &str) -> Option<Call> {
-    let at = |directory, path| Call { path: Some(path), directory, ..Call::default() };
-    let call = match name {
+        // Paths.
         "open" | "creat" => Call { effect: Effect::OpensFile, ..at(None, 0) },
         "openat" | "openat2" => Call { effect: Effect::OpensFile, ..at(Some(0), 1) },
         "statx" | "newfstatat" | "faccessat" | "faccessat2" | "readlinkat" | "unlinkat" | "mkdirat"
-        | "name_to_handle_at" => at(Some(0), 1),
+        | "name_to_handle_at" | "renameat" | "renameat2" => at(Some(0), 1),
         "stat" | "lstat" | "access" | "readlink" | "unlink" | "rename" | "mkdir" | "rmdir" | "chdir"
         | "truncate" | "statfs" | "execve" => at(None, 0),
-        "renameat" | "renameat2" => at(Some(0), 1),
-        _ => return None,
-    };
-    Some(call)
-}
-
-/// Calls that move bytes.
-fn streams(name: &str) -> Option<Call> {
-    let on = |turns| Call { fd: Some(0), turns, ..Call::default() };
-    let sized = |turns| Call { size: Some(2), ..on(turns) };
-    let call = match name {
+        // Bytes.
         "read" => Call { filled: Some(1), ..sized(Turns::IfNoFile) },
         "write" => sized(Turns::IfNoFile),
-        "readv" | "writev" => on(Turns::IfNoFile),
+        "readv" | "writev" => stream(Turns::IfNoFile),
         "pread64" | "pwrite64" => sized(Turns::No),
-        "preadv" | "preadv2" | "pwritev" | "pwritev2" => on(Turns::No),
+        "preadv" | "preadv2" | "pwritev" | "pwritev2" => on(0),
         "recvfrom" => Call { filled: Some(1), ..sized(Turns::Yes) },
-        "recvmsg" | "recvmmsg" => Call { effect: Effect::Receives, ..on(Turns::Yes) },
+        "recvmsg" | "recvmmsg" => Call { effect: Effect::Receives, ..stream(Turns::Yes) },
         "sendto" => sized(Turns::Yes),
-        "sendmsg" | "sendmmsg" | "shutdown" => on(Turns::Yes),
-        "accept" | "accept4" => Call { effect: Effect::OpensSocket, ..on(Turns::Yes) },
-        "sendfile" => Call { from_fd: Some(1), size: Some(3), ..on(Turns::Yes) },
-        "splice" => {
-            Call { from_fd: Some(0), fd: Some(2), size: Some(4), turns: Turns::IfNoFile, ..Call::default() }
-        }
-        "copy_file_range" => Call { from_fd: Some(0), fd: Some(2), size: Some(4), ..Call::default() },
-        _ => return None,
-    };
-    Some(call)
-}
-
-fn others(name: &str) -> Call {
-    let on = |fd| Call { fd: Some(fd), ..Call::default() };
-    let opens = |effect| Call { effect, ..Call::default() };
-    match name {
+        "sendmsg" | "sendmmsg" | "shutdown" => stream(Turns::Yes),
+        "accept" | "accept4" => Call { effect: Effect::OpensSocket, ..stream(Turns::Yes) },
+        "sendfile" => Call { from_fd: Some(1), size: Some(3), ..stream(Turns::Yes) },
+        "splice" => between(Turns::IfNoFile),
+        "copy_file_range" => between(Turns::No),
+        // Descriptors.
         "close" => Call { effect: Effect::Closes, ..on(0) },
-        "close_range" => opens(Effect::ClosesRange),
+        "close_range" => only(Effect::ClosesRange),
         "dup" | "dup2" | "dup3" => Call { effect: Effect::Duplicates, ..on(0) },
-        "socket" => opens(Effect::OpensSocket),
+        "socket" => only(Effect::OpensSocket),
         "epoll_create" | "epoll_create1" | "eventfd" | "eventfd2" | "signalfd" | "signalfd4"
         | "timerfd_create" | "inotify_init1" | "memfd_create" | "io_uring_setup" | "pidfd_open" => {
-            opens(Effect::OpensAnonymous)
+            only(Effect::OpensAnonymous)
         }
-        "mmap" => on(4),
         "getdents64" | "fstat" | "fstatfs" | "fsync" | "fdatasync" | "sync_file_range" | "ftruncate"
         | "fallocate" | "lseek" | "fadvise64" | "readahead" | "flock" | "cachestat" | "connect" | "bind"
         | "listen" | "setsockopt" | "getsockopt" | "ioctl" | "fcntl" | "syncfs" | "fchmod" | "fchown" => {
             on(0)
         }
         "epoll_ctl" => on(2),
-        _ => Call::default(),
+        "mmap" => on(4),
+        _ => none,
     }
 }
 

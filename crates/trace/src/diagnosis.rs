@@ -17,8 +17,8 @@ pub(crate) use finding::{Behind, Diagnosis, LoopFinding, OthersFinding, Paid, Pa
 use crate::display;
 pub(crate) use crate::model::per;
 use crate::model::{
-    BlockedCall, CallTotal, Ending, READY_SHARE_MIN, Reason, ReasonTotal, Request, RequestTotal, STALL_NS,
-    Shares, TargetTotal, Thread, Trace,
+    BlockedCall, CallTotal, Ending, HeldUp, READY_SHARE_MIN, Reason, ReasonTotal, Request, RequestTotal,
+    STALL_NS, Shares, TargetTotal, Thread, Trace,
 };
 use crate::pools::{self, Cost, PoolFinding};
 
@@ -46,10 +46,12 @@ pub(crate) fn diagnose(trace: &Trace) -> Diagnosis {
     loops.sort_by_key(|found| Reverse((found.is_judged, found.time.blocked_ns)));
     let others = others(trace);
     let pools = pools::find(trace);
-    let (verdict, unknown) = judge(trace, &loops, &others, &pools);
+    let known = judge(&loops, &others, &pools);
+    let unknown = if known.is_none() { unknown(trace) } else { Vec::new() };
+    let no_wait = if unknown.is_empty() { Verdict::NoWait } else { Verdict::Unknown };
     Diagnosis {
         version: VERSION,
-        verdict,
+        verdict: known.unwrap_or(no_wait),
         unknown,
         warnings: display::warnings(trace),
         duration_ns: trace.duration_ns,
@@ -60,57 +62,46 @@ pub(crate) fn diagnose(trace: &Trace) -> Diagnosis {
     }
 }
 
-fn judge(
-    trace: &Trace,
-    loops: &[LoopFinding],
-    others: &OthersFinding,
-    pools: &[PoolFinding],
-) -> (Verdict, Vec<String>) {
+/// The verdict, if a wait was seen that makes one.
+fn judge(loops: &[LoopFinding], others: &OthersFinding, pools: &[PoolFinding]) -> Option<Verdict> {
     let judged = || loops.iter().filter(|found| found.is_judged && found.delays_others);
     let counts = |stalls: u64, ns: u64, found: &LoopFinding| stalls > 0 || is_over(ns, found);
     if judged().any(|found| counts(found.disk_stalls, found.disk_ns, found)) {
-        return (Verdict::LoopWaitsForDisk, Vec::new());
+        Some(Verdict::LoopWaitsForDisk)
+    } else if pools.iter().any(|pool| pool.is_exhausted) {
+        Some(Verdict::PoolExhausted)
+    } else if judged().any(|found| counts(found.stalls, found.time.blocked_ns, found)) {
+        Some(Verdict::LoopWaits)
+    } else {
+        (loops.is_empty() && others.disk_blocked > 0).then_some(Verdict::ThreadsWaitForDisk)
     }
-    if pools.iter().any(|pool| pool.is_exhausted) {
-        return (Verdict::PoolExhausted, Vec::new());
-    }
-    if judged().any(|found| counts(found.stalls, found.time.blocked_ns, found)) {
-        return (Verdict::LoopWaits, Vec::new());
-    }
-    if loops.is_empty() && others.disk_blocked > 0 {
-        return (Verdict::ThreadsWaitForDisk, Vec::new());
-    }
-    let unknown = unknown(trace);
-    (if unknown.is_empty() { Verdict::NoWait } else { Verdict::Unknown }, unknown)
 }
 
 /// Why a trace without a wait proves nothing; empty if it does.
 fn unknown(trace: &Trace) -> Vec<String> {
-    let mut unknown = Vec::new();
-    let mut add = |is_so: bool, why: &str| {
-        if is_so {
-            unknown.push(why.to_owned());
-        }
-    };
-    add(
-        trace.ending == Ending::TargetEnded,
-        "no wait was seen, but the process ended: run this while the server runs",
-    );
-    add(
-        trace.missing.threads_dropped > 0,
-        "no wait was seen, but not all threads were watched: allow more descriptors (ulimit -n)",
-    );
-    add(
-        trace.missing.events_lost > 0,
-        "no wait was seen, but events were lost: run this with a larger --buffer",
-    );
+    let made_calls = trace.calls.iter().any(|call| call.count > 0);
     let mut waiting = trace.threads.iter().filter(|thread| thread.waits > 0).peekable();
-    if trace.calls.iter().all(|call| call.count == 0) {
-        add(true, "it made no system call: run this while the server is under load");
-    } else if waiting.peek().is_some() && waiting.all(|thread| thread.ready == 0) {
-        add(true, "its event loops had nothing to do: run this while the server is under load");
-    }
-    unknown
+    let was_idle = waiting.peek().is_some() && waiting.all(|thread| thread.ready == 0);
+    let reasons = [
+        (
+            trace.ending == Ending::TargetEnded,
+            "no wait was seen, but the process ended: run this while the server runs",
+        ),
+        (
+            trace.missing.threads_dropped > 0,
+            "no wait was seen, but not all threads were watched: allow more descriptors (ulimit -n)",
+        ),
+        (
+            trace.missing.events_lost > 0,
+            "no wait was seen, but events were lost: run this with a larger --buffer",
+        ),
+        (!made_calls, "it made no system call: run this while the server is under load"),
+        (
+            made_calls && was_idle,
+            "its event loops had nothing to do: run this while the server is under load",
+        ),
+    ];
+    reasons.into_iter().filter(|(is_so, _)| *is_so).map(|(_, why)| why.to_owned()).collect()
 }
 
 /// Whether a loop is stopped for more than what is let pass.
@@ -166,9 +157,7 @@ fn loop_finding(trace: &Trace, pid: u32) -> LoopFinding {
         targets_in_all: targets.len(),
         targets: targets.into_iter().take(LONGEST_MAX).collect(),
         longest: longest(trace.blocked.iter().filter(mine)),
-        held_up: held_up.times,
-        held_up_ns: held_up.ns,
-        held_up_longest_ns: held_up.longest_ns,
+        held_up,
         payers: payers(trace.blocked.iter().filter(mine)),
         requests,
         paid: paid(trace, |tid| threads.iter().any(|thread| thread.tid == tid)),
@@ -225,26 +214,11 @@ fn without<'a>(
 /// The times that descriptors were held up. Of several loops, by the calls that are kept: an idle loop delays no connection.
 fn held_up<'a>(threads: &[&Thread], calls: impl Iterator<Item = &'a BlockedCall>) -> HeldUp {
     if let [thread] = threads {
-        let Thread { held_up: times, held_up_ns: ns, held_up_longest_ns: longest_ns, .. } = **thread;
-        return HeldUp { times, ns, longest_ns };
+        return thread.held_up;
     }
     let mut all = HeldUp::default();
-    for (call, batch) in calls.filter_map(|call| Some((call, call.batch.as_ref()?))) {
-        if batch.held_up() > 0 {
-            all.times += u64::from(batch.held_up());
-            all.ns += batch.held_up_ns(call.blocked_ns);
-            all.longest_ns = all.longest_ns.max(call.blocked_ns);
-        }
-    }
+    calls.for_each(|call| all.add(call));
     all
-}
-
-/// How often descriptors were held up, for how long together and at most.
-#[derive(Default)]
-struct HeldUp {
-    times: u64,
-    ns: u64,
-    longest_ns: u64,
 }
 
 /// The calls that blocked and are not there to wait, those that cost most first.
@@ -318,7 +292,7 @@ fn payers<'a>(calls: impl Iterator<Item = &'a BlockedCall>) -> Vec<Payer> {
 }
 
 fn others(trace: &Trace) -> OthersFinding {
-    let for_disk = |call: &&BlockedCall| !call.in_loop && call.reason.is_disk();
+    let waits = || trace.blocked.iter().filter(|call| !call.in_loop && call.reason.is_disk());
     let calls = together(
         blocking(trace)
             .filter(|call| !call.in_loop && call.reasons.iter().any(|total| total.reason.is_disk())),
@@ -328,19 +302,13 @@ fn others(trace: &Trace) -> OthersFinding {
         |total: &&TargetTotal| !total.in_loop && total.reasons.iter().any(|one| one.reason.is_disk());
     OthersFinding {
         threads: trace.threads.iter().filter(|thread| !thread.is_loop).count(),
-        disk_threads: trace
-            .blocked
-            .iter()
-            .filter(for_disk)
-            .map(|call| call.tid)
-            .collect::<BTreeSet<u32>>()
-            .len(),
-        disk_threads_at_once: at_once(trace.blocked.iter().filter(for_disk)),
+        disk_threads: waits().map(|call| call.tid).collect::<BTreeSet<u32>>().len(),
+        disk_threads_at_once: at_once(waits()),
         disk_blocked: reasons().map(|total| total.count).sum(),
         disk_ns: reasons().map(|total| total.blocked_ns).sum(),
         longest_ns: reasons().map(|total| total.longest_ns).max().unwrap_or(0),
         targets: trace.targets.iter().filter(is_disk).take(LONGEST_MAX).cloned().collect(),
-        longest: longest(trace.blocked.iter().filter(for_disk)),
+        longest: longest(waits()),
         calls,
     }
 }

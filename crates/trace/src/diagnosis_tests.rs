@@ -22,7 +22,7 @@ fn a_loop_is_not_blamed_if_hardly_any_request_waited_behind_it() {
     assert_eq!((verdict(&trace), verdict(&trace).exit_code()), (Verdict::NoWait, 0));
     trace.requests = Requests::default();
     assert_eq!(verdict(&trace), Verdict::LoopWaitsForDisk, "no request was seen, but connections waited");
-    trace.threads[0].held_up = 0;
+    trace.threads[0].held_up.times = 0;
     assert_eq!(verdict(&trace), Verdict::NoWait);
 }
 
@@ -132,7 +132,7 @@ fn what_was_not_seen_is_not_called_no_wait() {
 fn a_process_that_looks_after_the_others_is_not_judged() {
     let mut trace = helped_server();
     let mut master = trace.threads[0].clone();
-    (master.tid, master.pid, master.ready, master.held_up) = (70, 70, 0, 1);
+    (master.tid, master.pid, master.ready, master.held_up.times) = (70, 70, 0, 1);
     master.time.blocked_ns = 500 * MS;
     trace.threads.insert(0, master);
     trace.calls.push(CallTotal { pid: 70, ..total("clone3", true, Reason::Child, &[500]) });
@@ -164,12 +164,12 @@ fn loops_that_share_their_work_may_wait_for_some_by_a_futex() {
     (call.blocked, call.blocked_ns) = (2, 101 * MS);
     trace.calls.push(call);
     for thread in &mut trace.threads[..2] {
-        (thread.time.blocked_ns, thread.held_up) = (301 * MS, 9);
+        (thread.time.blocked_ns, thread.held_up.times) = (301 * MS, 9);
     }
     let one = &diagnose(&trace).loops[0];
     let calls: Vec<_> = one.calls.iter().map(|call| (&*call.call, call.blocked, call.blocked_ns)).collect();
     assert_eq!(calls, [("write", 1, MS)]);
-    assert_eq!((one.time.blocked_ns, one.stalls, one.held_up), (2 * MS, 0, 0));
+    assert_eq!((one.time.blocked_ns, one.stalls, one.held_up.times), (2 * MS, 0, 0));
 }
 
 #[test]

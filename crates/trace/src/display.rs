@@ -3,7 +3,7 @@
 //! `table`, `page`, `diagnosis`, `pools` and `verdict` call it, so that they use the same words. Names in a kernel trace
 //! come from outside: control characters are removed and lengths bounded here. Pure.
 
-use crate::model::{BlockedCall, Ending, Missing, Process, ReasonTotal, Requests, Target, TargetKind, Trace};
+use crate::model::{BlockedCall, Ending, Process, ReasonTotal, Target, TargetKind, Trace};
 use flash_kit::number::{self, count, plain};
 
 /// The longest path or request that is shown, characters.
@@ -140,43 +140,34 @@ pub(crate) fn stack(call: &BlockedCall) -> String {
 
 /// The limits of the figures: lost events, dropped threads and the like.
 pub(crate) fn warnings(trace: &Trace) -> Vec<String> {
-    let Missing { events_lost, calls_broken, blocked_dropped, targets_dropped, threads_dropped, .. } =
-        trace.missing;
-    let Missing { packets_lost, requests_dropped, .. } = trace.missing;
-    let Requests { answers_missed, unattributed, .. } = trace.requests;
-    let mut warnings = Vec::new();
-    let mut warn = |number: u64, text: String| {
-        if number > 0 {
-            warnings.push(text);
-        }
-    };
-    warn(events_lost, format!("{} lost: counts and times are too low", many(events_lost, "event")));
-    warn(calls_broken, format!("only the beginning or the end of {} was seen", many(calls_broken, "call")));
-    warn(
-        blocked_dropped,
-        format!(
-            "{} are in the totals but not in the lists, which keep the longest",
-            many(blocked_dropped, "blocked call")
+    let (missing, requests) = (&trace.missing, &trace.requests);
+    let counted = [
+        (missing.events_lost, "", "event", " lost: counts and times are too low"),
+        (missing.calls_broken, "only the beginning or the end of ", "call", " was seen"),
+        (
+            missing.blocked_dropped,
+            "",
+            "blocked call",
+            " are in the totals but not in the lists, which keep the longest",
         ),
-    );
-    warn(
-        targets_dropped,
-        format!("{} are not in the list of files", many(targets_dropped, "file, socket or pipe")),
-    );
-    warn(threads_dropped, format!("{} were not followed", many(threads_dropped, "thread")));
-    warn(
-        packets_lost,
-        format!(
-            "{} lost that began a request or an answer: some requests are missing",
-            many(packets_lost, "packet")
+        (missing.targets_dropped, "", "file, socket or pipe", " are not in the list of files"),
+        (missing.threads_dropped, "", "thread", " were not followed"),
+        (
+            missing.packets_lost,
+            "",
+            "packet",
+            " lost that began a request or an answer: some requests are missing",
         ),
-    );
-    warn(requests_dropped, format!("{} were not followed", many(requests_dropped, "request")));
-    warn(answers_missed, format!("no answer was seen to {}", many(answers_missed, "request")));
-    warn(unattributed, format!("the thread that served {} is not known", many(unattributed, "request")));
-    match trace.ending {
-        Ending::Duration | Ending::Interrupted => {}
-        Ending::TargetEnded => warnings.push("the traced process has ended".to_owned()),
+        (missing.requests_dropped, "", "request", " were not followed"),
+        (requests.answers_missed, "no answer was seen to ", "request", ""),
+        (requests.unattributed, "the thread that served ", "request", " is not known"),
+    ];
+    let counted = counted.into_iter().filter(|(number, ..)| *number > 0);
+    let mut warnings: Vec<String> = counted
+        .map(|(number, before, noun, after)| format!("{before}{}{after}", many(number, noun)))
+        .collect();
+    if trace.ending == Ending::TargetEnded {
+        warnings.push("the traced process has ended".to_owned());
     }
     warnings.extend(trace.missing.notes.iter().map(|note| plain(note)));
     warnings

@@ -118,14 +118,13 @@ fn read(path: &Path) -> Result<Trace> {
 /// characters, cannot come from a recording.
 fn nonsense(trace: &Trace) -> Option<&'static str> {
     let is_time = |ns: u64| ns <= TIME_NS_MAX;
-    let shares = |time: &Shares| {
-        [time.waiting_ns, time.user_ns, time.call_ns, time.blocked_ns, time.runnable_ns]
-            .into_iter()
-            .all(is_time)
-    };
+    let shares = |time: &Shares| time.each().into_iter().all(|(_, ns)| is_time(ns));
     let times = [
         is_time(trace.duration_ns),
-        trace.threads.iter().all(|of| shares(&of.time) && is_time(of.held_up_ns) && is_time(of.held_up)),
+        trace
+            .threads
+            .iter()
+            .all(|of| shares(&of.time) && is_time(of.held_up.ns) && is_time(of.held_up.times)),
         trace.calls.iter().all(|of| is_time(of.duration_ns) && is_time(of.blocked_ns) && is_time(of.count)),
         trace.calls.iter().all(|of| is_time(of.on_cpu_ns) && is_time(of.runnable_ns) && is_time(of.blocked)),
         trace

@@ -1,8 +1,8 @@
 //! A made-up trace for tests: a server with one loop that waits for the disk, and a pool of threads.
 
 use crate::model::{
-    Batch, BlockedCall, CallTotal, Process, Reason, ReasonTotal, Request, RequestTotal, Requests, Segment,
-    Shares, State, Target, TargetKind, TargetTotal, Thread, Timeline, Times, Trace, VERSION, Waiter,
+    Batch, BlockedCall, CallTotal, HeldUp, Process, Reason, ReasonTotal, Request, RequestTotal, Requests,
+    Segment, Shares, State, Target, TargetKind, TargetTotal, Thread, Timeline, Times, Trace, VERSION, Waiter,
 };
 
 /// The process of the loop.
@@ -128,9 +128,7 @@ pub(crate) fn waiting_server() -> Trace {
         ready: 100,
         ready_max: 2,
         time,
-        held_up: 3,
-        held_up_ns: 350 * MS,
-        held_up_longest_ns: 200 * MS,
+        held_up: HeldUp { times: 3, ns: 350 * MS, longest_ns: 200 * MS },
     };
     let pool = Thread { tid: POOL, pid: PID, name: "nginx".to_owned(), ..Thread::default() };
     let waits = CallTotal { is_wait: true, ..total("epoll_wait", true, Reason::Events, &[700]) };
@@ -231,7 +229,7 @@ pub(crate) fn helped_server() -> Trace {
     let requests = &mut trace.requests;
     requests.costliest.retain(|request| request.held_up_ns == 0);
     requests.totals[0].held_up = Times::default();
-    (thread.time.blocked_ns, thread.held_up, thread.held_up_ns, thread.held_up_longest_ns) = (0, 0, 0, 0);
+    (thread.time.blocked_ns, thread.held_up) = (0, HeldUp::default());
     trace.timelines[0].segments.retain(|segment| segment.state != State::Blocked);
     trace
 }

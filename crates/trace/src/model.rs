@@ -148,20 +148,33 @@ pub(crate) struct Thread {
     pub(crate) ready: u64,
     pub(crate) ready_max: u32,
     pub(crate) time: Shares,
-    /// Descriptors that were ready and waited behind blocked calls ([`Batch::held_up`]), all together; one
-    /// that waited behind two counts twice. 0 of threads that are no event loop.
-    pub(crate) held_up: u64,
-    /// How long these waited, together: those of the same batch for all of the time that the call was blocked,
-    /// those that became ready meanwhile for half of it, since the moment is unknown.
-    pub(crate) held_up_ns: u64,
-    /// The longest time that one of them waited behind one call.
-    pub(crate) held_up_longest_ns: u64,
+    /// 0 of threads that are no event loop: no connection waits for these.
+    #[serde(flatten)]
+    pub(crate) held_up: HeldUp,
 }
 
-impl Thread {
-    /// No connection waits for a thread that is no event loop.
-    pub(crate) fn forget_held_up(&mut self) {
-        (self.held_up, self.held_up_ns, self.held_up_longest_ns) = (0, 0, 0);
+/// Descriptors that were ready and waited behind blocked calls ([`Batch::held_up`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct HeldUp {
+    /// All together; one that waited behind two counts twice.
+    #[serde(rename = "held_up")]
+    pub(crate) times: u64,
+    /// How long these waited, together: those of the same batch for all of the time that the call was blocked,
+    /// those that became ready meanwhile for half of it in the mean, since the moment is unknown.
+    #[serde(rename = "held_up_ns")]
+    pub(crate) ns: u64,
+    /// The longest time that one of them waited behind one call.
+    #[serde(rename = "held_up_longest_ns")]
+    pub(crate) longest_ns: u64,
+}
+
+impl HeldUp {
+    /// Adds those behind one call.
+    pub(crate) fn add(&mut self, call: &BlockedCall) {
+        let Some(batch) = call.batch.as_ref().filter(|batch| batch.held_up() > 0) else { return };
+        self.times += u64::from(batch.held_up());
+        self.ns += call.blocked_ns * u64::from(batch.behind) + call.blocked_ns / 2 * u64::from(batch.arrived);
+        self.longest_ns = self.longest_ns.max(call.blocked_ns);
     }
 }
 
@@ -203,22 +216,27 @@ impl Shares {
         self.user_ns.saturating_add(self.call_ns)
     }
 
+    pub(crate) fn each(&self) -> [(State, u64); 5] {
+        [
+            (State::Blocked, self.blocked_ns),
+            (State::Call, self.call_ns),
+            (State::User, self.user_ns),
+            (State::Waiting, self.waiting_ns),
+            (State::Runnable, self.runnable_ns),
+        ]
+    }
+
     pub(crate) fn total_ns(&self) -> u64 {
-        self.waiting_ns + self.user_ns + self.call_ns + self.blocked_ns + self.runnable_ns
+        self.each().into_iter().map(|(_, ns)| ns).sum()
     }
 }
 
 impl std::ops::Add for Shares {
     type Output = Self;
 
-    fn add(self, other: Self) -> Self {
-        Self {
-            waiting_ns: self.waiting_ns + other.waiting_ns,
-            user_ns: self.user_ns + other.user_ns,
-            call_ns: self.call_ns + other.call_ns,
-            blocked_ns: self.blocked_ns + other.blocked_ns,
-            runnable_ns: self.runnable_ns + other.runnable_ns,
-        }
+    fn add(mut self, other: Self) -> Self {
+        other.each().into_iter().for_each(|(state, ns)| *self.share(state) += ns);
+        self
     }
 }
 
@@ -411,12 +429,6 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// How long together those were held up behind a call that was blocked for so long: in the mean, who became ready
-    /// meanwhile waited for half of it.
-    pub(crate) fn held_up_ns(&self, blocked_ns: u64) -> u64 {
-        blocked_ns * u64::from(self.behind) + blocked_ns / 2 * u64::from(self.arrived)
-    }
-
     /// All whose turn came later because of the call.
     pub(crate) fn held_up(&self) -> u32 {
         self.behind + self.arrived

@@ -96,10 +96,8 @@ pub(crate) struct Cost {
 
 impl Cost {
     pub(crate) fn of(trace: &Trace) -> Self {
-        let on_core = |sum: u64, thread: &crate::model::Thread| {
-            sum.saturating_add(thread.time.user_ns).saturating_add(thread.time.call_ns)
-        };
-        let cores = per(trace.threads.iter().fold(0, on_core), trace.duration_ns);
+        let on_core_ns = trace.threads.iter().map(|thread| thread.time.on_core_ns());
+        let cores = per(on_core_ns.fold(0, u64::saturating_add), trace.duration_ns);
         let events_per_s = (per(trace.events, trace.duration_ns) * 1e9) as u64;
         Self { events_per_s, cores, is_high: cores >= BUSY_CORES_MIN && events_per_s >= BUSY_EVENTS_MIN }
     }

@@ -66,25 +66,24 @@ pub(crate) fn record(options: &RecordOptions) -> Result<Trace> {
     let buffer_bytes = options.buffer_bytes as usize;
     // Before any thread is started.
     let stop = interrupt::watch()?;
-    let mut machine = Machine::new();
+    let machine = Machine::new();
     let started = match &options.subject {
         Subject::Process(pid) => Started { pid: *pid, held: None },
         Subject::Command(words) => Started::held(words)?,
     };
-    let attached = Attached::new(started.pid, buffer_bytes, started.held.is_some())?;
-    let mut recorder = Recorder::new(attached, Tap::open(started.pid));
-    let pids: HashSet<u32> = recorder.attached.threads.iter().map(|thread| thread.pid).collect();
-    for pid in pids {
-        recorder.tap.look(pid);
+    let is_held = started.held.is_some();
+    let attached = Attached::new(started.pid, buffer_bytes, is_held)?;
+    let threads = &attached.threads;
+    let mut tap = Tap::open(started.pid);
+    for pid in threads.iter().map(|thread| thread.pid).collect::<HashSet<u32>>() {
+        tap.look(pid);
     }
     // One that is held has yet to begin. The trace of others begins when all of it records, soon after they were
     // looked at.
-    let threads = &recorder.attached.threads;
-    let is_held = started.held.is_some();
     let in_calls: Vec<_> =
         threads.iter().map(|thread| if is_held { None } else { in_call(thread.pid, thread.tid) }).collect();
     if !is_held {
-        recorder.attached.enable()?;
+        attached.enable()?;
     }
     let start_ns = perf::now_ns();
     let started_unix_ms =
@@ -95,17 +94,20 @@ pub(crate) fn record(options: &RecordOptions) -> Result<Trace> {
     }
     let running = started.go()?;
     let until_ns = options.duration_s.map(|seconds| start_ns + (seconds * 1e9) as u64);
-    let ending = recorder.run(&mut analysis, &mut machine, until_ns, &stop)?;
+    let mut recorder =
+        Recorder { attached, tap, analysis, machine, until_ns, bytes: vec![], waiting: vec![], events: 0 };
+    let ending = recorder.run(&stop)?;
     let end_ns = until_ns.map_or_else(perf::now_ns, |until_ns| until_ns.min(perf::now_ns()));
     let lost = recorder.attached.lost();
-    let mut trace = analysis.finish(end_ns, ending, lost, &mut machine);
+    let analysis = std::mem::take(&mut recorder.analysis);
+    let mut trace = analysis.finish(end_ns, ending, lost, &mut recorder.machine);
     trace.command_line = flash_kit::command_line();
     trace.kernel =
         std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
     trace.started_unix_ms = started_unix_ms;
     trace.events = recorder.events;
     roles::settle(&mut trace);
-    note(&mut trace, &mut recorder, &machine, options);
+    note(&mut trace, &mut recorder, options);
     // Nothing is recorded of its end.
     drop(recorder);
     if let Some((child, _parent)) = running {
@@ -137,25 +139,26 @@ fn check(options: &RecordOptions) -> Result<()> {
 }
 
 /// Adds notes that the numbers do not show.
-fn note(trace: &mut Trace, recorder: &mut Recorder, machine: &Machine, options: &RecordOptions) {
+fn note(trace: &mut Trace, recorder: &mut Recorder, options: &RecordOptions) {
     let missing = &mut trace.missing;
     missing.threads_dropped += recorder.attached.threads_dropped;
     missing.packets_lost = recorder.tap.lost();
     missing.notes.extend(recorder.tap.note());
+    let mut note = |text: &str| missing.notes.push(text.to_owned());
     if trace.processes.iter().any(|process| is_hidden(process.pid)) {
-        let note = "reading /proc/PID/fd is not permitted: files, connections and requests are unknown; this needs \
-                    root or CAP_SYS_PTRACE";
-        missing.notes.push(note.to_owned());
+        note(
+            "reading /proc/PID/fd is not permitted: files, connections and requests are unknown; this needs root or \
+             CAP_SYS_PTRACE",
+        );
     }
-    let held_up = trace.threads.iter().any(|thread| thread.held_up > 0);
+    let held_up = trace.threads.iter().any(|thread| thread.held_up.times > 0);
     if held_up && trace.requests.seen == 0 && recorder.tap.has_listeners() {
-        let note = "no request was seen on the network (TLS, HTTP/2, a UNIX socket?): delays are reported by \
-                    connection";
-        missing.notes.push(note.to_owned());
+        note(
+            "no request was seen on the network (TLS, HTTP/2, a UNIX socket?): delays are reported by connection",
+        );
     }
-    if machine.hides_symbols() {
-        let note = "the kernel hides its symbols (kptr_restrict): reasons are guessed from calls";
-        missing.notes.push(note.to_owned());
+    if recorder.machine.hides_symbols() {
+        note("the kernel hides its symbols (kptr_restrict): reasons are guessed from calls");
     }
     let (wanted, got) = (options.buffer_bytes, recorder.attached.ring_bytes as u64);
     if got < wanted {
@@ -165,12 +168,14 @@ fn note(trace: &mut Trace, recorder: &mut Recorder, machine: &Machine, options: 
         } else {
             "the kernel refused more (perf_event_mlock_kb)".to_owned()
         };
-        let note =
-            format!("the buffer per core has {} instead of {}: {why}", binary_size(got), binary_size(wanted));
-        missing.notes.push(note);
+        note(&format!(
+            "the buffer per core has {} instead of {}: {why}",
+            binary_size(got),
+            binary_size(wanted)
+        ));
     }
     if recorder.attached.decoder.broken > 0 {
-        missing.notes.push(format!("{} records could not be decoded", recorder.attached.decoder.broken));
+        note(&format!("{} records could not be decoded", recorder.attached.decoder.broken));
     }
 }
 
@@ -220,6 +225,10 @@ fn end(mut child: Child) {
 struct Recorder {
     attached: Attached,
     tap: Tap,
+    analysis: Analysis,
+    machine: Machine,
+    /// When it ends, if that is known.
+    until_ns: Option<u64>,
     bytes: Vec<u8>,
     /// Events that are not handed over yet, by time.
     waiting: Vec<Event>,
@@ -227,39 +236,26 @@ struct Recorder {
 }
 
 impl Recorder {
-    fn new(attached: Attached, tap: Tap) -> Self {
-        Self { attached, tap, bytes: Vec::new(), waiting: Vec::new(), events: 0 }
-    }
-
-    fn run(
-        &mut self,
-        analysis: &mut Analysis,
-        machine: &mut Machine,
-        until_ns: Option<u64>,
-        stop: &Stop,
-    ) -> Result<Ending> {
+    fn run(&mut self, stop: &Stop) -> Result<Ending> {
         let mut roll_call = RollCall::new();
         loop {
-            let left_ns = until_ns.map_or(u64::MAX, |until_ns| until_ns.saturating_sub(perf::now_ns()));
+            let left_ns = self.until_ns.map_or(u64::MAX, |until_ns| until_ns.saturating_sub(perf::now_ns()));
             let timeout = if self.waiting.is_empty() { INTERVAL } else { SETTLING };
             let rings = self.attached.rings.iter().map(|(_, ring)| ring);
             perf::wait(rings, timeout.min(Duration::from_nanos(left_ns)))
                 .map_err(|why| Error::run(format!("cannot wait for events: {why}")))?;
-            let ending = if until_ns.is_some_and(|until_ns| perf::now_ns() >= until_ns) {
+            let ending = if self.until_ns.is_some_and(|until_ns| perf::now_ns() >= until_ns) {
                 Some(Ending::Duration)
-            } else if stop.is_set() {
-                Some(Ending::Interrupted)
             } else {
-                None
+                stop.is_set().then_some(Ending::Interrupted)
             };
-            let settled_ns =
-                self.take(analysis, machine, if ending.is_some() { 0 } else { SETTLING_NS }, until_ns);
-            analysis.look(machine);
+            let settled_ns = self.take(if ending.is_some() { 0 } else { SETTLING_NS });
+            self.analysis.look(&mut self.machine);
             if let Some(ending) = ending {
                 return Ok(ending);
             }
-            roll_call.go_on(analysis, &mut self.tap, settled_ns);
-            if self.waiting.is_empty() && !analysis.has_running_threads() {
+            roll_call.go_on(&mut self.analysis, &mut self.tap, settled_ns);
+            if self.waiting.is_empty() && !self.analysis.has_running_threads() {
                 return Ok(Ending::TargetEnded);
             }
         }
@@ -267,13 +263,7 @@ impl Recorder {
 
     /// Hands over what there is and is at least `settling_ns` old, and not of after the end: gives from when on
     /// there may be more.
-    fn take(
-        &mut self,
-        analysis: &mut Analysis,
-        machine: &Machine,
-        settling_ns: u64,
-        until_ns: Option<u64>,
-    ) -> u64 {
+    fn take(&mut self, settling_ns: u64) -> u64 {
         // Older events were written before the rings are read.
         let settled_ns = perf::now_ns().saturating_sub(settling_ns);
         for (core, ring) in &mut self.attached.rings {
@@ -286,8 +276,8 @@ impl Recorder {
         let ready = self.waiting.partition_point(|event| event.time_ns <= settled_ns);
         self.events += ready as u64;
         for event in self.waiting.drain(..ready) {
-            if until_ns.is_none_or(|until_ns| event.time_ns <= until_ns) {
-                analysis.feed(event, machine);
+            if self.until_ns.is_none_or(|until_ns| event.time_ns <= until_ns) {
+                self.analysis.feed(event, &self.machine);
             }
         }
         settled_ns

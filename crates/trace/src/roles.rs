@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::Trace;
+use crate::model::{HeldUp, Trace};
 
 /// Takes the loops of processes that never served several connections at once for other threads.
 pub(crate) fn settle(trace: &mut Trace) {
@@ -14,7 +14,7 @@ pub(crate) fn settle(trace: &mut Trace) {
     let is_loop = |pid: u32| loops.contains(&pid);
     for thread in trace.threads.iter_mut().filter(|thread| !is_loop(thread.pid)) {
         thread.is_loop = false;
-        thread.forget_held_up();
+        thread.held_up = HeldUp::default();
     }
     for call in trace.blocked.iter_mut().filter(|call| !is_loop(call.pid)) {
         (call.in_loop, call.batch) = (false, None);
@@ -52,7 +52,7 @@ mod tests {
         assert!(trace.threads[0].is_loop && trace.blocked[0].in_loop && !trace.timelines.is_empty());
         trace.threads[0].serves_several = false;
         settle(&mut trace);
-        assert!(trace.threads.iter().all(|thread| !thread.is_loop && thread.held_up == 0));
+        assert!(trace.threads.iter().all(|thread| !thread.is_loop && thread.held_up.times == 0));
         assert!(trace.blocked.iter().all(|call| !call.in_loop && call.batch.is_none()));
         assert!(trace.calls.iter().all(|call| !call.in_loop) && trace.timelines.is_empty());
         assert!(trace.requests.costliest.iter().all(|request| request.held_up_ns == 0));

@@ -16,7 +16,7 @@ const INTERVAL_NS: u64 = 1_000_000_000;
 const THREADS_MAX: usize = 64;
 
 /// How far it has got.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct RollCall {
     next_ns: u64,
     /// Processes and threads that it has yet to come to.
@@ -28,12 +28,7 @@ pub(crate) struct RollCall {
 
 impl RollCall {
     pub(crate) fn new() -> Self {
-        Self {
-            next_ns: perf::now_ns() + INTERVAL_NS,
-            threads: Vec::new(),
-            processes: Vec::new(),
-            gone: Vec::new(),
-        }
+        Self { next_ns: perf::now_ns() + INTERVAL_NS, ..Self::default() }
     }
 
     /// Does a bounded part of the work. The analysis has all events up to `settled_ns`.

@@ -3,10 +3,10 @@
 //! `tap` calls it with what the kernel's filter let through. It trusts nothing of that: what makes no sense is no
 //! segment. Pure.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 /// The longest first line of a request that is kept, bytes.
-const LINE_BYTES_MAX: usize = 256;
+pub(crate) const LINE_BYTES_MAX: usize = 256;
 const TCP: u8 = 6;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,17 +46,11 @@ impl Segment {
 fn addresses(bytes: &[u8]) -> Option<(IpAddr, IpAddr, &[u8])> {
     match bytes.first()? >> 4 {
         4 if *bytes.get(9)? == TCP => {
-            let address = |at: usize| {
-                let four: [u8; 4] = bytes.get(at..at + 4)?.try_into().ok()?;
-                Some(IpAddr::V4(Ipv4Addr::from(four)))
-            };
+            let address = |at| Some(IpAddr::from(<[u8; 4]>::try_from(bytes.get(at..at + 4)?).ok()?));
             Some((address(12)?, address(16)?, bytes.get(usize::from(bytes[0] & 15) * 4..)?))
         }
         6 if *bytes.get(6)? == TCP => {
-            let address = |at: usize| {
-                let sixteen: [u8; 16] = bytes.get(at..at + 16)?.try_into().ok()?;
-                Some(IpAddr::V6(Ipv6Addr::from(sixteen)))
-            };
+            let address = |at| Some(IpAddr::from(<[u8; 16]>::try_from(bytes.get(at..at + 16)?).ok()?));
             Some((address(8)?, address(24)?, bytes.get(40..)?))
         }
         _ => None,
@@ -70,16 +64,20 @@ fn answer(payload: &[u8]) -> Option<Begins> {
 }
 
 fn request(payload: &[u8]) -> Option<Begins> {
-    let line = payload.split(|byte| matches!(byte, b'\r' | b'\n')).next()?;
-    let is_whole = line.len() < payload.len();
+    let (line, version) = request_line(payload)?;
+    let line = &line[..version.min(LINE_BYTES_MAX)];
+    Some(Begins::Request(flash_kit::text::printable(line)))
+}
+
+/// The first line of a request, or the begin of it, and where its version stands: at its end if it is cut off before.
+pub(crate) fn request_line(bytes: &[u8]) -> Option<(&[u8], usize)> {
+    let line = bytes.split(|byte| matches!(byte, b'\r' | b'\n')).next()?;
+    let is_whole = line.len() < bytes.len();
     let (method, rest) = line.split_at(line.iter().position(|byte| *byte == b' ')?);
     let version = rest.windows(6).rposition(|part| part == b" HTTP/");
     let is_method = (3..=8).contains(&method.len()) && method.iter().all(u8::is_ascii_uppercase);
-    if !is_method || is_whole && version.is_none() {
-        return None;
-    }
-    let line = &line[..method.len() + version.unwrap_or(rest.len())];
-    Some(Begins::Request(flash_kit::text::printable(&line[..line.len().min(LINE_BYTES_MAX)])))
+    let is_request = is_method && (version.is_some() || !is_whole);
+    is_request.then_some((line, method.len() + version.unwrap_or(rest.len())))
 }
 
 #[cfg(test)]

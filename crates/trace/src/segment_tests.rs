@@ -1,5 +1,7 @@
 //! Segments from packets that were made by hand.
 
+use std::net::Ipv6Addr;
+
 use super::*;
 
 /// A packet with headers longer than they must be, or not.

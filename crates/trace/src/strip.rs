@@ -31,9 +31,9 @@ const BETWEEN: f64 = 24.0;
 const HELD_HEIGHT: f64 = 40.0;
 const FOOT: f64 = 36.0;
 
-/// A state that has a colour of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shade {
+/// A state that has a colour of its own; its number is its place in [`LOOKS`].
+#[derive(Clone, Copy, Debug)]
+enum Shade {
     DiskRead,
     Metadata,
     Writing,
@@ -46,7 +46,6 @@ pub(crate) enum Shade {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
-    shade: Shade,
     /// Its class in `style.css`.
     pub(crate) class: &'static str,
     pub(crate) legend: &'static str,
@@ -54,14 +53,14 @@ pub(crate) struct Look {
 
 /// From the foot of a column up; the rest of the column is time spent waiting for events.
 pub(crate) const LOOKS: [Look; 8] = [
-    Look { shade: Shade::DiskRead, class: "k1", legend: "blocked: read from the disk" },
-    Look { shade: Shade::Metadata, class: "k3", legend: "blocked: file system metadata" },
-    Look { shade: Shade::Writing, class: "k7", legend: "blocked: writeback or disk queue" },
-    Look { shade: Shade::Lock, class: "k4", legend: "blocked: lock" },
-    Look { shade: Shade::Other, class: "k6", legend: "blocked: other" },
-    Look { shade: Shade::Runnable, class: "s1", legend: "ready to run, no core free" },
-    Look { shade: Shade::Call, class: "k5", legend: "running, in a system call" },
-    Look { shade: Shade::User, class: "k2", legend: "running, in the program" },
+    Look { class: "k1", legend: "blocked: read from the disk" },
+    Look { class: "k3", legend: "blocked: file system metadata" },
+    Look { class: "k7", legend: "blocked: writeback or disk queue" },
+    Look { class: "k4", legend: "blocked: lock" },
+    Look { class: "k6", legend: "blocked: other" },
+    Look { class: "s1", legend: "ready to run, no core free" },
+    Look { class: "k5", legend: "running, in a system call" },
+    Look { class: "k2", legend: "running, in the program" },
 ];
 
 impl Shade {
@@ -73,10 +72,6 @@ impl Shade {
             Some(Reason::Lock | Reason::Futex) => Self::Lock,
             _ => Self::Other,
         }
-    }
-
-    fn place(self) -> usize {
-        LOOKS.iter().position(|look| look.shade == self).unwrap_or(0)
     }
 }
 
@@ -90,6 +85,13 @@ pub(crate) struct Window {
 impl Window {
     fn end_ns(self) -> u64 {
         self.start_ns.saturating_add(self.duration_ns)
+    }
+
+    /// A part of this length, moved so far that all of it is in this window.
+    fn part(self, start_ns: u64, duration_ns: u64) -> Self {
+        let latest_ns = self.end_ns().saturating_sub(duration_ns).max(self.start_ns);
+        let start_ns = start_ns.clamp(self.start_ns, latest_ns);
+        Self { start_ns, duration_ns: duration_ns.min(self.duration_ns) }
     }
 
     fn x(self, at_ns: u64) -> f64 {
@@ -123,9 +125,7 @@ pub(crate) fn worst(timeline: &Timeline, whole: Window, duration_ns: u64) -> Win
             (most, begin_ns) = (sum, costs[first].0);
         }
     }
-    let latest_ns = whole.end_ns().saturating_sub(duration_ns).max(whole.start_ns);
-    let start_ns = begin_ns.saturating_sub(lead_ns).clamp(whole.start_ns, latest_ns);
-    Window { start_ns, duration_ns: duration_ns.min(whole.duration_ns) }
+    whole.part(begin_ns.saturating_sub(lead_ns), duration_ns)
 }
 
 /// The stretch of this length around the end of the longest blocked call in a window: the delayed connections are
@@ -139,9 +139,7 @@ pub(crate) fn end_of_longest(
     let mine = blocked.iter().filter(|call| call.tid == timeline.tid && window.touches(call));
     let ends = |call: &BlockedCall| call.start_ns.saturating_add(call.duration_ns);
     let longest = mine.filter(|call| ends(call) < window.end_ns()).max_by_key(|call| call.duration_ns)?;
-    let latest_ns = window.end_ns().saturating_sub(duration_ns).max(window.start_ns);
-    let start_ns = ends(longest).saturating_sub(duration_ns / 5).clamp(window.start_ns, latest_ns);
-    Some(Window { start_ns, duration_ns: duration_ns.min(window.duration_ns) })
+    Some(window.part(ends(longest).saturating_sub(duration_ns / 5), duration_ns))
 }
 
 fn shares(segment: &Segment) -> Shares {
@@ -172,18 +170,22 @@ fn columns(timeline: &Timeline, window: Window) -> Vec<Column> {
             (Shade::Call, of.call_ns),
             (Shade::User, of.user_ns),
         ];
-        let first = (start / width_ns).max(0.0) as usize;
-        let last = ((end / width_ns).ceil() as usize).min(COLUMNS);
-        for (index, column) in columns.iter_mut().enumerate().take(last).skip(first) {
+        for index in touched(start, end, width_ns) {
+            let column = &mut columns[index];
             let from = index as f64 * width_ns;
             let covered = (end.min(from + width_ns) - start.max(from)).max(0.0) / width_ns;
             column.known += covered;
             for (shade, ns) in parts {
-                column.shades[shade.place()] += covered * ns as f64 / whole;
+                column.shades[shade as usize] += covered * ns as f64 / whole;
             }
         }
     }
     columns
+}
+
+/// The columns of this width that a stretch from `start` to `end` is in, in nanoseconds from the window's start.
+fn touched(start: f64, end: f64, width_ns: f64) -> std::ops::Range<usize> {
+    (start / width_ns).max(0.0) as usize..((end / width_ns).ceil().max(0.0) as usize).min(COLUMNS)
 }
 
 /// The path of one shade: a box for each run of columns in which it stands alike.
@@ -233,11 +235,9 @@ fn held_up(calls: &[&BlockedCall], window: Window) -> Vec<f64> {
         let Some(batch) = &call.batch else { continue };
         let start = call.start_ns as f64 - window.start_ns as f64;
         let duration = call.duration_ns.max(1) as f64;
-        let first = (start / width_ns).max(0.0) as usize;
-        let last = (((start + duration) / width_ns).ceil().max(0.0) as usize).min(COLUMNS);
-        for (index, most) in held.iter_mut().enumerate().take(last).skip(first) {
+        for index in touched(start, start + duration, width_ns) {
             let passed = (((index + 1) as f64 * width_ns - start) / duration).clamp(0.0, 1.0);
-            *most = most.max(f64::from(batch.behind) + f64::from(batch.arrived) * passed);
+            held[index] = held[index].max(f64::from(batch.behind) + f64::from(batch.arrived) * passed);
         }
     }
     held

@@ -13,10 +13,10 @@ fn a_column_is_as_high_as_the_share_of_its_time() {
     let trace = waiting_server();
     let columns = columns(&trace.timelines[0], whole(&trace));
     // 660 columns of 1.515 ms: sendfile from column 66 to 198, openat from 201.3 to 234.3.
-    let read = Shade::DiskRead.place();
+    let read = Shade::DiskRead as usize;
     let percent = |column: usize| (columns[column].shades[read] * 100.0).round();
     assert_eq!([65, 66, 197, 198].map(percent), [0.0, 100.0, 100.0, 0.0]);
-    let metadata = columns[234].shades[Shade::Metadata.place()];
+    let metadata = columns[234].shades[Shade::Metadata as usize];
     assert!((metadata - 0.3).abs() < 1e-6, "{metadata}");
     assert!(columns.iter().all(|column| (column.known - 1.0).abs() < 1e-6));
 }
@@ -28,7 +28,7 @@ fn what_was_put_together_keeps_its_shares() {
     trace.timelines[0].segments =
         vec![Segment { duration_ns: 1000 * MS, shares: Some(merged), ..Segment::default() }];
     let column = columns(&trace.timelines[0], whole(&trace))[400];
-    let of = |shade: Shade| (column.shades[shade.place()] * 1000.0).round();
+    let of = |shade: Shade| (column.shades[shade as usize] * 1000.0).round();
     assert_eq!((of(Shade::User), of(Shade::Call), of(Shade::DiskRead)), (100.0, 300.0, 0.0));
 }
 

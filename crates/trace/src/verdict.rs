@@ -97,20 +97,16 @@ pub(crate) fn sentences(found: &Diagnosis) -> Vec<String> {
         if one.blocked > 0 {
             sentences.push(blocked(one));
         }
-        if one.held_up > 0 {
+        if one.held_up.times > 0 {
             sentences.push(held_up(one));
         }
         if one.requests.count() > 0 {
             sentences.push(format!("{}: {}", one.name, requests(&one.requests)));
         }
     }
-    if !more.is_empty() {
-        sentences.push(more_loops(&more));
-    }
+    sentences.extend(more_loops(&more));
     sentences.extend(advice(found));
-    if found.others.disk_blocked > 0 {
-        sentences.push(others(found));
-    }
+    sentences.extend(others(found));
     sentences.extend(access_times(found));
     sentences.extend(cost(found));
     sentences
@@ -123,18 +119,21 @@ fn judged(found: &Diagnosis) -> (Vec<&LoopFinding>, Vec<&LoopFinding>) {
     (shown, more)
 }
 
-fn more_loops(loops: &[&LoopFinding]) -> String {
+fn more_loops(loops: &[&LoopFinding]) -> Option<String> {
+    if loops.is_empty() {
+        return None;
+    }
     let sum = |of: fn(&LoopFinding) -> u64| loops.iter().map(|one| of(one)).fold(0, u64::saturating_add);
     let who = display::several(loops.len(), "more process", "more processes");
     if sum(|one| one.blocked) == 0 {
-        return format!("The event loops of {who} did not block.");
+        return Some(format!("The event loops of {who} did not block."));
     }
-    format!(
+    Some(format!(
         "The event loops of {who} blocked in {}, for {} in total, at most {}.",
         many(sum(|one| one.blocked), "call"),
         time(sum(|one| one.time.blocked_ns)),
         time(loops.iter().map(|one| one.longest_ns).max().unwrap_or(0)),
-    )
+    ))
 }
 
 /// "sendfile, openat and read".
@@ -179,9 +178,9 @@ fn held_up(one: &LoopFinding) -> String {
     format!(
         "{}: ready connections waited behind a blocked call {}, for {} in total, at most {}.",
         one.name,
-        many(one.held_up, "time"),
-        time(one.held_up_ns),
-        time(one.held_up_longest_ns),
+        many(one.held_up.times, "time"),
+        time(one.held_up.ns),
+        time(one.held_up.longest_ns),
     )
 }
 
@@ -218,9 +217,12 @@ fn times(times: &Times) -> String {
 }
 
 /// The waits of threads that are no event loop.
-fn others(found: &Diagnosis) -> String {
+fn others(found: &Diagnosis) -> Option<String> {
     let OthersFinding { disk_threads, disk_threads_at_once, disk_blocked, disk_ns, longest_ns, .. } =
         found.others;
+    if disk_blocked == 0 {
+        return None;
+    }
     let who = if found.loops.is_empty() { "Threads" } else { "Threads other than the event loop" };
     let which = format!(
         "{}, at most {disk_threads_at_once} at once",
@@ -241,7 +243,7 @@ fn others(found: &Diagnosis) -> String {
         Verdict::LoopWaitsForDisk => " These waits do not block the event loop.",
         _ => " These waits delay only the requests that need the disk.",
     };
-    waits + meaning
+    Some(waits + meaning)
 }
 
 /// One thing to try for each problem.
@@ -317,24 +319,18 @@ pub(crate) fn text(found: &Diagnosis) -> String {
         }
         if one.requests.count() > 0 {
             text += &wrapped(&format!("{}: {}", one.name, requests(&one.requests)));
-        } else if one.held_up > 0 {
+        } else if one.held_up.times > 0 {
             text += &wrapped(&held_up(one));
         }
         if one.delays_others {
             details(&mut text, one);
         }
     }
-    let mut end: Vec<String> = Vec::new();
-    if !more.is_empty() {
-        end.push(more_loops(&more));
-    }
+    let mut end: Vec<String> = more_loops(&more).into_iter().collect();
     for one in found.loops.iter().filter(|one| !one.is_judged && one.blocked > 0) {
-        let events = many(one.ready, "event");
-        end.push(format!("{} handled {events} and is not judged.", one.name));
+        end.push(format!("{} handled {} and is not judged.", one.name, many(one.ready, "event")));
     }
-    if found.others.disk_blocked > 0 {
-        end.push(others(found));
-    }
+    end.extend(others(found));
     end.extend(advice(found));
     end.extend(access_times(found));
     end.extend(cost(found));

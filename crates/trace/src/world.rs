@@ -16,6 +16,7 @@ use flash_kit::text::printable;
 
 use crate::event::InCall;
 use crate::model::{Process, Target, TargetKind};
+use crate::segment::{LINE_BYTES_MAX, request_line};
 use crate::symbols::Symbols;
 use flash_kit::processes::Stat;
 
@@ -23,8 +24,6 @@ use flash_kit::processes::Stat;
 pub(crate) const CURRENT_FOLDER: i32 = -100;
 /// The longest path that is read (`PATH_MAX`).
 const PATH_BYTES_MAX: usize = 4096;
-/// The longest first line of a request that is read.
-const LINE_BYTES_MAX: usize = 256;
 /// The longest command line that is kept.
 const COMMAND_BYTES_MAX: usize = 1024;
 /// The table of sockets is read no more often.
@@ -96,16 +95,11 @@ impl World for Machine {
             _ => PathBuf::from(format!("/proc/{pid}/fd/{fd}")),
         };
         let name = fs::read_link(link).ok()?.to_string_lossy().into_owned();
-        if let Some(inode) = inode(&name) {
-            let name = self.addresses(pid, inode).unwrap_or(name);
-            return Some(Target { kind: TargetKind::Socket, name, is_uncertain: false });
-        }
-        let kind = if name.starts_with('/') {
-            TargetKind::File
-        } else if name.starts_with("pipe:") {
-            TargetKind::Pipe
-        } else {
-            TargetKind::Anonymous
+        let (kind, name) = match inode(&name) {
+            Some(inode) => (TargetKind::Socket, self.addresses(pid, inode).unwrap_or(name)),
+            None if name.starts_with('/') => (TargetKind::File, name),
+            None if name.starts_with("pipe:") => (TargetKind::Pipe, name),
+            None => (TargetKind::Anonymous, name),
         };
         Some(Target { kind, name, is_uncertain: false })
     }
@@ -118,12 +112,7 @@ impl World for Machine {
 
     fn request(&mut self, pid: u32, address: u64, length: usize) -> Option<String> {
         let bytes = read(pid, address, length.min(LINE_BYTES_MAX))?;
-        let line = bytes.split(|byte| *byte == b'\r' || *byte == b'\n').next()?;
-        let is_whole = line.len() < bytes.len();
-        let (method, rest) = line.split_at(line.iter().position(|byte| *byte == b' ')?);
-        let is_method = (3..=8).contains(&method.len()) && method.iter().all(u8::is_ascii_uppercase);
-        let is_http = !is_whole || rest.windows(8).any(|part| part.starts_with(b" HTTP/1"));
-        (is_method && is_http).then(|| printable(line))
+        request_line(&bytes).map(|(line, _)| printable(line))
     }
 
     fn socket(&self, name: &str) -> Option<String> {

@@ -22,7 +22,7 @@ impl Analysis {
         (thread.is_known, thread.mode, thread.since_ns) = (true, Mode::Waits, start_ns);
         self.draw(tid);
         if is_wait {
-            self.polls(tid, calls::call(call).fd.map(|at| args[usize::from(at)]), start_ns);
+            self.polls(tid, start_ns);
         } else {
             self.blocked_now.insert(tid);
         }

@@ -10,7 +10,7 @@ use super::requests::Threads;
 use super::thread::{Ended, Thread};
 use crate::calls;
 use crate::model::{
-    self, CallTotal, Ending, Name, PoolTotal, ReasonTotal, TargetTotal, Timeline, Trace, VERSION, per,
+    self, CallTotal, Ending, HeldUp, Name, PoolTotal, ReasonTotal, TargetTotal, Timeline, Trace, VERSION, per,
 };
 use crate::world::World;
 
@@ -118,7 +118,7 @@ impl Analysis {
             data.wait_call = most.map(|(call, _)| calls::name(*call));
             data.is_loop = thread.is_loop();
             if !data.is_loop {
-                data.forget_held_up();
+                data.held_up = HeldUp::default();
             }
             let by_requests = self.requests.serves_several(*tid, data.pid);
             let has_requests = requests_seen.saturating_mul(REQUEST_EVENTS_MAX) >= data.ready;

@@ -28,8 +28,10 @@ impl Analysis {
             self.pending.iter().filter(|(_, p)| !p.has_looked || !p.is_open).map(|(id, _)| *id).collect();
         for id in ids {
             self.look_at_ended(id, world);
-            if self.pending.get(&id).is_some_and(|pending| !pending.is_open) {
-                self.release(id);
+            if self.pending.get(&id).is_some_and(|pending| !pending.is_open)
+                && let Some(complete) = self.pending.remove(&id)
+            {
+                self.keep(complete);
             }
         }
         for pid in std::mem::take(&mut self.unnamed) {
@@ -49,24 +51,17 @@ impl Analysis {
             return;
         };
         let call = calls::call(open.call);
-        let path = call.path.and_then(|at| world.path(pid, open.args[usize::from(at)]));
-        let fd = if path.is_some() {
-            None
-        } else {
-            let reason = self.stacks.reason(open.stack_now, open.call);
-            subject(open, reason)
-        };
-        let target = match (&path, fd) {
-            (Some(path), _) => {
-                let folder = call.directory.map_or(CURRENT_FOLDER, |at| open.args[usize::from(at)] as i32);
-                Some(Target {
-                    kind: TargetKind::File,
-                    name: absolute(pid, folder, path, world),
-                    is_uncertain: false,
-                })
+        let path = call.path.and_then(|at| world.path(pid, open.args[at]));
+        let (fd, target) = match &path {
+            Some(path) => {
+                let folder = call.directory.map_or(CURRENT_FOLDER, |at| open.args[at] as i32);
+                let name = absolute(pid, folder, path, world);
+                (None, Some(Target { kind: TargetKind::File, name, is_uncertain: false }))
             }
-            (None, Some(fd)) => world.descriptor(pid, fd),
-            (None, None) => None,
+            None => {
+                let fd = subject(open, self.stacks.reason(open.stack_now, open.call));
+                (fd, fd.and_then(|fd| world.descriptor(pid, fd)))
+            }
         };
         // Without a call there is a request, too, that waits for it.
         let request =
@@ -121,25 +116,10 @@ impl Analysis {
         batch.waiters.retain(|waiter| !is_file(waiter));
     }
 
-    /// It is complete.
-    fn release(&mut self, id: u64) {
-        if let Some(pending) = self.pending.remove(&id) {
-            self.keep(pending);
-        }
-    }
-
     pub(super) fn keep(&mut self, Pending { mut call, stack, .. }: Pending) {
         let Some(thread) = self.threads.get_mut(&call.tid) else { return };
         let in_loop = thread.is_loop();
-        if let Some(batch) = &call.batch {
-            let blocked_ns = call.blocked_ns;
-            let data = &mut thread.data;
-            data.held_up += u64::from(batch.held_up());
-            data.held_up_ns += batch.held_up_ns(blocked_ns);
-            if batch.held_up() > 0 {
-                data.held_up_longest_ns = data.held_up_longest_ns.max(blocked_ns);
-            }
-        }
+        thread.data.held_up.add(&call);
         // Which of several threads is a loop may show only later.
         call.in_loop = in_loop;
         self.kept.add(call, stack, in_loop);
@@ -160,14 +140,14 @@ fn subject(open: &Open, reason: Reason) -> Option<i32> {
         (fd, _) => fd,
     };
     // The time after a call has no arguments.
-    let fd = at.filter(|_| !open.is_outside).map(|at| open.args[usize::from(at)] as i32);
+    let fd = at.filter(|_| !open.is_outside).map(|at| open.args[at] as i32);
     fd.filter(|fd| *fd >= 0)
 }
 
 /// The arguments of an ended call, with the facts that were looked up while it was blocked.
 pub(super) fn arguments(call: &mut BlockedCall, open: &Open, descriptors: &Descriptors, end_ns: u64) {
     let known = calls::call(open.call);
-    call.size_bytes = known.size.filter(|_| !open.is_outside).map(|at| open.args[usize::from(at)]);
+    call.size_bytes = known.size.filter(|_| !open.is_outside).map(|at| open.args[at]);
     call.fd = subject(open, call.reason);
     if known.path.is_some() {
         call.fd = i32::try_from(call.result)

@@ -50,7 +50,7 @@ const NO_DESCRIPTOR: u64 = 1 << 63;
 /// Those that waited behind a call and are named, at most.
 const WAITERS_MAX: usize = 16;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Analysis {
     start_ns: u64,
     threads: BTreeMap<u32, Thread>,
@@ -92,26 +92,7 @@ struct Pending {
 
 impl Analysis {
     pub(crate) fn new(start_ns: u64) -> Self {
-        Self {
-            start_ns,
-            threads: BTreeMap::new(),
-            processes: BTreeMap::new(),
-            unnamed: HashSet::new(),
-            stacks: Stacks::default(),
-            descriptors: Descriptors::default(),
-            blocked_now: HashSet::new(),
-            dropped: HashSet::new(),
-            pending: HashMap::new(),
-            next_id: 0,
-            kept: Kept::default(),
-            timelines: Vec::new(),
-            requests: Requests::default(),
-            pollers: Pollers::default(),
-            pools: Pools::default(),
-            processes_of_threads: HashSet::new(),
-            alternating: HashMap::new(),
-            missing: Missing::default(),
-        }
+        Self { start_ns, ..Self::default() }
     }
 
     /// A thread that waits for events has a timeline, as long as there are not too many.
@@ -244,12 +225,12 @@ impl Analysis {
         thread.open = Some(Open::new(number, args, now_ns, is_wait));
         self.draw(tid);
         if is_wait {
-            self.polls(tid, call.fd.map(|at| args[usize::from(at)]), now_ns);
+            self.polls(tid, now_ns);
         }
         // A call may block before it gets anywhere, and the descriptor has had its turn then.
         self.requests.sending.remove(&tid);
         if let Some(at) = call.fd.filter(|_| call.effect != Effect::OpensSocket) {
-            let fd = args[usize::from(at)] as i32;
+            let fd = args[at] as i32;
             let pid = self.threads.get(&tid).map_or(0, |thread| thread.data.pid);
             if call.sends && !self.descriptors.is_file(pid, fd) {
                 self.requests.sending.insert(tid);
@@ -291,16 +272,15 @@ impl Analysis {
             self.blocked(tid, &open, ended, false);
         }
         self.follow(tid, &open, call, ended);
-        let argument = |at: u8| open.args[usize::from(at)];
         if let (Effect::OpensSocket, Some(at), Ok(accepted @ 0..)) =
             (call.effect, call.fd, i32::try_from(result))
         {
             // The ready descriptor is the listening socket; the one who waited is the new connection.
-            self.turn(tid, call, Turned { ready: argument(at) as i32, works_for: accepted }, now_ns);
+            self.turn(tid, call, Turned { ready: open.args[at] as i32, works_for: accepted }, now_ns);
         }
         if let (Some(at), Some(fd)) = (call.filled, call.fd) {
             let length = usize::try_from(result).unwrap_or(0);
-            self.received(tid, Received { fd: argument(fd) as i32, address: argument(at), length }, now_ns);
+            self.received(tid, Received { fd: open.args[fd] as i32, address: open.args[at], length }, now_ns);
         }
     }
 
@@ -337,9 +317,8 @@ impl Analysis {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         // exit(2) and the call that a signal ended have no end of their own.
         (thread.open, thread.is_known, thread.mode, thread.has_ended) = (None, false, Mode::Unknown, true);
-        let batch = thread.batch.take();
+        let (batch, now_ns) = (thread.batch.take(), thread.since_ns);
         batch.into_iter().for_each(|batch| self.close(batch));
-        let now_ns = self.threads.get(&tid).map_or(0, |thread| thread.since_ns);
         self.polls_no_more(tid, now_ns);
         if pid == tid {
             self.descriptors.forget(pid);
@@ -449,5 +428,4 @@ impl Analysis {
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
 mod tests;

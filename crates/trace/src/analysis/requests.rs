@@ -14,7 +14,6 @@ use hdrhistogram::Histogram;
 use super::pollers::Pollers;
 use super::pools::Exhausted;
 use super::thread::Thread;
-use crate::calls;
 use crate::model::{self, READY_SHARE_MIN, Request, RequestTotal, STALL_NS, Times};
 use crate::segment::{Begins, Segment};
 
@@ -39,17 +38,13 @@ pub(super) struct Requests {
     answerers: HashSet<u32>,
     /// By process; 0 where no event loop answered.
     sums: BTreeMap<u32, Sums>,
-    costliest: Vec<Request>,
+    /// The result without its totals; times do not count from the start of the trace yet.
+    found: model::Requests,
     /// Requests below this are not kept: how long they were held up, and how long they waited.
     least_ns: (u64, u64),
-    seen: u64,
-    answers_missed: u64,
-    unattributed: u64,
     pub(super) dropped: u64,
     /// How far exhausted pools had got when the segment passed.
     pub(super) exhausted: Exhausted,
-    /// Requests that waited while a pool was exhausted, for half as many ends of its waits as it has threads, or more.
-    behind_pools: u64,
     /// Those who serve, with how often they turned from one connection to another.
     turns: HashMap<Owner, (u64, (SocketAddr, SocketAddr))>,
     /// Those of them who came back to a connection: they serve several at once.
@@ -99,14 +94,12 @@ struct Served {
     is_answered: bool,
 }
 
+/// The total of a process, and the times that are yet to be summed up in it.
 #[derive(Debug, Default)]
 struct Sums {
+    total: RequestTotal,
     held_up: Option<Histogram<u64>>,
-    waited_ns: u64,
-    held_up_ns: u64,
     others: Option<Histogram<u64>>,
-    unanswered: u64,
-    unanswered_held_up: u64,
 }
 
 /// How long a thread was blocked until now, alone and together with those that share its epoll instance.
@@ -147,8 +140,7 @@ impl Threads<'_> {
     }
 
     fn sends_to(self, tid: u32) -> Option<i32> {
-        let open = self.all.get(&tid)?.open.as_ref()?;
-        calls::call(open.call).fd.map(|at| open.args[usize::from(at)] as i32)
+        self.all.get(&tid)?.open.as_ref()?.argument_fd().map(|fd| fd as i32)
     }
 
     /// Who serves the requests whose answers this thread sends: the loop that it works for, where its process has
@@ -186,10 +178,10 @@ impl Requests {
             (tid, fd, turned) = (connection.tid, connection.fd, connection.turned);
             if connection.awaited.take().is_some() {
                 self.awaited -= 1;
-                self.answers_missed += 1;
+                self.found.answers_missed += 1;
             }
         }
-        self.seen += 1;
+        self.found.seen += 1;
         if self.awaited >= AWAITED_MAX {
             self.dropped += 1;
             return;
@@ -269,7 +261,7 @@ impl Requests {
         awaited: Awaited,
         threads: Threads<'_>,
     ) {
-        self.unattributed += u64::from(tid.is_none());
+        self.found.unattributed += u64::from(tid.is_none());
         let of_loop =
             tid.filter(|tid| threads.is_loop(*tid)).and_then(|tid| Some((tid, threads.all.get(&tid)?)));
         let held_up_ns = of_loop.map_or(0, |(tid, thread)| {
@@ -288,19 +280,19 @@ impl Requests {
         let held_up_ns = held_up_ns.min(waited_ns);
         let (before, now) = (awaited.exhausted, self.exhausted);
         let has_queued = now.ns - before.ns > STALL_NS && now.ends - before.ends >= now.threads / 2;
-        self.behind_pools += u64::from(has_queued);
+        self.found.behind_pools += u64::from(has_queued);
         let sums = self.sums.entry(of_loop.map_or(0, |(_, thread)| thread.data.pid)).or_default();
         let is_held_up = held_up_ns > STALL_NS && held_up_ns >= waited_ns / HELD_UP_PART;
         if is_answered {
             sums.add(waited_ns, held_up_ns, is_held_up);
         } else {
-            sums.unanswered += 1;
-            sums.unanswered_held_up += u64::from(is_held_up);
+            sums.total.unanswered += 1;
+            sums.total.unanswered_held_up += u64::from(is_held_up);
         }
         if (held_up_ns, waited_ns) < self.least_ns {
             return;
         }
-        self.costliest.push(Request {
+        self.found.costliest.push(Request {
             connection: format!("{server} - {client}"),
             line: awaited.line,
             start_ns: awaited.start_ns,
@@ -310,15 +302,16 @@ impl Requests {
             held_up_ns,
         });
         // Sorted only when twice as many have come together.
-        if self.costliest.len() >= 2 * COSTLIEST_MAX {
+        if self.found.costliest.len() >= 2 * COSTLIEST_MAX {
             self.cut();
         }
     }
 
     fn cut(&mut self) {
-        self.costliest.sort_by_key(|request| std::cmp::Reverse((request.held_up_ns, request.waited_ns)));
-        self.costliest.truncate(COSTLIEST_MAX);
-        if let Some(last) = self.costliest.get(COSTLIEST_MAX - 1) {
+        let costliest = &mut self.found.costliest;
+        costliest.sort_by_key(|request| std::cmp::Reverse((request.held_up_ns, request.waited_ns)));
+        costliest.truncate(COSTLIEST_MAX);
+        if let Some(last) = costliest.get(COSTLIEST_MAX - 1) {
             self.least_ns = (last.held_up_ns, last.waited_ns);
         }
     }
@@ -334,18 +327,12 @@ impl Requests {
             }
         }
         self.cut();
-        let mut costliest = std::mem::take(&mut self.costliest);
-        for request in &mut costliest {
+        let mut found = std::mem::take(&mut self.found);
+        for request in &mut found.costliest {
             request.start_ns = request.start_ns.saturating_sub(start_ns);
         }
-        model::Requests {
-            seen: self.seen,
-            answers_missed: self.answers_missed,
-            unattributed: self.unattributed,
-            behind_pools: self.behind_pools,
-            totals: self.sums.iter().map(|(pid, sums)| sums.total(*pid)).collect(),
-            costliest,
-        }
+        found.totals = self.sums.iter().map(|(pid, sums)| sums.total(*pid)).collect();
+        found
     }
 }
 
@@ -367,8 +354,8 @@ impl Sums {
     fn add(&mut self, waited_ns: u64, held_up_ns: u64, is_held_up: bool) {
         let times = if is_held_up { &mut self.held_up } else { &mut self.others };
         if is_held_up {
-            self.waited_ns += waited_ns;
-            self.held_up_ns += held_up_ns;
+            self.total.waited_ns += waited_ns;
+            self.total.held_up_ns += held_up_ns;
         }
         if times.is_none() {
             let (least_ns, most_ns, digits) = TIME_NS;
@@ -381,15 +368,8 @@ impl Sums {
     }
 
     fn total(&self, pid: u32) -> RequestTotal {
-        RequestTotal {
-            pid,
-            held_up: times(self.held_up.as_ref()),
-            waited_ns: self.waited_ns,
-            held_up_ns: self.held_up_ns,
-            others: times(self.others.as_ref()),
-            unanswered: self.unanswered,
-            unanswered_held_up: self.unanswered_held_up,
-        }
+        let (held_up, others) = (times(self.held_up.as_ref()), times(self.others.as_ref()));
+        RequestTotal { pid, held_up, others, ..self.total }
     }
 }
 

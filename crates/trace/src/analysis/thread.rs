@@ -39,7 +39,7 @@ pub(super) enum Mode {
     Runnable,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Open {
     pub(super) call: u64,
     pub(super) args: [u64; 6],
@@ -79,22 +79,12 @@ pub(super) struct Looked {
 
 impl Open {
     pub(super) fn new(call: u64, args: [u64; 6], start_ns: u64, is_wait: bool) -> Self {
-        Self {
-            call,
-            args,
-            start_ns,
-            on_cpu_ns: 0,
-            blocked_ns: 0,
-            runnable_ns: 0,
-            switches: 0,
-            is_wait,
-            is_outside: false,
-            began_before: false,
-            longest_ns: 0,
-            stack: None,
-            stack_now: None,
-            looked: None,
-        }
+        Self { call, args, start_ns, is_wait, ..Self::default() }
+    }
+
+    /// The argument that is the descriptor which the call is for.
+    pub(super) fn argument_fd(&self) -> Option<u64> {
+        calls::call(self.call).fd.map(|at| self.args[at])
     }
 
     pub(super) fn has_blocked(&self) -> bool {
@@ -193,14 +183,13 @@ impl Thread {
 
     /// Whether this call is what it waits for its events by.
     pub(super) fn is_wait(&mut self, call: Call, args: &[u64; 6]) -> bool {
-        let waits_for_completions =
-            call.wait_flag.is_none_or(|(arg, flag)| args[usize::from(arg)] & flag != 0);
+        let waits_for_completions = call.wait_flag.is_none_or(|(at, flag)| args[at] & flag != 0);
         if call.wait_rank == 0 || call.wait_rank < self.wait_rank || !waits_for_completions {
             return false;
         }
         self.wait_rank = call.wait_rank;
-        if let Some(arg) = call.watched {
-            self.watched_max = self.watched_max.max(args[usize::from(arg)]);
+        if let Some(at) = call.watched {
+            self.watched_max = self.watched_max.max(args[at]);
         }
         true
     }

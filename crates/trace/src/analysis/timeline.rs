@@ -12,7 +12,7 @@ const RESOLUTION_LEAST_NS: u64 = 1_000;
 /// Up to this resolution, what was blocked for long is never put together with anything.
 const RESOLUTION_OF_STALLS_NS: u64 = 64_000_000;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Kind {
     pub(super) state: State,
     /// The number of the call, in `Call`, `Blocked` and `Waiting`.
@@ -47,31 +47,16 @@ impl Piece {
     /// Takes in what follows it.
     fn absorb(&mut self, next: &Piece) {
         let sum = self.shares() + next.shares();
-        let state = most(&sum);
-        if state != self.kind.state || next.kind.state == state && next.length_ns() > self.length_ns() {
-            let same = if next.kind.state == state { next.kind } else { self.kind };
-            let is_same = same.state == state;
-            self.kind = Kind {
-                state,
-                call: same.call.filter(|_| is_same),
-                reason: same.reason.filter(|_| is_same),
-                call_start_ns: same.call_start_ns,
-            };
+        let state =
+            sum.each().into_iter().max_by_key(|(_, ns)| *ns).map_or(State::Waiting, |(state, _)| state);
+        if next.kind.state == state && (self.kind.state != state || next.length_ns() > self.length_ns()) {
+            self.kind = next.kind;
+        } else if self.kind.state != state {
+            self.kind = Kind { state, ..Kind::default() };
         }
         self.shares = Some(sum);
         self.end_ns = next.end_ns;
     }
-}
-
-fn most(shares: &Shares) -> State {
-    let all = [
-        (shares.blocked_ns, State::Blocked),
-        (shares.call_ns, State::Call),
-        (shares.user_ns, State::User),
-        (shares.waiting_ns, State::Waiting),
-        (shares.runnable_ns, State::Runnable),
-    ];
-    all.into_iter().max_by_key(|(ns, _)| *ns).map_or(State::Waiting, |(_, state)| state)
 }
 
 /// Stretches, by start and without overlaps.
@@ -144,7 +129,7 @@ mod tests {
     use super::*;
 
     fn kind(state: State) -> Kind {
-        Kind { state, call: None, reason: None, call_start_ns: 0 }
+        Kind { state, ..Kind::default() }
     }
 
     #[test]

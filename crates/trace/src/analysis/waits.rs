@@ -16,9 +16,10 @@ pub(super) struct Turned {
 }
 
 impl Analysis {
-    /// A thread begins to wait for events; `at` is the descriptor that it waits at, if there is one.
-    pub(super) fn polls(&mut self, tid: u32, at: Option<u64>, now_ns: u64) {
+    /// A thread begins to wait for events.
+    pub(super) fn polls(&mut self, tid: u32, now_ns: u64) {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let at = thread.open.as_ref().and_then(Open::argument_fd);
         let key = (thread.data.pid, at.unwrap_or(NO_DESCRIPTOR | u64::from(tid)));
         thread.polls_at = Some(key);
         let now = self.moment(key, now_ns);

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::model::{BlockedCall, CallTotal, Request, RequestTotal, Shares, TargetTotal};
+use crate::model::{BlockedCall, CallTotal, HeldUp, Request, RequestTotal, Shares, TargetTotal};
 use crate::pools::{Cost, PoolFinding};
 
 /// The verdict.
@@ -87,12 +87,9 @@ pub(crate) struct LoopFinding {
     /// How many there are.
     pub(crate) targets_in_all: usize,
     pub(crate) longest: Vec<BlockedCall>,
-    /// How often a ready descriptor was held up by them (`Thread::held_up`).
-    pub(crate) held_up: u64,
-    /// For how long, together.
-    pub(crate) held_up_ns: u64,
-    /// The longest time that one waited behind one call.
-    pub(crate) held_up_longest_ns: u64,
+    /// How often a ready descriptor was held up by them.
+    #[serde(flatten)]
+    pub(crate) held_up: HeldUp,
     /// The connections that paid most, as far as they are known.
     pub(crate) payers: Vec<Payer>,
     /// The requests that were delayed; all 0 if none was seen.

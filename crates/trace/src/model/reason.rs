@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Reason {
-    /// Contents of a file, read from the disk.
     DiskRead,
     /// A name, an inode, an extent, a directory: what the file system needs before it gets to contents.
     Metadata,
@@ -16,28 +15,20 @@ pub(crate) enum Reason {
     AccessTime,
     /// Room in the queue of the disk.
     DiskQueue,
-    /// A lock of the kernel that another one holds.
     Lock,
     /// Every core, to have left what it does in the kernel (RCU), as when several threads share a table of descriptors
     /// and it grows.
     GracePeriod,
-    /// Memory that must be freed first.
     MemoryReclaim,
     /// A peer on the network: data, or room in a socket.
     Network,
-    /// The other end of a pipe.
     Pipe,
-    /// A lock or a condition of the program itself (futex(2)).
     Futex,
-    /// A time that the program asked to sleep for.
     Sleep,
-    /// A child.
     Child,
-    /// A daemon or a server that serves a file system (FUSE, NFS).
     RemoteFileSystem,
     /// Events: what an event loop is there for.
     Events,
-    /// The stack shows no known reason.
     #[default]
     Unknown,
 }

@@ -21,7 +21,7 @@ pub(crate) struct Requests {
 
 /// Requests that the event loops of a process answered. How long: from their arrival until the first byte of the
 /// answer left.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RequestTotal {
     /// The process, or 0.
     pub(crate) pid: u32,
