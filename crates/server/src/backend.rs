@@ -36,10 +36,8 @@ use crate::{names, start};
 
 /// Descriptors that the process makes room for at its start, because its threads share them.
 const ROOM_DESCRIPTORS: u64 = 1 << 14;
-/// Longest list of mounts that is read.
 const MOUNTS_MAX: usize = 4096;
 
-/// Runs the loop on the orders from `control`.
 pub(crate) fn run(control: OwnedFd, settings: &Settings, own: &BackendSettings) -> io::Result<()> {
     let (control, listeners) = start::begin(control, settings)?.into_channels();
     let missing = || io::Error::new(io::ErrorKind::InvalidData, "the supervisor did not send all sockets");
@@ -140,7 +138,6 @@ fn with_rights(folders: &[OwnedFd], rights: Rights) -> Vec<(&OwnedFd, Rights)> {
     folders.iter().map(|folder| (folder, rights)).collect()
 }
 
-/// The users that can connect.
 fn users(settings: &Settings, own: &BackendSettings) -> Vec<u32> {
     let user = settings.run_as.as_ref().map_or_else(flash_waiting::sandbox::privileges::user, |as_| as_.uid);
     own.users.iter().copied().chain([0, user]).collect()

@@ -74,15 +74,12 @@ pub(super) struct SourceFile {
     pub(super) text: String,
 }
 
-/// One error.
 #[derive(Clone, Debug)]
 pub(super) struct Problem {
     pub(super) kind: ConfigErrorKind,
     /// The failed operation and its subject: `wrong value for `workers``.
     title: String,
-    /// The reason.
     why: String,
-    /// The remedy.
     help: Option<String>,
     /// The place in the file, in bytes; `None` if it is not in the file.
     span: Option<Range<usize>>,

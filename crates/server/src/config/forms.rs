@@ -9,11 +9,8 @@ use super::values::OFF;
 
 /// The word of `Strict-Transport-Security` that includes all names below a host.
 const SUBDOMAINS: &str = "includeSubDomains";
-/// Maximum `*` of a form of paths.
 const STARS_MAX: usize = 8;
-/// Maximum number of requests in the unit of a rate.
 const REQUESTS_MAX: u32 = 1_000_000;
-/// Maximum length of a path in bytes.
 const PATH_BYTES_MAX: usize = 1_024;
 
 impl Form {

@@ -165,7 +165,7 @@ impl Sources {
         if problems.iter().any(|problem| problem.kind == ConfigErrorKind::Syntax) {
             return Err(ConfigError::of_problems(problems, source));
         }
-        let given = upper.or(std::mem::take(&mut draft.overrides));
+        let given = upper.or(std::mem::take(&mut draft.top.overrides));
         if given.root.is_none() && source.as_ref().is_some_and(|source| says_nothing(&source.text)) {
             // More often a mistake, such as a file that was emptied, than the wish to publish the current directory.
             let problem = Problem::plain("no directory to serve is named", "the config file has no settings");

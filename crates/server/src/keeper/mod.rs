@@ -29,7 +29,7 @@ use flash_worker::control::{Notice as ToSupervisor, Order, receive_order};
 use flash_worker::store_protocol::{self as protocol, FromWorker, Notice, Request, STORE_MESSAGE_BYTES_MAX};
 
 use crate::config::{CacheMemory, Settings};
-use crate::control::Control;
+use crate::control::{Control, unexpected};
 use crate::hot_list;
 use crate::sandbox::{self, Role};
 use crate::stats::StoreStats;
@@ -119,9 +119,7 @@ impl Process {
                 Order::BytesMax(bytes) => bytes_max = bytes,
                 Order::HotList(file) => hot_list = Some(File::from(file)),
                 Order::Begin => break,
-                other => {
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, format!("unexpected {other:?}")));
-                }
+                other => return Err(unexpected(&other)),
             }
         }
         let (Some((length_bytes, memory)), Some(table), Some(known)) = (memory, table, known) else {

@@ -32,7 +32,6 @@ const VARIABLES_BYTES_MAX: usize = 256 * 1024;
 const PROGRAMS_MAX: u64 = 200;
 /// Time before connections are accepted again after a failure, which is usually a lack of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
-/// Stack of a thread.
 const STACK_BYTES: usize = 256 * 1024;
 /// Time of a worker to send the beginning of a request, which it has when it connects.
 const REQUEST_TIME: Duration = Duration::from_secs(10);
@@ -41,12 +40,10 @@ const ANSWER_TIME: Duration = Duration::from_secs(10);
 /// Time of all programs to end: they are killed after 2 s. The supervisor waits a little longer.
 const END_TIME: Duration = Duration::from_millis(2_500);
 
-/// The programs of a route.
 #[derive(Debug)]
 pub(super) struct Programs {
     pub(super) folder: PathBuf,
     pub(super) paths: RoutePaths,
-    /// Whether a program gets the field `Authorization`.
     pub(super) authorization: bool,
     /// Maximum time without a byte from a program.
     pub(super) silence: Duration,
@@ -54,7 +51,6 @@ pub(super) struct Programs {
     pub(super) memory_bytes_max: u64,
 }
 
-/// The programs that run.
 #[derive(Debug)]
 struct Cgi {
     programs: Programs,
@@ -64,7 +60,6 @@ struct Cgi {
     must_end: PipeReader,
 }
 
-/// A request of a worker.
 #[derive(Debug)]
 struct Request {
     id: u16,

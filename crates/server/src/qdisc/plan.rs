@@ -86,7 +86,6 @@ impl Scheme {
     }
 }
 
-/// One step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Write the program for the kernel to [`OBJECT_PATH`].

@@ -17,7 +17,6 @@ use super::{QdiscError, refuse};
 const FOLDERS: [&str; 2] = ["/usr/sbin/tc", "/sbin/tc"];
 /// Longest name of a device, in bytes (`IFNAMSIZ` without its end).
 const NAME_BYTES_MAX: usize = 15;
-/// Maximum devices that an error lists.
 const LISTED_MAX: usize = 16;
 
 /// Checks that this namespace has the device.
@@ -60,7 +59,6 @@ fn write_object(bytes: &[u8]) -> io::Result<()> {
     fs::write(&new, bytes).and_then(|()| fs::rename(&new, path)).inspect_err(|_| drop(fs::remove_file(&new)))
 }
 
-/// Runs `tc` and returns its output.
 fn tc(words: &[&str]) -> Result<Vec<u8>, QdiscError> {
     let run =
         |program: &str| Command::new(program).args(words).env("LC_ALL", "C").stdin(Stdio::null()).output();

@@ -19,12 +19,11 @@ const PLACES: usize = 256;
 /// A file that begins with a word for each place, and the ranges that generations have.
 #[derive(Debug)]
 pub(super) struct PlacesFile {
-    file: Shared,
+    pub(super) file: Shared,
     /// The ranges in use. A generation that ends drops its own.
     ranges: Vec<Rc<Range<usize>>>,
 }
 
-/// The places of a generation.
 #[derive(Debug)]
 pub(super) struct Places {
     file: Shared,
@@ -37,10 +36,6 @@ impl PlacesFile {
         let file = store_file::create(name, length_bytes)?;
         store_file::write(&file, 0, &vec![0; length_bytes as usize])?;
         Ok(Self { file: Arc::new(file), ranges: Vec::new() })
-    }
-
-    pub(super) fn file(&self) -> &Shared {
-        &self.file
     }
 
     /// Places that no other generation has.

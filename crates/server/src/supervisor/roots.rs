@@ -24,7 +24,6 @@ const CHECK_PAUSE_MS: u64 = 1_000;
 /// Minimum interval between two attempts to open roots again.
 const RENEWAL_PAUSE_MS: u64 = 1_000;
 
-/// The roots of a configuration.
 #[derive(Debug)]
 pub(super) struct Roots {
     /// Each path once.
@@ -60,7 +59,6 @@ enum Changed {
     Gone,
 }
 
-/// A root that was opened.
 #[derive(Debug)]
 struct KnownRoot {
     folder: Shared,
@@ -149,7 +147,6 @@ impl Roots {
         self.next_check = (0, now_ms + CHECK_MS);
     }
 
-    /// The time of the next check.
     pub(super) fn next_ms(&self) -> u64 {
         self.next_check.1
     }

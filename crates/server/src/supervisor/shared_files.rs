@@ -18,7 +18,6 @@ use crate::config::{Rule, Settings};
 #[derive(Debug, Default)]
 pub(super) struct SharedFiles {
     uplink: Option<PlacesFile>,
-    /// The buckets of rates.
     buckets: Option<Shared>,
     /// The counts of requests, in which each worker has a term.
     counts: Option<PlacesFile>,
@@ -55,7 +54,7 @@ impl SharedFiles {
         self.last_change = self.last_change.wrapping_add(1).max(1);
         change(self.last_change);
         let change = self.last_change.to_ne_bytes();
-        let _ = self.counts.as_ref().map(|counts| store_file::write(counts.file(), CHANGES_AT, &change));
+        let _ = self.counts.as_ref().map(|counts| store_file::write(&counts.file, CHANGES_AT, &change));
     }
 }
 
@@ -72,7 +71,7 @@ fn places(
 
 fn new_counts() -> io::Result<PlacesFile> {
     let counts = PlacesFile::new(c"flash-counts", COUNTS_FILE_BYTES)?;
-    store_file::write(counts.file(), NUMBERS_AT, &new_key())?;
+    store_file::write(&counts.file, NUMBERS_AT, &new_key())?;
     Ok(counts)
 }
 
