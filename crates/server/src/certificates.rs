@@ -21,6 +21,9 @@ const COUNTED_MAX: usize = 256;
 /// Permissions of everybody.
 const OTHERS: u32 = 0o007;
 
+/// The certificates of all sites: for the workers, with their keys, and when they expire.
+pub(crate) type ReadCertificates = (Zeroizing<Vec<u8>>, Vec<Expiry>);
+
 /// When a certificate expires.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Expiry {
@@ -77,11 +80,11 @@ pub(crate) fn files(settings: &Settings) -> Vec<PathBuf> {
     files
 }
 
-/// Reads the certificates of these settings: for the workers, with their keys, and when they expire. None without addresses for TLS.
+/// Reads the certificates of these settings. None without addresses for TLS.
 ///
 /// # Errors
 /// Why one of them cannot be used.
-pub(crate) fn read(settings: &Settings) -> Result<Option<(Zeroizing<Vec<u8>>, Vec<Expiry>)>, String> {
+pub(crate) fn read(settings: &Settings) -> Result<Option<ReadCertificates>, String> {
     if settings.tls_listen.is_empty() {
         return Ok(None);
     }

@@ -344,8 +344,8 @@ mod tests {
             is_sealed: false,
         };
         assert_eq!(rules.upstreams[1].servers, [server(2, 7), server(3, 1)]);
-        // Each of the two more sites has its root open twice.
-        let roots = 2 * 2;
+        // Each of the two more sites has its root open.
+        let roots = 2;
         assert_eq!(connections_that_fit(&settings, 4096), without - 4 * 4 - roots);
         settings.sites[0].routes[0].connections_max = 4096;
         assert_eq!(

@@ -5,7 +5,7 @@
 //! thread releases the lock, does the job, and takes the lock again. The main thread has no connection: it receives the
 //! supervisor's orders, keeps the time, and continues connections whose threads sleep.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -273,8 +273,9 @@ impl Thread {
                     let socket = Socket::Shared(Arc::new(socket));
                     self.key = state.worker.welcome(socket, peer, Some(&self.busy));
                 }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(e) if is_of_the_client(&e) => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
+                // The client has left.
+                Err(e) if matches!(e.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
                 Err(_) => state.worker.accept_at_limit(listener),
             }
         }
@@ -284,10 +285,6 @@ impl Thread {
             self.idle.change(listener, token(kind::LISTENER, number as u64), Watch::Connection)
         })
     }
-}
-
-fn is_of_the_client(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
 }
 
 /// Does a job without the lock.

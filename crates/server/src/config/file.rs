@@ -122,7 +122,7 @@ impl Reader {
     fn option<G: Table>(&mut self, into: &mut G, spec: &Spec<G>, value: &Value<'_>) {
         let items = match items(spec.kind, value) {
             Ok(items) => items,
-            Err(problem) => return self.problems.push(problem.titled(spec.key)),
+            Err((span, refusal)) => return self.problems.push(refused(spec.key, span, refusal)),
         };
         let texts: Vec<&OsStr> = items.iter().map(|(text, _)| OsStr::new(text)).collect();
         for refusal in spec.set(into, &texts, Origin::File(value.span())).err().unwrap_or_default() {
@@ -178,7 +178,8 @@ impl Reader {
         value: &'t Value<'i>,
         most: usize,
     ) -> Vec<(Range<usize>, &'t DeTable<'i>)> {
-        let Some(array) = value.get_ref().as_array().filter(|array| all_tables(array)) else {
+        let all_tables = |array: &&DeArray<'_>| array.iter().all(|item| item.get_ref().is_table());
+        let Some(array) = value.get_ref().as_array().filter(all_tables) else {
             let head = if key == "site" { key.to_owned() } else { format!("site.{key}") };
             let help = format!("write `[[{head}]]`, in double brackets, above each {key}");
             self.problems.push(wrong(key, value.span(), "must be a list of tables").helped(help));
@@ -252,8 +253,4 @@ fn wrong(key: &str, span: Range<usize>, why: impl Into<String>) -> Problem {
 
 fn refused(key: &str, span: Range<usize>, refusal: Refusal) -> Problem {
     wrong(key, span, refusal.why).maybe_helped(refusal.help)
-}
-
-fn all_tables(array: &DeArray<'_>) -> bool {
-    array.iter().all(|item| item.get_ref().is_table())
 }

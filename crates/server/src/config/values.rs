@@ -208,11 +208,6 @@ impl Item for PathBuf {
 
 impl ListItem for PathBuf {
     const COUNT_MAX: usize = 4;
-    const NONE_REFUSED: Option<&'static str> = None;
-
-    fn may_repeat(&self) -> bool {
-        false
-    }
 }
 
 impl Item for PathOrWord {

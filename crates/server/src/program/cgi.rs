@@ -60,12 +60,6 @@ struct Cgi {
     must_end: PipeReader,
 }
 
-#[derive(Debug)]
-struct Request {
-    id: u16,
-    variables: Vec<Variable>,
-}
-
 /// Answers requests, at most `programs_max` at once, until this process ends.
 ///
 /// Errors: the process cannot watch for SIGTERM.
@@ -131,7 +125,7 @@ impl Cgi {
     fn serve(&self, socket: &UnixStream) -> io::Result<()> {
         let mut records = Records::default();
         socket.set_write_timeout(Some(ANSWER_TIME))?;
-        let Request { id, variables } = read_request(socket, &mut records, Instant::now() + REQUEST_TIME)?;
+        let (id, variables) = read_request(socket, &mut records, Instant::now() + REQUEST_TIME)?;
         let is_head = variables.iter().any(|(name, value)| name == b"REQUEST_METHOD" && value == b"HEAD");
         let Programs { folder, paths, authorization, silence, memory_bytes_max } = &self.programs;
         let mut out = Vec::new();
@@ -166,8 +160,12 @@ impl Cgi {
     }
 }
 
-/// Reads the beginning of a request, up to its body, until `deadline`: meanwhile the request holds one of few permits.
-fn read_request(socket: &UnixStream, records: &mut Records, deadline: Instant) -> io::Result<Request> {
+/// Reads the number and the variables of a request, up to its body, until `deadline`: meanwhile the request holds one of few permits.
+fn read_request(
+    socket: &UnixStream,
+    records: &mut Records,
+    deadline: Instant,
+) -> io::Result<(u16, Vec<Variable>)> {
     let invalid = || io::Error::from(io::ErrorKind::InvalidData);
     let (mut id, mut params) = (None, Vec::new());
     loop {
@@ -195,7 +193,7 @@ fn read_request(socket: &UnixStream, records: &mut Records, deadline: Instant) -
             }
             (kind::PARAMS, Some(id)) if header.id == id && content.is_empty() => {
                 let variables = Pairs(&params).map(|(name, value)| (name.to_vec(), value.to_vec()));
-                return Ok(Request { id, variables: variables.collect() });
+                return Ok((id, variables.collect()));
             }
             (kind::PARAMS, Some(id)) if header.id == id => {
                 params.extend_from_slice(&content);

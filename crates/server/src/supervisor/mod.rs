@@ -10,7 +10,6 @@ mod life;
 mod local_socket;
 mod messages;
 mod outbox;
-mod places;
 mod poller;
 mod prepare;
 mod process;
@@ -298,7 +297,7 @@ impl<'m> Supervisor<'m> {
                     self.generations.iter_mut().for_each(|generation| generation.kill_at_once(now_ms));
                 } else if self.stopping.is_none() {
                     systemd::notify(systemd::State::Stopping);
-                    self.stop_reloading();
+                    self.reload = Reload::default();
                     self.generations.iter_mut().for_each(|generation| generation.stop(now_ms));
                     self.resources.store.iter_mut().for_each(Store::stop);
                 }

@@ -101,7 +101,9 @@ impl Outbox {
         while let (Some(order), Some(channel)) = (self.waiting.front(), &self.channel) {
             match send_order(channel, order) {
                 Ok(()) => drop(self.waiting.pop_front()),
-                Err(e) if has_no_room(&e) => return Ok(()),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock || net::has_too_many_in_transit(&e) => {
+                    return Ok(());
+                }
                 Err(e) if matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
                     self.waiting.clear();
                 }
@@ -145,11 +147,6 @@ impl Outbox {
         self.unwatch(epoll);
         self.channel.take()
     }
-}
-
-/// Whether a message can be sent later.
-fn has_no_room(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::WouldBlock || net::has_too_many_in_transit(error)
 }
 
 /// Connects two roles by a channel of this buffer size. Each gets its end by this order.

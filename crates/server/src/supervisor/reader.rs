@@ -227,18 +227,19 @@ fn answer(program: impl FnOnce(PathBuf) -> Result<Program, ExitCode>) -> io::Res
     let refused = |text: String| send_descriptor(&channel, DOCUMENT, &document(&Document::Refused(text))?);
     match program.load() {
         Err(error) => refused(error.text_for_stderr())?,
-        Ok(settings) => match prepare_with_sockets(settings, has_store, &paths) {
-            Err(e) => refused(format!("flash: {e}"))?,
-            Ok(prepared) => send_prepared(&channel, prepared)?,
-        },
+        Ok(settings) => {
+            // The sockets come last, so that nothing is created for settings that cannot be used.
+            let prepared = prepare(settings, has_store).and_then(|prepared| {
+                let new_sockets = local_socket::bind_new(&prepared.settings, &paths)?;
+                Ok(Prepared { new_sockets, ..prepared })
+            });
+            match prepared {
+                Err(e) => refused(format!("flash: {e}"))?,
+                Ok(prepared) => send_prepared(&channel, prepared)?,
+            }
+        }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The sockets come last, so that nothing is created for settings that cannot be used.
-fn prepare_with_sockets(settings: Settings, has_store: bool, known: &[FilePath]) -> io::Result<Prepared> {
-    let prepared = prepare(settings, has_store)?;
-    Ok(Prepared { new_sockets: local_socket::bind_new(&prepared.settings, known)?, ..prepared })
 }
 
 fn send_prepared(channel: &OwnedFd, prepared: Prepared) -> io::Result<()> {

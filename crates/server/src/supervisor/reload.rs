@@ -24,11 +24,6 @@ impl Supervisor<'_> {
         self.reload.is_wanted = true;
     }
 
-    /// Gives up every reload, because the server stops.
-    pub(super) fn stop_reloading(&mut self) {
-        self.reload = Reload::default();
-    }
-
     /// Begins a wanted reload when none is under way, and gives up one that is read for too long.
     pub(super) fn advance_reload(&mut self, now_ms: u64) {
         if self.reload.reader.as_ref().is_some_and(|reader| reader.deadline_ms <= now_ms) {

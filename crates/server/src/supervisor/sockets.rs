@@ -81,7 +81,7 @@ impl Sockets {
             }
             return Ok(Sockets { passed: Arc::new(passed), ..Sockets::default() });
         };
-        let (run_as, mut passed) = (settings.run_as.as_ref(), Passed::from_systemd()?);
+        let (run_as, mut passed) = (settings.run_as.as_ref(), Passed(systemd::take_listeners()?));
         let local = LocalSocket::bind(&backend.socket, run_as, &mut passed)?;
         let of_endpoint = |socket: &EndpointSocket| {
             LocalSocket::bind_endpoint(&socket.path, run_as, &mut passed).map(Arc::new)
@@ -100,7 +100,9 @@ impl Sockets {
         let mut making = Making { old, new, passed: old.passed.iter().collect(), sockets };
         let tls = making.groups(&settings.tls_listen, true)?;
         let mut groups = if settings.listens_by_default && !old.passed.is_empty() {
-            making.rest_of_systemd()?
+            // All others of systemd, in clear text.
+            let rest = std::mem::take(&mut making.passed).into_iter();
+            rest.map(|listener| group_of(listener, false)).collect::<io::Result<_>>()?
         } else {
             making.groups(&settings.listen, false)?
         };
@@ -239,11 +241,6 @@ impl Making<'_> {
         }
         self.passed = others;
         named.into_iter().map(|listener| group_of(listener, is_tls)).collect()
-    }
-
-    /// The sockets of systemd that no group has, in clear text.
-    fn rest_of_systemd(&mut self) -> io::Result<Vec<Group>> {
-        std::mem::take(&mut self.passed).into_iter().map(|listener| group_of(listener, false)).collect()
     }
 
     /// Every socket of systemd must have a group: clients of another one would wait forever.

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use flash_worker::control::Order;
 
 use super::Generation;
+use crate::supervisor::Resources;
 use crate::supervisor::life::{Duty, End, State};
 use crate::supervisor::outbox::Shared;
 use crate::supervisor::poller::Poller;
 use crate::supervisor::process::Process;
-use crate::supervisor::{Event, Resources};
 
 /// Helper processes of a worker per busy helper: the same number may be ending, some of them hung in the kernel.
 const PROCESSES_PER_HELPER: usize = 2;

@@ -9,10 +9,10 @@ use std::io;
 use flash_worker::control::Order;
 
 use super::Generation;
+use crate::supervisor::Resources;
 use crate::supervisor::life::{Duty, State};
 use crate::supervisor::outbox;
 use crate::supervisor::process::Process;
-use crate::supervisor::{Event, Resources};
 
 /// Maximum log writers that write last lines beside the current one; one more ends the oldest.
 const OLD_MAX: usize = 4;
