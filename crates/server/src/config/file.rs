@@ -36,7 +36,7 @@ const TYPES_MAX: usize = 4_096;
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub(super) types: BTreeMap<String, String>,
-    /// What stands above all sites: the options of the server, and the default site.
+    /// The part above all sites: the options of the server, and the default site.
     pub(super) top: SiteDraft,
     pub(super) sites: Vec<SiteDraft>,
 }

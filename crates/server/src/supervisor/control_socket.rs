@@ -16,8 +16,8 @@ use flash_prompt::epoll::Watch;
 use flash_prompt::{OwnedFd, net};
 use flash_waiting::local;
 
-use client::{Client, Wanted as Asked};
-use http::Content;
+use client::Client;
+use http::{Content, Wanted as Asked};
 
 use super::generation::Generation;
 use super::life::{Duty, State as Phase};

@@ -122,7 +122,7 @@ struct Resources {
     /// Created for the first configuration that wants it.
     store: Option<Store>,
     files: SharedFiles,
-    /// What the supervisor has to act on at the end of a turn.
+    /// The supervisor acts on these after each event, and at the end of a turn.
     events: Vec<Event>,
     /// Of all configurations, so that sessions outlive them.
     tickets: TicketSecret,

@@ -4,30 +4,11 @@ use std::io;
 
 use flash_prompt::{OwnedFd, net};
 
-use super::http::{self, Content, HEAD_BYTES_MAX, HttpRequest, Parsed};
+use super::http::{self, HEAD_BYTES_MAX, Parsed, Wanted};
 use crate::stats::{Answer, Request};
 
 /// Maximum size of a request of one line, including its end.
 pub(super) const REQUEST_BYTES_MAX: usize = 256;
-
-/// The request of a client that waits for its answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
-    /// On a line; answered with a document on a line.
-    Line(Request),
-    Http(HttpRequest),
-}
-
-impl Wanted {
-    /// The request to the workers; None if no worker is needed.
-    pub(super) fn request(self) -> Option<Request> {
-        match self {
-            Wanted::Line(request) => Some(request),
-            Wanted::Http(HttpRequest { content: Content::Ready, .. }) => None,
-            Wanted::Http(_) => Some(Request::Stats),
-        }
-    }
-}
 
 #[derive(Debug)]
 pub(super) struct Client {

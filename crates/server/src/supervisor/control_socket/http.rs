@@ -1,7 +1,6 @@
 //! The requests and answers of the control socket in HTTP/1: for scrapers, health checks and browsers. Pure.
 
-use super::client::Wanted;
-use crate::stats::TextFormat;
+use crate::stats::{Request, TextFormat};
 
 pub(super) const HEAD_BYTES_MAX: usize = 8 * 1024;
 const PAGE: &str = include_str!("page.html");
@@ -20,6 +19,25 @@ pub(super) struct HttpRequest {
     pub(super) content: Content,
     /// HEAD: the answer has no body.
     pub(super) is_head: bool,
+}
+
+/// The request of a client that waits for its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// On a line; answered with a document on a line.
+    Line(Request),
+    Http(HttpRequest),
+}
+
+impl Wanted {
+    /// The request to the workers; None if no worker is needed.
+    pub(super) fn request(self) -> Option<Request> {
+        match self {
+            Wanted::Line(request) => Some(request),
+            Wanted::Http(HttpRequest { content: Content::Ready, .. }) => None,
+            Wanted::Http(_) => Some(Request::Stats),
+        }
+    }
 }
 
 /// The meaning of the bytes that a client has sent.
