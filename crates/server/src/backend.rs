@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
 use flash_engine::backend::warm::resolve;
@@ -36,10 +36,8 @@ use crate::{names, start};
 
 /// Descriptors that the process makes room for at its start, because its threads share them.
 const ROOM_DESCRIPTORS: u64 = 1 << 14;
-/// Longest list of mounts that is read.
 const MOUNTS_MAX: usize = 4096;
 
-/// Runs the loop on the orders from `control`.
 pub(crate) fn run(control: OwnedFd, settings: &Settings, own: &BackendSettings) -> io::Result<()> {
     let (control, listeners) = start::begin(control, settings)?.into_channels();
     let missing = || io::Error::new(io::ErrorKind::InvalidData, "the supervisor did not send all sockets");
@@ -93,7 +91,8 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings, own: &BackendSettings) 
         code_points: false,
     };
     let calls = CallList::Worker(more);
-    let in_force = sandbox::close(Role::Worker, settings, &with_rights(&folders, Rights::Read), calls)?;
+    let rights: Vec<_> = folders.iter().map(|folder| (folder, Rights::Read)).collect();
+    let in_force = sandbox::close(Role::Worker, settings, &rights, calls)?;
     drop(folders);
     backend.ready(in_force)?;
     backend.run()
@@ -136,11 +135,6 @@ fn of_endpoint(
     Some((listener, listeners))
 }
 
-fn with_rights(folders: &[OwnedFd], rights: Rights) -> Vec<(&OwnedFd, Rights)> {
-    folders.iter().map(|folder| (folder, rights)).collect()
-}
-
-/// The users that can connect.
 fn users(settings: &Settings, own: &BackendSettings) -> Vec<u32> {
     let user = settings.run_as.as_ref().map_or_else(flash_waiting::sandbox::privileges::user, |as_| as_.uid);
     own.users.iter().copied().chain([0, user]).collect()
@@ -192,36 +186,37 @@ impl Closers {
                 confine: move || {
                     sandbox::close(Role::Worker, &settings, &[], CallList::HelperThread).map(drop)
                 },
-                work: move || close_all(&received, &count),
+                work: move || {
+                    for file in received {
+                        drop(file);
+                        count.fetch_sub(1, Ordering::Relaxed);
+                    }
+                },
             });
             closers.push(Closer { files, backlog });
         }
         threads::start("closer", Some(STACK_BYTES), closing)?;
         Ok(Self(closers))
     }
+
+    fn of(&self, share: SiteId) -> Option<&Closer> {
+        self.0.get(usize::from(share.0)).or(self.0.last())
+    }
 }
 
 /// Stack of a thread that only closes files.
 const STACK_BYTES: usize = 256 << 10;
 
-fn close_all(files: &Receiver<OwnedFd>, backlog: &AtomicUsize) {
-    for file in files {
-        drop(file);
-        backlog.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 impl Closes for Closers {
     fn close(&self, share: SiteId, file: OwnedFd) {
-        let Some(closer) = self.0.get(usize::from(share.0)).or(self.0.last()) else { return };
+        let Some(closer) = self.of(share) else { return };
         closer.backlog.fetch_add(1, Ordering::Relaxed);
         // A thread ends only with the process.
         let _ = closer.files.send(file);
     }
 
     fn backlog(&self, share: SiteId) -> usize {
-        let closer = self.0.get(usize::from(share.0)).or(self.0.last());
-        closer.map_or(0, |closer| closer.backlog.load(Ordering::Relaxed))
+        self.of(share).map_or(0, |closer| closer.backlog.load(Ordering::Relaxed))
     }
 }
 

@@ -14,23 +14,15 @@ use zeroize::Zeroizing;
 use crate::config::{Settings, Site};
 use crate::stats::CertificateStats;
 
-/// Longest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// How long before its end the operator is warned of a certificate.
 const WARNING_S: i64 = 14 * 86_400;
-/// Maximum certificates in the statistics.
 const COUNTED_MAX: usize = 256;
 /// Permissions of everybody.
 const OTHERS: u32 = 0o007;
 
-/// The certificates of all sites.
-#[derive(Debug)]
-pub(crate) struct ReadCertificates {
-    /// For the workers; they contain the keys.
-    pub(crate) bytes: Zeroizing<Vec<u8>>,
-    /// When they expire.
-    pub(crate) expiries: Vec<Expiry>,
-}
+/// The certificates of all sites: for the workers, with their keys, and when they expire.
+pub(crate) type ReadCertificates = (Zeroizing<Vec<u8>>, Vec<Expiry>);
 
 /// When a certificate expires.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -110,10 +102,9 @@ pub(crate) fn read(settings: &Settings) -> Result<Option<ReadCertificates>, Stri
     }
     expiries.sort_unstable();
     expiries.dedup();
-    Ok(Some(ReadCertificates { bytes: Zeroizing::new(bundle.to_bytes()), expiries }))
+    Ok(Some((Zeroizing::new(bundle.to_bytes()), expiries)))
 }
 
-/// Reads the pairs of a site.
 fn pairs(site: &Site, expiries: &mut Vec<Expiry>) -> Result<Vec<Pair>, String> {
     let (certificates, keys) = (&site.certificates, &site.certificate_keys);
     if certificates.len() != keys.len() || site.ocsp.len() > keys.len() {

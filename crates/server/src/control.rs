@@ -1,10 +1,15 @@
-//! A role's end of its control channel, for roles with an event loop of their own: keeper, gateway and log writer.
+//! A role's end of its control channel, for roles with an event loop of their own.
 
 use std::io;
 
 use flash_prompt::epoll::{Epoll, Watch};
 use flash_prompt::{OwnedFd, channel};
 use flash_worker::control::{InForce, Notice, Order, receive_order, send_notice};
+
+/// The error of an order that a role does not expect at its start.
+pub(crate) fn unexpected(order: &Order) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("unexpected {order:?}"))
+}
 
 /// The channel from and to the supervisor.
 pub(crate) struct Control(OwnedFd);
@@ -39,7 +44,6 @@ impl Control {
         send_notice(&self.0, &Notice::Ready(in_force))
     }
 
-    /// Reports a message for the operator.
     pub(crate) fn report(&self, text: impl Into<String>) {
         self.send(&Notice::Report(text.into()));
     }

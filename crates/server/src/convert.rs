@@ -109,7 +109,6 @@ pub(crate) fn accept_wait_ms(settings: &Settings) -> u64 {
     if architecture::has_connections_of_all(settings) { settings.accept_wait_ms } else { 0 }
 }
 
-/// The uplink, if its rate is known.
 fn egress(settings: &Settings) -> Option<EgressRules> {
     let bytes_per_s = settings.egress_bits_per_s / 8;
     let workers = architecture::processes(settings) as u32;
@@ -214,7 +213,6 @@ fn has_own_files(route: &config::Route, root: &Path) -> bool {
     }
 }
 
-/// The rules of the upstream of a route.
 fn upstream_rules(route: &config::Route) -> UpstreamRules {
     let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     let of_server = |number: u64| count(number.saturating_mul(route.processes_of_server()));
@@ -270,7 +268,6 @@ fn site_rules(site: &config::Site) -> SiteRules {
     }
 }
 
-/// The redirect of a site's plain HTTP.
 fn https_redirect(settings: &Settings, site: &config::Site) -> Option<HttpsRedirect> {
     let status = match site.https_redirect {
         config::HttpsRedirect::Off => return None,
@@ -280,7 +277,6 @@ fn https_redirect(settings: &Settings, site: &config::Site) -> Option<HttpsRedir
     config::https_port(&settings.tls_listen).map(|port| HttpsRedirect { status, port })
 }
 
-/// The content types.
 pub(crate) fn types(settings: &Settings) -> TypeTable {
     let types = settings.types.iter().map(|(extension, kind)| (extension.clone(), kind.clone()));
     TypeTable::with_charset(types, settings.charset.as_deref())

@@ -22,7 +22,7 @@ use flash_worker::control::{Order, receive_order};
 use flash_worker::gateway_protocol::{Connect, GATEWAY_MESSAGE_BYTES_MAX, GatewayReply};
 
 use crate::config::{ServerAddress, Settings};
-use crate::control::Control;
+use crate::control::{Control, unexpected};
 use crate::sandbox::{self, Role};
 use crate::{start, trust};
 use probes::{Change, PROBES, Probes};
@@ -37,7 +37,6 @@ const MESSAGES_PER_TURN_MAX: usize = 64;
 /// Time after which a Unix socket with a full backlog is tried again: no event announces room there.
 const RETRY_MS: u64 = 50;
 
-/// The servers of a route.
 struct Upstream {
     servers: Vec<ServerAddress>,
     /// Where its program listens, once it does.
@@ -45,7 +44,6 @@ struct Upstream {
     connect_timeout_ms: u64,
 }
 
-/// The channel to a worker.
 struct Link {
     channel: OwnedFd,
     /// Answers for which the channel had no room.
@@ -57,7 +55,6 @@ struct Link {
     watched: Watch,
 }
 
-/// An attempt to connect.
 struct Attempt {
     /// The number of the link to the worker that wants the connection.
     worker: u32,
@@ -105,7 +102,7 @@ fn connector(control: &OwnedFd, settings: &Settings) -> io::Result<Connector> {
     }
     match receive_order(control)? {
         Order::Trust(file) => start::connector(file),
-        other => Err(io::Error::new(io::ErrorKind::InvalidData, format!("unexpected {other:?}"))),
+        other => Err(unexpected(&other)),
     }
 }
 

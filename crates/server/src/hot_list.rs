@@ -12,12 +12,9 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode, percent_encode};
 const HEADER: &str = "flash hot list 1";
 /// Bytes that must be escaped in a line.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
-/// Maximum bytes read of a list.
 pub(crate) const LIST_BYTES_MAX: u64 = 64 << 20;
-/// Maximum lines of a list.
 pub(crate) const LINES_MAX: usize = 1 << 20;
 
-/// A block of a hot file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hot<B> {
     pub(crate) root: B,

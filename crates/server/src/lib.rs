@@ -79,7 +79,7 @@ pub fn read_configuration(program: impl FnOnce(PathBuf) -> Result<Program, ExitC
 pub fn check_certificates(settings: &config::Settings) -> Result<Vec<String>, String> {
     trust::read(settings)?;
     let read = certificates::read(settings)?;
-    let expiries = read.iter().flat_map(|read| &read.expiries);
+    let expiries = read.iter().flat_map(|(_, expiries)| expiries);
     Ok(expiries.filter_map(certificates::Expiry::warning).collect())
 }
 

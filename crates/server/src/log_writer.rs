@@ -25,7 +25,6 @@ const MESSAGES_PER_TURN_MAX: usize = 64;
 struct LogWriter {
     out: Box<dyn Write>,
     control: Control,
-    /// Whether the last write failed.
     failing: bool,
     /// Lines lost since the last successful write.
     lost: usize,

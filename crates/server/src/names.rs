@@ -20,7 +20,6 @@ use flash_waiting::sandbox::paths::Rights;
 use crate::config::Settings;
 use crate::sandbox::{self, Role};
 
-/// Maximum number of names looked up.
 const NAMES_MAX: u64 = 1_000_000;
 const STACK_BYTES: usize = 256 << 10;
 

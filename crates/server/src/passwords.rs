@@ -92,7 +92,6 @@ fn stored_cheaply(stored: &str) -> String {
     format!("{}04${rest}", &stored[..4])
 }
 
-/// Whether a given password is the stored one.
 pub(crate) fn is_right(stored: &[u8], given: &[u8]) -> bool {
     let Ok(stored) = std::str::from_utf8(stored) else { return false };
     // Whoever sends it, it costs no more than the file may.

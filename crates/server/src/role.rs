@@ -21,7 +21,6 @@ pub(crate) const STALE_ROOT: u8 = 75;
 /// How much more likely than the supervisor a program of a route is killed when memory runs out.
 const OOM_SCORE_SHIFT_OF_PROGRAMS: i32 = 500;
 
-/// Runs the role of this name.
 pub(crate) fn run(name: &str) -> ExitCode {
     let result = match Role::named(name) {
         Some(role) => run_role(role),

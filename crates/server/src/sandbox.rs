@@ -100,7 +100,6 @@ impl Role {
         }
     }
 
-    /// The role of this name.
     pub(crate) fn named(name: &str) -> Option<Role> {
         [Role::Worker, Role::Helper, Role::Keeper, Role::Gateway, Role::Watcher, Role::Log]
             .into_iter()
@@ -240,7 +239,6 @@ pub(crate) fn close(
     Ok(InForce { landlock, seccomp })
 }
 
-/// The ports of the servers of routes.
 fn tcp_ports(settings: &Settings) -> Vec<u16> {
     let servers = settings.routes().flat_map(|route| &route.servers);
     let port = |server: &ServerAddress| match server {

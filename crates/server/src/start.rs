@@ -27,6 +27,7 @@ use flash_worker::{
 use zeroize::Zeroizing;
 
 use crate::config::{SchedulePolicy, Settings, architecture};
+use crate::control::unexpected;
 use crate::convert;
 use crate::helper::{self, DiskWork, Fill};
 use crate::hot_list::{self, LIST_BYTES_MAX};
@@ -50,7 +51,6 @@ pub(crate) struct Begun {
     spool: Option<(u32, OwnedFd)>,
 }
 
-/// Everything for encrypted connections that a worker received.
 #[derive(Default)]
 struct BegunTls {
     listeners: Vec<OwnedFd>,
@@ -59,7 +59,6 @@ struct BegunTls {
     trust: Option<OwnedFd>,
 }
 
-/// The parts of the store that a worker received.
 #[derive(Default)]
 struct BegunStore {
     memory: Option<(u64, OwnedFd)>,
@@ -70,7 +69,6 @@ struct BegunStore {
     /// Channels to fill the store, and the memory file to write to.
     fillers: Vec<OwnedFd>,
     fill_memory: Option<OwnedFd>,
-    /// Made from these.
     fill: Option<Arc<Fill>>,
 }
 
@@ -130,7 +128,7 @@ pub(crate) fn begin(control: OwnedFd, settings: &Settings) -> io::Result<Begun> 
             Order::Filler(channel) => begun.store.fillers.push(channel),
             Order::Place(place) => begun.place = place,
             Order::Begin => return Ok(begun),
-            other => return Err(io::Error::new(io::ErrorKind::InvalidData, format!("unexpected {other:?}"))),
+            other => return Err(unexpected(&other)),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! thread releases the lock, does the job, and takes the lock again. The main thread has no connection: it receives the
 //! supervisor's orders, keeps the time, and continues connections whose threads sleep.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,7 +34,6 @@ const YIELDS_MAX: usize = 100;
 /// Ready descriptors taken from the kernel at once: a thread has one connection, and one more descriptor can wake it.
 const EVENTS_MAX: usize = 8;
 
-/// The state that the threads share.
 struct Shared {
     state: Mutex<State>,
     /// Threads that wait for the lock, or are about to take it.
@@ -53,7 +52,6 @@ struct State {
     failure: Option<io::Error>,
 }
 
-/// Runs a worker with its threads.
 pub(super) fn run(mut begun: Begun, settings: &Settings, descriptors_max: u64) -> io::Result<()> {
     let work = begun.disk_work(settings)?;
     let listeners = std::mem::take(&mut begun.listeners);
@@ -199,7 +197,6 @@ impl State {
     }
 }
 
-/// A thread, and its connection.
 struct Thread {
     shared: &'static Shared,
     /// The epoll that it waits on without a connection, shared by all.
@@ -266,7 +263,6 @@ impl Thread {
         state.leave(&shared.bell.0)
     }
 
-    /// Accepts one connection, if it has none.
     fn accept(&mut self, state: &mut State, number: usize) -> io::Result<()> {
         let Some(listener) = state.listeners.get(number) else { return Ok(()) };
         if self.key.is_none() {
@@ -277,8 +273,9 @@ impl Thread {
                     let socket = Socket::Shared(Arc::new(socket));
                     self.key = state.worker.welcome(socket, peer, Some(&self.busy));
                 }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(e) if is_of_the_client(&e) => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
+                // The client has left.
+                Err(e) if matches!(e.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
                 Err(_) => state.worker.accept_at_limit(listener),
             }
         }
@@ -288,10 +285,6 @@ impl Thread {
             self.idle.change(listener, token(kind::LISTENER, number as u64), Watch::Connection)
         })
     }
-}
-
-fn is_of_the_client(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
 }
 
 /// Does a job without the lock.

@@ -23,17 +23,14 @@ pub enum Clients {
     Network(Network),
 }
 
-/// The word for the loopback addresses.
 const LOOPBACK: &str = "loopback";
 
-/// The word for the clients of Unix sockets.
 const UNIX: &str = "unix";
 
 /// The loopback addresses (RFC 6890 section 2.2).
 const LOOPBACK_NETWORKS: [&str; 2] = ["127.0.0.0/8", "::1/128"];
 
 impl Clients {
-    /// The networks of these clients.
     fn networks(self) -> Vec<Network> {
         match self {
             Clients::Loopback => LOOPBACK_NETWORKS.iter().filter_map(|text| text.parse().ok()).collect(),
@@ -42,7 +39,6 @@ impl Clients {
         }
     }
 
-    /// The networks of all of these clients.
     pub(crate) fn networks_of(all: &[Self]) -> Vec<Network> {
         all.iter().copied().flat_map(Self::networks).collect()
     }

@@ -96,7 +96,6 @@ pub(crate) fn mapped_chunks_max(settings: &Settings, descriptors_max: u64) -> us
     }
 }
 
-/// The number of worker processes.
 pub(crate) fn processes(settings: &Settings) -> usize {
     match settings.architecture {
         Mp => settings.processes,
@@ -132,7 +131,6 @@ pub(crate) fn has_connections_of_all(settings: &Settings) -> bool {
     }
 }
 
-/// Maximum jobs of a worker at once.
 pub(crate) fn jobs_at_once(settings: &Settings) -> usize {
     match settings.architecture {
         Amped => settings.helpers_max,

@@ -12,7 +12,7 @@ use flash_worker::HelperKind;
 
 use super::choices::Architecture;
 use super::endpoint::EndpointOptions;
-use super::error::{ConfigError, ConfigErrorKind, Problem};
+use super::error::{ConfigError, Problem};
 use super::file::Draft;
 use super::listen::Listen;
 use super::memory::CacheMemory;
@@ -61,7 +61,7 @@ impl BackendOptions {
             let value = UserName { user: USER_BY_DEFAULT.to_owned(), group: None };
             given.user = Some(Given { value, origin: Origin::Default });
         }
-        let failed = |problems| ConfigError::new(ConfigErrorKind::Value, problems);
+        let failed = |problems| ConfigError::of_problems(problems, None);
         let users = self.users().map_err(failed)?;
         let settings = resolve::resolve(given, Draft::default(), Path::new("/")).map_err(failed)?;
         let (endpoint, listen) = self.endpoint.resolve(&self.cwd).map_err(failed)?;

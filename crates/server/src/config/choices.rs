@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 pub(super) trait Choice: Copy + PartialEq + 'static {
     /// The words, in the order of [`Choice::ALL`].
     const WORDS: &'static [&'static str];
-    /// The values.
     const ALL: &'static [Self];
 
     /// A hint for an unknown text for which the nearest word would mislead.
@@ -20,7 +19,6 @@ pub(super) trait Choice: Copy + PartialEq + 'static {
         None
     }
 
-    /// The word for this value.
     fn word(self) -> &'static str {
         let found = Self::ALL.iter().zip(Self::WORDS).find(|(other, _)| **other == self);
         found.map_or("", |(_, word)| word)
@@ -144,7 +142,6 @@ choices! {
 }
 
 impl RedirectStatus {
-    /// The code of the status.
     pub(crate) fn code(self) -> u16 {
         match self {
             Self::Found => 302,

@@ -227,7 +227,6 @@ pub(super) fn check_room(
 /// The most processes that count requests together: as many have places in the file of the counts.
 const COUNTING_MAX: u64 = 256;
 
-/// The text for an option without effect.
 const SENSELESS: &str = "cannot be used here";
 
 /// A problem with an option that has no effect, if it was given.

@@ -10,7 +10,6 @@ use super::options::{OPTIONS, Overrides, Spec};
 use super::suggest;
 use super::table::Origin;
 
-/// The prefix of every variable of Flash.
 pub(super) const PREFIX: &str = "FLASH_";
 
 /// Returns the values of the variables, and the errors in them.

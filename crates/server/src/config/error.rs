@@ -17,12 +17,11 @@ const SHOWN_MAX: usize = 100;
 /// The configuration is invalid.
 #[derive(Clone, Debug)]
 pub struct ConfigError {
-    kind: ConfigErrorKind,
     problems: Vec<Problem>,
     file: Option<SourceFile>,
 }
 
-/// The kind of a [`ConfigError`], for code. With several errors, the first decides.
+/// The kind of a problem, or of a [`ConfigError`], of which the first problem decides. For code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigErrorKind {
     /// The config file or the current directory cannot be read.
@@ -74,15 +73,12 @@ pub(super) struct SourceFile {
     pub(super) text: String,
 }
 
-/// One error.
 #[derive(Clone, Debug)]
 pub(super) struct Problem {
     pub(super) kind: ConfigErrorKind,
     /// The failed operation and its subject: `wrong value for `workers``.
     title: String,
-    /// The reason.
     why: String,
-    /// The remedy.
     help: Option<String>,
     /// The place in the file, in bytes; `None` if it is not in the file.
     span: Option<Range<usize>>,
@@ -160,21 +156,16 @@ fn inert(text: &str) -> String {
 }
 
 impl ConfigError {
-    pub(super) fn new(kind: ConfigErrorKind, problems: Vec<Problem>) -> Self {
-        ConfigError { kind, problems, file: None }
-    }
-
     /// All problems found; there must be at least one.
     pub(super) fn of_problems(mut problems: Vec<Problem>, file: Option<SourceFile>) -> Self {
         problems.sort_by_key(Problem::position);
-        let kind = problems.first().map_or(ConfigErrorKind::Value, |problem| problem.kind);
-        ConfigError { kind, problems, file }
+        ConfigError { problems, file }
     }
 
     /// The kind of the error, for code.
     #[must_use]
     pub fn kind(&self) -> ConfigErrorKind {
-        self.kind
+        self.problems.first().map_or(ConfigErrorKind::Value, |problem| problem.kind)
     }
 
     /// The number of errors; the first hundred are shown.

@@ -35,39 +35,10 @@ const TYPES_MAX: usize = 4_096;
 /// The contents of a config file.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
-    pub(super) overrides: Overrides,
     pub(super) types: BTreeMap<String, String>,
+    /// The part above all sites: the options of the server, and the default site.
+    pub(super) top: SiteDraft,
     pub(super) sites: Vec<SiteDraft>,
-    /// The routes of the default site.
-    pub(super) routes: Vec<RouteDraft>,
-    /// The rules of the default site.
-    pub(super) rules: Vec<RuleDraft>,
-}
-
-/// The contents of a `[[rule]]` or `[[site.rule]]`, with its place.
-#[derive(Debug)]
-pub(super) struct RuleDraft {
-    pub(super) given: RuleOverrides,
-    pub(super) span: Range<usize>,
-}
-
-/// The contents of a `[[route]]` or `[[site.route]]`, with its place. One of the keys of each kind is given.
-#[derive(Debug)]
-pub(super) struct RouteDraft {
-    pub(super) given: RouteOverrides,
-    pub(super) span: Range<usize>,
-}
-
-impl Draft {
-    /// Makes relative paths absolute, from `folder`.
-    pub(super) fn rebase(&mut self, folder: &Path) {
-        table::rebase(&mut self.overrides, folder);
-        self.sites.iter_mut().for_each(|site| table::rebase(&mut site.overrides, folder));
-        let of_sites = self.sites.iter_mut().flat_map(|site| &mut site.routes);
-        self.routes.iter_mut().chain(of_sites).for_each(|route| table::rebase(&mut route.given, folder));
-        let of_sites = self.sites.iter_mut().flat_map(|site| &mut site.rules);
-        self.rules.iter_mut().chain(of_sites).for_each(|rule| table::rebase(&mut rule.given, folder));
-    }
 }
 
 /// The contents of a `[[site]]`.
@@ -75,10 +46,33 @@ impl Draft {
 pub(super) struct SiteDraft {
     /// The hosts, with their places.
     pub(super) hosts: Vec<(String, Range<usize>)>,
-    /// Only options of a site are ever set.
+    /// In a `[[site]]`, only options of a site are ever set.
     pub(super) overrides: Overrides,
     pub(super) routes: Vec<RouteDraft>,
     pub(super) rules: Vec<RuleDraft>,
+}
+
+/// The contents of a table, with its place.
+#[derive(Debug)]
+pub(super) struct TableDraft<G> {
+    pub(super) given: G,
+    pub(super) span: Range<usize>,
+}
+
+/// A `[[route]]` or `[[site.route]]`. One of the keys of each kind is given.
+pub(super) type RouteDraft = TableDraft<RouteOverrides>;
+/// A `[[rule]]` or `[[site.rule]]`.
+pub(super) type RuleDraft = TableDraft<RuleOverrides>;
+
+impl Draft {
+    /// Makes relative paths absolute, from `folder`.
+    pub(super) fn rebase(&mut self, folder: &Path) {
+        for site in self.sites.iter_mut().chain([&mut self.top]) {
+            table::rebase(&mut site.overrides, folder);
+            site.routes.iter_mut().for_each(|route| table::rebase(&mut route.given, folder));
+            site.rules.iter_mut().for_each(|rule| table::rebase(&mut rule.given, folder));
+        }
+    }
 }
 
 type Key<'i> = Spanned<DeString<'i>>;
@@ -113,10 +107,10 @@ impl Reader {
             match key.get_ref().as_ref() {
                 "types" => draft.types = self.types(value),
                 "site" => draft.sites = self.sites(value),
-                "route" => draft.routes = self.routes(value),
-                "rule" => draft.rules = self.rules(value),
+                "route" => draft.top.routes = self.routes(value),
+                "rule" => draft.top.rules = self.rules(value),
                 name => match options::find(name).filter(|spec| spec.is_in_file()) {
-                    Some(spec) => self.option(&mut draft.overrides, spec, value),
+                    Some(spec) => self.option(&mut draft.top.overrides, spec, value),
                     None => self.problems.push(unknown::of_file(key, value)),
                 },
             }
@@ -128,7 +122,7 @@ impl Reader {
     fn option<G: Table>(&mut self, into: &mut G, spec: &Spec<G>, value: &Value<'_>) {
         let items = match items(spec.kind, value) {
             Ok(items) => items,
-            Err(problem) => return self.problems.push(problem.titled(spec.key)),
+            Err((span, refusal)) => return self.problems.push(refused(spec.key, span, refusal)),
         };
         let texts: Vec<&OsStr> = items.iter().map(|(text, _)| OsStr::new(text)).collect();
         for refusal in spec.set(into, &texts, Origin::File(value.span())).err().unwrap_or_default() {
@@ -184,7 +178,8 @@ impl Reader {
         value: &'t Value<'i>,
         most: usize,
     ) -> Vec<(Range<usize>, &'t DeTable<'i>)> {
-        let Some(array) = value.get_ref().as_array().filter(|array| all_tables(array)) else {
+        let all_tables = |array: &&DeArray<'_>| array.iter().all(|item| item.get_ref().is_table());
+        let Some(array) = value.get_ref().as_array().filter(all_tables) else {
             let head = if key == "site" { key.to_owned() } else { format!("site.{key}") };
             let help = format!("write `[[{head}]]`, in double brackets, above each {key}");
             self.problems.push(wrong(key, value.span(), "must be a list of tables").helped(help));
@@ -212,9 +207,8 @@ impl Reader {
         }
         for (key, example) in [("hosts", "[\"example.org\"]"), ("root", "\"/srv/example\"")] {
             if table.iter().all(|(found, _)| found.get_ref() != key) {
-                let problem = Problem::at(span.clone(), "incomplete site", format!("`{key}` is missing"));
-                let problem = problem.helped(format!("add a line such as `{key} = {example}`"));
-                self.problems.push(problem.of(ConfigErrorKind::Key));
+                let help = format!("add a line such as `{key} = {example}`");
+                self.refuse(&span, "incomplete site", &format!("`{key}` is missing"), &help);
             }
         }
         site
@@ -242,6 +236,12 @@ impl Reader {
         hosts
     }
 
+    /// Notes a problem with a key itself, whatever its value is.
+    fn refuse(&mut self, span: &Range<usize>, title: &str, why: &str, help: &str) {
+        let problem = Problem::at(span.clone(), title, why).helped(help);
+        self.problems.push(problem.of(ConfigErrorKind::Key));
+    }
+
     fn wrong(&mut self, key: &str, span: Range<usize>, why: impl Into<String>) {
         self.problems.push(wrong(key, span, why));
     }
@@ -253,8 +253,4 @@ fn wrong(key: &str, span: Range<usize>, why: impl Into<String>) -> Problem {
 
 fn refused(key: &str, span: Range<usize>, refusal: Refusal) -> Problem {
     wrong(key, span, refusal.why).maybe_helped(refusal.help)
-}
-
-fn all_tables(array: &DeArray<'_>) -> bool {
-    array.iter().all(|item| item.get_ref().is_table())
 }

@@ -9,11 +9,8 @@ use super::values::OFF;
 
 /// The word of `Strict-Transport-Security` that includes all names below a host.
 const SUBDOMAINS: &str = "includeSubDomains";
-/// Maximum `*` of a form of paths.
 const STARS_MAX: usize = 8;
-/// Maximum number of requests in the unit of a rate.
 const REQUESTS_MAX: u32 = 1_000_000;
-/// Maximum length of a path in bytes.
 const PATH_BYTES_MAX: usize = 1_024;
 
 impl Form {
@@ -24,7 +21,8 @@ impl Form {
             Form::Host => host(text),
             Form::Prefix => prefix(text),
             Form::Extension => extension(text),
-            Form::FileEnding => file_ending(text),
+            // In upper or lower case as the names of files have it.
+            Form::FileEnding => extension(text).map(|_| text.to_owned()),
             Form::Target => target(text),
             Form::ServerName => server_name(text),
             Form::Charset => charset(text),
@@ -104,11 +102,6 @@ pub(super) fn extension(text: &str) -> Result<String, Refusal> {
         return Err(Refusal::new("must be a file extension without its dot, such as `webmanifest`"));
     }
     Ok(text.to_ascii_lowercase())
-}
-
-/// As [`extension`], in upper or lower case as the names of files have it.
-fn file_ending(text: &str) -> Result<String, Refusal> {
-    extension(text).map(|_| text.to_owned())
 }
 
 /// The key of a content type: an extension, or a slash and a whole name.

@@ -18,9 +18,7 @@ use super::values::{Item, ListItem, address_guess, utf8};
 
 /// Maximum length of the path of a Unix socket in bytes (unix(7)).
 pub(super) const SOCKET_PATH_BYTES_MAX: usize = 107;
-/// The start of the path of a Unix socket.
 pub(super) const UNIX: &str = "unix:";
-/// The start of the name of systemd's sockets.
 const SYSTEMD: &str = "systemd:";
 /// Maximum length of such a name in bytes (sd_listen_fds(3)).
 const NAME_BYTES_MAX: usize = 255;

@@ -111,9 +111,9 @@ impl Sources {
     /// The current directory has no name, for example because it was removed.
     pub fn of_process(cli: Overrides) -> Result<Sources, ConfigError> {
         let cwd = std::env::current_dir().map_err(|error| {
-            let problem = Problem::plain("cannot find the current directory", error::reason(&error))
-                .helped("change to a directory that exists");
-            ConfigError::new(ConfigErrorKind::Read, vec![problem])
+            let problem = Problem::plain("cannot find the current directory", error::reason(&error));
+            let problem = problem.helped("change to a directory that exists").of(ConfigErrorKind::Read);
+            ConfigError::of_problems(vec![problem], None)
         })?;
         Ok(Self::of_process_in(cwd, cli))
     }
@@ -165,20 +165,17 @@ impl Sources {
         if problems.iter().any(|problem| problem.kind == ConfigErrorKind::Syntax) {
             return Err(ConfigError::of_problems(problems, source));
         }
-        let given = upper.or(std::mem::take(&mut draft.overrides));
+        let given = upper.or(std::mem::take(&mut draft.top.overrides));
         if given.root.is_none() && source.as_ref().is_some_and(|source| says_nothing(&source.text)) {
             // More often a mistake, such as a file that was emptied, than the wish to publish the current directory.
             let problem = Problem::plain("no directory to serve is named", "the config file has no settings");
             let help = "add a line such as `root = \"/srv/site\"`, or name the directory on the command line";
             problems.push(problem.helped(help));
         }
-        match resolve::resolve(given, draft, &self.cwd) {
+        let resolved = resolve::resolve(given, draft, &self.cwd).map_err(|more| problems.extend(more));
+        match resolved {
             Ok(settings) if problems.is_empty() => Ok(settings),
-            Ok(_) => Err(ConfigError::of_problems(problems, source)),
-            Err(more) => {
-                problems.extend(more);
-                Err(ConfigError::of_problems(problems, source))
-            }
+            _ => Err(ConfigError::of_problems(problems, source)),
         }
     }
 }
@@ -192,7 +189,7 @@ fn says_nothing(text: &str) -> bool {
 fn read_file(path: &Path, named: PathBuf) -> Result<SourceFile, ConfigError> {
     let failed = |why: String| {
         let title = format!("cannot read the config file `{}`", named.display());
-        ConfigError::new(ConfigErrorKind::Read, vec![Problem::plain(title, why)])
+        ConfigError::of_problems(vec![Problem::plain(title, why).of(ConfigErrorKind::Read)], None)
     };
     // A pipe could not be read again on a reload, and waiting for its writer would block the supervisor.
     let found = std::fs::metadata(path).map_err(|error| failed(error::reason(&error)))?;

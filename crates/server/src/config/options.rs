@@ -408,7 +408,6 @@ impl Overrides {
         table::defaults()
     }
 
-    /// Stores each value in its field of the settings.
     pub(super) fn put(&self, settings: &mut Settings) {
         for spec in OPTIONS {
             if let Target::Server(field) = &spec.target {
@@ -417,7 +416,6 @@ impl Overrides {
         }
     }
 
-    /// Stores each value of a site in its field.
     pub(super) fn put_in_site(&self, site: &mut Site) {
         for spec in OPTIONS {
             if let Target::Site(field) = &spec.target {

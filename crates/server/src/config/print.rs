@@ -54,7 +54,6 @@ impl Settings {
     }
 }
 
-/// The rules and the routes of a site.
 fn tables_of(site: &Site, parent: &str) -> Result<String, NotUtf8> {
     let mut text = String::new();
     for rule in &site.rules {
@@ -70,33 +69,20 @@ fn tables_of(site: &Site, parent: &str) -> Result<String, NotUtf8> {
 fn lines_of_rule(rule: &Rule) -> Result<String, NotUtf8> {
     let mut text = String::new();
     for spec in RULE_OPTIONS {
+        let show = |rule| Ok((spec.target.show)(rule, spec.kind)?.unwrap_or_default());
+        let items = show(rule)?;
         let has_effect = match spec.key {
-            "redirect" | "status" => rule.redirect.is_some(),
-            "rewrite" => rule.rewrite.is_some(),
-            "fallback" => rule.fallback.is_some(),
-            "alias" => rule.alias.is_some(),
-            "error_page" => rule.error_page.is_some(),
-            "errors" => rule.errors,
-            "users" => rule.users.is_some(),
-            "auth" => rule.auth.is_some(),
-            "rate" => rule.rate.is_some(),
-            "burst" => rule.burst > 0,
-            "concurrency" => rule.concurrency > 0,
-            "total_concurrency" => rule.total_concurrency > 0,
-            "bandwidth" => rule.bandwidth > 0,
-            "total_bandwidth" => rule.total_bandwidth > 0,
-            "total_rate" => rule.total_rate.is_some(),
-            _ => true,
+            "path" | "hashed" => true,
+            "status" => rule.redirect.is_some(),
+            _ => items != show(&Rule::default())?,
         };
-        let items = (spec.target.show)(rule, spec.kind)?.filter(|items| has_effect && !items.is_empty());
-        if let Some(items) = items {
+        if has_effect {
             text += &line(spec.key, spec.kind, &items);
         }
     }
     Ok(text)
 }
 
-/// The keys of a route.
 fn lines_of(route: &Route) -> Result<String, NotUtf8> {
     let mut text = String::new();
     for spec in ROUTE_OPTIONS.iter().filter(|spec| spec.applies(by(route))) {

@@ -22,16 +22,14 @@ use super::choices::Architecture;
 use super::combinations;
 use super::crew::{self, Crew};
 use super::error::{ConfigErrorKind, Problem, reason};
-use super::file::{Draft, RouteDraft, RuleDraft, SiteDraft};
+use super::file::{Draft, SiteDraft};
 use super::file_path::FilePath;
 use super::listen_checks;
 use super::memory::CacheMemory;
 use super::options::{self, Overrides, Settings, Site};
 use super::redirect_circles;
 use super::route_checks;
-use super::route_options::Route;
 use super::rule_checks;
-use super::rule_options::Rule;
 use super::run_as::RunAs;
 use super::table::{Given, Origin};
 use super::values::{Auto, PathOrWord};
@@ -55,14 +53,12 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
     let log = log(&given, &mut problems);
     let run_as = account::run_as(&given, &mut problems);
     let cap_fowner = account::cap_fowner(&given, &mut problems);
-    let of_sites = draft.sites.iter().flat_map(|site| &site.routes);
-    problems.extend(route_checks::check(&given, &draft.routes, of_sites, !draft.sites.is_empty()));
+    problems.extend(route_checks::check(&given, &draft));
     let of_sites: Vec<&Overrides> = draft.sites.iter().map(|site| &site.overrides).collect();
     combinations::check_https(&given, &of_sites, &mut problems);
     combinations::check_compression(&given, &of_sites, &mut problems);
     let types = draft.types;
-    let drafts = (draft.sites, draft.routes, draft.rules);
-    let sites = sites(&given, drafts, folder, run_as.as_ref(), &mut problems);
+    let sites = sites(&given, (draft.top, draft.sites), folder, run_as.as_ref(), &mut problems);
     combinations::check_listings(&given, &sites, &mut problems);
     combinations::check_counts(&given, &sites, &mut problems);
     if !problems.is_empty() {
@@ -125,36 +121,30 @@ fn usable_cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_BY_DEFAULT_MAX)
 }
 
-/// The default site, if there is one, and the named sites. `routes` and `rules` are those of the default site.
+/// The default site, if there is one, and the named sites.
 fn sites(
     given: &Overrides,
-    (drafts, routes, rules): (Vec<SiteDraft>, Vec<RouteDraft>, Vec<RuleDraft>),
+    (top, drafts): (SiteDraft, Vec<SiteDraft>),
     folder: &Path,
     run_as: Option<&RunAs>,
     problems: &mut Vec<Problem>,
 ) -> Vec<Site> {
-    let mut sites = Vec::with_capacity(drafts.len() + 1);
     let current = Given { value: folder.to_owned(), origin: Origin::Default };
     let root = given.root.clone().or_else(|| drafts.is_empty().then_some(current));
-    let (mut roots, mut rule_drafts) = (Vec::with_capacity(drafts.len() + 1), Vec::new());
-    if let Some(root) = root {
-        let routes = self::routes(routes, run_as, given, problems);
-        let given = Overrides { root: Some(root.clone()), ..given.clone() };
-        let resolved = rule_checks::resolve(&rules, problems);
-        sites.push(site(Vec::new(), &given, (routes, resolved)));
-        roots.push(root);
-        rule_drafts.push(rules);
-    }
-    for draft in drafts {
-        // A site without a root was reported where it was read.
-        let Some(root) = draft.overrides.root.clone() else {
-            continue;
-        };
+    let top = SiteDraft { overrides: Overrides { root, ..Overrides::default() }, ..top };
+    let (mut sites, mut roots, mut rule_drafts) = (Vec::new(), Vec::new(), Vec::new());
+    for draft in [top].into_iter().chain(drafts) {
+        // A named site without a root was reported where it was read.
+        let Some(root) = draft.overrides.root.clone() else { continue };
         let hosts: Vec<String> = draft.hosts.into_iter().map(|(host, _)| host).collect();
         let rules = rule_checks::resolve(&draft.rules, problems);
         let given = draft.overrides.or(given.clone());
-        let routes = self::routes(draft.routes, run_as, &given, problems);
-        sites.push(site(hosts, &given, (routes, rules)));
+        let index = given.index.as_ref().map_or(&[][..], |given| &given.value);
+        problems.extend(route_checks::check_index(index, &draft.routes));
+        let routes = draft.routes.into_iter().map(|draft| draft.resolve(run_as, problems)).collect();
+        let mut site = Site { hosts, routes, rules, ..Site::default() };
+        given.put_in_site(&mut site);
+        sites.push(site);
         roots.push(root);
         rule_drafts.push(draft.rules);
     }
@@ -212,24 +202,6 @@ fn too_many(roots: &[Given<PathBuf>], aliases: &[Given<PathBuf>]) -> Option<Prob
         "a process may have {most} here: raise the limit (`ulimit -Hn`, `LimitNOFILE=` of systemd), or give one site several hosts"
     );
     Some(Problem::given(&roots.last()?.origin, "too many folders", why).helped(help))
-}
-
-/// The routes of a site with these settings.
-fn routes(
-    drafts: Vec<RouteDraft>,
-    run_as: Option<&RunAs>,
-    given: &Overrides,
-    problems: &mut Vec<Problem>,
-) -> Vec<Route> {
-    let index = given.index.as_ref().map_or(&[][..], |given| &given.value);
-    problems.extend(route_checks::check_index(index, &drafts));
-    drafts.into_iter().map(|draft| draft.resolve(run_as, problems)).collect()
-}
-
-fn site(hosts: Vec<String>, given: &Overrides, (routes, rules): (Vec<Route>, Vec<Rule>)) -> Site {
-    let mut site = Site { hosts, routes, rules, ..Site::default() };
-    given.put_in_site(&mut site);
-    site
 }
 
 /// The roots or aliases (`key`) that can be read without waiting for another host. One that does not answer is not an error: the others

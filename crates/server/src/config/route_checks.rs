@@ -15,7 +15,7 @@ use super::account;
 use super::architecture;
 use super::combinations;
 use super::error::{ConfigErrorKind, Problem, reason};
-use super::file::RouteDraft;
+use super::file::{Draft, RouteDraft};
 use super::options::Overrides;
 use super::programs::{DIRECTORIES, Runs};
 use super::route_options::{self, Probe, Program, ROUTE_OPTIONS, Route, RouteOverrides};
@@ -48,22 +48,17 @@ pub(super) fn check_index(index: &[String], routes: &[RouteDraft]) -> Option<Pro
     })
 }
 
-/// Checks that the server can have routes, and has no more of them than allowed. `of_top` are those of the default
-/// site, which is there or not.
-pub(super) fn check<'d>(
-    given: &Overrides,
-    of_top: &'d [RouteDraft],
-    of_sites: impl Iterator<Item = &'d RouteDraft>,
-    has_sites: bool,
-) -> Vec<Problem> {
+/// Checks that the server can have routes, and has no more of them than allowed.
+pub(super) fn check(given: &Overrides, draft: &Draft) -> Vec<Problem> {
     let at = |draft: &RouteDraft| Origin::File(draft.span.clone());
     let mut problems = Vec::new();
-    if let Some(first) = of_top.first().filter(|_| has_sites && given.root.is_none()) {
+    let has_default_site = draft.sites.is_empty() || given.root.is_some();
+    if let Some(first) = draft.top.routes.first().filter(|_| !has_default_site) {
         let why = "there is no default site, because the file has sites and no `root`";
         let help = "write it as a `[[site.route]]` below its site, or give the default site a `root`";
         problems.push(combinations::senseless("route", &at(first), why).helped(help));
     }
-    let routes: Vec<&RouteDraft> = of_top.iter().chain(of_sites).collect();
+    let routes: Vec<_> = [&draft.top].into_iter().chain(&draft.sites).flat_map(|site| &site.routes).collect();
     if routes.is_empty() {
         let why = "there are no routes, whose request bodies it is for";
         problems

@@ -73,9 +73,9 @@ rows! {
     RouteOverrides, Owners, Field<RouteOverrides, Route>, ROUTE_OPTIONS,
     {
 
-    prefix: String, ANY, Kind::Text(Form::Prefix), DefaultValue::None, [from prefix],
+    prefix: String, ANY, Kind::Text(Form::Prefix), DefaultValue::None, [from |route| route.paths.prefix().map(str::to_owned)],
         "Pass requests whose path begins with this text, from its first /";
-    extension: String, ANY, Kind::Text(Form::Extension), DefaultValue::None, [from extension],
+    extension: String, ANY, Kind::Text(Form::Extension), DefaultValue::None, [from |route| route.paths.extension().map(str::to_owned)],
         "Pass requests for files with this extension, without its dot";
     proxy: Vec<ServerAddress>, ANY, Kind::Servers, DefaultValue::None, [from |route| servers(route, "proxy")],
         "Servers that answer by HTTP/1.1";
@@ -170,8 +170,8 @@ impl Spec<RouteOverrides> {
 impl Route {
     /// Whether files of this name belong to the route by their extension.
     pub(super) fn is_script(&self, name: &str) -> bool {
-        let RoutePaths::Extension(extension) = &self.paths else { return false };
-        name.to_ascii_lowercase().ends_with(&format!(".{extension}"))
+        let extension = self.paths.extension();
+        extension.is_some_and(|it| name.to_ascii_lowercase().ends_with(&format!(".{it}")))
     }
 
     /// The connections to its servers that a worker can have open, idle ones included.
@@ -213,14 +213,6 @@ pub(super) fn by(route: &Route) -> &'static str {
         (None, UpstreamProtocol::Http) => "proxy",
         (None, UpstreamProtocol::FastCgi) => "fastcgi",
     }
-}
-
-fn prefix(route: &Route) -> Option<String> {
-    if let RoutePaths::Prefix(prefix) = &route.paths { Some(prefix.clone()) } else { None }
-}
-
-fn extension(route: &Route) -> Option<String> {
-    if let RoutePaths::Extension(extension) = &route.paths { Some(extension.clone()) } else { None }
 }
 
 fn servers(route: &Route, key: &str) -> Option<Vec<ServerAddress>> {

@@ -15,7 +15,6 @@ use super::kind::Kind;
 use super::listen::{SOCKET_PATH_BYTES_MAX, UNIX};
 use super::values::{Item, ListItem, address_guess, utf8};
 
-/// Maximum routes of all sites.
 pub(super) const ROUTES_MAX: usize = 256;
 /// Begins the address of a server that is reached over TLS, and the port without any other (RFC 9110, section 4.2.2).
 const HTTPS: &str = "https://";
@@ -31,6 +30,16 @@ pub enum RoutePaths {
     Extension(String),
 }
 
+impl RoutePaths {
+    pub(super) fn prefix(&self) -> Option<&str> {
+        if let RoutePaths::Prefix(prefix) = self { Some(prefix) } else { None }
+    }
+
+    pub(super) fn extension(&self) -> Option<&str> {
+        if let RoutePaths::Extension(extension) = self { Some(extension) } else { None }
+    }
+}
+
 impl Default for RoutePaths {
     /// All paths.
     fn default() -> Self {
@@ -38,7 +47,6 @@ impl Default for RoutePaths {
     }
 }
 
-/// The largest weight of a server.
 pub(super) const WEIGHT_MAX: u64 = 1_000;
 
 /// The address of a server.

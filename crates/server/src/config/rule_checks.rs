@@ -54,31 +54,115 @@ impl RuleDraft {
     /// Whether the rule has an effect, and all of its parts.
     fn check(&self, problems: &mut Vec<Problem>) {
         self.check_companions(problems);
-        self.check_vary(problems);
-        self.check_cors(problems);
-        self.check_alias(problems);
-        self.check_extensions(problems);
+        self.check_values(problems);
         self.check_fields(problems);
-        let RuleOverrides { path, except, allow, deny, redirect, rewrite, .. } = &self.given;
-        let pattern = PathPattern::new(path.as_ref().map_or("*", |path| &path.value));
-        if let Some(except) = except
-            && let Some(all) = except.value.iter().find(|all| PathPattern::new(all).has_all_of(&pattern))
-        {
-            let why = format!("{all} has all paths of the rule, so it would never apply");
-            problems.push(Problem::given(&except.origin, "wrong value for `except`", why));
+        self.check_targets(problems);
+        self.check_alias(problems);
+    }
+
+    fn path(&self) -> &str {
+        self.given.path.as_ref().map_or("*", |path| &path.value)
+    }
+
+    /// Whether each key has those without which it has no effect, and none with which it has none.
+    fn check_companions(&self, problems: &mut Vec<Problem>) {
+        let given = &self.given;
+        let changes_fields = given.set.is_some() || given.add.is_some() || given.remove.is_some();
+        for (key, origin, is_useful, others) in [
+            ("auth_fields", origin(&given.auth_fields), given.auth.is_some(), "`auth`"),
+            ("errors", origin(&given.errors), changes_fields, "`set`, `add` or `remove`"),
+            ("status", origin(&given.status), given.redirect.is_some(), "`redirect`"),
+            ("statuses", origin(&given.statuses), given.error_page.is_some(), "`error_page`"),
+            ("burst", origin(&given.burst), given.rate.is_some(), "`rate`"),
+        ] {
+            let alone = |origin| Problem::given(origin, format!("`{key}` without {others}"), "has no effect");
+            problems
+                .extend(origin.filter(|_| !is_useful).map(|origin| alone(origin).of(ConfigErrorKind::Key)));
         }
-        if let Some(given) = self.given.auth_fields.as_ref().filter(|given| given.value.is_empty()) {
-            let title = "wrong value for `auth_fields`";
-            problems.push(Problem::given(&given.origin, title, "name at least one field"));
-        }
-        self.check_clients(problems);
-        for (key, given) in [("allow", allow), ("deny", deny)] {
-            if let Some(given) = given.as_ref().filter(|given| given.value.is_empty()) {
-                let title = format!("wrong value for `{key}`");
-                problems.push(Problem::given(&given.origin, title, "name at least one network"));
+        let first = [("redirect", given.redirect.is_some()), ("rewrite", given.rewrite.is_some())];
+        for (key, origin, earlier) in [
+            ("rewrite", origin(&given.rewrite), &first[..1]),
+            ("try_extensions", origin(&given.try_extensions), &first),
+            ("fallback", origin(&given.fallback), &first),
+            ("alias", origin(&given.alias), &first),
+        ] {
+            let Some(origin) = origin else { continue };
+            for (first, _) in earlier.iter().filter(|(_, is_given)| *is_given) {
+                let why = "a request to which that applies no longer has this path";
+                let problem = Problem::given(origin, format!("`{key}` beside `{first}`"), why);
+                problems.push(problem.of(ConfigErrorKind::Key).helped("write it in a rule for the new path"));
             }
         }
-        let stars = path.as_ref().map_or("*", |path| &path.value).matches('*').count();
+    }
+
+    /// Whether lists have values, and each of these an effect.
+    fn check_values(&self, problems: &mut Vec<Problem>) {
+        let RuleOverrides { except, allow, deny, auth_fields, try_extensions, cors, .. } = &self.given;
+        let mut wrong = |key: &str, origin: &Origin, why: &str| {
+            problems.push(Problem::given(origin, format!("wrong value for `{key}`"), why));
+        };
+        for (key, origin, why) in [
+            ("auth_fields", origin_of_none(auth_fields), "name at least one field"),
+            ("allow", origin_of_none(allow), "name at least one network"),
+            ("deny", origin_of_none(deny), "name at least one network"),
+            ("cors", origin_of_none(cors), "name at least one origin"),
+        ] {
+            origin.into_iter().for_each(|origin| wrong(key, origin, why));
+        }
+        let pattern = PathPattern::new(self.path());
+        if let Some(Given { value, origin }) = except
+            && let Some(all) = value.iter().find(|all| PathPattern::new(all).has_all_of(&pattern))
+        {
+            wrong("except", origin, &format!("{all} has all paths of the rule, so it would never apply"));
+        }
+        if let (Some(allow), Some(deny)) = (allow, deny)
+            && !allow.value.is_empty()
+            && allow.value.iter().all(|clients| deny.value.contains(clients))
+        {
+            let why = "it has all clients of `allow`, so none would be admitted";
+            wrong("deny", &deny.origin, why);
+        }
+        if let Some(Given { value, origin }) = try_extensions
+            && !(1..=EXTENSIONS_MAX).contains(&value.len())
+        {
+            wrong("try_extensions", origin, &format!("name 1 to {EXTENSIONS_MAX} extensions"));
+        }
+        if let Some(Given { value, origin }) = cors
+            && value.len() > 1
+            && value.iter().any(|allowed| allowed == "*")
+        {
+            wrong("cors", origin, "`*` stands for all origins, so the others have no effect");
+        }
+    }
+
+    /// Whether no field is both set and removed, and `Vary` is only added to.
+    fn check_fields(&self, problems: &mut Vec<Problem>) {
+        let RuleOverrides { set, remove, .. } = &self.given;
+        let is_set = |name: &str| {
+            let fields = set.iter().flat_map(|set| &set.value);
+            fields.into_iter().any(|field| field.name.eq_ignore_ascii_case(name))
+        };
+        if let Some(remove) = remove
+            && let Some(name) = remove.value.iter().find(|name| is_set(name))
+        {
+            let title = format!("`{name}` in `remove`");
+            problems.push(Problem::given(&remove.origin, title, "`set` has it too"));
+        }
+        let removes_vary =
+            |given: &&Given<Vec<String>>| given.value.iter().any(|name| name.eq_ignore_ascii_case("vary"));
+        let set = set.as_ref().filter(|_| is_set("vary")).map(|given| ("set", &given.origin));
+        let remove = remove.as_ref().filter(removes_vary).map(|given| ("remove", &given.origin));
+        if let Some((key, origin)) = set.or(remove) {
+            let why = "caches would give clients an answer in a form that they do not accept";
+            let problem = Problem::given(origin, format!("`Vary` in `{key}`"), why);
+            problems.push(problem.helped("write it in `add`, or remove it"));
+        }
+    }
+
+    /// Whether the paths that take the place of others can be made.
+    fn check_targets(&self, problems: &mut Vec<Problem>) {
+        let RuleOverrides { redirect, rewrite, .. } = &self.given;
+        let stars = self.path().matches('*').count();
         for (key, target) in [("redirect", redirect), ("rewrite", rewrite)] {
             let Some(target) = target else { continue };
             if let Some(number) = numbers(&target.value).find(|number| *number > stars) {
@@ -96,113 +180,25 @@ impl RuleDraft {
         }
     }
 
-    /// Whether each key has those without which it has no effect, and none with which it has none.
-    fn check_companions(&self, problems: &mut Vec<Problem>) {
-        let RuleOverrides { set, add, remove, errors, redirect, status, rewrite, fallback, .. } = &self.given;
-        let RuleOverrides { error_page, statuses, rate, burst, auth, auth_fields, .. } = &self.given;
-        let changes_fields = set.is_some() || add.is_some() || remove.is_some();
-        let errors = errors.as_ref().filter(|_| !changes_fields).map(|given| &given.origin);
-        let status = status.as_ref().filter(|_| redirect.is_none()).map(|given| &given.origin);
-        let statuses = statuses.as_ref().filter(|_| error_page.is_none()).map(|given| &given.origin);
-        let burst = burst.as_ref().filter(|_| rate.is_none()).map(|given| &given.origin);
-        let auth_fields = auth_fields.as_ref().filter(|_| auth.is_none()).map(|given| &given.origin);
-        for (key, origin, others) in [
-            ("auth_fields", auth_fields, "`auth`"),
-            ("errors", errors, "`set`, `add` or `remove`"),
-            ("status", status, "`redirect`"),
-            ("statuses", statuses, "`error_page`"),
-            ("burst", burst, "`rate`"),
-        ] {
-            let alone = |origin| Problem::given(origin, format!("`{key}` without {others}"), "has no effect");
-            problems.extend(origin.map(|origin| alone(origin).of(ConfigErrorKind::Key)));
-        }
-        let (of_redirect, of_rewrite) = (origin(redirect), origin(rewrite));
-        let (of_fallback, of_alias) = (origin(fallback), origin(&self.given.alias));
-        let of_extensions = origin(&self.given.try_extensions);
-        for (key, later, first, earlier) in [
-            ("rewrite", of_rewrite, "redirect", of_redirect),
-            ("try_extensions", of_extensions, "redirect", of_redirect),
-            ("try_extensions", of_extensions, "rewrite", of_rewrite),
-            ("fallback", of_fallback, "redirect", of_redirect),
-            ("fallback", of_fallback, "rewrite", of_rewrite),
-            ("alias", of_alias, "redirect", of_redirect),
-            ("alias", of_alias, "rewrite", of_rewrite),
-        ] {
-            if let (Some(later), Some(_)) = (later, earlier) {
-                let why = "a request to which that applies no longer has this path";
-                let problem = Problem::given(later, format!("`{key}` beside `{first}`"), why);
-                problems.push(problem.of(ConfigErrorKind::Key).helped("write it in a rule for the new path"));
-            }
-        }
-    }
-
-    fn check_extensions(&self, problems: &mut Vec<Problem>) {
-        let Some(Given { value, origin }) = &self.given.try_extensions else { return };
-        if value.is_empty() || value.len() > EXTENSIONS_MAX {
-            let why = format!("name 1 to {EXTENSIONS_MAX} extensions");
-            problems.push(Problem::given(origin, "wrong value for `try_extensions`", why));
-        }
-    }
-
-    /// Whether `deny` leaves clients that `allow` admits.
-    fn check_clients(&self, problems: &mut Vec<Problem>) {
-        let (Some(allow), Some(deny)) = (&self.given.allow, &self.given.deny) else { return };
-        if !allow.value.is_empty() && allow.value.iter().all(|clients| deny.value.contains(clients)) {
-            let why = "it has all clients of `allow`, so none would be admitted";
-            problems.push(Problem::given(&deny.origin, "wrong value for `deny`", why));
-        }
-    }
-
-    /// Whether a field is not both set and removed.
-    fn check_fields(&self, problems: &mut Vec<Problem>) {
-        let (Some(remove), Some(set)) = (&self.given.remove, &self.given.set) else { return };
-        let is_set = |name: &&String| set.value.iter().any(|field| field.name.eq_ignore_ascii_case(name));
-        if let Some(name) = remove.value.iter().find(is_set) {
-            let why = "`set` has it too";
-            problems.push(Problem::given(&remove.origin, format!("`{name}` in `remove`"), why));
-        }
-    }
-
     /// Whether the paths of an alias are those of a folder.
     fn check_alias(&self, problems: &mut Vec<Problem>) {
         let Some(alias) = &self.given.alias else { return };
-        let path = self.given.path.as_ref().map_or("*", |path| &path.value);
-        let folder = path.strip_suffix("/*").filter(|folder| folder.len() > 1 && !folder.contains('*'));
+        let folder = self.path().strip_suffix("/*");
+        let folder = folder.filter(|folder| folder.len() > 1 && !folder.contains('*'));
         if folder.is_none_or(|folder| !folder.starts_with('/')) {
             let why = "`path` must be a folder and `/*`, such as /docs/*";
             problems.push(Problem::given(&alias.origin, "`alias` for other paths", why));
-        }
-    }
-
-    fn check_cors(&self, problems: &mut Vec<Problem>) {
-        let Some(Given { value, origin }) = &self.given.cors else { return };
-        let why = match &value[..] {
-            [] => "name at least one origin",
-            [_, _, ..] if value.iter().any(|allowed| allowed == "*") => {
-                "`*` stands for all origins, so the others have no effect"
-            }
-            _ => return,
-        };
-        problems.push(Problem::given(origin, "wrong value for `cors`", why));
-    }
-
-    fn check_vary(&self, problems: &mut Vec<Problem>) {
-        let is_vary = |name: &str| name.eq_ignore_ascii_case("vary");
-        let set_vary = |given: &&Given<Vec<HeadField>>| given.value.iter().any(|field| is_vary(&field.name));
-        let removed_vary = |given: &&Given<Vec<String>>| given.value.iter().any(|name| is_vary(name));
-        let of_set = self.given.set.as_ref().filter(set_vary).map(|given| ("set", &given.origin));
-        let of_remove =
-            self.given.remove.as_ref().filter(removed_vary).map(|given| ("remove", &given.origin));
-        if let Some((key, origin)) = of_set.or(of_remove) {
-            let why = "caches would give clients an answer in a form that they do not accept";
-            let problem = Problem::given(origin, format!("`Vary` in `{key}`"), why);
-            problems.push(problem.helped("write it in `add`, or remove it"));
         }
     }
 }
 
 fn origin<T>(given: &Option<Given<T>>) -> Option<&Origin> {
     given.as_ref().map(|given| &given.origin)
+}
+
+/// Where a list without values was given.
+fn origin_of_none<T>(given: &Option<Given<Vec<T>>>) -> Option<&Origin> {
+    origin(given).filter(|_| given.as_ref().is_some_and(|given| given.value.is_empty()))
 }
 
 /// The numbers of the parts in a target.
@@ -214,7 +210,6 @@ fn numbers(target: &str) -> impl Iterator<Item = usize> {
         .filter(|number| *number > 0)
 }
 
-/// The rules of a site.
 pub(super) fn resolve(drafts: &[RuleDraft], problems: &mut Vec<Problem>) -> Vec<Rule> {
     let before = problems.len();
     drafts.iter().for_each(|draft| draft.check(problems));
@@ -434,7 +429,6 @@ pub(super) struct Unreached<'r> {
 }
 
 impl Unreached<'_> {
-    /// Why no request reaches it.
     pub(super) fn why(&self) -> String {
         let path = &self.other.path;
         if self.other.redirect.is_some() && self.rule.redirect.is_none() {
@@ -480,7 +474,6 @@ pub(super) fn unreached(rules: &[Rule]) -> impl Iterator<Item = Unreached<'_>> {
     })
 }
 
-/// Rules with patterns.
 #[derive(Default)]
 struct Patterns<'r> {
     rules: Vec<(PathPattern, &'r Rule)>,

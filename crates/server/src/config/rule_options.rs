@@ -17,7 +17,6 @@ use super::kind::{Form, Kind, Unit, count, number};
 use super::table::{DefaultValue, Field, fields, held, put, rows, show};
 use super::values::{Item, ListItem, utf8};
 
-/// Maximum length of the value of a field in bytes.
 const VALUE_BYTES_MAX: usize = 4_096;
 /// `hsts` sets this field, which must not be sent over plain HTTP.
 const STRICT: &str = "strict-transport-security";

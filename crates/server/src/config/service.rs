@@ -40,12 +40,6 @@ impl Service {
         };
         endpoint.into_iter().flat_map(|endpoint| endpoint.roots.iter().map(|root| &**root))
     }
-
-    /// Whether it serves files.
-    #[must_use]
-    pub fn is_files(&self) -> bool {
-        *self == Service::Files
-    }
 }
 
 /// The settings that only a backend has.

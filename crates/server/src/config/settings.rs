@@ -56,8 +56,9 @@ impl Settings {
     pub fn from_toml(text: &str) -> Result<Settings, ConfigError> {
         toml::from_str(text).map_err(|error| {
             let problem = Problem::plain("cannot read the settings from the supervisor", error.message())
-                .helped("the supervisor runs another version of Flash; restart the server");
-            ConfigError::new(ConfigErrorKind::Handover, vec![problem])
+                .helped("the supervisor runs another version of Flash; restart the server")
+                .of(ConfigErrorKind::Handover);
+            ConfigError::of_problems(vec![problem], None)
         })
     }
 }

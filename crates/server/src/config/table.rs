@@ -124,12 +124,10 @@ impl<G: Table> Spec<G> {
     }
 }
 
-/// The option with this key.
 pub(super) fn find<G: Table>(key: &str) -> Option<&'static Spec<G>> {
     G::rows().iter().find(|spec| spec.key == key)
 }
 
-/// The values of the table.
 pub(super) fn defaults<G: Table>() -> G {
     let mut defaults = G::default();
     G::rows().iter().for_each(|spec| spec.set_default(&mut defaults));
@@ -262,7 +260,6 @@ pub(super) fn show<V: Value>(field: &impl Holds<V>, kind: Kind) -> Shown {
     field.held().map(|value| value.to_items(kind)).transpose()
 }
 
-/// One text.
 pub(super) fn one(text: impl Into<String>) -> Shown {
     Ok(Some(vec![text.into()]))
 }

@@ -16,7 +16,6 @@ use super::suggest;
 const AUTO: &str = "auto";
 /// The word for no value. Instead of a path, the empty path means the same.
 pub(super) const OFF: &str = "off";
-/// Maximum words of a command.
 const WORDS_MAX: usize = 256;
 
 /// The value of an option: all that one source gave for it.
@@ -72,7 +71,6 @@ pub enum PathOrWord {
 
 /// A value that an option may have several of.
 pub(super) trait ListItem: Item + PartialEq {
-    /// Maximum values.
     const COUNT_MAX: usize = 64;
     /// The error for an empty list, if it is not allowed.
     const NONE_REFUSED: Option<&'static str> = None;
@@ -210,11 +208,6 @@ impl Item for PathBuf {
 
 impl ListItem for PathBuf {
     const COUNT_MAX: usize = 4;
-    const NONE_REFUSED: Option<&'static str> = None;
-
-    fn may_repeat(&self) -> bool {
-        false
-    }
 }
 
 impl Item for PathOrWord {
@@ -307,7 +300,6 @@ impl Item for u64 {
     }
 }
 
-/// The bounds of a kind of numbers.
 fn bounds(kind: Kind) -> Bounds {
     match kind {
         Kind::Number(bounds) | Kind::Numbers(bounds) | Kind::AutoNumber(bounds) => bounds,

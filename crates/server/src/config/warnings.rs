@@ -109,10 +109,7 @@ impl Settings {
 fn idle_index_names(sites: &[Site]) -> Vec<String> {
     let idle = |site: &Site| {
         let first = site.index.first().filter(|_| site.index.len() > 1)?;
-        let (_, ending) = first.rsplit_once('.')?;
-        let is_script =
-            |route: &Route| extension(&route.paths).is_some_and(|it| it.eq_ignore_ascii_case(ending));
-        site.routes.iter().any(is_script).then(|| {
+        site.routes.iter().any(|route| route.is_script(first)).then(|| {
             format!(
                 "{} never tries {}: the route of {first} answers for each directory; write it as the only name of `index`",
                 name(site),
@@ -148,7 +145,8 @@ fn unreached_rules(sites: &[Site]) -> Vec<String> {
 
 /// A warning for the first rule about files whose paths are all those of a route.
 fn behind_a_route(site: &Site) -> Option<String> {
-    let prefixes = || site.routes.iter().filter(|route| !route.files_first).filter_map(prefix);
+    let prefixes =
+        || site.routes.iter().filter(|route| !route.files_first).filter_map(|route| route.paths.prefix());
     let is_of_files =
         |rule: &&Rule| rule.fallback.is_some() || !rule.try_extensions.is_empty() || rule.alias.is_some();
     site.rules.iter().filter(is_of_files).find_map(|rule| {
@@ -162,30 +160,19 @@ fn behind_a_route(site: &Site) -> Option<String> {
 /// Why no path fits the pattern of a rule, because each is decoded, and has no dots and no empty segments.
 fn why_no_path_fits(pattern: &str) -> Option<&'static str> {
     let is_exact_dot = !pattern.contains('*') && (pattern.ends_with("/.") || pattern.ends_with("/.."));
-    if is_exact_dot || ["//", "/./", "/../"].iter().any(|text| pattern.contains(text)) {
-        Some("paths are compared without empty segments, `.` and `..`")
-    } else if pattern.split('%').skip(1).any(is_escape) {
-        Some("it is compared with decoded paths; write the characters themselves")
-    } else {
-        None
-    }
-}
-
-/// Whether a text after a percent sign makes an encoded character of both.
-fn is_escape(rest: &str) -> bool {
-    rest.get(..2).is_some_and(|it| it.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    let has_dots = is_exact_dot || ["//", "/./", "/../"].iter().any(|text| pattern.contains(text));
+    why_none_is(pattern, has_dots)
 }
 
 /// A warning for the first route of each site that no request reaches.
 fn unreached_routes(sites: &[Site]) -> Vec<String> {
     let of_site = |site: &Site| {
         let unreached = |(number, route): (usize, &Route)| {
-            let prefix = prefix(route)?;
+            let prefix = route.paths.prefix()?;
             let why = why_no_path_begins_so(prefix).map(str::to_owned);
             let why = why.or_else(|| {
-                let takes_all =
-                    |earlier: &&Route| self::prefix(earlier).is_some_and(|it| prefix.starts_with(it));
-                let earlier = self::prefix(site.routes[..number].iter().find(takes_all)?)?;
+                let mut earlier = site.routes[..number].iter().filter_map(|route| route.paths.prefix());
+                let earlier = earlier.find(|earlier| prefix.starts_with(earlier))?;
                 Some(format!("an earlier route, for {earlier}, has its paths; write it before that one"))
             })?;
             Some(format!("{} never uses its route for {prefix}: {why}", name(site)))
@@ -195,13 +182,21 @@ fn unreached_routes(sites: &[Site]) -> Vec<String> {
     sites.iter().filter_map(of_site).collect()
 }
 
-/// Why no path that a route is compared with begins with a prefix: each is decoded, and has no dots and no empty segments.
+/// Why no path begins with the prefix of a route, for the same reasons.
 fn why_no_path_begins_so(prefix: &str) -> Option<&'static str> {
     // The last segment can be the beginning of a name.
     let mut segments = prefix[1..].split('/').rev().skip(1);
-    if segments.any(|segment| segment.is_empty() || segment == "." || segment == "..") {
+    let has_dots = segments.any(|segment| segment.is_empty() || segment == "." || segment == "..");
+    why_none_is(prefix, has_dots)
+}
+
+/// Why no path is of a form, which has empty segments or dots or not.
+fn why_none_is(form: &str, has_dots: bool) -> Option<&'static str> {
+    let is_escape =
+        |rest: &str| rest.get(..2).is_some_and(|it| it.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    if has_dots {
         Some("paths are compared without empty segments, `.` and `..`")
-    } else if prefix.split('%').skip(1).any(is_escape) {
+    } else if form.split('%').skip(1).any(is_escape) {
         Some("it is compared with decoded paths; write the characters themselves")
     } else {
         None
@@ -212,7 +207,7 @@ fn why_no_path_begins_so(prefix: &str) -> Option<&'static str> {
 fn exposed_programs(sites: &[Site]) -> Vec<String> {
     let mut warnings = Vec::new();
     for site in sites {
-        for extension in site.routes.iter().filter_map(|route| extension(&route.paths)) {
+        for extension in site.routes.iter().filter_map(|route| route.paths.extension()) {
             let others = sites.iter().filter(|other| shares_files(site, other) && !runs(other, extension));
             warnings.extend(others.map(|other| {
                 format!(
@@ -226,17 +221,6 @@ fn exposed_programs(sites: &[Site]) -> Vec<String> {
         }
     }
     warnings
-}
-
-fn prefix(route: &Route) -> Option<&str> {
-    if let RoutePaths::Prefix(prefix) = &route.paths { Some(prefix) } else { None }
-}
-
-fn extension(paths: &RoutePaths) -> Option<&str> {
-    match paths {
-        RoutePaths::Extension(extension) => Some(extension),
-        RoutePaths::Prefix(_) => None,
-    }
 }
 
 fn shares_files(one: &Site, other: &Site) -> bool {

@@ -12,20 +12,16 @@ const NO_ROOM: &str = "the server takes no bytes of the TLS connection";
 pub(super) struct Line {
     pub(super) socket: OwnedFd,
     /// The record layer of an encrypted one.
-    records: Option<Box<dyn RecordLayer>>,
+    pub(super) records: Option<Box<dyn RecordLayer>>,
 }
 
 impl Line {
-    pub(super) fn new(socket: OwnedFd, records: Option<Box<dyn RecordLayer>>) -> Self {
-        Self { socket, records }
-    }
-
     /// Continues the handshake. Returns whether it is over.
     ///
     /// Errors: why it failed.
     pub(super) fn shake_hands(&mut self) -> io::Result<bool> {
         self.flush()?;
-        while self.is_handshaking() {
+        while self.records.as_ref().is_some_and(|records| records.is_handshaking()) {
             match self.pull() {
                 Ok(0) => return Err(io::Error::other("the connection ended during the TLS handshake")),
                 Ok(_) => {}
@@ -34,10 +30,6 @@ impl Line {
             }
         }
         Ok(true)
-    }
-
-    fn is_handshaking(&self) -> bool {
-        self.records.as_ref().is_some_and(|records| records.is_handshaking())
     }
 
     /// Sends the start of these bytes. Returns how many were taken.

@@ -14,11 +14,9 @@ use super::RETRY_MS;
 use super::line::Line;
 use crate::config::{Probe, Route, RouteTls, ServerAddress, Settings};
 
-/// The first epoll token of probes.
 pub(super) const PROBES: u64 = 1 << 62;
 /// A server is down after this many failures in a row.
 const FAILURES_MAX: u32 = 2;
-/// Maximum probes under way.
 const UNDER_WAY_MAX: usize = 256;
 /// Bytes received at once. Only the first ones are used; a server that has more to send does not see a reset so soon.
 const RECEIVE_BYTES: usize = 4096;
@@ -33,7 +31,6 @@ pub(super) struct Change {
     pub(super) report: Option<String>,
 }
 
-/// A server and its probe.
 struct Probed {
     address: ServerAddress,
     /// Makes the record layers of its connections, if they are encrypted.
@@ -42,6 +39,8 @@ struct Probed {
     interval_ms: u64,
     timeout_ms: u64,
     step: Step,
+    /// The end of the probe that is under way.
+    deadline_ms: u64,
     health: Health,
     /// Failures since the last success.
     failures: u32,
@@ -59,13 +58,13 @@ enum Step {
     /// The next probe begins then.
     Rests { due_ms: u64 },
     /// The backlog of its Unix socket is full.
-    Waits { due_ms: u64, deadline_ms: u64 },
+    Waits { due_ms: u64 },
     /// The connection is made, and the request is sent, of which this many bytes are gone.
-    Asks { line: Line, sent: usize, deadline_ms: u64 },
+    Asks(Line, usize),
     /// The handshake of an encrypted connection is under way.
-    Shakes { line: Line, deadline_ms: u64 },
+    Shakes(Line),
     /// The answer is received. This is its start.
-    Receives { line: Line, answer: Vec<u8>, deadline_ms: u64 },
+    Receives(Line, Vec<u8>),
 }
 
 /// A step of a probe: it goes on, it succeeded, or it failed.
@@ -84,7 +83,6 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// The probes of all routes.
 pub(super) struct Probes(BTreeMap<ServerId, Probed>);
 
 impl Probes {
@@ -131,21 +129,17 @@ impl Probes {
         due.sort_by_key(|(_, probed)| probed.due_ms());
         let mut changes = Vec::new();
         for (server, probed) in due {
-            let deadline_ms = match probed.step {
-                Step::Rests { .. } if room == 0 => continue,
-                Step::Rests { .. } => {
-                    room -= 1;
-                    now_ms + probed.timeout_ms
+            if probed.rests() {
+                if room == 0 {
+                    continue;
                 }
-                Step::Waits { deadline_ms, .. }
-                | Step::Asks { deadline_ms, .. }
-                | Step::Shakes { deadline_ms, .. }
-                | Step::Receives { deadline_ms, .. } => deadline_ms,
-            };
-            let stepped = if deadline_ms <= now_ms {
+                room -= 1;
+                probed.deadline_ms = now_ms + probed.timeout_ms;
+            }
+            let stepped = if probed.deadline_ms <= now_ms {
                 Err(Failure::OfServer(format!("no answer in {} ms", probed.timeout_ms)))
             } else {
-                probed.begin(epoll, *server, (now_ms, deadline_ms))
+                probed.begin(epoll, *server, now_ms)
             };
             changes.extend(probed.take(*server, stepped, now_ms));
         }
@@ -157,11 +151,11 @@ impl Probes {
         let server = server_of(ready.token);
         let probed = self.0.get_mut(&server)?;
         let stepped = match std::mem::replace(&mut probed.step, Step::Rests { due_ms: now_ms }) {
-            Step::Asks { line, sent, deadline_ms } if ready.writable || ready.broken => {
-                probed.ask(epoll, ready.token, (line, sent, deadline_ms))
+            Step::Asks(line, sent) if ready.writable || ready.broken => {
+                probed.ask(epoll, ready.token, line, sent)
             }
-            Step::Shakes { line, deadline_ms } => probed.ask(epoll, ready.token, (line, 0, deadline_ms)),
-            Step::Receives { line, answer, deadline_ms } => receive_answer(line, answer, deadline_ms),
+            Step::Shakes(line) => probed.ask(epoll, ready.token, line, 0),
+            Step::Receives(line, answer) => receive_answer(line, answer),
             other => Ok(Some(other)),
         };
         probed.take(server, stepped, now_ms)
@@ -188,6 +182,7 @@ impl Probed {
             interval_ms: probe.interval_ms,
             timeout_ms: route.connect_timeout_ms,
             step: Step::Rests { due_ms: 0 },
+            deadline_ms: 0,
             health: Health::Unknown,
             failures: 0,
         }
@@ -199,21 +194,19 @@ impl Probed {
 
     /// When it continues without an event.
     fn due_ms(&self) -> u64 {
-        match &self.step {
-            Step::Rests { due_ms } | Step::Waits { due_ms, .. } => *due_ms,
-            Step::Asks { deadline_ms, .. }
-            | Step::Shakes { deadline_ms, .. }
-            | Step::Receives { deadline_ms, .. } => *deadline_ms,
+        match self.step {
+            Step::Rests { due_ms } | Step::Waits { due_ms } => due_ms,
+            Step::Asks(..) | Step::Shakes(_) | Step::Receives(..) => self.deadline_ms,
         }
     }
 
     /// Begins to connect, or tries again.
-    fn begin(&self, epoll: &Epoll, server: ServerId, (now_ms, deadline_ms): (u64, u64)) -> Stepped {
+    fn begin(&self, epoll: &Epoll, server: ServerId, now_ms: u64) -> Stepped {
         let connected = match &self.address {
             ServerAddress::Tcp(address) | ServerAddress::Tls(address) => net::connect(*address),
             ServerAddress::Unix(path) => match local::connect_prompt(path) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    return Ok(Some(Step::Waits { due_ms: deadline_ms.min(now_ms + RETRY_MS), deadline_ms }));
+                    return Ok(Some(Step::Waits { due_ms: self.deadline_ms.min(now_ms + RETRY_MS) }));
                 }
                 connected => connected,
             },
@@ -226,20 +219,15 @@ impl Probed {
             ServerAddress::Tls(_) => Some(self.connector.layer(server).ok_or(Failure::Own)?),
             _ => None,
         };
-        Ok(Some(Step::Asks { line: Line::new(socket, records), sent: 0, deadline_ms }))
+        Ok(Some(Step::Asks(Line { socket, records }, 0)))
     }
 
     /// Sends the request once the connection is made and, if it is encrypted, its handshake is over.
-    fn ask(
-        &self,
-        epoll: &Epoll,
-        token: u64,
-        (mut line, mut sent, deadline_ms): (Line, usize, u64),
-    ) -> Stepped {
+    fn ask(&self, epoll: &Epoll, token: u64, mut line: Line, mut sent: usize) -> Stepped {
         net::take_error(&line.socket)?;
         if !line.shake_hands()? {
             epoll.change(&line.socket, token, Watch::Input)?;
-            return Ok(Some(Step::Shakes { line, deadline_ms }));
+            return Ok(Some(Step::Shakes(line)));
         }
         match line.send(&self.request[sent..]) {
             Ok(more) => sent += more,
@@ -247,10 +235,10 @@ impl Probed {
             Err(e) => return Err(e.into()),
         }
         if sent < self.request.len() {
-            return Ok(Some(Step::Asks { line, sent, deadline_ms }));
+            return Ok(Some(Step::Asks(line, sent)));
         }
         epoll.change(&line.socket, token, Watch::Input)?;
-        Ok(Some(Step::Receives { line, answer: Vec::new(), deadline_ms }))
+        Ok(Some(Step::Receives(line, Vec::new())))
     }
 
     /// Takes the result of a step, with which the probe may be over.
@@ -285,8 +273,7 @@ impl Probed {
     }
 }
 
-/// Receives the start of the answer.
-fn receive_answer(mut line: Line, mut answer: Vec<u8>, deadline_ms: u64) -> Stepped {
+fn receive_answer(mut line: Line, mut answer: Vec<u8>) -> Stepped {
     let mut bytes = [0; RECEIVE_BYTES];
     match line.receive(&mut bytes) {
         Ok(0) => return Err(Failure::OfServer("the connection ended before the answer".to_owned())),
@@ -295,7 +282,7 @@ fn receive_answer(mut line: Line, mut answer: Vec<u8>, deadline_ms: u64) -> Step
         Err(e) => return Err(e.into()),
     }
     if answer.len() < STATUS_BYTES {
-        return Ok(Some(Step::Receives { line, answer, deadline_ms }));
+        return Ok(Some(Step::Receives(line, answer)));
     }
     match status(&answer) {
         None => Err(Failure::OfServer("the answer is not HTTP/1.1".to_owned())),

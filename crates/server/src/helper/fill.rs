@@ -23,7 +23,6 @@ pub(crate) struct Fill {
     memory: OwnedFd,
     /// One channel for each block that can be filled at once; a thread takes one for a block.
     idle: Mutex<Vec<Filler>>,
-    /// Whether a keeper is gone.
     lost_keeper: AtomicBool,
 }
 

@@ -27,6 +27,7 @@ pub(crate) use threads::start as start_threads;
 pub(crate) use work::DiskWork;
 
 use crate::config::Settings;
+use crate::control::unexpected;
 use crate::sandbox::{self, Role};
 use flash_worker::control::{Order, receive_order};
 use flash_worker::protocol::{MESSAGE_BYTES_MAX, decode_task, send_outcome};
@@ -53,7 +54,7 @@ pub(crate) fn run(channel: &OwnedFd, settings: &Settings) -> io::Result<()> {
             Order::NamesTable(file) => names = Some(file),
             Order::Filler(channel) => fillers.push(channel),
             Order::Begin => break,
-            other => return Err(io::Error::new(ErrorKind::InvalidData, format!("unexpected {other:?}"))),
+            other => return Err(unexpected(&other)),
         }
     }
     if let Some(memory) = memory {

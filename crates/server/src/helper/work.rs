@@ -54,7 +54,6 @@ pub(crate) struct DiskWork {
 }
 
 impl DiskWork {
-    /// Starts without any root.
     pub(crate) fn new(settings: &Settings) -> Self {
         let sites = convert::sites(settings).into_iter().map(|rules| Site { rules, root: None });
         Self {
@@ -69,14 +68,12 @@ impl DiskWork {
         }
     }
 
-    /// Adds the root of this site.
     pub(crate) fn set_root(&mut self, site: usize, root: Arc<OwnedFd>) {
         if let Some(site) = self.sites.get_mut(site) {
             site.root = Some(root);
         }
     }
 
-    /// Adds the means to fill the store.
     pub(crate) fn set_store(&mut self, store: Arc<Fill>) {
         self.store = Some(store);
     }
@@ -95,7 +92,6 @@ impl DiskWork {
         self.store.as_ref().is_some_and(|store| store.has_lost_keeper())
     }
 
-    /// The roots.
     pub(crate) fn roots(&self) -> impl Iterator<Item = &OwnedFd> {
         self.sites.iter().filter_map(|site| site.root.as_deref())
     }
@@ -105,7 +101,6 @@ impl DiskWork {
         self.outdated.load(Ordering::Relaxed)
     }
 
-    /// Does a task, however long it takes.
     pub(crate) fn do_task<F: AsFd, G: AsFd + From<OwnedFd>>(&self, task: &Task<F>) -> Outcome<G> {
         let outcome = match task {
             Task::Find { site, path } => self.find(*site, path),

@@ -12,7 +12,6 @@ const LOADING: u64 = 1;
 /// Replaces the inode while a block leaves.
 const LEAVING: u64 = 2;
 
-/// The entry of a slot.
 pub(super) fn get(table: &TableWriter, slot: u32) -> Entry<BlockKey> {
     match table.get(slot) {
         None => Entry::Empty,
@@ -22,7 +21,6 @@ pub(super) fn get(table: &TableWriter, slot: u32) -> Entry<BlockKey> {
     }
 }
 
-/// Writes the entry of a slot.
 pub(super) fn put(table: &mut TableWriter, slot: u32, entry: &Entry<BlockKey>) {
     let hidden = |inode| BlockKey {
         device: NO_DEVICE,

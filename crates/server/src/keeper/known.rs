@@ -47,7 +47,6 @@ impl KnownNames {
         Ok(Self { table, slots, watching, figures: HashMap::new(), evictions: 0 })
     }
 
-    /// The number of entries.
     #[cfg(test)]
     fn len(&self) -> u64 {
         self.slots.len()
@@ -69,7 +68,6 @@ impl KnownNames {
         }
     }
 
-    /// A watcher's message.
     pub(super) fn hear(&mut self, watcher: WatcherId, message: FromWatcher, now_ms: u64) {
         match message {
             FromWatcher::Changed(changed) => {
@@ -107,7 +105,6 @@ impl KnownNames {
         self.act();
     }
 
-    /// A watcher has gone.
     pub(super) fn lose(&mut self, watcher: WatcherId) {
         self.figures.remove(&watcher);
         self.watching.handle_gone(watcher);
@@ -174,7 +171,6 @@ impl KnownNames {
         }
     }
 
-    /// Forgets a name.
     pub(super) fn forget(&mut self, name: NameHash) {
         for slot in self.parts(name).into_iter().flatten() {
             self.drop_slot(slot);

@@ -29,7 +29,7 @@ use flash_worker::control::{Notice as ToSupervisor, Order, receive_order};
 use flash_worker::store_protocol::{self as protocol, FromWorker, Notice, Request, STORE_MESSAGE_BYTES_MAX};
 
 use crate::config::{CacheMemory, Settings};
-use crate::control::Control;
+use crate::control::{Control, unexpected};
 use crate::hot_list;
 use crate::sandbox::{self, Role};
 use crate::stats::StoreStats;
@@ -95,7 +95,7 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
         let ready: Vec<u64> = process.epoll.wait(timeout_ms)?.map(|ready| ready.token).collect();
         process.receive_orders()?;
         for token in ready {
-            if token != Control::TOKEN && !process.receive(token as u32)? {
+            if token != Control::TOKEN && !process.receive(token as u32, MESSAGES_PER_TURN_MAX)? {
                 process.lose(token as u32);
             }
         }
@@ -119,9 +119,7 @@ impl Process {
                 Order::BytesMax(bytes) => bytes_max = bytes,
                 Order::HotList(file) => hot_list = Some(File::from(file)),
                 Order::Begin => break,
-                other => {
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, format!("unexpected {other:?}")));
-                }
+                other => return Err(unexpected(&other)),
             }
         }
         let (Some((length_bytes, memory)), Some(table), Some(known)) = (memory, table, known) else {
@@ -204,16 +202,12 @@ impl Process {
         Ok(())
     }
 
-    /// Reads messages of a worker or a filler; false if it is gone. After an invalid message its messages are ignored, but the end of its channel counts: until then it can use the places that it has.
+    /// Reads up to `messages_max` messages of a worker or a filler; false if it is gone. After an invalid message its messages are
+    /// ignored, but the end of its channel counts: until then it can use the places that it has.
     ///
     /// Errors: if its messages cannot be read. It could still use a place that is freed when it has gone, so this keeper
     /// ends, and the next one asks all processes anew.
-    fn receive(&mut self, number: u32) -> io::Result<bool> {
-        self.receive_some(number, MESSAGES_PER_TURN_MAX)
-    }
-
-    /// Reads up to `messages_max` messages. Errors as in [`Process::receive`].
-    fn receive_some(&mut self, number: u32, messages_max: usize) -> io::Result<bool> {
+    fn receive(&mut self, number: u32, messages_max: usize) -> io::Result<bool> {
         let mut bytes = [0; STORE_MESSAGE_BYTES_MAX];
         for _ in 0..messages_max {
             let Some(link) = self.links.get(&number) else { return Ok(true) };
@@ -232,7 +226,10 @@ impl Process {
             let is_valid = match link {
                 Link::Worker(..) => self.handle_worker(WorkerId(number), message),
                 Link::Filler(_) => self.handle_filler(HelperId(number), message),
-                Link::Watcher(_) => self.handle_watcher(WatcherId(number), message),
+                Link::Watcher(_) => decode(message).is_some_and(|message| {
+                    self.known.hear(WatcherId(number), message, clock::monotonic_ms());
+                    true
+                }),
             };
             if !is_valid {
                 self.ignore(number);
@@ -294,12 +291,6 @@ impl Process {
         true
     }
 
-    fn handle_watcher(&mut self, watcher: WatcherId, message: &[u8]) -> bool {
-        let Some(message) = decode(message) else { return false };
-        self.known.hear(watcher, message, clock::monotonic_ms());
-        true
-    }
-
     /// Periodically adapts the size to the memory, and reports figures to the supervisor.
     fn look(&mut self, now_ms: u64) {
         if now_ms < self.next_look_ms {
@@ -332,7 +323,7 @@ impl Process {
         let all: Vec<u32> = self.links.keys().copied().collect();
         for number in all {
             // The others still have theirs.
-            let _ = self.receive_some(number, LAST_MESSAGES_MAX);
+            let _ = self.receive(number, LAST_MESSAGES_MAX);
         }
     }
 

@@ -32,7 +32,6 @@ const VARIABLES_BYTES_MAX: usize = 256 * 1024;
 const PROGRAMS_MAX: u64 = 200;
 /// Time before connections are accepted again after a failure, which is usually a lack of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
-/// Stack of a thread.
 const STACK_BYTES: usize = 256 * 1024;
 /// Time of a worker to send the beginning of a request, which it has when it connects.
 const REQUEST_TIME: Duration = Duration::from_secs(10);
@@ -41,12 +40,10 @@ const ANSWER_TIME: Duration = Duration::from_secs(10);
 /// Time of all programs to end: they are killed after 2 s. The supervisor waits a little longer.
 const END_TIME: Duration = Duration::from_millis(2_500);
 
-/// The programs of a route.
 #[derive(Debug)]
 pub(super) struct Programs {
     pub(super) folder: PathBuf,
     pub(super) paths: RoutePaths,
-    /// Whether a program gets the field `Authorization`.
     pub(super) authorization: bool,
     /// Maximum time without a byte from a program.
     pub(super) silence: Duration,
@@ -54,7 +51,6 @@ pub(super) struct Programs {
     pub(super) memory_bytes_max: u64,
 }
 
-/// The programs that run.
 #[derive(Debug)]
 struct Cgi {
     programs: Programs,
@@ -62,13 +58,6 @@ struct Cgi {
     has_ended: Condvar,
     /// At its end when all programs must end.
     must_end: PipeReader,
-}
-
-/// A request of a worker.
-#[derive(Debug)]
-struct Request {
-    id: u16,
-    variables: Vec<Variable>,
 }
 
 /// Answers requests, at most `programs_max` at once, until this process ends.
@@ -136,7 +125,7 @@ impl Cgi {
     fn serve(&self, socket: &UnixStream) -> io::Result<()> {
         let mut records = Records::default();
         socket.set_write_timeout(Some(ANSWER_TIME))?;
-        let Request { id, variables } = read_request(socket, &mut records, Instant::now() + REQUEST_TIME)?;
+        let (id, variables) = read_request(socket, &mut records, Instant::now() + REQUEST_TIME)?;
         let is_head = variables.iter().any(|(name, value)| name == b"REQUEST_METHOD" && value == b"HEAD");
         let Programs { folder, paths, authorization, silence, memory_bytes_max } = &self.programs;
         let mut out = Vec::new();
@@ -171,8 +160,12 @@ impl Cgi {
     }
 }
 
-/// Reads the beginning of a request, up to its body, until `deadline`: meanwhile the request holds one of few permits.
-fn read_request(socket: &UnixStream, records: &mut Records, deadline: Instant) -> io::Result<Request> {
+/// Reads the number and the variables of a request, up to its body, until `deadline`: meanwhile the request holds one of few permits.
+fn read_request(
+    socket: &UnixStream,
+    records: &mut Records,
+    deadline: Instant,
+) -> io::Result<(u16, Vec<Variable>)> {
     let invalid = || io::Error::from(io::ErrorKind::InvalidData);
     let (mut id, mut params) = (None, Vec::new());
     loop {
@@ -200,7 +193,7 @@ fn read_request(socket: &UnixStream, records: &mut Records, deadline: Instant) -
             }
             (kind::PARAMS, Some(id)) if header.id == id && content.is_empty() => {
                 let variables = Pairs(&params).map(|(name, value)| (name.to_vec(), value.to_vec()));
-                return Ok(Request { id, variables: variables.collect() });
+                return Ok((id, variables.collect()));
             }
             (kind::PARAMS, Some(id)) if header.id == id => {
                 params.extend_from_slice(&content);

@@ -37,13 +37,11 @@ const TERM_TIME: Duration = Duration::from_secs(2);
 /// Each final head is valid or not whatever it answers.
 const ANY_REQUEST: ResponseTo = ResponseTo { is_head: false, upgrades: false };
 
-/// The epoll tokens.
 const WORKER: u64 = 0;
 const PROGRAM: u64 = 1;
 const PIPE: u64 = 2;
 const END: u64 = 3;
 
-/// The bytes between a worker and a program.
 pub(super) struct Exchange<'s> {
     socket: &'s UnixStream,
     id: u16,
@@ -84,10 +82,8 @@ enum Head {
     PassedOn,
 }
 
-/// How an answer ends.
 #[derive(Clone, Copy)]
 enum Ending {
-    /// It is complete.
     Whole,
     /// The program has failed, or is not wanted any more.
     Failed,
@@ -302,7 +298,6 @@ impl<'s> Exchange<'s> {
         }
     }
 
-    /// Takes bytes of the output.
     fn take_output(&mut self, bytes: &[u8]) {
         let Output::Head(_, head) = &mut self.output else {
             return push_record(&mut self.to_worker, kind::STDOUT, self.id, bytes);

@@ -6,7 +6,6 @@ use flash_engine::fastcgi::{
     COMPLETE, Header, OtherVersion, RecordReader, RecordStep, kind, push_end, push_record,
 };
 
-/// Bytes that are read at once.
 const PIECE_BYTES: usize = 64 * 1024;
 
 /// Received bytes that are not taken yet, and the record that they are divided into.

@@ -28,7 +28,6 @@ impl Running {
         }
     }
 
-    /// Makes its end an event.
     pub(super) fn watch(&self, epoll: &Epoll, token: u64) -> io::Result<()> {
         epoll.add(&self.child, token, Watch::Connection)
     }
@@ -47,7 +46,6 @@ impl Running {
         Ok(self.status)
     }
 
-    /// Asks it and its group to end.
     pub(super) fn ask_to_end(&self) {
         self.child.end_group();
     }

@@ -11,7 +11,6 @@ use flash_waiting::file;
 
 use crate::config::RoutePaths;
 
-/// A variable of a request, and its value.
 pub(super) type Variable = (Vec<u8>, Vec<u8>);
 
 /// The variables of a request that a program gets besides `HTTP_*`: those of RFC 3875 and those that servers usually add.
@@ -55,7 +54,6 @@ pub(super) struct Script {
 /// The reason for which there is no program for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoScript {
-    /// There is no such file.
     NotFound,
     /// It cannot be executed.
     Forbidden,

@@ -16,6 +16,7 @@ mod tools;
 
 use std::fmt;
 
+use flash_waiting::network::Namespace;
 use flash_waiting::sandbox::privileges;
 
 use plan::{Scheme, Step};
@@ -212,12 +213,11 @@ fn check_privilege() -> Result<(), QdiscError> {
 fn choose(kind: Option<Kind>, rate_bits_per_s: u64) -> Result<(Scheme, bool), QdiscError> {
     let wanted: Vec<_> =
         Scheme::all().into_iter().filter(|scheme| kind.is_none_or(|kind| scheme.kind() == kind)).collect();
-    let Some(place) = tools::Trial::make() else {
-        return Ok((wanted[0], false));
-    };
+    // Without the privilege, or without namespaces, it cannot be tried.
+    let Ok(place) = Namespace::make() else { return Ok((wanted[0], false)) };
     let mut reasons = String::new();
     for scheme in wanted {
-        match place.try_out(scheme, rate_bits_per_s) {
+        match tools::try_out(&place, scheme, rate_bits_per_s) {
             Ok(()) => return Ok((scheme, true)),
             Err(QdiscError(why)) => reasons += &format!("\n{}: {why}", scheme.name()),
         }

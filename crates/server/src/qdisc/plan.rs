@@ -86,24 +86,19 @@ impl Scheme {
     }
 }
 
-/// One step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Write the program for the kernel to [`OBJECT_PATH`].
     Object(Vec<u8>),
     /// Run `tc` with these words.
-    Tc(Vec<String>),
+    Tc(String),
 }
 
 impl Step {
-    fn tc(words: &str) -> Self {
-        Step::Tc(words.split_whitespace().map(str::to_owned).collect())
-    }
-
     /// The command for a shell, with its line end.
     pub(super) fn shown(&self) -> String {
         match self {
-            Step::Tc(words) => format!("tc {}\n", words.join(" ")),
+            Step::Tc(words) => format!("tc {words}\n"),
             Step::Object(bytes) => {
                 let folder = OBJECT_PATH.rsplit_once('/').map_or("/", |(folder, _)| folder);
                 let text = object::base64(bytes);
@@ -115,7 +110,7 @@ impl Step {
 
 /// Removes the discipline at the root of a device, and all below it. The kernel then sets its default.
 pub(super) fn removal(device: &str) -> Step {
-    Step::tc(&format!("qdisc del dev {device} root handle {ROOT:x}:"))
+    Step::Tc(format!("qdisc del dev {device} root handle {ROOT:x}:"))
 }
 
 /// The steps that set a scheme on a device that has a default discipline.
@@ -131,7 +126,7 @@ pub(super) fn steps(device: &str, rate_bits_per_s: u64, scheme: Scheme) -> Vec<S
         Scheme::Prio => {
             let bands = PRIORITIES.len();
             let map = map(|band| band);
-            vec![Step::tc(&limit), Step::tc(&format!("{inner} prio bands {bands} priomap {map}"))]
+            vec![Step::Tc(limit), Step::Tc(format!("{inner} prio bands {bands} priomap {map}"))]
         }
         Scheme::Fq => {
             // Most bytes are in the last band, most answers in the first.
@@ -142,23 +137,21 @@ pub(super) fn steps(device: &str, rate_bits_per_s: u64, scheme: Scheme) -> Vec<S
             });
             // In bytes per turn; the kernel takes none below 16384.
             let weights = "1638400 163840 16384";
-            vec![Step::tc(&limit), Step::tc(&format!("{inner} fq bands 3 priomap {map} weights {weights}"))]
+            vec![Step::Tc(limit), Step::Tc(format!("{inner} fq bands 3 priomap {map} weights {weights}"))]
         }
         Scheme::Htb(classifier) => {
             let burst = format!("burst {burst_bytes} cburst {burst_bytes}");
             let least = rate_text(rate_bits_per_s / LEAST_SHARE);
             // Until a class is there, htb sends packets at once.
             let mut steps = vec![
-                Step::tc(&format!(
-                    "qdisc add dev {device} root handle {ROOT:x}: htb default {FIRST_CLASS:x}"
-                )),
-                Step::tc(&format!(
+                Step::Tc(format!("qdisc add dev {device} root handle {ROOT:x}: htb default {FIRST_CLASS:x}")),
+                Step::Tc(format!(
                     "class add dev {device} parent {ROOT:x}: classid {ROOT:x}:1 htb rate {rate} {burst}"
                 )),
             ];
             for (band, priority) in PRIORITIES.iter().enumerate() {
                 let class = FIRST_CLASS + u32::from(*priority);
-                steps.push(Step::tc(&format!(
+                steps.push(Step::Tc(format!(
                     "class add dev {device} parent {ROOT:x}:1 classid {ROOT:x}:{class:x} htb rate {least} ceil {rate} \
                      prio {band} {burst} quantum {FRAME_BYTES}"
                 )));
@@ -173,12 +166,12 @@ pub(super) fn steps(device: &str, rate_bits_per_s: u64, scheme: Scheme) -> Vec<S
 fn filter(device: &str, classifier: Classifier) -> Vec<Step> {
     let add = format!("filter add dev {device} parent {ROOT:x}: protocol all prio 1");
     match classifier {
-        Classifier::Flow => vec![Step::tc(&format!(
-            "{add} handle 1 flow map key priority baseclass {ROOT:x}:{FIRST_CLASS:x}"
-        ))],
+        Classifier::Flow => {
+            vec![Step::Tc(format!("{add} handle 1 flow map key priority baseclass {ROOT:x}:{FIRST_CLASS:x}"))]
+        }
         Classifier::Bpf => vec![
             Step::Object(object::classifier(ROOT << 16 | FIRST_CLASS)),
-            Step::tc(&format!("{add} bpf object-file {OBJECT_PATH} section {}", object::SECTION)),
+            Step::Tc(format!("{add} bpf object-file {OBJECT_PATH} section {}", object::SECTION)),
         ],
     }
 }

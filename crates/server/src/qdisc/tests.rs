@@ -12,7 +12,7 @@ fn commands(scheme: Scheme) -> Vec<String> {
     steps
         .iter()
         .filter_map(|step| match step {
-            Step::Tc(words) => Some(words.join(" ")),
+            Step::Tc(words) => Some(words.clone()),
             Step::Object(_) => None,
         })
         .collect()

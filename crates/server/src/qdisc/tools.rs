@@ -17,7 +17,6 @@ use super::{QdiscError, refuse};
 const FOLDERS: [&str; 2] = ["/usr/sbin/tc", "/sbin/tc"];
 /// Longest name of a device, in bytes (`IFNAMSIZ` without its end).
 const NAME_BYTES_MAX: usize = 15;
-/// Maximum devices that an error lists.
 const LISTED_MAX: usize = 16;
 
 /// Checks that this namespace has the device.
@@ -36,13 +35,13 @@ pub(super) fn check_device(device: &str) -> Result<(), QdiscError> {
 
 /// The disciplines of a device, as `tc` prints them.
 pub(super) fn show(device: &str) -> Result<Vec<u8>, QdiscError> {
-    tc(&["-json", "qdisc", "show", "dev", device])
+    tc(&format!("-json qdisc show dev {device}"))
 }
 
 /// Carries out one step on the device that it names.
 pub(super) fn carry_out(step: &Step) -> Result<(), QdiscError> {
     match step {
-        Step::Tc(words) => tc(&words.iter().map(String::as_str).collect::<Vec<_>>()).map(drop),
+        Step::Tc(words) => tc(words).map(drop),
         Step::Object(bytes) => {
             write_object(bytes).map_err(|why| QdiscError(format!("cannot write `{OBJECT_PATH}`: {why}")))
         }
@@ -60,14 +59,14 @@ fn write_object(bytes: &[u8]) -> io::Result<()> {
     fs::write(&new, bytes).and_then(|()| fs::rename(&new, path)).inspect_err(|_| drop(fs::remove_file(&new)))
 }
 
-/// Runs `tc` and returns its output.
-fn tc(words: &[&str]) -> Result<Vec<u8>, QdiscError> {
-    let run =
-        |program: &str| Command::new(program).args(words).env("LC_ALL", "C").stdin(Stdio::null()).output();
+fn tc(words: &str) -> Result<Vec<u8>, QdiscError> {
+    let run = |program: &str| {
+        Command::new(program).args(words.split(' ')).env("LC_ALL", "C").stdin(Stdio::null()).output()
+    };
     let is_missing = |done: &io::Result<_>| matches!(done, Err(why) if why.kind() == io::ErrorKind::NotFound);
     let first = run("tc");
     let done = FOLDERS.iter().fold(first, |done, path| if is_missing(&done) { run(path) } else { done });
-    let command = format!("tc {}", words.join(" "));
+    let command = format!("tc {words}");
     match done {
         Err(why) if why.kind() == io::ErrorKind::NotFound => {
             refuse("the program `tc` is missing; install iproute2")
@@ -83,24 +82,14 @@ fn tc(words: &[&str]) -> Result<Vec<u8>, QdiscError> {
     }
 }
 
-/// A namespace of its own, where commands concern nobody.
-pub(super) struct Trial(Namespace);
-
-impl Trial {
-    /// Makes one. None without the privilege, or without namespaces.
-    pub(super) fn make() -> Option<Self> {
-        Namespace::make().ok().map(Self)
-    }
-
-    /// Whether all commands of a scheme work, tried on the loopback device of the namespace, which has no discipline
-    /// afterwards.
-    pub(super) fn try_out(&self, scheme: Scheme, rate_bits_per_s: u64) -> Result<(), QdiscError> {
-        let all = || {
-            let done = plan::steps("lo", rate_bits_per_s, scheme).iter().try_for_each(carry_out);
-            // Fails if the first command failed.
-            let _ = carry_out(&plan::removal("lo"));
-            done
-        };
-        self.0.run(all).map_err(|why| QdiscError(format!("cannot enter a namespace: {why}")))?
-    }
+/// Whether all commands of a scheme work, tried on the loopback device of a namespace where they concern nobody. That has no
+/// discipline afterwards.
+pub(super) fn try_out(place: &Namespace, scheme: Scheme, rate_bits_per_s: u64) -> Result<(), QdiscError> {
+    let all = || {
+        let done = plan::steps("lo", rate_bits_per_s, scheme).iter().try_for_each(carry_out);
+        // Fails if the first command failed.
+        let _ = carry_out(&plan::removal("lo"));
+        done
+    };
+    place.run(all).map_err(|why| QdiscError(format!("cannot enter a namespace: {why}")))?
 }

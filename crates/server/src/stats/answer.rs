@@ -153,7 +153,6 @@ impl Answer {
 }
 
 impl ServerStats {
-    /// Computes the sum.
     pub(crate) fn sum_up(&mut self) {
         self.sum = self.ended.clone();
         for counters in self.workers.iter().filter_map(|worker| worker.counters.as_ref()) {

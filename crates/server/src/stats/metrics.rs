@@ -29,22 +29,6 @@ impl TextFormat {
     }
 }
 
-/// The bounds of the buckets of call times: every fourth power of two from 1 µs to 4.3 s, in nanoseconds.
-const CALL_BOUNDS_NS: [u64; 12] = [
-    1 << 10,
-    1 << 12,
-    1 << 14,
-    1 << 16,
-    1 << 18,
-    1 << 20,
-    1 << 22,
-    1 << 24,
-    1 << 26,
-    1 << 28,
-    1 << 30,
-    1 << 32,
-];
-
 /// A count or an amount of a server: its name without prefix and suffix, its meaning, and where it is found.
 type Row<T> = (&'static str, &'static str, fn(&T) -> u64);
 
@@ -140,12 +124,9 @@ pub fn metrics(stats: &ServerStats, format: TextFormat) -> String {
 
 fn labelled(text: &mut Text, sum: &Counters) {
     let by = &sum.responses;
-    text.family("responses", Kind::Counter, "Responses ended, by the class of their status");
-    for (class, count) in [("2xx", by.of_2xx), ("3xx", by.of_3xx), ("4xx", by.of_4xx), ("5xx", by.of_5xx)] {
-        text.sample("responses_total", &[("class", class)], count);
-    }
+    let classes = [("2xx", by.of_2xx), ("3xx", by.of_3xx), ("4xx", by.of_4xx), ("5xx", by.of_5xx)];
+    text.counters("responses", "Responses ended, by the class of their status", "class", classes);
     let by = &sum.connections.refused_by;
-    text.family("connections_refused", Kind::Counter, "Connections refused, by the reason");
     let reasons = [
         ("limit", by.limit),
         ("client", by.client),
@@ -153,13 +134,9 @@ fn labelled(text: &mut Text, sum: &Counters) {
         ("descriptors", by.descriptors),
         ("introduction", by.introduction),
     ];
-    for (reason, count) in reasons {
-        text.sample("connections_refused_total", &[("reason", reason)], count);
-    }
-    text.family("tls_handshakes", Kind::Counter, "TLS handshakes completed");
-    for (kind, count) in [("full", sum.tls.handshakes), ("resumed", sum.tls.resumed)] {
-        text.sample("tls_handshakes_total", &[("kind", kind)], count);
-    }
+    text.counters("connections_refused", "Connections refused, by the reason", "reason", reasons);
+    let kinds = [("full", sum.tls.handshakes), ("resumed", sum.tls.resumed)];
+    text.counters("tls_handshakes", "TLS handshakes completed", "kind", kinds);
     let caches = &sum.caches;
     let found = [
         ("known", caches.known.lookups, caches.known.hits),
@@ -168,15 +145,11 @@ fn labelled(text: &mut Text, sum: &Counters) {
         ("blocks", caches.blocks.lookups, caches.blocks.hits),
         ("files", caches.files.lookups, caches.files.hits),
     ];
-    text.family("cache_lookups", Kind::Counter, "Look-ups in each cache");
-    found.iter().for_each(|(cache, all, _)| text.sample("cache_lookups_total", &[("cache", cache)], all));
-    text.family("cache_hits", Kind::Counter, "Look-ups that found an entry");
-    found.iter().for_each(|(cache, _, hits)| text.sample("cache_hits_total", &[("cache", cache)], hits));
-    text.family(
-        "jobs",
-        Kind::Counter,
-        "Jobs for helpers, by kind: started, refused for a full queue or a long wait, or lost",
-    );
+    let (all, hits) = (found.map(|(name, all, _)| (name, all)), found.map(|(name, _, hits)| (name, hits)));
+    text.counters("cache_lookups", "Look-ups in each cache", "cache", all);
+    text.counters("cache_hits", "Look-ups that found an entry", "cache", hits);
+    let help = "Jobs for helpers, by kind: started, refused for a full queue or a long wait, or lost";
+    text.family("jobs", Kind::Counter, help);
     for (kind, jobs) in &sum.jobs {
         let ways = [
             ("started", jobs.started),
@@ -189,11 +162,6 @@ fn labelled(text: &mut Text, sum: &Counters) {
         }
     }
     let times = &sum.times;
-    text.family(
-        "state_seconds",
-        Kind::Counter,
-        "Time spent in each state, summed over all that were in it; its rate is their average number",
-    );
     let states = [
         ("connection", times.connections_ms),
         ("slow_request", times.exchanges_ms),
@@ -201,9 +169,9 @@ fn labelled(text: &mut Text, sum: &Counters) {
         ("running_job", times.jobs_running_ms),
         ("uplink", times.egress_waiting_ms),
     ];
-    for (state, ms) in states {
-        text.sample("state_seconds_total", &[("state", state)], seconds_of_ms(ms));
-    }
+    let states = states.map(|(state, ms)| (state, seconds_of_ms(ms)));
+    let help = "Time spent in each state, summed over all that were in it; its rate is their average number";
+    text.counters("state_seconds", help, "state", states);
 }
 
 fn processes(text: &mut Text, stats: &ServerStats) {
@@ -212,11 +180,8 @@ fn processes(text: &mut Text, stats: &ServerStats) {
         let count = stats.workers.iter().filter(|worker| worker.state == state).count();
         text.sample("workers", &[("state", state)], count);
     }
-    text.family(
-        "threads",
-        Kind::Gauge,
-        "Threads of workers and helpers, by the state in which the kernel has them",
-    );
+    let help = "Threads of workers and helpers, by the state in which the kernel has them";
+    text.family("threads", Kind::Gauge, help);
     for (role, counts) in [("worker", &stats.states.workers), ("helper", &stats.states.helpers)] {
         let states = [
             ("runnable", counts.runnable),
@@ -247,7 +212,8 @@ fn calls(text: &mut Text, sum: &Counters) {
     called().for_each(|(call, times)| text.sample("loop_stalls_total", &[("call", call)], times.stalls));
     text.family("loop_call_seconds", Kind::Histogram, "Times of the calls of an event loop that could block");
     for (call, times) in called() {
-        for bound_ns in CALL_BOUNDS_NS {
+        // Every fourth power of two from 1 µs to 4.3 s.
+        for bound_ns in (10..=32).step_by(2).map(|exponent| 1 << exponent) {
             let labels = [("call", &**call), ("le", &*seconds_of_ns(bound_ns).to_string())];
             text.sample("loop_call_seconds_bucket", &labels, below(times, bound_ns));
         }
@@ -277,7 +243,6 @@ enum Kind {
     Histogram,
 }
 
-/// The text so far.
 struct Text {
     out: String,
     format: TextFormat,
@@ -309,6 +274,20 @@ impl Text {
     fn counter(&mut self, name: &str, help: &str, value: impl Display) {
         self.family(name, Kind::Counter, help);
         self.sample(&format!("{name}_total"), &[], value);
+    }
+
+    /// A counter with a sample for each value of a label.
+    fn counters<V: Display>(
+        &mut self,
+        name: &str,
+        help: &str,
+        label: &str,
+        samples: impl IntoIterator<Item = (&'static str, V)>,
+    ) {
+        self.family(name, Kind::Counter, help);
+        for (value, count) in samples {
+            self.sample(&format!("{name}_total"), &[(label, value)], count);
+        }
     }
 
     fn gauge(&mut self, name: &str, help: &str, value: impl Display) {

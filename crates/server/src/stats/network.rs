@@ -77,7 +77,6 @@ impl ListenerStats {
     }
 }
 
-/// A place that the server listens at.
 pub(crate) struct Listening<'a> {
     /// The name that an answer shows.
     pub(crate) name: String,

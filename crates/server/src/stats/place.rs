@@ -13,7 +13,6 @@ use flash_waiting::sandbox::privileges;
 
 /// The end of a socket's name, after the process ID.
 const SUFFIX: &str = ".sock";
-/// Maximum entries of the folder that are read.
 const ENTRIES_MAX: usize = 4096;
 
 /// The default socket of the server with this process ID, if it belongs to this user.

@@ -8,7 +8,6 @@ use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-/// Maximum threads in one sample.
 const THREADS_MAX: usize = 4096;
 
 /// Threads by state.

@@ -342,23 +342,17 @@ fn distribution_heading(out: &mut String) {
 
 fn distributions(out: &mut String, sum: &Counters, amounts: Amounts) {
     distribution_heading(out);
-    let rows: [(&str, &Histogram); 3] = [
-        ("events per dispatch", &sum.dispatches),
-        ("bytes per send", &sum.sends),
-        ("queue length at a job", &sum.queue.lengths),
-    ];
-    for (name, Histogram(counted)) in rows {
-        let count = amounts.of(counted.count());
-        let spread = (counted.mean(), counted.max());
-        distribution(out, (name, &count), spread, |part| counted.percentile(part));
-        if name.starts_with("events") {
-            let spread = (counted.weighted_mean(), counted.max());
-            let count = amounts.of(counted.sum());
-            distribution(out, ("  weighted by event", &count), spread, |part| {
-                counted.weighted_percentile(part)
-            });
-        }
-    }
+    histogram(out, "events per dispatch", &sum.dispatches, amounts);
+    let Histogram(events) = &sum.dispatches;
+    let (count, spread) = (amounts.of(events.sum()), (events.weighted_mean(), events.max()));
+    distribution(out, ("  weighted by event", &count), spread, |part| events.weighted_percentile(part));
+    histogram(out, "bytes per send", &sum.sends, amounts);
+    histogram(out, "queue length at a job", &sum.queue.lengths, amounts);
+}
+
+fn histogram(out: &mut String, name: &str, Histogram(counted): &Histogram, amounts: Amounts) {
+    let (count, spread) = (amounts.of(counted.count()), (counted.mean(), counted.max()));
+    distribution(out, (name, &count), spread, |part| counted.percentile(part));
 }
 
 fn distribution(
@@ -420,18 +414,13 @@ fn backend_requests(out: &mut String, (sum, backend): (&Counters, &Backend), amo
         let _ = writeln!(out, "  {:<32} {open} open   {pending} pending", name.escape_debug().to_string());
     }
     distribution_heading(out);
-    for (name, Histogram(counted)) in
-        [("wait for a reply, ms", &backend.waits_ms), ("queue length at a job", &sum.queue.lengths)]
-    {
-        let spread = (counted.mean(), counted.max());
-        distribution(out, (name, &of(counted.count())), spread, |part| counted.percentile(part));
-    }
+    histogram(out, "wait for a reply, ms", &backend.waits_ms, amounts);
+    histogram(out, "queue length at a job", &sum.queue.lengths, amounts);
     let [find, load] = [JobKind::Find, JobKind::Load].map(|kind| job(sum, kind));
     let [find, load, lost] = [find.started, load.started, find.lost + load.lost].map(of);
     let _ = writeln!(out, "\njobs       {find} names started, {load} ranges started, {lost} lost");
 }
 
-/// The jobs of a kind.
 fn job(sum: &Counters, kind: JobKind) -> JobCounters {
     sum.jobs.get(kind.name()).copied().unwrap_or_default()
 }

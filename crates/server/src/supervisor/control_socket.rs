@@ -10,15 +10,14 @@ mod http;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
 use flash_prompt::epoll::Watch;
-use flash_prompt::{AsFd, BorrowedFd};
+use flash_prompt::{OwnedFd, net};
 use flash_waiting::local;
 
-use client::{Client, Stream, Wanted as Asked};
-use http::Content;
+use client::Client;
+use http::{Content, Wanted as Asked};
 
 use super::generation::Generation;
 use super::life::{Duty, State as Phase};
@@ -57,34 +56,30 @@ pub(super) struct ControlSocket {
     last_counters: BTreeMap<u64, Counters>,
 }
 
+/// A listening socket: of this user, or an address of `admin`.
 #[derive(Debug)]
 struct Listening {
-    listener: Watched<Listener>,
+    listener: Watched<OwnedFd>,
+    /// The path of the socket of this user, with its device and inode: another server may later create a socket at the same path.
+    own: Option<(PathBuf, (u64, u64))>,
     /// The listener is not watched until then.
     shortage_until_ms: Option<u64>,
 }
 
-#[derive(Debug)]
-enum Listener {
-    /// At this path. Device and inode: another server may later create a socket at the same path.
-    Own(UnixListener, PathBuf, (u64, u64)),
-    Admin(TcpListener),
-}
-
-impl Listener {
-    fn accept(&self) -> io::Result<Stream> {
-        match self {
-            Listener::Own(listener, ..) => listener.accept().map(|(stream, _)| Stream::Own(stream)),
-            Listener::Admin(listener) => listener.accept().map(|(stream, _)| Stream::Admin(stream)),
-        }
+impl Listening {
+    fn new(
+        listener: impl Into<OwnedFd>,
+        own: Option<(PathBuf, (u64, u64))>,
+        poller: &mut Poller,
+    ) -> io::Result<Self> {
+        Ok(Self { listener: poller.watch(listener.into())?, own, shortage_until_ms: None })
     }
 }
 
-impl AsFd for Listener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Listener::Own(listener, ..) => listener.as_fd(),
-            Listener::Admin(listener) => listener.as_fd(),
+impl Drop for Listening {
+    fn drop(&mut self) {
+        if let Some((path, file)) = &self.own {
+            local::remove(path, *file);
         }
     }
 }
@@ -99,7 +94,6 @@ struct Gathering {
     network: NetworkStats,
     /// The reports as JSON, by the tokens of the workers.
     received: Vec<(u64, String)>,
-    /// The workers that have not reported yet.
     missing: Vec<u64>,
 }
 
@@ -139,10 +133,8 @@ impl ControlSocket {
 
     /// The addresses of `admin`, with the ports that they got.
     pub(super) fn admin_addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
-        self.listening.iter().filter_map(|listening| match &listening.listener.item {
-            Listener::Admin(listener) => listener.local_addr().ok(),
-            Listener::Own(..) => None,
-        })
+        let of_admin = self.listening.iter().filter(|listening| listening.own.is_none());
+        of_admin.filter_map(|listening| net::local_address(&listening.listener.item).ok())
     }
 
     /// Handles the event of `token`; false if it does not belong to the control socket.
@@ -162,8 +154,9 @@ impl ControlSocket {
         // As many as there are places, and one more that is refused.
         for _ in 0..=CLIENTS_MAX {
             let listening = &mut self.listening[at];
-            let stream = match listening.listener.item.accept() {
-                Ok(stream) => stream,
+            let is_own = listening.own.is_some();
+            let socket = match net::accept(&listening.listener.item) {
+                Ok((socket, _)) => socket,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(_) => {
@@ -174,24 +167,19 @@ impl ControlSocket {
                     return;
                 }
             };
-            if stream.set_nonblocking().is_err() {
-                continue;
-            }
-            let of_its_kind =
-                self.clients.iter().filter(|client| client.stream.is_own() == stream.is_own()).count();
-            let mut client = Client::new(poller.new_token(), stream, now_ms + CLIENT_MS);
+            let of_its_kind = self.clients.iter().filter(|client| client.is_own == is_own).count();
+            let mut client = Client::new(poller.new_token(), (socket, is_own), now_ms + CLIENT_MS);
             if of_its_kind >= CLIENTS_MAX {
                 client.refuse("too many clients; try again");
                 continue;
             }
             // Edge-triggered: a client that keeps sending while it waits does not wake the loop all the time.
-            if poller.epoll().add(&client.stream, client.token, Watch::Connection).is_ok() && client.go_on() {
+            if poller.epoll.add(&client.socket, client.token, Watch::Connection).is_ok() && client.go_on() {
                 self.clients.push(client);
             }
         }
     }
 
-    /// Stores a worker's report.
     pub(super) fn take(&mut self, worker: u64, question: u64, json: String) {
         let Some(gathering) = self.gathering.as_mut().filter(|g| g.question == question) else { return };
         if !gathering.missing.contains(&worker) {
@@ -315,7 +303,6 @@ impl ControlSocket {
         });
     }
 
-    /// The next deadline, in milliseconds of the monotonic clock.
     pub(super) fn next_ms(&self) -> Option<u64> {
         let shortage = self.listening.iter().filter_map(|listening| listening.shortage_until_ms);
         let gathering = match &self.gathering {
@@ -331,19 +318,11 @@ impl ControlSocket {
     }
 }
 
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Listener::Own(_, path, file) = self {
-            local::remove(path, *file);
-        }
-    }
-}
-
 fn listen(path: PathBuf, poller: &mut Poller) -> io::Result<Listening> {
     let failed = |e: io::Error| explain(&path, &e);
     let listener = local::listen(&path).map_err(failed)?;
     let file = local::give_to(&path, None).map_err(failed)?;
-    Ok(Listening { listener: poller.watch(Listener::Own(listener, path, file))?, shortage_until_ms: None })
+    Listening::new(listener, Some((path, file)), poller)
 }
 
 fn listen_at(address: SocketAddr, poller: &mut Poller) -> io::Result<Listening> {
@@ -360,7 +339,7 @@ fn listen_at(address: SocketAddr, poller: &mut Poller) -> io::Result<Listening> 
         };
         io::Error::new(e.kind(), format!("cannot listen on {address} for admin: {why}"))
     })?;
-    Ok(Listening { listener: poller.watch(Listener::Admin(listener))?, shortage_until_ms: None })
+    Listening::new(listener, None, poller)
 }
 
 fn explain(path: &std::path::Path, error: &io::Error) -> io::Error {
@@ -381,7 +360,6 @@ impl Gathering {
         }
     }
 
-    /// The report of this worker.
     fn of<T: serde::de::DeserializeOwned>(&self, worker: &Process) -> Option<T> {
         let (_, json) = self.received.iter().find(|(number, _)| *number == worker.token())?;
         serde_json::from_str(json).ok()
@@ -433,7 +411,6 @@ impl Gathering {
 }
 
 impl<'a> Subject<'a> {
-    /// The configuration in force.
     fn serving(&self) -> Option<&'a Generation> {
         self.generations.iter().rev().find(|generation| generation.state == Phase::Serving)
     }

@@ -30,20 +30,15 @@ const PROGRAM_END_MS: u64 = 3_000;
 /// The state of a process, or of all processes of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// It is not ready yet.
     Starting,
-    /// It works.
     Serving,
-    /// It finishes its work and ends.
     Draining,
-    /// It was sent SIGKILL.
     Killed,
     /// The kernel holds it in a call that hangs, so the supervisor does not wait for its end.
     Abandoned,
 }
 
 impl State {
-    /// The word for it.
     pub(super) fn name(self) -> &'static str {
         match self {
             State::Starting => "starting",
@@ -84,7 +79,6 @@ pub(super) enum Pings {
     Always,
 }
 
-/// How the processes of a role live.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     /// The name of the role on the command line.
@@ -117,7 +111,6 @@ pub(super) struct Pauses {
 }
 
 impl Duty {
-    /// The rules of its role.
     pub(super) fn rules(self) -> Rules {
         let pauses = Pauses { short_ms: 1_000, calm_ms: 60_000, max_ms: 8_000 };
         let rules = Rules {
@@ -211,7 +204,6 @@ pub(super) fn not_started(duty: Duty, error: &io::Error) -> String {
     format!("cannot start {duty}: {error}; {}", duty.rules().without)
 }
 
-/// The end of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct End {
     /// None if it was abandoned.
@@ -275,7 +267,6 @@ impl Restart {
     }
 }
 
-/// The first pause.
 const FIRST_PAUSE_MS: u64 = 1_000;
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use flash_prompt::OwnedFd;
 use flash_waiting::local;
 use flash_waiting::sandbox::privileges::{self, Keep};
-use flash_waiting::systemd::{self, Listener, Place};
+use flash_waiting::systemd::{Listener, Place};
 
 use crate::config::{FilePath, Listen, RunAs, SOCKET_BY_DEFAULT, Settings};
 
@@ -113,16 +113,9 @@ pub(super) fn bind_new(settings: &Settings, known: &[FilePath]) -> io::Result<Ve
 
 /// The sockets that systemd has passed to a backend and that nothing has taken yet.
 #[derive(Debug)]
-pub(super) struct Passed(Vec<Listener>);
+pub(super) struct Passed(pub(super) Vec<Listener>);
 
 impl Passed {
-    /// Takes them from systemd.
-    ///
-    /// Errors: one that cannot be used, with the reason and the remedy.
-    pub(super) fn from_systemd() -> io::Result<Self> {
-        Ok(Self(systemd::take_listeners()?))
-    }
-
     fn take(&mut self, is_it: impl Fn(&Listener, &Path) -> bool) -> Option<LocalSocket> {
         let path_of = |listener: &Listener| match &listener.place {
             Place::Path(path) if is_it(listener, path) => Some(path.clone()),

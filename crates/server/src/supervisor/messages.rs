@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 use flash_prompt::OwnedFd;
 use flash_waiting::process::{self, Redirected};
 
-/// Maximum queued messages per output.
 const WAITING_MAX: usize = 256;
 /// Maximum length of a message; the rest is cut.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
@@ -30,7 +29,6 @@ const LINE_BYTES_MAX: u64 = 4 * 1024;
 /// Time before another try on an output that takes nothing now and does not block.
 const FULL_PAUSE: Duration = Duration::from_millis(50);
 
-/// The outputs for the operator.
 #[derive(Debug)]
 pub(super) struct Messages {
     errors: Outlet,
@@ -47,11 +45,11 @@ impl Messages {
         let Redirected { real, written } = process::redirect_stderr()?;
         let errors = Outlet::start("messages", File::from(real.try_clone()?))?;
         let (end, others_ended) = mpsc::channel();
-        let (queue, dropped) = (errors.queue.clone(), Arc::clone(&errors.dropped));
+        let queue = errors.queue.clone();
         thread::Builder::new().name("errors of others".to_owned()).spawn(move || {
             // Dropped with the thread.
             let _end: mpsc::Sender<()> = end;
-            pass_on(File::from(written), |line| push(&queue, &dropped, line));
+            pass_on(File::from(written), |line| queue.push(line));
         })?;
         let output = Outlet::start("start lines", io::stdout())?;
         Ok(Self { errors, output, stderr: real, others_ended })
@@ -59,17 +57,16 @@ impl Messages {
 
     /// Prints a message on standard error, as one line.
     pub(super) fn report(&self, message: &str) {
-        self.errors.push(format!("flash: {}", escaped(message)));
+        self.errors.queue.push(format!("flash: {}", escaped(message)));
     }
 
     /// Prints a formatted text on standard error.
     pub(super) fn show(&self, text: String) {
-        self.errors.push(text);
+        self.errors.queue.push(text);
     }
 
-    /// Prints a line on standard output.
     pub(super) fn print(&self, line: String) {
-        self.output.push(line);
+        self.output.queue.push(line);
     }
 
     /// Waits briefly until all messages are written.
@@ -83,11 +80,28 @@ impl Messages {
     }
 }
 
+/// Messages on their way to a thread, and the number of those that had no room.
+#[derive(Clone, Debug)]
+struct Queue {
+    messages: SyncSender<String>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Queue {
+    fn push(&self, mut text: String) {
+        let end = (0..=text.len().min(MESSAGE_BYTES_MAX)).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or(0));
+        text.push('\n');
+        if self.messages.try_send(text).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
 /// One output, with its thread and its queue.
 #[derive(Debug)]
 struct Outlet {
-    queue: SyncSender<String>,
-    dropped: Arc<AtomicU64>,
+    queue: Queue,
     /// Closed when all is written and the thread ends.
     ended: Receiver<()>,
 }
@@ -95,35 +109,21 @@ struct Outlet {
 impl Outlet {
     fn start(name: &str, out: impl Write + Send + 'static) -> io::Result<Self> {
         let (queue, messages) = mpsc::sync_channel(WAITING_MAX);
+        let queue = Queue { messages: queue, dropped: Arc::new(AtomicU64::new(0)) };
         let (end, ended) = mpsc::channel();
-        let dropped = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&dropped);
+        let counted = Arc::clone(&queue.dropped);
         thread::Builder::new().name(name.to_owned()).spawn(move || {
             // Dropped with the thread.
             let _end: mpsc::Sender<()> = end;
             write_all(&messages, &counted, out);
         })?;
-        Ok(Self { queue, dropped, ended })
-    }
-
-    fn push(&self, text: String) {
-        push(&self.queue, &self.dropped, text);
+        Ok(Self { queue, ended })
     }
 
     fn finish(self, deadline: Instant) {
         drop(self.queue);
         // Closed or too late: both are the end.
         let _ = self.ended.recv_timeout(deadline.saturating_duration_since(Instant::now()));
-    }
-}
-
-/// Queues a text, or counts it as dropped.
-fn push(queue: &SyncSender<String>, dropped: &AtomicU64, mut text: String) {
-    let end = (0..=text.len().min(MESSAGE_BYTES_MAX)).rev().find(|end| text.is_char_boundary(*end));
-    text.truncate(end.unwrap_or(0));
-    text.push('\n');
-    if queue.try_send(text).is_err() {
-        dropped.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -205,7 +205,7 @@ mod tests {
         let outlet = Outlet::start("test", reader.clone()).expect("a thread");
         let sent = 3 * WAITING_MAX;
         let held = reader.0.lock().expect("the text");
-        (0..sent).for_each(|n| outlet.push(format!("message {n}")));
+        (0..sent).for_each(|n| outlet.queue.push(format!("message {n}")));
         drop(held);
         outlet.finish(Instant::now() + Duration::from_secs(60));
         let text = String::from_utf8(reader.0.lock().expect("the text").clone()).expect("text");
@@ -220,7 +220,7 @@ mod tests {
         let reader = Reader::default();
         let outlet = Outlet::start("test", reader.clone()).expect("a thread");
         let held = reader.0.lock().expect("the text");
-        outlet.push("unread".to_owned());
+        outlet.queue.push("unread".to_owned());
         outlet.finish(Instant::now() + Duration::from_millis(10));
         assert!(held.is_empty());
     }
@@ -241,7 +241,7 @@ mod tests {
     fn a_long_message_is_cut_between_characters() {
         let reader = Reader::default();
         let outlet = Outlet::start("test", reader.clone()).expect("a thread");
-        outlet.push("x".to_owned() + &"\u{fc}".repeat(MESSAGE_BYTES_MAX));
+        outlet.queue.push("x".to_owned() + &"\u{fc}".repeat(MESSAGE_BYTES_MAX));
         outlet.finish(Instant::now() + Duration::from_secs(60));
         let text = String::from_utf8(reader.0.lock().expect("the text").clone()).expect("whole characters");
         assert_eq!(text.len(), MESSAGE_BYTES_MAX);

@@ -10,7 +10,6 @@ mod life;
 mod local_socket;
 mod messages;
 mod outbox;
-mod places;
 mod poller;
 mod prepare;
 mod process;
@@ -47,7 +46,6 @@ use life::State;
 use messages::Messages;
 use poller::{Poller, Watched};
 use prepare::prepare;
-use reader::Reader;
 use reload::Reload;
 use shared_files::SharedFiles;
 use sockets::Sockets;
@@ -80,7 +78,6 @@ impl Program {
     }
 }
 
-/// Runs a server until a signal stops it.
 pub(crate) fn serve(program: Program) -> ExitCode {
     let settings = match program.load() {
         Ok(settings) => settings,
@@ -125,17 +122,28 @@ struct Resources {
     /// Created for the first configuration that wants it.
     store: Option<Store>,
     files: SharedFiles,
+    /// The supervisor acts on these after each event, and at the end of a turn.
+    events: Vec<Event>,
     /// Of all configurations, so that sessions outlive them.
     tickets: TicketSecret,
+}
+
+impl Resources {
+    fn report(&mut self, text: impl Into<String>) {
+        self.events.push(Event::Message(text.into()));
+    }
 }
 
 /// The consequence of an event for the supervisor.
 #[derive(Debug)]
 enum Event {
-    /// A message for the operator.
     Message(String),
     /// A worker answers a question for statistics, as JSON.
-    Report { worker: u64, question: u64, json: String },
+    Report {
+        worker: u64,
+        question: u64,
+        json: String,
+    },
     /// A worker has ended, with its last statistics as JSON.
     WorkerEnded(String),
     /// The configuration cannot start.
@@ -186,6 +194,7 @@ impl<'m> Supervisor<'m> {
             starter: Starter::new()?,
             store: None,
             files: SharedFiles::default(),
+            events: Vec::new(),
             tickets: TicketSecret::default(),
         };
         let (generation, warnings) = Generation::start(prepared, sockets, &mut resources)?;
@@ -226,10 +235,9 @@ impl<'m> Supervisor<'m> {
         }
     }
 
-    /// The next time at which there is something to do.
     fn next_ms(&self) -> Option<u64> {
         let store_ms = self.resources.store.as_ref().and_then(|store| store.processes.next_ms());
-        let reader_ms = self.reload.reader.as_ref().map(Reader::deadline_ms);
+        let reader_ms = self.reload.reader.as_ref().map(|reader| reader.deadline_ms);
         let generations = self.generations.iter().filter_map(Generation::next_ms);
         let certificates_ms = self.certificates.next_ms();
         generations
@@ -242,7 +250,7 @@ impl<'m> Supervisor<'m> {
 
     /// Handles the event of `token`: a signal, a client, or a message or the end of a child.
     fn handle(&mut self, token: u64) {
-        let poller = &mut self.resources.poller;
+        let Resources { poller, store, events, .. } = &mut self.resources;
         if token == self.signals.token {
             while let Some(signal) = self.signals.item.take() {
                 self.on_signal(signal);
@@ -252,20 +260,18 @@ impl<'m> Supervisor<'m> {
         } else if self.certificates.is(token) {
             self.look_at_certificates();
         } else if !self.control.handle(token, clock::monotonic_ms(), poller) {
-            let mut events = Vec::new();
             let fillers = self.generations.iter().flat_map(Generation::fillers);
-            let store = self.resources.store.as_mut();
-            if !store.is_some_and(|store| store.handle(token, fillers, poller, &mut events)) {
+            if !store.as_mut().is_some_and(|store| store.handle(token, fillers, poller, events)) {
                 let mut generations = self.generations.iter_mut();
-                generations.find_map(|g| g.handle(token, &mut self.resources, &mut events).then_some(()));
+                generations.find_map(|g| g.handle(token, &mut self.resources).then_some(()));
             }
-            self.apply(events);
+            self.apply();
         }
     }
 
     /// Acts on the consequences of events.
-    fn apply(&mut self, events: Vec<Event>) {
-        for event in events {
+    fn apply(&mut self) {
+        for event in std::mem::take(&mut self.resources.events) {
             match event {
                 Event::Message(text) => self.messages.report(&text),
                 Event::Report { worker, question, json } => self.control.take(worker, question, json),
@@ -291,7 +297,7 @@ impl<'m> Supervisor<'m> {
                     self.generations.iter_mut().for_each(|generation| generation.kill_at_once(now_ms));
                 } else if self.stopping.is_none() {
                     systemd::notify(systemd::State::Stopping);
-                    self.stop_reloading();
+                    self.reload = Reload::default();
                     self.generations.iter_mut().for_each(|generation| generation.stop(now_ms));
                     self.resources.store.iter_mut().for_each(Store::stop);
                 }
@@ -300,11 +306,10 @@ impl<'m> Supervisor<'m> {
             Signal::Reload if self.stopping.is_none() => self.want_reload(),
             Signal::Reload => {}
             Signal::ReopenLogs => {
-                let mut events = Vec::new();
                 for generation in &mut self.generations {
-                    generation.reopen_log(&mut self.resources, &mut events);
+                    generation.reopen_log(&mut self.resources);
                 }
-                self.apply(events);
+                self.apply();
             }
             // The descriptors of processes report their ends; orphans are reaped after every batch.
             Signal::Child => {}

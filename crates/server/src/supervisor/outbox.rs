@@ -21,9 +21,9 @@ pub(super) type Shared = Arc<OwnedFd>;
 #[derive(Debug)]
 pub(super) struct Outbox {
     /// None once it was passed on.
-    channel: Option<OwnedFd>,
+    pub(super) channel: Option<OwnedFd>,
     /// The token of its events.
-    token: u64,
+    pub(super) token: u64,
     waiting: VecDeque<Order<Shared>>,
     /// How many of those at the end of the queue were given after its start.
     later: usize,
@@ -48,16 +48,6 @@ impl Outbox {
             watched: None,
             is_over: false,
         })
-    }
-
-    /// The channel from the role, unless it was passed on.
-    pub(super) fn channel(&self) -> Option<&OwnedFd> {
-        self.channel.as_ref()
-    }
-
-    /// The epoll token of its events.
-    pub(super) fn token(&self) -> u64 {
-        self.token
     }
 
     /// Sends an order that a role needs before it begins, or queues it: the settings bound their number.
@@ -111,7 +101,9 @@ impl Outbox {
         while let (Some(order), Some(channel)) = (self.waiting.front(), &self.channel) {
             match send_order(channel, order) {
                 Ok(()) => drop(self.waiting.pop_front()),
-                Err(e) if has_no_room(&e) => return Ok(()),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock || net::has_too_many_in_transit(&e) => {
+                    return Ok(());
+                }
                 Err(e) if matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
                     self.waiting.clear();
                 }
@@ -124,7 +116,6 @@ impl Outbox {
         Ok(())
     }
 
-    /// Whether every order was sent.
     pub(super) fn is_sent(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -156,11 +147,6 @@ impl Outbox {
         self.unwatch(epoll);
         self.channel.take()
     }
-}
-
-/// Whether a message can be sent later.
-fn has_no_room(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::WouldBlock || net::has_too_many_in_transit(error)
 }
 
 /// Connects two roles by a channel of this buffer size. Each gets its end by this order.

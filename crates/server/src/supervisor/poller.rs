@@ -7,7 +7,7 @@ use flash_prompt::epoll::{Epoll, Watch};
 
 /// The descriptors that the loop watches.
 pub(super) struct Poller {
-    epoll: Epoll,
+    pub(super) epoll: Epoll,
     last_token: u64,
 }
 
@@ -28,11 +28,6 @@ impl Poller {
     pub(super) fn new_token(&mut self) -> u64 {
         self.last_token += 1;
         self.last_token
-    }
-
-    /// For owners that change how a descriptor is watched.
-    pub(super) fn epoll(&self) -> &Epoll {
-        &self.epoll
     }
 
     /// Watches `item` for input, under a new token.

@@ -53,9 +53,7 @@ pub(super) struct Certificates {
 #[derive(Debug)]
 pub(super) enum FoundRoot {
     Open(Root),
-    /// It has not answered in time.
     Hangs,
-    /// With the reason.
     Failed(String),
 }
 
@@ -84,7 +82,7 @@ pub(super) fn prepare(settings: Settings, has_store: bool) -> io::Result<Prepare
     let residency = residency(&settings, &roots).map_err(|e| e.to_string());
     let certificates = certificates::read(&settings).map_err(io::Error::other)?;
     let certificates = match certificates {
-        Some(read) => Some(Certificates { file: file::secret_file(&read.bytes)?, expiries: read.expiries }),
+        Some((bytes, expiries)) => Some(Certificates { file: file::secret_file(&bytes)?, expiries }),
         None => None,
     };
     let trust = trust::read(&settings).map_err(io::Error::other)?;

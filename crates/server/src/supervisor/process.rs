@@ -18,7 +18,6 @@ use super::pulse::{Pulse, SILENCE_MS};
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) duty: Duty,
-    /// For messages.
     pub(super) name: String,
     child: Subprocess,
     pub(super) orders: Outbox,
@@ -73,12 +72,12 @@ impl Process {
             is_reaped: false,
         };
         // Its end and its messages have the same token.
-        poller.epoll().add(&process.child, process.token(), Watch::Input)?;
+        poller.epoll.add(&process.child, process.token(), Watch::Input)?;
         Ok(process)
     }
 
     pub(super) fn token(&self) -> u64 {
-        self.orders.token()
+        self.orders.token
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -87,7 +86,7 @@ impl Process {
 
     /// Receives one message. Returns it if it does not only concern the state of this process.
     pub(super) fn receive(&mut self, poller: &Poller) -> Option<Notice> {
-        match receive_notice(self.orders.channel()?) {
+        match receive_notice(self.orders.channel.as_ref()?) {
             Ok(Notice::Ready(in_force)) => {
                 self.in_force = Some(in_force);
                 self.become_ready();
@@ -105,7 +104,7 @@ impl Process {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => None,
             Err(_) => {
                 // It has ended, or is about to: that is another event.
-                self.orders.unwatch(poller.epoll());
+                self.orders.unwatch(&poller.epoll);
                 None
             }
         }
@@ -114,7 +113,7 @@ impl Process {
     /// The reports that it has sent before its end, and that were not received yet.
     pub(super) fn receive_last(&mut self) -> Vec<String> {
         let mut reports = Vec::new();
-        while let Some(Ok(notice)) = self.orders.channel().map(receive_notice) {
+        while let Some(Ok(notice)) = self.orders.channel.as_ref().map(receive_notice) {
             match notice {
                 Notice::Report(text) => reports.push(text),
                 Notice::Stats(_, json) => self.statistics = Some(json),
@@ -186,7 +185,7 @@ impl Process {
             }
             return None;
         }
-        let sent = self.orders.go_on().and_then(|()| self.orders.watch(poller.epoll()));
+        let sent = self.orders.go_on().and_then(|()| self.orders.watch(&poller.epoll));
         let why = if let Err(e) = sent {
             Some(format!("cannot send it orders: {e}"))
         } else if self.start_deadline_ms().is_some_and(|ms| ms <= now_ms) {

@@ -33,7 +33,7 @@ pub(super) struct Ended {
 impl Processes {
     /// Watches a process for messages, and keeps it.
     pub(super) fn insert(&mut self, mut process: Process, poller: &Poller) -> io::Result<()> {
-        process.orders.watch(poller.epoll())?;
+        process.orders.watch(&poller.epoll)?;
         if let Some(restart) = self.restarts.get_mut(&process.duty) {
             restart.due_ms = None;
         }
@@ -54,17 +54,14 @@ impl Processes {
         self.all.values()
     }
 
-    /// The same.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Process> {
         self.all.values_mut()
     }
 
-    /// The process with this duty.
     pub(super) fn of(&self, duty: Duty) -> Option<&Process> {
         self.iter().find(|process| process.duty == duty)
     }
 
-    /// The same.
     pub(super) fn of_mut(&mut self, duty: Duty) -> Option<&mut Process> {
         self.iter_mut().find(|process| process.duty == duty)
     }
@@ -87,7 +84,6 @@ impl Processes {
         self.all.remove(&token)
     }
 
-    /// Puts a process back.
     pub(super) fn put(&mut self, process: Process) {
         self.all.insert(process.token(), process);
     }
@@ -106,7 +102,6 @@ impl Processes {
         self.iter_mut().filter_map(killed).collect()
     }
 
-    /// Takes out all processes that were abandoned.
     pub(super) fn take_abandoned(&mut self) -> Vec<Ended> {
         let abandoned = self.iter().filter(|process| process.state == State::Abandoned);
         let tokens: Vec<u64> = abandoned.map(Process::token).collect();
@@ -143,7 +138,6 @@ impl Processes {
         self.workers().next().is_some() || self.restarts.iter().any(planned)
     }
 
-    /// The next time at which there is something to do.
     pub(super) fn next_ms(&self) -> Option<u64> {
         let restarts = self.restarts.values().filter_map(|restart| restart.due_ms);
         restarts.chain(self.iter().filter_map(Process::next_ms)).min()

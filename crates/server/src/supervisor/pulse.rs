@@ -12,7 +12,6 @@ pub(super) const SILENCE_MS: u64 = 10_000;
 #[derive(Debug, Default)]
 pub(super) struct Pulse {
     state: State,
-    /// The time of the last look.
     looked_ms: u64,
 }
 
@@ -32,7 +31,6 @@ enum State {
 }
 
 impl Pulse {
-    /// Notes an answer.
     pub(super) fn note_answer(&mut self, now_ms: u64) {
         if matches!(self.state, State::Asked { .. }) {
             self.state = State::Answered { next_ms: now_ms + INTERVAL_MS };
@@ -63,7 +61,6 @@ impl Pulse {
         false
     }
 
-    /// The time of the next look.
     pub(super) fn next_ms(&self) -> Option<u64> {
         match self.state {
             State::New | State::GivenUp => None,

@@ -33,14 +33,12 @@ use crate::trust;
 /// The name of the process, as `flash role` knows it.
 pub const ROLE: &str = "config";
 
-/// Maximum time to read the configuration.
 const READ_MS: u64 = 60_000;
 
 /// Messages: a descriptor that the document is about, and the document itself, in a memory file.
 const DESCRIPTOR: u8 = 1;
 const DOCUMENT: u8 = 2;
 
-/// The document.
 #[derive(Debug, Serialize, Deserialize)]
 enum Document {
     /// The configuration cannot be used: a text for standard error.
@@ -96,7 +94,7 @@ enum SentRoot {
 pub(super) struct Reader {
     child: Subprocess,
     channel: Watched<OwnedFd>,
-    deadline_ms: u64,
+    pub(super) deadline_ms: u64,
     descriptors: Vec<OwnedFd>,
 }
 
@@ -122,13 +120,8 @@ impl Reader {
         Ok(Self { child, channel, deadline_ms, descriptors: Vec::new() })
     }
 
-    /// Whether this is its token.
     pub(super) fn is(&self, token: u64) -> bool {
         self.channel.token == token
-    }
-
-    pub(super) fn deadline_ms(&self) -> u64 {
-        self.deadline_ms
     }
 
     /// Receives its answer, as far as it has come: the configuration, or why it cannot be used.
@@ -203,7 +196,6 @@ fn read_document(document: OwnedFd, descriptors: Vec<OwnedFd>) -> io::Result<Res
     Ok(Ok(Prepared { settings, roots, residency, certificates, trust, hot_list, new_sockets }))
 }
 
-/// The contents of a memory file.
 fn contents(file: OwnedFd) -> io::Result<Vec<u8>> {
     let (mut file, mut bytes) = (File::from(file), Vec::new());
     file.rewind()?;
@@ -235,18 +227,19 @@ fn answer(program: impl FnOnce(PathBuf) -> Result<Program, ExitCode>) -> io::Res
     let refused = |text: String| send_descriptor(&channel, DOCUMENT, &document(&Document::Refused(text))?);
     match program.load() {
         Err(error) => refused(error.text_for_stderr())?,
-        Ok(settings) => match prepare_with_sockets(settings, has_store, &paths) {
-            Err(e) => refused(format!("flash: {e}"))?,
-            Ok(prepared) => send_prepared(&channel, prepared)?,
-        },
+        Ok(settings) => {
+            // The sockets come last, so that nothing is created for settings that cannot be used.
+            let prepared = prepare(settings, has_store).and_then(|prepared| {
+                let new_sockets = local_socket::bind_new(&prepared.settings, &paths)?;
+                Ok(Prepared { new_sockets, ..prepared })
+            });
+            match prepared {
+                Err(e) => refused(format!("flash: {e}"))?,
+                Ok(prepared) => send_prepared(&channel, prepared)?,
+            }
+        }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The sockets come last, so that nothing is created for settings that cannot be used.
-fn prepare_with_sockets(settings: Settings, has_store: bool, known: &[FilePath]) -> io::Result<Prepared> {
-    let prepared = prepare(settings, has_store)?;
-    Ok(Prepared { new_sockets: local_socket::bind_new(&prepared.settings, known)?, ..prepared })
 }
 
 fn send_prepared(channel: &OwnedFd, prepared: Prepared) -> io::Result<()> {

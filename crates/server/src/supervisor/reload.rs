@@ -14,7 +14,6 @@ use super::{Resources, Supervisor};
 #[derive(Debug, Default)]
 pub(super) struct Reload {
     is_wanted: bool,
-    /// The process that reads the configuration.
     pub(super) reader: Option<Reader>,
 }
 
@@ -25,14 +24,9 @@ impl Supervisor<'_> {
         self.reload.is_wanted = true;
     }
 
-    /// Gives up every reload, because the server stops.
-    pub(super) fn stop_reloading(&mut self) {
-        self.reload = Reload::default();
-    }
-
     /// Begins a wanted reload when none is under way, and gives up one that is read for too long.
     pub(super) fn advance_reload(&mut self, now_ms: u64) {
-        if self.reload.reader.as_ref().is_some_and(|reader| reader.deadline_ms() <= now_ms) {
+        if self.reload.reader.as_ref().is_some_and(|reader| reader.deadline_ms <= now_ms) {
             self.messages.report(
                 "cannot read the configuration: it takes too long; see whether its disks and the user database answer",
             );
@@ -55,7 +49,6 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Handles a message of the process that reads the configuration.
     pub(super) fn handle_reader(&mut self) {
         match self.reload.reader.as_mut().and_then(Reader::receive) {
             None => {}

@@ -24,7 +24,6 @@ const CHECK_PAUSE_MS: u64 = 1_000;
 /// Minimum interval between two attempts to open roots again.
 const RENEWAL_PAUSE_MS: u64 = 1_000;
 
-/// The roots of a configuration.
 #[derive(Debug)]
 pub(super) struct Roots {
     /// Each path once.
@@ -52,7 +51,7 @@ struct Slot {
 }
 
 /// A change of a local root's path.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 enum Changed {
     /// It leads to the folder of this identity; None for one on a file system that may hang, which is not asked.
     Replaced(Option<(u64, u64)>),
@@ -60,7 +59,6 @@ enum Changed {
     Gone,
 }
 
-/// A root that was opened.
 #[derive(Debug)]
 struct KnownRoot {
     folder: Shared,
@@ -149,7 +147,6 @@ impl Roots {
         self.next_check = (0, now_ms + CHECK_MS);
     }
 
-    /// The time of the next check.
     pub(super) fn next_ms(&self) -> u64 {
         self.next_check.1
     }
@@ -207,26 +204,21 @@ impl Slot {
     fn handle_check(&mut self, answer: io::Result<Root>) -> Option<String> {
         let served = self.root.as_ref()?;
         let path = self.path.display();
-        match answer {
-            Ok(found) if found.is_local && found.identity == served.identity => {
-                self.changed = None;
-                None
-            }
+        let (changed, text) = match answer {
+            Ok(found) if found.is_local && found.identity == served.identity => (None, None),
             Ok(found) => {
-                let now = found.is_local.then_some(found.identity);
-                let is_known = matches!(&self.changed, Some(Changed::Replaced(before)) if *before == now);
-                self.changed = Some(Changed::Replaced(now));
-                (!is_known)
-                    .then(|| format!("root {path} was replaced; Flash serves the old folder until HUP"))
+                let text = format!("root {path} was replaced; Flash serves the old folder until HUP");
+                (Some(Changed::Replaced(found.is_local.then_some(found.identity))), Some(text))
             }
             Err(e) => {
-                let is_known = matches!(self.changed, Some(Changed::Gone));
-                self.changed = Some(Changed::Gone);
                 let text =
-                    || format!("cannot open root {path} any more: {e}; Flash still serves the old folder");
-                (!is_known).then(text)
+                    format!("cannot open root {path} any more: {e}; Flash still serves the old folder");
+                (Some(Changed::Gone), Some(text))
             }
-        }
+        };
+        let is_known = self.changed == changed;
+        self.changed = changed;
+        text.filter(|_| !is_known)
     }
 
     fn failed(&self, error: &str) -> String {

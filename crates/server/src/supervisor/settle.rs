@@ -14,19 +14,18 @@ impl Supervisor<'_> {
     /// Does everything that is due. Returns an exit code when the server is done.
     pub(super) fn settle(&mut self) -> Option<ExitCode> {
         let now_ms = clock::monotonic_ms();
-        let mut events = Vec::new();
         for generation in &mut self.generations {
-            generation.advance(now_ms, &mut self.resources, &mut events);
+            generation.advance(now_ms, &mut self.resources);
         }
-        let Resources { store, poller, .. } = &mut self.resources;
+        let Resources { store, poller, events, .. } = &mut self.resources;
         if let Some(store) = store {
             let users = self.generations.iter_mut().flat_map(Generation::store_users);
-            store.advance(now_ms, users, poller, &mut events);
+            store.advance(now_ms, users, poller, events);
             store.link_watchers(self.generations.iter_mut().filter_map(Generation::watcher_mut));
             let fillers = self.generations.iter().flat_map(Generation::fillers).collect();
-            store.note_fillers(&fillers, &mut events);
+            store.note_fillers(&fillers, events);
         }
-        self.apply(events);
+        self.apply();
         if let Some(code) = self.promote(now_ms) {
             return Some(code);
         }

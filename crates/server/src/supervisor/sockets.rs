@@ -19,10 +19,8 @@ use crate::stats::Listening;
 /// Maximum connections in one socket's queue; the kernel also bounds it by `somaxconn`.
 const BACKLOG: i32 = 4096;
 
-/// One place and its sockets.
 #[derive(Debug)]
 struct Group {
-    /// As configured.
     wanted: Listen,
     /// As bound: with the port that was chosen for port 0.
     bound: Place,
@@ -55,7 +53,6 @@ impl Group {
     }
 }
 
-/// The sockets of every place.
 #[derive(Debug, Default)]
 pub(super) struct Sockets {
     groups: Vec<Group>,
@@ -84,7 +81,7 @@ impl Sockets {
             }
             return Ok(Sockets { passed: Arc::new(passed), ..Sockets::default() });
         };
-        let (run_as, mut passed) = (settings.run_as.as_ref(), Passed::from_systemd()?);
+        let (run_as, mut passed) = (settings.run_as.as_ref(), Passed(systemd::take_listeners()?));
         let local = LocalSocket::bind(&backend.socket, run_as, &mut passed)?;
         let of_endpoint = |socket: &EndpointSocket| {
             LocalSocket::bind_endpoint(&socket.path, run_as, &mut passed).map(Arc::new)
@@ -103,7 +100,9 @@ impl Sockets {
         let mut making = Making { old, new, passed: old.passed.iter().collect(), sockets };
         let tls = making.groups(&settings.tls_listen, true)?;
         let mut groups = if settings.listens_by_default && !old.passed.is_empty() {
-            making.rest_of_systemd()?
+            // All others of systemd, in clear text.
+            let rest = std::mem::take(&mut making.passed).into_iter();
+            rest.map(|listener| group_of(listener, false)).collect::<io::Result<_>>()?
         } else {
             making.groups(&settings.listen, false)?
         };
@@ -141,33 +140,19 @@ impl Sockets {
         own.for_each(LocalSocket::remove_later);
     }
 
-    /// Copies of the sockets for TLS of all addresses that the worker in `place` accepts from; see
-    /// [`Sockets::of_worker`].
-    pub(super) fn of_worker_for_tls(&self, place: usize, sockets: usize) -> io::Result<Vec<OwnedFd>> {
-        self.copies(true, place, sockets)
-    }
-
-    fn copies(&self, is_tls: bool, place: usize, sockets: usize) -> io::Result<Vec<OwnedFd>> {
+    /// Copies of the sockets for TLS, or of those without, that the worker in `place` accepts from, with `sockets` sockets per address:
+    /// surplus sockets of earlier configurations are distributed too. Those of a backend and of its endpoint come last.
+    pub(super) fn of_worker(&self, is_tls: bool, place: usize, sockets: usize) -> io::Result<Vec<OwnedFd>> {
         let groups = self.groups.iter().filter(|group| group.is_tls == is_tls);
         let mine = groups.flat_map(|group| {
             let is_mine = move |number: usize| group.is_shared || number % sockets == place % sockets;
             group.sockets.iter().enumerate().filter(move |(number, _)| is_mine(*number))
         });
-        mine.map(|(_, socket)| socket.try_clone()).collect()
+        let local = self.local.iter().chain(&self.endpoint).filter(|_| !is_tls);
+        let mine = mine.map(|(_, socket)| socket.try_clone());
+        mine.chain(local.map(|socket| socket.try_clone())).collect()
     }
 
-    /// Copies of the sockets of all places, then of a backend's socket and of its endpoint, that the worker in `place` accepts from,
-    /// with `sockets` sockets per address: surplus sockets of earlier configurations are distributed too.
-    pub(super) fn of_worker(&self, place: usize, sockets: usize) -> io::Result<Vec<OwnedFd>> {
-        let mut copies = self.copies(false, place, sockets)?;
-        let local = self.local.iter().chain(&self.endpoint).map(|socket| socket.try_clone());
-        for socket in local {
-            copies.push(socket?);
-        }
-        Ok(copies)
-    }
-
-    /// The path of a backend's socket.
     pub(super) fn path(&self) -> Option<&Path> {
         self.local.as_ref().map(|socket| socket.path())
     }
@@ -189,7 +174,6 @@ impl Sockets {
         self.groups.iter().map(Group::url)
     }
 
-    /// The addresses as bound.
     pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
         self.listening().filter_map(|listening| listening.address)
     }
@@ -202,7 +186,6 @@ struct Making<'o> {
     new: Vec<LocalSocket>,
     /// The sockets of systemd that no group has yet.
     passed: Vec<&'o Listener>,
-    /// Sockets per address.
     sockets: usize,
 }
 
@@ -258,11 +241,6 @@ impl Making<'_> {
         }
         self.passed = others;
         named.into_iter().map(|listener| group_of(listener, is_tls)).collect()
-    }
-
-    /// The sockets of systemd that no group has, in clear text.
-    fn rest_of_systemd(&mut self) -> io::Result<Vec<Group>> {
-        std::mem::take(&mut self.passed).into_iter().map(|listener| group_of(listener, false)).collect()
     }
 
     /// Every socket of systemd must have a group: clients of another one would wait forever.
@@ -387,7 +365,7 @@ mod tests {
                 })
                 .collect();
             for worker in 0..2 {
-                let of_all = [sockets.of_worker(worker, 2), sockets.of_worker_for_tls(worker, 2)];
+                let of_all = [sockets.of_worker(false, worker, 2), sockets.of_worker(true, worker, 2)];
                 let count: usize = of_all.map(|copies| copies.expect("copies").len()).iter().sum();
                 assert_eq!(count, sockets.groups.len(), "each worker has every place");
             }
@@ -458,7 +436,8 @@ mod tests {
     fn every_socket_has_a_worker_whatever_their_number() {
         let three = bind(&[any_port()], 3, &Sockets::default()).expect("bound");
         for workers in 1..=3 {
-            let dealt: usize = (0..workers).map(|p| three.of_worker(p, workers).expect("copies").len()).sum();
+            let dealt: usize =
+                (0..workers).map(|p| three.of_worker(false, p, workers).expect("copies").len()).sum();
             assert_eq!(dealt, 3);
         }
     }
@@ -467,7 +446,7 @@ mod tests {
     fn one_socket_is_for_all_workers_and_so_are_those_that_were_there_before() {
         let three = bind(&[any_port()], 3, &Sockets::default()).expect("bound");
         for place in 0..5 {
-            assert_eq!(three.of_worker(place, 1).expect("copies").len(), 3);
+            assert_eq!(three.of_worker(false, place, 1).expect("copies").len(), 3);
         }
     }
 

@@ -25,7 +25,6 @@ const PATIENCE_MS: u64 = 500;
 pub(super) struct Spool {
     /// None without routes, or without held bodies.
     folder: Option<FilePath>,
-    /// The size of each file, in slots.
     slots: u32,
     waiting: VecDeque<Waiting>,
     errand: Option<Errand>,
@@ -33,7 +32,6 @@ pub(super) struct Spool {
     trouble: Option<Trouble>,
 }
 
-/// A worker without its file.
 #[derive(Debug)]
 struct Waiting {
     /// The token of its process.
@@ -42,7 +40,6 @@ struct Waiting {
     begin_ms: Option<u64>,
 }
 
-/// The child.
 #[derive(Debug)]
 struct Errand {
     file: Watched<UnnamedFile>,
@@ -169,7 +166,6 @@ impl Spool {
         }
     }
 
-    /// The next deadline.
     pub(super) fn next_ms(&self) -> Option<u64> {
         let late_ms = self.errand.as_ref().filter(|_| self.trouble.is_none()).map(|errand| errand.late_ms);
         self.waiting.iter().filter_map(|waiting| waiting.begin_ms).chain(late_ms).min()

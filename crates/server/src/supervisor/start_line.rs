@@ -8,8 +8,7 @@ use flash_worker::control::InForce;
 
 /// The line of a configuration whose workers are ready.
 pub(super) fn text(generation: &Generation) -> String {
-    let Generation { settings, sockets, .. } = generation;
-    let (roots, residency) = generation.found();
+    let Generation { settings, sockets, roots, residency, .. } = generation;
     let in_force = generation.in_force();
     if let Service::Backend(backend) = &settings.service {
         return backend_text(settings, backend, sockets, in_force);
@@ -40,7 +39,7 @@ pub(super) fn text(generation: &Generation) -> String {
 /// number is in `flash stats`.
 fn names(generation: &Generation) -> String {
     let settings = &generation.settings;
-    let why = match generation.found().0.reporting_len() {
+    let why = match generation.roots.reporting_len() {
         _ if settings.freshness_ms == 0 => {
             return "; names: checked for each request (freshness = 0)".to_owned();
         }
@@ -57,7 +56,6 @@ fn names(generation: &Generation) -> String {
     format!("; names: checked after freshness ({why})")
 }
 
-/// The line of a backend.
 fn backend_text(
     settings: &Settings,
     backend: &BackendSettings,

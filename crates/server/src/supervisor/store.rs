@@ -2,16 +2,17 @@
 //! the keeper, every worker and every configuration.
 
 use std::collections::BTreeSet;
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use flash_prompt::channel;
 use flash_prompt::names::{self, NamesWriter};
 use flash_prompt::store_memory::StoreMemory;
 use flash_prompt::table::{self, TableWriter};
+use flash_prompt::{OwnedFd, channel};
 use flash_waiting::guarded::Place;
 use flash_waiting::{file, store_file};
 use flash_worker::control::{Notice, Order};
@@ -39,16 +40,12 @@ const KEEPER_PATIENCE: Duration = Duration::from_secs(1);
 /// Maximum time of the keeper to save the list of hot files.
 const SAVING_MS: u64 = 5_000;
 
-/// The store's files and its keeper.
 #[derive(Debug)]
 pub(super) struct Store {
-    memory: Shared,
-    memory_to_read: Shared,
+    memory: StoreFile,
     length_bytes: u64,
-    table: Shared,
-    table_to_read: Shared,
-    names: Shared,
-    names_to_read: Shared,
+    table: StoreFile,
+    names: StoreFile,
     /// The settings for the next keeper.
     settings_file: Shared,
     bytes_max: u64,
@@ -69,7 +66,30 @@ pub(super) struct Store {
     lacks_watchers: bool,
 }
 
-/// The list of hot files.
+/// A file of the store: for those who write it, and for those who only read it.
+#[derive(Debug)]
+struct StoreFile {
+    to_write: Shared,
+    to_read: Shared,
+}
+
+impl StoreFile {
+    /// Creates a file of this length and fills it. `what` names it in errors.
+    fn create(
+        name: &CStr,
+        bytes: u64,
+        what: &str,
+        fill: impl FnOnce(&OwnedFd) -> io::Result<()>,
+    ) -> io::Result<Self> {
+        let create = || {
+            let file = store_file::create(name, bytes)?;
+            fill(&file)?;
+            Ok(Self { to_read: Arc::new(store_file::read_only(&file)?), to_write: Arc::new(file) })
+        };
+        create().map_err(|e: io::Error| io::Error::new(e.kind(), format!("cannot create its {what}: {e}")))
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct HotList {
     /// In memory, until a worker of the first configuration has it.
@@ -88,44 +108,26 @@ impl Store {
         hot_list: HotList,
         poller: &mut Poller,
     ) -> io::Result<Self> {
-        let mut store = Self::new(settings, settings_file, hot_list)?;
-        store.start_keeper(std::iter::empty(), poller)?;
-        Ok(store)
-    }
-
-    fn new(settings: &Settings, settings_file: &Shared, hot_list: HotList) -> io::Result<Self> {
-        let cannot =
-            |what: &'static str| move |e: io::Error| io::Error::new(e.kind(), format!("cannot {what}: {e}"));
         let bytes_max = settings.cache_memory.bytes_max();
         let length_bytes = store_length_bytes(bytes_max);
-        let slots_max = store_slots_max(bytes_max);
-        let memory =
-            store_file::create(c"flash-store", length_bytes).map_err(cannot("create its memory file"))?;
+        let (slots_max, names_max) = (store_slots_max(bytes_max), store_names_max(bytes_max));
+        let memory = StoreFile::create(c"flash-store", length_bytes, "memory file", |_| Ok(()))?;
         let table_bytes = table::file_bytes(slots_max).unwrap_or(0);
-        let table = store_file::create(c"flash-table", table_bytes).map_err(cannot("create its table"))?;
-        TableWriter::create(&table, slots_max).map_err(cannot("create its table"))?;
-        let names_max = store_names_max(bytes_max);
+        let table = StoreFile::create(c"flash-table", table_bytes, "table", |file| {
+            TableWriter::create(file, slots_max).map(drop)
+        })?;
         let names_bytes = names::file_bytes(names_max).unwrap_or(0);
-        let names =
-            store_file::create(c"flash-names", names_bytes).map_err(cannot("create its table of names"))?;
-        NamesWriter::create(&names, names_max).map_err(cannot("create its table of names"))?;
-        let memory_to_read =
-            Arc::new(store_file::read_only(&memory).map_err(cannot("create its memory file"))?);
+        let names = StoreFile::create(c"flash-names", names_bytes, "table of names", |file| {
+            NamesWriter::create(file, names_max).map(drop)
+        })?;
         // Every worker maps it. Where RLIMIT_AS forbids that, one early message is better than one from each worker.
-        drop(
-            StoreMemory::map(memory_to_read.try_clone()?, length_bytes)
-                .map_err(cannot("map its memory file"))?,
-        );
-        Ok(Self {
-            memory_to_read,
-            memory: Arc::new(memory),
+        StoreMemory::map(memory.to_read.try_clone()?, length_bytes)
+            .map_err(|e| io::Error::new(e.kind(), format!("cannot map its memory file: {e}")))?;
+        let mut store = Self {
+            memory,
             length_bytes,
-            table_to_read: Arc::new(store_file::read_only(&table).map_err(cannot("create its table"))?),
-            table: Arc::new(table),
-            names_to_read: Arc::new(
-                store_file::read_only(&names).map_err(cannot("create its table of names"))?,
-            ),
-            names: Arc::new(names),
+            table,
+            names,
             settings_file: Arc::clone(settings_file),
             bytes_max,
             processes: Processes::default(),
@@ -135,7 +137,9 @@ impl Store {
             hot_list,
             is_stopping: false,
             lacks_watchers: false,
-        })
+        };
+        store.start_keeper(std::iter::empty(), poller)?;
+        Ok(store)
     }
 
     /// Starts a keeper that takes over the contents of the store, with links to these workers, which may know them, and with
@@ -147,10 +151,10 @@ impl Store {
     ) -> io::Result<()> {
         let mut keeper = Process::start(Duty::Keeper, &self.settings_file, poller)?;
         let orders = &mut keeper.orders;
-        let file = Arc::clone(&self.memory);
+        let file = Arc::clone(&self.memory.to_write);
         orders.give_at_start(Order::StoreMemory { length_bytes: self.length_bytes, file })?;
-        orders.give_at_start(Order::StoreTable(Arc::clone(&self.table)))?;
-        orders.give_at_start(Order::NamesTable(Arc::clone(&self.names)))?;
+        orders.give_at_start(Order::StoreTable(Arc::clone(&self.table.to_write)))?;
+        orders.give_at_start(Order::NamesTable(Arc::clone(&self.names.to_write)))?;
         orders.give_at_start(Order::BytesMax(self.bytes_max))?;
         for (worker, fillers) in workers {
             link(orders, worker, Order::Keeper)?;
@@ -163,23 +167,13 @@ impl Store {
         self.processes.insert(keeper, poller)
     }
 
-    /// Starts a keeper in the place of another.
-    fn replace_keeper<'w>(
-        &mut self,
-        workers: impl Iterator<Item = (&'w mut Outbox, usize)>,
-        poller: &mut Poller,
-    ) -> io::Result<()> {
-        self.lacks_watchers = true;
-        self.start_keeper(workers, poller)
-    }
-
     /// Gives a starting worker read access to the store, a link to the keeper, and `fillers` links to fill the store
     /// itself.
     pub(super) fn give_worker(&mut self, worker: &mut Outbox, fillers: usize) -> io::Result<()> {
         let length_bytes = self.length_bytes;
-        let file = Arc::clone(&self.memory_to_read);
+        let file = Arc::clone(&self.memory.to_read);
         worker.give_at_start(Order::StoreMemory { length_bytes, file })?;
-        worker.give_at_start(Order::StoreTable(Arc::clone(&self.table_to_read)))?;
+        worker.give_at_start(Order::StoreTable(Arc::clone(&self.table.to_read)))?;
         self.give_names(worker)?;
         if let Some(keeper) = self.processes.of_mut(Duty::Keeper) {
             link(&mut keeper.orders, worker, Order::Keeper)?;
@@ -196,7 +190,7 @@ impl Store {
 
     /// Gives a starting process read access to the names that all workers share.
     pub(super) fn give_names(&self, process: &mut Outbox) -> io::Result<()> {
-        process.give_at_start(Order::NamesTable(Arc::clone(&self.names_to_read)))
+        process.give_at_start(Order::NamesTable(Arc::clone(&self.names.to_read)))
     }
 
     /// Gives a starting watcher the table of names, and connects it with the keeper, if there is one.
@@ -222,7 +216,7 @@ impl Store {
 
     /// Gives a starting process everything that it needs to fill the store with `fillers` blocks at once.
     pub(super) fn give_filler(&mut self, filler: &mut Outbox, fillers: usize) -> io::Result<()> {
-        let file = Arc::clone(&self.memory);
+        let file = Arc::clone(&self.memory.to_write);
         filler.give_at_start(Order::StoreMemory { length_bytes: self.length_bytes, file })?;
         let Some(keeper) = self.processes.of_mut(Duty::Keeper) else { return Ok(()) };
         if !keeper.orders.is_sent() {
@@ -314,11 +308,12 @@ impl Store {
         poller: &mut Poller,
         events: &mut Vec<Event>,
     ) {
-        if let Some(duty) = self.processes.take_due(now_ms).pop()
-            && let Err(e) = self.replace_keeper(workers, poller)
-        {
-            self.processes.start_later(duty, now_ms);
-            events.push(Event::Message(not_started(duty, &e)));
+        if let Some(duty) = self.processes.take_due(now_ms).pop() {
+            self.lacks_watchers = true;
+            if let Err(e) = self.start_keeper(workers, poller) {
+                self.processes.start_later(duty, now_ms);
+                events.push(Event::Message(not_started(duty, &e)));
+            }
         }
         for kill in self.processes.advance(now_ms, poller) {
             events.push(Event::Message(format!("killing {}: {}", Duty::Keeper, kill.why)));

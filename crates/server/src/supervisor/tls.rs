@@ -73,7 +73,6 @@ impl CertificateWatch {
         self.look.as_ref().is_some_and(|look| look.token == token)
     }
 
-    /// The time of the next look.
     pub(super) fn next_ms(&self) -> Option<u64> {
         (!self.files.is_empty() && self.look.is_none()).then_some(self.due_ms)
     }

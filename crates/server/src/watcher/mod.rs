@@ -24,7 +24,7 @@ use flash_worker::names::Subtrees;
 use flash_worker::store_protocol::{FromWatcher, WRONG_MAX};
 
 use crate::config::Settings;
-use crate::control::Control;
+use crate::control::{Control, unexpected};
 use crate::sandbox::{self, Role};
 use depend::{Change, each_name};
 use roots::{Appearing, Progress, Root, Which, find_roots};
@@ -115,9 +115,7 @@ impl Watcher {
                 Order::NamesTable(file) => names = Some(NamesReader::map(file)?),
                 Order::Keeper(channel) => keeper = Some(channel),
                 Order::Begin => break,
-                other => {
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, format!("unexpected {other:?}")));
-                }
+                other => return Err(unexpected(&other)),
             }
         }
         let names =

@@ -4,38 +4,28 @@ use std::ops::Range;
 
 use toml::de::DeValue;
 
-use super::super::error::Problem;
+use super::super::error::Refusal;
 use super::super::kind::{Bounds, Form, Kind, Unit};
-use super::{Value, wrong};
+use super::Value;
 
-/// A value of the wrong TOML type, before its key is known.
-pub(super) struct WrongForm {
-    span: Range<usize>,
-    why: String,
-    help: Option<String>,
-}
+/// Why a value has the wrong TOML type, and where.
+type Wrong = (Range<usize>, Refusal);
 
-impl WrongForm {
-    fn new(kind: Kind, value: &Value<'_>, help: Option<String>) -> Self {
-        Self { span: value.span(), why: format!("must be {}", kind.file_form()), help }
-    }
-
-    pub(super) fn titled(self, key: &str) -> Problem {
-        wrong(key, self.span, self.why).maybe_helped(self.help)
-    }
+fn wrong_type(kind: Kind, value: &Value<'_>, help: Option<String>) -> Wrong {
+    (value.span(), Refusal::new(format!("must be {}", kind.file_form())).helped(help))
 }
 
 /// A text of a value, with its place.
 type Item = (String, Range<usize>);
 
 /// The texts in a value, if the value has the TOML type of the kind.
-pub(super) fn items(kind: Kind, value: &Value<'_>) -> Result<Vec<Item>, WrongForm> {
+pub(super) fn items(kind: Kind, value: &Value<'_>) -> Result<Vec<Item>, Wrong> {
     let text = value.get_ref().as_str();
     match (kind, text, value.get_ref().as_array()) {
         (Kind::Command, Some(text), _) if text.contains(' ') => {
             let words: Vec<_> = text.split(' ').filter(|word| !word.is_empty()).collect();
-            let help = Some(format!("with arguments, write `{words:?}`"));
-            Err(WrongForm { span: value.span(), why: "is one word, the program".to_owned(), help })
+            let help = format!("with arguments, write `{words:?}`");
+            Err((value.span(), Refusal::new("is one word, the program").helped(help)))
         }
         // One server, or one program, needs no brackets.
         (Kind::Command | Kind::Servers, Some(text), _) => Ok(vec![(text.to_owned(), value.span())]),
@@ -51,31 +41,28 @@ pub(super) fn items(kind: Kind, value: &Value<'_>) -> Result<Vec<Item>, WrongFor
             let text = |item: &Value<'_>| match item.get_ref().as_str() {
                 Some(text) => Ok((text.to_owned(), item.span())),
                 None if number(item).is_some() => Ok((number(item).unwrap_or_default(), item.span())),
-                None if kind == Kind::Command => Err(WrongForm::new(kind, item, None)),
-                None => Err(WrongForm { span: item.span(), why: "must be in quotes".to_owned(), help: None }),
+                None if kind == Kind::Command => Err(wrong_type(kind, item, None)),
+                None => Err((item.span(), Refusal::new("must be in quotes"))),
             };
             array.iter().map(text).collect()
         }
         _ if kind.is_list() || matches!(kind, Kind::Command | Kind::Servers) => {
-            Err(WrongForm::new(kind, value, text.map(|text| format!("write `[{text:?}]`"))))
+            Err(wrong_type(kind, value, text.map(|text| format!("write `[{text:?}]`"))))
         }
         _ => Ok(vec![(scalar(kind, value)?, value.span())]),
     }
 }
 
 /// The fields in a table, each with one value or a list of them.
-fn fields(value: &Value<'_>) -> Result<Vec<Item>, WrongForm> {
-    let wrong = |value: &Value<'_>| WrongForm::new(Kind::Fields, value, None);
+fn fields(value: &Value<'_>) -> Result<Vec<Item>, Wrong> {
+    let wrong = |value: &Value<'_>| wrong_type(Kind::Fields, value, None);
     let mut fields = Vec::new();
     for (name, value) in value.get_ref().as_table().ok_or_else(|| wrong(value))? {
         let one = std::slice::from_ref(value);
         let values = value.get_ref().as_array().map_or(one, |array| array);
         for value in values {
-            let text = value.get_ref().as_str().ok_or_else(|| WrongForm {
-                span: value.span(),
-                why: "must be a text in quotes, or a list of them".to_owned(),
-                help: None,
-            })?;
+            let refusal = || Refusal::new("must be a text in quotes, or a list of them");
+            let text = value.get_ref().as_str().ok_or_else(|| (value.span(), refusal()))?;
             fields.push((format!("{}: {text}", name.get_ref()), value.span()));
         }
     }
@@ -83,8 +70,8 @@ fn fields(value: &Value<'_>) -> Result<Vec<Item>, WrongForm> {
 }
 
 /// The text of a value that is no list.
-fn scalar(kind: Kind, value: &Value<'_>) -> Result<String, WrongForm> {
-    let wrong = |help| Err(WrongForm::new(kind, value, help));
+fn scalar(kind: Kind, value: &Value<'_>) -> Result<String, Wrong> {
+    let wrong = |help| Err(wrong_type(kind, value, help));
     let unit = match kind {
         Kind::Number(Bounds { unit, .. }) | Kind::AutoNumber(Bounds { unit, .. }) => Some(unit),
         _ => None,

@@ -57,9 +57,7 @@ impl Reader {
             [] => {
                 let (last, others) = names.split_last().expect("names");
                 let why = format!("`{}` or `{last}` is missing", others.join("`, `"));
-                let problem = Problem::at(span.clone(), "incomplete route", why);
-                let problem = problem.helped(format!("add a line such as `{example}`"));
-                self.problems.push(problem.of(ConfigErrorKind::Key));
+                self.refuse(span, "incomplete route", &why, &format!("add a line such as `{example}`"));
                 None
             }
         }
@@ -82,15 +80,13 @@ impl Reader {
         let Some(Given { value: true, origin: Origin::File(span) }) = &given.files_first else { return };
         if given.cgi.is_some() {
             let why = "a program could be sent instead of run";
-            let problem = Problem::at(span.clone(), "`files_first` with `cgi`", why);
-            self.problems.push(problem.helped("remove it").of(ConfigErrorKind::Key));
+            self.refuse(span, "`files_first` with `cgi`", why, "remove it");
         }
         if let Some(extension) = &given.extension {
             let why =
                 format!("files that end with .{} are scripts of the route, and never sent", extension.value);
-            let problem = Problem::at(span.clone(), "`files_first` with `extension`", why);
             let help = "remove it; a rule with `fallback` names the script that answers for missing files";
-            self.problems.push(problem.helped(help).of(ConfigErrorKind::Key));
+            self.refuse(span, "`files_first` with `extension`", &why, help);
         }
     }
 
@@ -114,17 +110,14 @@ impl Reader {
         {
             let name = key.get_ref();
             let title = format!("`{name}` without a server over TLS");
-            let problem = Problem::at(key.span(), title, "no address in `proxy` begins with `https://`");
-            let problem =
-                problem.helped("write an address such as `https://10.0.0.1:443`, or remove the line");
-            self.problems.push(problem.of(ConfigErrorKind::Key));
+            let help = "write an address such as `https://10.0.0.1:443`, or remove the line";
+            self.refuse(&key.span(), &title, "no address in `proxy` begins with `https://`", help);
         }
         if given.verify.as_ref().is_some_and(|verify| !verify.value)
             && let Some(Given { origin: Origin::File(span), .. }) = &given.roots
         {
-            let problem =
-                Problem::at(span.clone(), "`roots` with `verify = false`", "nothing is verified by it");
-            self.problems.push(problem.helped("remove one of the two lines").of(ConfigErrorKind::Key));
+            let (title, help) = ("`roots` with `verify = false`", "remove one of the two lines");
+            self.refuse(span, title, "nothing is verified by it", help);
         }
     }
 
@@ -132,9 +125,8 @@ impl Reader {
     fn check_probe(&mut self, table: &DeTable<'_>, by: Option<&str>) {
         let find = |name: &str| table.keys().find(|key| key.get_ref() == name);
         if let (Some("proxy"), Some(key), None) = (by, find("probe_interval"), find("probe")) {
-            let problem = Problem::at(key.span(), "`probe_interval` without `probe`", "`probe` is missing");
-            let problem = problem.helped("add a line such as `probe = \"/health\"`");
-            self.problems.push(problem.of(ConfigErrorKind::Key));
+            let (why, help) = ("`probe` is missing", "add a line such as `probe = \"/health\"`");
+            self.refuse(&key.span(), "`probe_interval` without `probe`", why, help);
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Reads `[[site.rule]]` and `[[rule]]`.
 
-use super::super::error::{ConfigErrorKind, Problem};
 use super::super::rule_options::{HeadField, RuleOverrides};
 use super::super::table::{self, Given};
 use super::{Reader, RuleDraft, Value, unknown};
@@ -51,11 +50,8 @@ impl Reader {
                 let value = vec![HeadField { name: "Cache-Control".to_owned(), value: FOREVER.to_owned() }];
                 given.set = Some(Given { value, origin: origin.clone() });
             } else {
-                let why = "it does nothing";
-                let problem = Problem::at(span.clone(), "incomplete rule", why);
-                let problem =
-                    problem.helped("add a line such as `set = { \"Cache-Control\" = \"no-cache\" }`");
-                self.problems.push(problem.of(ConfigErrorKind::Key));
+                let help = "add a line such as `set = { \"Cache-Control\" = \"no-cache\" }`";
+                self.refuse(&span, "incomplete rule", "it does nothing", help);
             }
             rules.push(RuleDraft { given, span });
         }

@@ -46,62 +46,42 @@ pub(super) fn to_the_top(key: &str) -> String {
     format!("move `{key}` to the top of the file, above every `[[site]]` and `[types]`")
 }
 
-/// An unknown key of a `[[site]]`. Usually it is a key of the whole file below a table.
+/// An unknown key of a `[[site]]`.
 pub(super) fn of_site(key: &Key<'_>) -> Problem {
-    let name = key.get_ref().as_ref();
-    let of_site = OPTIONS.iter().filter(|spec| spec.is_of_site()).map(|spec| spec.key);
-    let for_all = name == "types" || options::find(name).is_some_and(|spec| spec.is_in_file());
-    let (why, help) = if for_all {
-        ("applies to the whole server, not to a site", Some(to_the_top(name)))
-    } else {
-        ("not a setting of a site", suggest::did_you_mean(name, of_site.chain(["hosts", "route", "rule"])))
-    };
-    Problem::at(key.span(), format!("unknown key `{name}` in a site"), why)
-        .of(ConfigErrorKind::Key)
-        .maybe_helped(help)
+    let known = OPTIONS.iter().filter(|spec| spec.is_of_site()).map(|spec| spec.key);
+    of_table("site", key, known.chain(["hosts", "route", "rule"]))
 }
 
-/// An unknown key of a route. Usually it is a key of the site or of the whole file below a route.
+/// An unknown key of a route, or one of routes with other servers.
 pub(super) fn of_route(key: &Key<'_>) -> Problem {
     let name = key.get_ref().as_ref();
-    let spec = options::find(name).filter(|spec| spec.is_in_file());
     let owners = table::find::<RouteOverrides>(name).map_or(&[][..], |spec| spec.place);
-    let (why, help) = match spec {
-        _ if !owners.is_empty() => {
-            let title = format!("wrong key `{name}` in a route");
-            let why = format!("applies to a route with `{}`", owners.join("` or `"));
-            return Problem::at(key.span(), title, why).of(ConfigErrorKind::Key);
-        }
-        _ if name == "hosts" || spec.is_some_and(|spec| spec.is_of_site()) => {
-            let help = format!("move `{name}` above the first route of its site");
-            ("applies to a site, not to a route", Some(help))
-        }
-        Some(_) => ("applies to the whole server, not to a route", Some(to_the_top(name))),
-        None => {
-            let words = ROUTE_OPTIONS.iter().map(|spec| spec.key);
-            let help = suggest::did_you_mean(name, words);
-            ("not a setting of a route", help)
-        }
-    };
-    Problem::at(key.span(), format!("unknown key `{name}` in a route"), why)
-        .of(ConfigErrorKind::Key)
-        .maybe_helped(help)
+    if owners.is_empty() {
+        return of_table("route", key, ROUTE_OPTIONS.iter().map(|spec| spec.key));
+    }
+    let why = format!("applies to a route with `{}`", owners.join("` or `"));
+    Problem::at(key.span(), format!("wrong key `{name}` in a route"), why).of(ConfigErrorKind::Key)
 }
 
-/// An unknown key of a rule. Usually it is a key of the site or of the whole file below a rule.
+/// An unknown key of a rule.
 pub(super) fn of_rule(key: &Key<'_>) -> Problem {
+    of_table("rule", key, RULE_OPTIONS.iter().map(|spec| spec.key))
+}
+
+/// An unknown key of one of these tables. Usually it is a key of the site or of the whole file, below the head of the table.
+fn of_table(table: &str, key: &Key<'_>, known: impl Iterator<Item = &'static str>) -> Problem {
     let name = key.get_ref().as_ref();
-    let (why, help) = match options::find(name).filter(|spec| spec.is_in_file()) {
-        spec if name == "hosts" || spec.is_some_and(|spec| spec.is_of_site()) => (
-            "applies to a site, not to a rule",
-            Some(format!("move `{name}` above the first rule of its site")),
-        ),
-        Some(_) => ("applies to the whole server, not to a rule", Some(to_the_top(name))),
-        None => {
-            ("not a setting of a rule", suggest::did_you_mean(name, RULE_OPTIONS.iter().map(|spec| spec.key)))
-        }
+    let spec = options::find(name).filter(|spec| spec.is_in_file());
+    let is_of_site = name == "hosts" || spec.is_some_and(|spec| spec.is_of_site());
+    let (why, help) = if is_of_site && table != "site" {
+        let help = format!("move `{name}` above the first {table} of its site");
+        (format!("applies to a site, not to a {table}"), Some(help))
+    } else if spec.is_some() || table == "site" && name == "types" {
+        (format!("applies to the whole server, not to a {table}"), Some(to_the_top(name)))
+    } else {
+        (format!("not a setting of a {table}"), suggest::did_you_mean(name, known))
     };
-    Problem::at(key.span(), format!("unknown key `{name}` in a rule"), why)
+    Problem::at(key.span(), format!("unknown key `{name}` in a {table}"), why)
         .of(ConfigErrorKind::Key)
         .maybe_helped(help)
 }

@@ -24,7 +24,6 @@ use readme::Readme;
 /// disk is listed before the job's deadline.
 const LOOK_TIME: Duration = Duration::from_secs(5);
 
-/// The entries of a directory.
 #[derive(Debug)]
 pub(super) struct Listing {
     path: Vec<u8>,
@@ -117,7 +116,6 @@ impl Entry {
 }
 
 impl Listing {
-    /// Adds the README of the directory.
     pub(super) fn with_readme(self, root: &OwnedFd) -> Self {
         let readme = readme::read(root, relative(&self.path), &self.entries);
         Self { readme, ..self }
@@ -128,7 +126,6 @@ impl Listing {
         Self { path: path.to_vec(), ..self }
     }
 
-    /// A page for people.
     pub(super) fn to_html(&self) -> String {
         page::page(self)
     }

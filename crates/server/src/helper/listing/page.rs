@@ -29,7 +29,6 @@ const COLUMNS: [(ListingKey, &str, bool); 3] = [
     (ListingKey::Time, "Modified (UTC)", true),
 ];
 
-/// The page of a listing.
 pub(super) fn page(listing: &Listing) -> String {
     let mut page = String::with_capacity(8192 + listing.entries.len() * 220);
     begin(&mut page, listing);

@@ -11,10 +11,8 @@ use flash_waiting::file;
 use super::Entry;
 use super::text::shown;
 
-/// How much of a README is shown.
 pub(super) const README_BYTES_MAX: usize = 32 << 10;
 
-/// The README of a directory.
 #[derive(Debug)]
 pub(super) struct Readme {
     /// Its file, one of [`README_NAMES`].

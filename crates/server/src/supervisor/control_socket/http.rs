@@ -1,23 +1,19 @@
 //! The requests and answers of the control socket in HTTP/1: for scrapers, health checks and browsers. Pure.
 
-use crate::stats::TextFormat;
+use crate::stats::{Request, TextFormat};
 
-/// Maximum size of a head.
 pub(super) const HEAD_BYTES_MAX: usize = 8 * 1024;
 const PAGE: &str = include_str!("page.html");
 
 /// The content of an answer that has to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    /// The counters for a scraper.
     Metrics(TextFormat),
-    /// The document of `stats`.
     Stats,
     /// Whether new requests are served.
     Ready,
 }
 
-/// A request for content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HttpRequest {
     pub(super) content: Content,
@@ -25,13 +21,32 @@ pub(super) struct HttpRequest {
     pub(super) is_head: bool,
 }
 
+/// The request of a client that waits for its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// On a line; answered with a document on a line.
+    Line(Request),
+    Http(HttpRequest),
+}
+
+impl Wanted {
+    /// The request to the workers; None if no worker is needed.
+    pub(super) fn request(self) -> Option<Request> {
+        match self {
+            Wanted::Line(request) => Some(request),
+            Wanted::Http(HttpRequest { content: Content::Ready, .. }) => None,
+            Wanted::Http(_) => Some(Request::Stats),
+        }
+    }
+}
+
 /// The meaning of the bytes that a client has sent.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Parsed {
     Incomplete,
-    Request(HttpRequest),
+    Wanted(Wanted),
     /// The answer needs no content from the server.
-    Answer(Vec<u8>),
+    Answered(Vec<u8>),
 }
 
 /// Whether these bytes can be the beginning of a request of HTTP: a method of capitals, and a space.
@@ -42,55 +57,38 @@ pub(super) fn is_http(bytes: &[u8]) -> bool {
 
 /// Reads the request. A path is known or 404; its query is ignored.
 pub(super) fn parse(bytes: &[u8]) -> Parsed {
+    let refuse = |status: &str, text: &str| Parsed::Answered(refusal(status, text));
     let ends = [&b"\r\n\r\n"[..], b"\n\n"];
-    let Some(end) =
-        ends.iter().filter_map(|end| bytes.windows(end.len()).position(|part| part == *end)).min()
-    else {
+    let ends = ends.iter().filter_map(|end| bytes.windows(end.len()).position(|part| part == *end));
+    let Some(end) = ends.min() else {
         if bytes.len() < HEAD_BYTES_MAX {
             return Parsed::Incomplete;
         }
-        return Parsed::Answer(refusal(
-            "431 Request Header Fields Too Large",
-            "The request head is too long.\n",
-        ));
+        return refuse("431 Request Header Fields Too Large", "The request head is too long.\n");
     };
     let head = String::from_utf8_lossy(&bytes[..end]);
     let mut lines = head.lines();
-    let mut words = lines.next().unwrap_or_default().split(' ');
-    let (Some(method), Some(target), Some(version), None) =
-        (words.next(), words.next(), words.next(), words.next())
-    else {
-        return Parsed::Answer(refusal("400 Bad Request", "This is no request of HTTP/1.\n"));
+    let words: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
+    let [method, target, version] = words[..] else {
+        return refuse("400 Bad Request", "This is no request of HTTP/1.\n");
     };
     if !version.starts_with("HTTP/1.") {
-        return Parsed::Answer(refusal("505 HTTP Version Not Supported", "Only HTTP/1 is spoken here.\n"));
+        return refuse("505 HTTP Version Not Supported", "Only HTTP/1 is spoken here.\n");
     }
-    let is_head = match method {
-        "GET" => false,
-        "HEAD" => true,
-        _ => {
-            return Parsed::Answer(refusal(
-                "405 Method Not Allowed",
-                "Only GET and HEAD are answered here.\n",
-            ));
-        }
-    };
+    let is_head = method == "HEAD";
+    if !is_head && method != "GET" {
+        return refuse("405 Method Not Allowed", "Only GET and HEAD are answered here.\n");
+    }
+    let ready = |kind: &str, body: &[u8]| Parsed::Answered(answer("200 OK", kind, body, is_head));
     let content = match target.split('?').next().unwrap_or_default() {
         "/metrics" => Content::Metrics(format(lines)),
         "/stats.json" => Content::Stats,
         "/ready" => Content::Ready,
-        "/health" => {
-            return Parsed::Answer(answer("200 OK", "text/plain; charset=utf-8", b"alive\n", is_head));
-        }
-        "/" => return Parsed::Answer(answer("200 OK", "text/html; charset=utf-8", PAGE.as_bytes(), is_head)),
-        _ => {
-            return Parsed::Answer(refusal(
-                "404 Not Found",
-                "There are /, /metrics, /stats.json, /health and /ready.\n",
-            ));
-        }
+        "/health" => return ready("text/plain; charset=utf-8", b"alive\n"),
+        "/" => return ready("text/html; charset=utf-8", PAGE.as_bytes()),
+        _ => return refuse("404 Not Found", "There are /, /metrics, /stats.json, /health and /ready.\n"),
     };
-    Parsed::Request(HttpRequest { content, is_head })
+    Parsed::Wanted(Wanted::Http(HttpRequest { content, is_head }))
 }
 
 /// The format that a scraper accepts.
@@ -102,7 +100,7 @@ fn format<'a>(mut fields: impl Iterator<Item = &'a str>) -> TextFormat {
     if fields.any(accepts) { TextFormat::OpenMetrics } else { TextFormat::Prometheus }
 }
 
-fn refusal(status: &str, text: &str) -> Vec<u8> {
+pub(super) fn refusal(status: &str, text: &str) -> Vec<u8> {
     answer(status, "text/plain; charset=utf-8", text.as_bytes(), false)
 }
 
@@ -124,7 +122,7 @@ mod tests {
 
     fn status(bytes: &[u8]) -> String {
         match parse(bytes) {
-            Parsed::Answer(answer) => {
+            Parsed::Answered(answer) => {
                 String::from_utf8_lossy(&answer).split(' ').nth(1).map(str::to_owned).unwrap_or_default()
             }
             other => format!("{other:?}"),
@@ -133,7 +131,7 @@ mod tests {
 
     #[test]
     fn requests_are_told_apart() {
-        let request = |content, is_head| Parsed::Request(HttpRequest { content, is_head });
+        let request = |content, is_head| Parsed::Wanted(Wanted::Http(HttpRequest { content, is_head }));
         let open = b"GET /metrics HTTP/1.1\r\nHost: x\r\nACCEPT: text/plain;q=0.5,application/openmetrics-text;version=1.0.0\r\n\r\n";
         assert_eq!(parse(open), request(Content::Metrics(TextFormat::OpenMetrics), false));
         assert_eq!(

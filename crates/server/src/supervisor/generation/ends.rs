@@ -17,7 +17,6 @@ enum Meaning {
     Unfinished,
     /// Another process must follow.
     Replaced,
-    /// The configuration cannot start.
     Failure,
 }
 
@@ -39,31 +38,25 @@ impl Generation {
         }
     }
 
-    /// Handles the end of a process.
-    pub(super) fn handle_end(
-        &mut self,
-        mut ended: Ended,
-        resources: &mut Resources,
-        events: &mut Vec<Event>,
-    ) {
+    pub(super) fn handle_end(&mut self, mut ended: Ended, resources: &mut Resources) {
         let reports = ended.process.receive_last().into_iter();
         let (duty, end, name) = (ended.process.duty, ended.end, ended.process.name.clone());
-        events.extend(reports.map(|text| Event::Message(format!("{name}: {text}"))));
+        resources.events.extend(reports.map(|text| Event::Message(format!("{name}: {text}"))));
         match duty {
             Duty::Worker(place) => {
                 self.shares.clear(place, &mut resources.files);
                 self.kill_helpers(ended.process.token());
-                events.extend(ended.process.statistics.take().map(Event::WorkerEnded));
+                resources.events.extend(ended.process.statistics.take().map(Event::WorkerEnded));
             }
             Duty::Helper(_) => {
-                self.introduce_ended(&mut ended.process, &resources.poller, events);
+                self.introduce_ended(&mut ended.process, resources);
                 self.lost_helpers.note(end);
                 if end.code() == Some(STALE_ROOT.into()) {
                     self.roots.renew(clock::monotonic_ms(), &mut resources.poller);
                 }
             }
             Duty::NextLog => {
-                events.push(Event::Message("the access log continues in the old file".to_owned()));
+                resources.report("the access log continues in the old file".to_owned());
             }
             _ => {}
         }
@@ -84,18 +77,18 @@ impl Generation {
                 format!("{name} did not start ({end})")
             }
         };
-        events.push(Event::Message(text));
+        resources.report(text);
         if meaning == Meaning::Failure {
-            events.push(Event::Failed);
+            resources.events.push(Event::Failed);
         }
     }
 
     /// Reports that a process had to be killed.
-    pub(super) fn report_kill(&mut self, kill: &Kill, events: &mut Vec<Event>) {
+    pub(super) fn report_kill(&mut self, kill: &Kill, resources: &mut Resources) {
         let Some(process) = self.processes.get_mut(kill.token) else { return };
         match process.duty {
-            Duty::Helper(worker) => self.report_no_helper(worker, &kill.why, events),
-            _ => events.push(Event::Message(format!("killing {}: {}", process.name, kill.why))),
+            Duty::Helper(worker) => self.report_no_helper(worker, &kill.why, resources),
+            _ => resources.report(format!("killing {}: {}", process.name, kill.why)),
         }
     }
 }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use flash_worker::control::Order;
 
 use super::Generation;
+use crate::supervisor::Resources;
 use crate::supervisor::life::{Duty, End, State};
 use crate::supervisor::outbox::Shared;
 use crate::supervisor::poller::Poller;
 use crate::supervisor::process::Process;
-use crate::supervisor::{Event, Resources};
 
 /// Helper processes of a worker per busy helper: the same number may be ending, some of them hung in the kernel.
 const PROCESSES_PER_HELPER: usize = 2;
@@ -20,9 +20,9 @@ const REPORT_PAUSE_MS: u64 = 10_000;
 
 impl Generation {
     /// Starts a helper for the worker with this token.
-    pub(super) fn start_helper(&mut self, worker: u64, resources: &mut Resources, events: &mut Vec<Event>) {
+    pub(super) fn start_helper(&mut self, worker: u64, resources: &mut Resources) {
         if let Err(e) = self.try_to_start_helper(worker, resources) {
-            self.report_no_helper(worker, &e.to_string(), events);
+            self.report_no_helper(worker, &e.to_string(), resources);
         }
     }
 
@@ -48,35 +48,35 @@ impl Generation {
 
     /// Gives workers the helpers that have read their orders. Their channel could be too small for many roots, so the worker must
     /// not have it before.
-    pub(super) fn introduce_helpers(&mut self, poller: &Poller, events: &mut Vec<Event>) {
+    pub(super) fn introduce_helpers(&mut self, resources: &mut Resources) {
         let begun = self.processes.iter_mut().filter(|helper| helper.orders.is_sent());
-        let begun: Vec<_> = begun.filter_map(|helper| take_helper(helper, poller)).collect();
+        let begun: Vec<_> = begun.filter_map(|helper| take_helper(helper, &resources.poller)).collect();
         for helper in begun {
-            self.introduce(helper, events);
+            self.introduce(helper, resources);
         }
     }
 
     /// Gives its worker a helper that ended before it had read its orders: the worker handles the end of the channel.
-    pub(super) fn introduce_ended(&mut self, helper: &mut Process, poller: &Poller, events: &mut Vec<Event>) {
-        if let Some(helper) = take_helper(helper, poller) {
-            self.introduce(helper, events);
+    pub(super) fn introduce_ended(&mut self, helper: &mut Process, resources: &mut Resources) {
+        if let Some(helper) = take_helper(helper, &resources.poller) {
+            self.introduce(helper, resources);
         }
     }
 
-    fn introduce(&mut self, Introduced { worker, order }: Introduced, events: &mut Vec<Event>) {
+    fn introduce(&mut self, Introduced { worker, order }: Introduced, resources: &mut Resources) {
         // Without its worker the helper ends.
         let Some(process) = self.processes.get_mut(worker) else { return };
         if let Err(e) = process.orders.give(order) {
-            self.report_no_helper(worker, &e.to_string(), events);
+            self.report_no_helper(worker, &e.to_string(), resources);
         }
     }
 
     /// Reports to a worker and to the operator that a helper could not be started.
-    pub(super) fn report_no_helper(&mut self, worker: u64, why: &str, events: &mut Vec<Event>) {
+    pub(super) fn report_no_helper(&mut self, worker: u64, why: &str, resources: &mut Resources) {
         if let Some(process) = self.processes.get_mut(worker) {
             // A worker that does not receive this does not receive helpers either.
             let _ = process.orders.give(Order::NoHelper);
-            events.push(Event::Message(format!("{}: cannot start a helper: {why}", process.name)));
+            resources.report(format!("{}: cannot start a helper: {why}", process.name));
         }
     }
 
@@ -105,7 +105,7 @@ fn take_helper(helper: &mut Process, poller: &Poller) -> Option<Introduced> {
     if helper.state != State::Starting {
         return None;
     }
-    let channel = helper.orders.take_channel(poller.epoll())?;
+    let channel = helper.orders.take_channel(&poller.epoll)?;
     helper.become_ready();
     Some(Introduced { worker, order: Order::Helper(helper.token(), Arc::new(channel)) })
 }

@@ -9,10 +9,10 @@ use std::io;
 use flash_worker::control::Order;
 
 use super::Generation;
+use crate::supervisor::Resources;
 use crate::supervisor::life::{Duty, State};
 use crate::supervisor::outbox;
 use crate::supervisor::process::Process;
-use crate::supervisor::{Event, Resources};
 
 /// Maximum log writers that write last lines beside the current one; one more ends the oldest.
 const OLD_MAX: usize = 4;
@@ -38,11 +38,10 @@ impl Generation {
 
     /// Opens the access log again, if it is a file and there still are lines to write: starts the next log writer, which takes
     /// over when it is ready.
-    pub(in crate::supervisor) fn reopen_log(&mut self, resources: &mut Resources, events: &mut Vec<Event>) {
+    pub(in crate::supervisor) fn reopen_log(&mut self, resources: &mut Resources) {
         if let Err(e) = self.start_next_log(resources) {
-            events.push(Event::Message(format!(
-                "cannot start a log writer: {e}; the access log continues in the old file"
-            )));
+            resources
+                .report(format!("cannot start a log writer: {e}; the access log continues in the old file"));
         }
     }
 
@@ -59,15 +58,15 @@ impl Generation {
     }
 
     /// Lets the next log writer take over if it is ready, and starts another one if one must follow.
-    pub(super) fn advance_logs(&mut self, resources: &mut Resources, events: &mut Vec<Event>) {
+    pub(super) fn advance_logs(&mut self, resources: &mut Resources) {
         if self.processes.of(Duty::NextLog).is_some_and(|next| next.is_ready)
             && let Err(e) = self.replace_log()
         {
             let text = format!("cannot connect a worker to the log writer: {e}; its log lines are lost");
-            events.push(Event::Message(text));
+            resources.report(text);
         }
         if self.reopens_log_again && self.processes.of(Duty::NextLog).is_none() {
-            self.reopen_log(resources, events);
+            self.reopen_log(resources);
         }
     }
 

@@ -33,7 +33,6 @@ use programs::Programs;
 /// Room for pending messages between the gateway and a worker, in bytes.
 const GATEWAY_LINK_BYTES: usize = 256 * 1024;
 
-/// The processes of one configuration.
 #[derive(Debug)]
 pub(super) struct Generation {
     /// The number of the configuration, from 1.
@@ -44,9 +43,9 @@ pub(super) struct Generation {
     worker_settings_file: Shared,
     /// Empty once it drains.
     pub(super) sockets: Sockets,
-    roots: Roots,
+    pub(super) roots: Roots,
     /// See [`Prepared::residency`].
-    residency: Result<(), String>,
+    pub(super) residency: Result<(), String>,
     /// None without addresses for TLS.
     certificates: Option<Shared>,
     pub(super) expiries: Vec<Expiry>,
@@ -167,7 +166,7 @@ impl Generation {
 
     /// Starts a worker. Its orders are sent as it reads them; the supervisor does not wait.
     fn start_worker(&mut self, place: usize, resources: &mut Resources) -> io::Result<()> {
-        let listeners = self.sockets.of_worker(place, architecture::sockets(&self.settings))?;
+        let listeners = self.sockets.of_worker(false, place, architecture::sockets(&self.settings))?;
         let mut worker =
             Process::start(Duty::Worker(place), &self.worker_settings_file, &mut resources.poller)?;
         self.roots.give(&mut worker.orders)?;
@@ -175,7 +174,7 @@ impl Generation {
             worker.orders.give_at_start(Order::Listener(Arc::new(listener)))?;
         }
         if let Some(certificates) = &self.certificates {
-            let listeners = self.sockets.of_worker_for_tls(place, architecture::sockets(&self.settings))?;
+            let listeners = self.sockets.of_worker(true, place, architecture::sockets(&self.settings))?;
             resources.tickets.give(&mut worker.orders, certificates, listeners)?;
         }
         if let Some(trust) = &self.trust {
@@ -234,56 +233,55 @@ impl Generation {
     }
 
     /// Handles the event of `token`; false if it does not belong to this configuration.
-    pub(super) fn handle(&mut self, token: u64, resources: &mut Resources, events: &mut Vec<Event>) -> bool {
+    pub(super) fn handle(&mut self, token: u64, resources: &mut Resources) -> bool {
         if let Some(text) = self.roots.handle(token, &resources.poller) {
-            events.push(Event::Message(text));
+            resources.report(text);
             return true;
         }
         let Some(process) = self.processes.get_mut(token) else { return false };
         let is_worker = matches!(process.duty, Duty::Worker(_));
         match process.receive(&resources.poller) {
-            Some(Notice::Report(text)) => events.push(Event::Message(format!("{}: {text}", process.name))),
-            Some(Notice::WantHelper) if is_worker => self.start_helper(token, resources, events),
+            Some(Notice::Report(text)) => resources.report(format!("{}: {text}", process.name)),
+            Some(Notice::WantHelper) if is_worker => self.start_helper(token, resources),
             Some(Notice::EndHelper(helper)) => self.end_helper(token, helper),
             Some(Notice::Stats(question, json) | Notice::Stalls(question, json)) => {
-                events.push(Event::Report { worker: token, question, json });
+                resources.events.push(Event::Report { worker: token, question, json });
             }
             _ => {}
         }
         if let Some(ended) = self.processes.take_ended(token) {
-            self.handle_end(ended, resources, events);
+            self.handle_end(ended, resources);
         }
         true
     }
 
-    /// Does everything that is due.
-    pub(super) fn advance(&mut self, now_ms: u64, resources: &mut Resources, events: &mut Vec<Event>) {
+    pub(super) fn advance(&mut self, now_ms: u64, resources: &mut Resources) {
         if self.state == State::Serving {
             self.roots.check_when_due(now_ms, &mut resources.poller);
         }
-        self.advance_logs(resources, events);
+        self.advance_logs(resources);
         if self.is_over() {
             self.end_programs(now_ms);
         }
         for duty in self.processes.take_due(now_ms) {
             if let Err(e) = self.start_process(duty, resources) {
                 self.processes.start_later(duty, now_ms);
-                events.push(Event::Message(not_started(duty, &e)));
+                resources.report(not_started(duty, &e));
             }
         }
         self.close_idle_sockets();
         let spool = self.spool.advance(now_ms, &mut self.processes, &mut resources.poller);
-        events.extend(spool.map(Event::Message));
-        self.introduce_helpers(&resources.poller, events);
+        resources.events.extend(spool.map(Event::Message));
+        self.introduce_helpers(resources);
         for kill in self.processes.advance(now_ms, &resources.poller) {
-            self.report_kill(&kill, events);
+            self.report_kill(&kill, resources);
         }
         for ended in self.processes.take_abandoned() {
-            self.handle_end(ended, resources, events);
+            self.handle_end(ended, resources);
         }
-        events.extend(self.lost_helpers.report(now_ms).map(Event::Message));
+        resources.events.extend(self.lost_helpers.report(now_ms).map(Event::Message));
         if self.drained_ms().is_some_and(|ms| ms <= now_ms) {
-            events.push(Event::Message(format!("{}: they did not finish in time", self.loss())));
+            resources.report(format!("{}: they did not finish in time", self.loss()));
             self.kill(now_ms);
         }
     }
@@ -310,11 +308,6 @@ impl Generation {
     pub(super) fn is_ready(&self) -> bool {
         let mut needed = self.processes.iter().filter(|process| !matches!(process.duty, Duty::Helper(_)));
         needed.all(|process| process.is_ready)
-    }
-
-    /// Its roots, and whether the kernel reports which parts of their files are in memory.
-    pub(super) fn found(&self) -> (&Roots, &Result<(), String>) {
-        (&self.roots, &self.residency)
     }
 
     /// The sandbox of the workers, once they are ready.
@@ -404,7 +397,6 @@ impl Generation {
     }
 }
 
-/// Connects the gateway with a worker.
 fn link_gateway(gateway: &mut Process, worker: &mut Process) -> io::Result<()> {
     outbox::link(&mut gateway.orders, &mut worker.orders, Order::Gateway, GATEWAY_LINK_BYTES)
 }

@@ -69,7 +69,6 @@ impl Programs {
 }
 
 impl Generation {
-    /// Starts a process of a program.
     pub(super) fn start_program(
         &mut self,
         route: UpstreamId,

@@ -1,5 +1,10 @@
-//! SPED, single-process event-driven: the event loop does all work itself, so all its connections wait with it for the disk
-//! (flash-1999, section 3.3).
+//! The architectures whose event loop does all work itself, and waits for the disk.
+//!
+//! SPED, single-process event-driven: all connections of a worker wait with it (flash-1999, section 3.3).
+//!
+//! MP, multi-process: each process serves one connection at a time, from accept to close, and the others continue while it waits
+//! (section 3.1). The processes share the listening sockets. With a socket for each (`SO_REUSEPORT`) the kernel would pass connections
+//! to busy processes.
 
 use std::io;
 
@@ -21,26 +26,29 @@ pub(super) const WAITING: Reach = Reach {
     under_all_roots: true,
 };
 
-/// The jobs of a loop that does one at a time itself.
-pub(super) fn own_jobs() -> OwnJobs {
+/// Runs a worker that does its jobs itself, one at a time. With one connection at a time it does not listen while it has one, so that
+/// new ones wait in the kernel's queue, and no client is refused at a limit.
+pub(super) fn run(
+    mut begun: Begun,
+    settings: &Settings,
+    descriptors_max: u64,
+    accepts: Accepts,
+) -> io::Result<()> {
+    let work = begun.disk_work(settings)?;
     let mut own = OwnJobs::default();
     own.has_room = true;
-    own
-}
-
-/// Runs a worker.
-pub(super) fn run(mut begun: Begun, settings: &Settings, descriptors_max: u64) -> io::Result<()> {
-    let work = begun.disk_work(settings)?;
-    let worker = begun.worker(settings, descriptors_max, WAITING, Some(own_jobs()), Accepts::All)?;
+    let is_one_at_a_time = accepts == Accepts::OneAtATime;
+    let worker = begun.worker(settings, descriptors_max, WAITING, Some(own), accepts)?;
     worker.ready(close(&worker, settings, Some(&work))?)?;
     worker.run(|worker| {
         do_job(worker, &work);
-        Ok(())
+        let is_free = worker.engine.is_drained();
+        if is_one_at_a_time { worker.listen(is_free) } else { Ok(()) }
     })
 }
 
 /// Does the job that the turn has left, if any: mostly a listing, or the close of a deleted file.
-pub(super) fn do_job(worker: &mut Worker, work: &DiskWork) {
+fn do_job(worker: &mut Worker, work: &DiskWork) {
     let Some(job) = worker.take_job() else { return };
     let (id, outcome) = match job {
         OwnJob::Task(id, task) => (id, timed(Call::Job, || of_job(&task), || work.do_task(&task))),
