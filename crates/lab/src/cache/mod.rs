@@ -26,7 +26,6 @@ pub use simulate::Outcome;
 use answer::Answer;
 use requests::Requests;
 
-/// The most requests that are simulated.
 const REQUESTS_MAX: u64 = 64 << 20;
 /// The set that a workload draws from when none is given: the one of `bench/`.
 const SET_BYTES: u64 = 3_000_000_000;
@@ -151,7 +150,7 @@ fn simulated(options: &Options) -> Result<Simulated> {
     // In the order of the table, each once.
     policies.sort_unstable_by_key(|policy| Policy::ALL.iter().position(|other| other == policy));
     policies.dedup();
-    let warm_up = (requests.len() as f64 * options.warm_up_share) as usize;
+    let warm_up = (requests.asked.len() as f64 * options.warm_up_share) as usize;
     let of = |policy, bytes| simulate::simulate(policy, bytes, &requests, warm_up);
     let outcomes: Vec<Outcome> =
         memory_bytes.iter().flat_map(|bytes| policies.iter().map(|policy| of(*policy, *bytes))).collect();
@@ -161,7 +160,7 @@ fn simulated(options: &Options) -> Result<Simulated> {
     Ok(Simulated {
         workload: workload.describe(),
         warnings,
-        requests: requests.len(),
+        requests: requests.asked.len(),
         warm_up,
         files: requests.asked_files(),
         set_bytes,

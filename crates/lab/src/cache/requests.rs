@@ -18,7 +18,8 @@ pub(super) struct Block {
 #[derive(Clone, Debug)]
 pub(super) struct Requests {
     files: Vec<File>,
-    asked: Vec<u32>,
+    /// The files, in the order of the requests.
+    pub(super) asked: Vec<u32>,
     blocks: u32,
 }
 
@@ -41,17 +42,8 @@ impl Requests {
         (blocks < u32::MAX).then_some(Self { files, asked, blocks })
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.asked.len()
-    }
-
     pub(super) fn blocks(&self) -> usize {
         self.blocks as usize
-    }
-
-    /// The files, in the order of the requests.
-    pub(super) fn asked(&self) -> &[u32] {
-        &self.asked
     }
 
     pub(super) fn asked_bytes(&self) -> u64 {

@@ -25,7 +25,6 @@ impl Outcome {
         self.misses as f64 * 1000.0 / self.requests as f64
     }
 
-    /// Reads of the disk for each 1,000 requests.
     pub fn reads_per_thousand(&self) -> f64 {
         self.reads as f64 * 1000.0 / self.requests as f64
     }
@@ -45,7 +44,7 @@ pub(super) fn simulate(policy: Name, memory_bytes: u64, requests: &Requests, war
     let mut cache = policy.cache(memory_bytes, requests);
     let mut outcome =
         Outcome { policy, memory_bytes, requests: 0, misses: 0, reads: 0, asked_bytes: 0, missed_bytes: 0 };
-    for (index, file) in requests.asked().iter().enumerate() {
+    for (index, file) in requests.asked.iter().enumerate() {
         let (mut reads, mut asked_bytes, mut missed_bytes) = (0, 0, 0);
         for block in requests.blocks_of(*file) {
             asked_bytes += block.bytes;

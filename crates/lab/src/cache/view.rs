@@ -62,7 +62,6 @@ fn facts(simulated: &Simulated) -> Vec<(&'static str, String)> {
     vec![("workload", workload.clone()), ("requests", asked)]
 }
 
-/// The page.
 pub(super) fn sheet(simulated: &Simulated) -> Sheet {
     let figure_of = |title: &str, value: fn(&Outcome) -> f64| Plot {
         title: title.to_owned(),

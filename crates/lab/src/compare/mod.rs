@@ -10,8 +10,8 @@ use crate::drive::{Driver, Level, Options};
 use crate::execute::{Executor, Start, WarmUp, check_rounds, check_servers};
 use crate::profile::{LEVEL_S, LEVELS_TEXT, check_levels};
 use crate::results::{CPU_PER_ANSWER, Capacity, Ratio, Subject};
-use crate::statistics::Interval;
 use crate::statistics::bootstrap::{self, Pooled};
+use crate::statistics::interval;
 use crate::testbed::{Peer, Place};
 use flash_kit::{Ending, Error, Result};
 use flash_load::measure::times::median;
@@ -121,7 +121,7 @@ fn describe(driver: &mut Driver, compare: &Compare) {
         RelativeTo::Lowest => "of the lowest capacity of all".to_owned(),
         RelativeTo::Given(rate) => format!("of {rate} requests/s"),
     };
-    let run = driver.run_mut();
+    let run = &mut driver.run;
     run.arrivals = match compare.clients {
         Some(clients) => format!("closed loop: {clients} clients without pause"),
         None => format!("Poisson, at load levels that are fractions {relative_to}"),
@@ -190,7 +190,7 @@ fn finish(mut executor: Executor, seed: u64) -> Result<Ending> {
         ratios.extend(others.iter().flat_map(|subject| cpu_ratios(subject, base)));
     }
     let too_few = bootstrap::too_few_rounds(&samples);
-    let run = executor.driver.run_mut();
+    let run = &mut executor.driver.run;
     run.subjects = subjects;
     run.ratios = ratios;
     run.notes.extend(too_few);
@@ -214,14 +214,14 @@ fn cpu_ratios(subject: &Subject, base: &Subject) -> Vec<Ratio> {
         let logarithms = ratios.iter().map(|ratio: &f64| ratio.ln()).sum::<f64>();
         let ratio = (logarithms / ratios.len() as f64).exp();
         let doubt = validity::summary(&causes, causes.len());
-        let interval = Interval::of_ratios(&ratios).filter(|_| doubt.is_none());
+        let interval = interval::of_ratios(&ratios).filter(|_| doubt.is_none());
         ratio.is_finite().then(|| Ratio {
             measure: CPU_PER_ANSWER.to_owned(),
             level: Some(level.name.clone()),
             subject: subject.name.clone(),
             base: base.name.clone(),
             ratio,
-            interval: interval.map(|Interval { low, high }| [low, high]),
+            interval,
             doubt,
         })
     };

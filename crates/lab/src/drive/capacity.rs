@@ -17,7 +17,6 @@ use flash_kit::Result;
 
 /// How long a probe asks, seconds; shorter where the duration of levels is.
 const PROBE_S: f64 = 3.0;
-/// The most probes.
 const PROBES_MAX: u32 = 12;
 /// The search ends when the sustained rate and the lowest one that is not are this close, as a share of the latter.
 const CLOSE_SHARE: f64 = 0.04;
@@ -36,7 +35,6 @@ const GROWTH_LEAST_NS: u64 = 2_000_000;
 struct Bracket {
     /// The highest sustained rate so far; 0 for none.
     sustained_per_s: f64,
-    /// The lowest rate that is not sustained.
     too_high_per_s: Option<f64>,
     first_per_s: f64,
 }

@@ -39,7 +39,6 @@ pub struct Level {
     pub load_level: Option<f64>,
     /// From 1; none where there is only one.
     pub round: Option<u32>,
-    /// When requests start.
     pub arrivals: Arrivals,
     /// Closed loop: the number of clients, and how long they think, seconds.
     pub clients: Option<(u32, f64)>,
@@ -47,7 +46,6 @@ pub struct Level {
     /// For how long requests are started, at most, seconds.
     pub duration_s: f64,
     pub users: Option<Users>,
-    /// Whether the records are kept.
     pub keep: bool,
     /// Whether the figures of overload are wanted: [`Measures::overload`]. Then overload and failures are no doubt about the
     /// results.
@@ -65,13 +63,11 @@ impl Served {
         }
         Ok(Self { name: name.to_owned(), target, pids: pid.into_iter().collect(), link: None })
     }
-}
 
-impl Served {
     /// Does work that talks to it: on the clients' side of its link, if it is behind one.
     pub(super) fn reach<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         match &self.link {
-            Some(link) => link.client().run(work)?,
+            Some(link) => link.client.run(work)?,
             None => work(),
         }
     }
@@ -131,7 +127,6 @@ pub struct Driven {
     pub measures: Measures,
     pub facts: PhaseFacts,
     pub clients: Vec<generator::ClientTotals>,
-    /// Its requests.
     pub records: Vec<Record>,
 }
 

@@ -29,7 +29,6 @@ use wire::Wire;
 
 /// The longest phase, seconds: a day.
 const PHASE_S_MAX: f64 = 86_400.0;
-/// The most threads.
 const THREADS_MAX: u32 = 64;
 /// The most connections or clients: more than a machine has ports and memory for.
 const CONNECTIONS_MAX: u32 = 1_000_000;
@@ -155,13 +154,15 @@ fn per_connection(text: &str) -> std::result::Result<u32, String> {
 
 /// Drives servers as one set of options says.
 pub struct Driver {
-    options: Options,
+    pub(crate) options: Options,
     wire: Wire,
-    workload: Workload,
+    /// The files that are asked for.
+    pub(crate) workload: Workload,
     stop: Stop,
     /// None before the first preflight, and when nothing is kept.
     out: Option<Out>,
-    run: Run,
+    /// The results so far; the command adds to them.
+    pub(crate) run: Run,
     /// The levels so far, by name and clients: their places are their numbers in [`flash_load::workload::StreamId`].
     phases: Vec<(String, u32)>,
 }
@@ -196,15 +197,6 @@ impl Driver {
         Ok(driver)
     }
 
-    pub fn options(&self) -> &Options {
-        &self.options
-    }
-
-    /// The files that are asked for.
-    pub fn workload(&self) -> &Workload {
-        &self.workload
-    }
-
     /// A file of the results; none when nothing is kept.
     pub fn kept(&self, name: &str) -> Option<PathBuf> {
         self.out.as_ref().map(|out| out.path(name))
@@ -213,11 +205,6 @@ impl Driver {
     /// Whether a signal ended the run.
     pub fn is_interrupted(&self) -> bool {
         self.stop.is_set()
-    }
-
-    /// The results so far; the command adds to them.
-    pub fn run_mut(&mut self) -> &mut Run {
-        &mut self.run
     }
 
     /// Prints a warning about the figures, and keeps it with the results.
@@ -351,8 +338,6 @@ fn check(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Takes a URL for a driver.
-///
 /// Errors: as [`Target::parse`].
 pub fn target(options: &Options, url: &str) -> Result<Target> {
     Target::parse(url, options.allow_remote)

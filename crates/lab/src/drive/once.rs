@@ -11,28 +11,22 @@ use super::{Driver, Level, Options, Served, level_name};
 pub const CLIENTS: u32 = 64;
 /// How long a load takes when nothing limits it, seconds.
 const DURATION_S: f64 = 10.0;
-/// The highest rate, requests per second.
 const RATE_MAX_PER_S: f64 = 10_000_000.0;
 
 #[derive(Clone, Debug)]
 pub enum Arrive {
     /// Closed loop: each client asks again after its answer and a pause.
     Closed {
-        /// How many.
         clients: u32,
         /// Seconds between an answer and the next request.
         think_s: f64,
     },
     Open {
-        /// How much.
         rate: Rate,
-        /// How the starts are spread.
         spacing: Spacing,
     },
     Phases {
-        /// Their lengths and rates.
         plan: PhasePlan,
-        /// How the starts are spread.
         spacing: Spacing,
     },
     Log,
@@ -45,7 +39,6 @@ pub enum Rate {
     Level(f64),
 }
 
-/// How the starts of an open loop are spread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Spacing {
     /// Independent of each other.
@@ -57,7 +50,6 @@ pub enum Spacing {
 #[derive(Clone, Debug)]
 pub struct Load {
     pub options: Options,
-    /// The server.
     pub url: String,
     /// Its process id, to measure its CPU time and memory.
     pub pid: Option<u32>,
@@ -99,18 +91,18 @@ pub fn run(load: Load) -> Result<Ending> {
         LoadOne::PerSecond(per_s) => (None, Some(per_s)),
         LoadOne::Link(_) => (None, of_link),
     };
-    let dataset_bytes = driver.workload().catalogue().dataset_bytes();
+    let dataset_bytes = driver.workload.catalogue().dataset_bytes();
     let mut measured = Vec::new();
     if !driver.is_interrupted() {
         let level = level(&driver, &arrive, level_1_per_s)?;
         let level = Level { overload: level.overload || matches!(load_1, LoadOne::Link(_)), ..level };
-        driver.run_mut().arrivals = describe(&arrive, &level);
+        driver.run.arrivals = describe(&arrive, &level);
         driver.warm_up(&served, &level)?;
         if !driver.is_interrupted() {
             measured.push(driver.level(&served, &level)?.measures);
         }
     }
-    driver.run_mut().subjects.push(Subject {
+    driver.run.subjects.push(Subject {
         dataset_bytes,
         capacity,
         levels: measured,
@@ -120,15 +112,15 @@ pub fn run(load: Load) -> Result<Ending> {
 }
 
 fn link_capacity(driver: &mut Driver, link: Link) -> Result<f64> {
-    let per_connection = driver.options().users.requests_per_connection.unwrap_or(u32::MAX);
-    let per_s = link.capacity_per_s(driver.workload(), per_connection)?;
+    let per_connection = driver.options.users.requests_per_connection.unwrap_or(u32::MAX);
+    let per_s = link.capacity_per_s(&driver.workload, per_connection)?;
     let words = format!(
         "{} Mbit/s in packets of {} bytes: load 1 is {} requests/s",
         link.rate_bits_per_s as f64 / 1e6,
         link.packet_bytes,
         figure(per_s)
     );
-    driver.run_mut().settings.insert("link".to_owned(), words);
+    driver.run.settings.insert("link".to_owned(), words);
     Ok(per_s)
 }
 
@@ -140,31 +132,20 @@ fn needs_capacity(arrive: &Arrive) -> bool {
     }
 }
 
-/// Rejects invalid arrivals.
 fn check(options: &Options, arrive: &Arrive, load_1: LoadOne) -> Result<()> {
     let usage = |text: String| Err(Error::usage(text));
     let is_log = matches!(options.workload, Spec::Log { .. });
-    for (name, rate) in [
-        (
-            "capacity",
-            match load_1 {
-                LoadOne::PerSecond(per_s) => Some(per_s),
-                LoadOne::Searched | LoadOne::Link(_) => None,
-            },
-        ),
-        (
-            "rate",
-            match arrive {
-                Arrive::Open { rate: Rate::PerSecond(rate) | Rate::Level(rate), .. } => Some(*rate),
-                _ => None,
-            },
-        ),
-    ] {
-        if rate.is_some_and(|rate| !(rate > 0.0 && rate <= RATE_MAX_PER_S)) {
-            return usage(format!("the {name} must be above 0 and at most {RATE_MAX_PER_S}"));
-        }
+    let is_possible = |rate: f64| rate > 0.0 && rate <= RATE_MAX_PER_S;
+    let bound = format!("must be above 0 and at most {RATE_MAX_PER_S}");
+    if let LoadOne::PerSecond(per_s) = load_1
+        && !is_possible(per_s)
+    {
+        return usage(format!("the capacity {bound}"));
     }
     match arrive {
+        Arrive::Open { rate: Rate::PerSecond(rate) | Rate::Level(rate), .. } if !is_possible(*rate) => {
+            return usage(format!("the rate {bound}"));
+        }
         Arrive::Closed { .. } if options.users.sessions.is_some() => {
             return usage(
                 "users come back only in an open loop: give --rate, --load or --phases too".to_owned(),
@@ -199,8 +180,8 @@ fn check(options: &Options, arrive: &Arrive, load_1: LoadOne) -> Result<()> {
 }
 
 fn level(driver: &Driver, arrive: &Arrive, level_1_per_s: Option<f64>) -> Result<Level> {
-    let workload = driver.workload();
-    let duration_s = driver.options().duration_s;
+    let workload = &driver.workload;
+    let duration_s = driver.options.duration_s;
     let plain =
         |name: &str, arrivals| Level { arrivals, ..Level::open(name, duration_s.unwrap_or(DURATION_S)) };
     let log_s = || workload.log_duration_s().unwrap_or(DURATION_S);
@@ -227,7 +208,12 @@ fn level(driver: &Driver, arrive: &Arrive, level_1_per_s: Option<f64>) -> Result
                 }
                 None => {
                     let phase = PhaseRate { duration_ns: super::nanoseconds(shared.duration_s), rate_per_s };
-                    Level { arrivals: spaced(*spacing, vec![phase]), ..shared }
+                    let phases = vec![phase];
+                    let arrivals = match spacing {
+                        Spacing::Poisson => Arrivals::Poisson { phases },
+                        Spacing::Fixed => Arrivals::Fixed { phases },
+                    };
+                    Level { arrivals, ..shared }
                 }
             }
         }
@@ -246,13 +232,6 @@ fn level(driver: &Driver, arrive: &Arrive, level_1_per_s: Option<f64>) -> Result
             Level { duration_s, asked_per_s, ..plain("log", Arrivals::Log { speed: 1.0 }) }
         }
     })
-}
-
-fn spaced(spacing: Spacing, phases: Vec<PhaseRate>) -> Arrivals {
-    match spacing {
-        Spacing::Poisson => Arrivals::Poisson { phases },
-        Spacing::Fixed => Arrivals::Fixed { phases },
-    }
 }
 
 fn describe(arrive: &Arrive, level: &Level) -> String {

@@ -20,7 +20,6 @@ use flash_load::workload::Catalogue;
 
 const RECORDS: &str = "records";
 const PATHS: &str = "paths.txt";
-/// The HdrHistogram log.
 const HDR_LOG: &str = "latency.hlog";
 
 /// A file that reserves room on the disk for the results, in case the records fill it.

@@ -5,16 +5,15 @@
 //! before it begins; if some fail, a note says so. `interfere` requires every hot file.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use flash_kit::{Error, Result};
-use flash_load::generator::{self, Pace, Phase, Setup, Stream};
+use flash_load::generator::{self, Pace, Phase, Stream};
 use flash_load::record::{Outcome, Record};
 use flash_load::target::Target;
 use flash_load::workload::{Ask, Catalogue, Demand};
 
 use super::out::Out;
-use super::{Driver, Served};
+use super::{Driver, Served, Users};
 
 /// The number of files that are requested, and of connections at once.
 const SAMPLE: u32 = 20;
@@ -36,7 +35,6 @@ const DYNAMIC: Asked = Asked {
     question: "does it pass the requests below --dynamic-prefix to an application?",
 };
 
-/// A sequence of files, each once.
 struct Row(std::vec::IntoIter<u32>);
 
 impl Demand for Row {
@@ -104,19 +102,13 @@ impl Driver {
     /// Asks for each file once; gives the requests without a proper answer; none when a
     /// signal ended the phase.
     fn ask_each(&self, served: &Served, files: Vec<u32>, patience_ns: u64) -> Result<Vec<Record>> {
-        let setup = Setup {
-            target: served.target.clone(),
-            protocol: self.wire.protocol,
-            tls: self.wire.tls(&served.target),
-            catalogue: Arc::clone(self.workload.catalogue()),
+        let users = Users {
             verify: self.options.users.verify,
-            connections_max: SAMPLE as usize,
             // A server with a process for each connection may have fewer than are asked at once.
             requests_per_connection: Some(1),
-            abort_after_ns: None,
-            retries_max: 0,
-            read_bytes_per_s: None,
+            ..Users::default()
         };
+        let setup = self.setup(served, &users, SAMPLE);
         let stream = Stream { setup, demand: Box::new(Row(files.into_iter())), pace: Pace::Open };
         let phase = Phase { duration_ns: 1, drain_max_ns: patience_ns };
         let mut ran = served.reach(|| generator::run(vec![vec![stream]], &phase, &self.stop, None))?;

@@ -29,7 +29,6 @@ pub struct Options {
     pub tls: tls::ClientOptions,
 }
 
-/// The wire of all requests of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Wire {
     pub(crate) protocol: Protocol,

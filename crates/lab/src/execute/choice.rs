@@ -92,7 +92,8 @@ impl HotFiles {
 /// of each. Files of all 36 kinds come equally often, and on the first visit the directories are cold too.
 pub(super) struct ColdFiles {
     order: Vec<(u32, u32)>,
-    taken: u32,
+    /// How many were requested, also by earlier phases.
+    pub(super) taken: u32,
 }
 
 /// The step from one file of a directory to the next. It shares no factor with 36, so every file is taken once.
@@ -105,12 +106,6 @@ impl ColdFiles {
             directories.map(|d| (d, random.random_range(0..FILES_PER_DIRECTORY))).collect();
         order.shuffle(&mut random);
         Self { order, taken: 0 }
-    }
-
-    /// Skips this many files, which earlier phases requested.
-    pub(super) fn skip(mut self, files: u32) -> Self {
-        self.taken = files;
-        self
     }
 
     /// The number of the next file. After the last file it begins again, which the check of the options prevents.
@@ -160,7 +155,7 @@ mod tests {
         assert_eq!(directories.len(), 100);
         assert_eq!(files.iter().collect::<HashSet<_>>().len(), 3600);
         assert!(files.iter().all(|id| (20..120).contains(&(id / 36))));
-        let mut rest = ColdFiles::new(1, 20..120).skip(3590);
+        let mut rest = ColdFiles { taken: 3590, ..ColdFiles::new(1, 20..120) };
         assert_eq!((0..10).map(|_| rest.next()).collect::<Vec<_>>(), files[3590..]);
         assert_ne!(ColdFiles::new(2, 20..120).next(), ColdFiles::new(3, 20..120).next());
     }

@@ -23,7 +23,8 @@ use flash_load::target::Target;
 pub(crate) use choice::HotFiles;
 pub use choice::HotMix;
 use pool::Phase;
-pub(crate) use streams::{Beside, Streams};
+pub use streams::Beside;
+pub(crate) use streams::Streams;
 
 /// The most servers, and the most rounds.
 const SERVERS_MAX: usize = 32;
@@ -79,10 +80,10 @@ impl Executor {
         if servers.iter().any(|peer| peer.url().is_none()) {
             place.check()?;
         }
-        let dataset_bytes = driver.workload().catalogue().dataset_bytes();
+        let dataset_bytes = driver.workload.catalogue().dataset_bytes();
         let subject = |peer: &Peer| {
             if let Some(url) = peer.url() {
-                target(driver.options(), url)?;
+                target(&driver.options, url)?;
             }
             peer.check()?;
             Ok(Subject { dataset_bytes, ..Subject::of(&peer.name, peer.url().unwrap_or_default()) })
@@ -138,17 +139,17 @@ impl Executor {
             testbed::drop_page_cache()?;
         }
         let running = match &start.link {
-            Some(link) => peer.start_behind(start.place, link.server())?,
+            Some(link) => peer.start_behind(start.place, &link.server)?,
             None => peer.start(start.place)?,
         };
         let subject = &mut self.subjects[index];
-        running.url().clone_into(&mut subject.url);
-        subject.version = running.version().map(str::to_owned);
-        subject.command = running.command().map(str::to_owned);
+        subject.url.clone_from(&running.url);
+        subject.version.clone_from(&running.version);
+        subject.command.clone_from(&running.command);
         let target = match &start.link {
             // Its address is of this machine, and yet not of its loopback device.
-            Some(_) => Target::parse(running.url(), true)?,
-            None => target(self.driver.options(), running.url())?,
+            Some(_) => Target::parse(&running.url, true)?,
+            None => target(&self.driver.options, &running.url)?,
         };
         let link = start.link.clone();
         let served = Served { name: subject.name.clone(), target, pids: running.pids(), link };

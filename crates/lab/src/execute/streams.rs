@@ -18,13 +18,16 @@ const HOT_CHOICES: StreamId = StreamId { stream: 1, ..HOT_ARRIVALS };
 const COLD_ARRIVALS: StreamId = StreamId { stream: 2, ..HOT_ARRIVALS };
 const COLD_CHOICES: StreamId = StreamId { stream: 3, ..HOT_ARRIVALS };
 
-pub(crate) struct Streams {
+pub(crate) struct Streams<'a> {
     pub(crate) hot_mix: HotMix,
     /// The number of directories, from the first, that hold the hot files.
     pub(crate) hot_directories: u32,
     pub(crate) hot_rate_per_s: f64,
     /// None for hot requests alone.
-    pub(crate) beside: Option<Beside>,
+    pub(crate) beside: Option<&'a Beside>,
+    /// The order of the cold files, and how many of them earlier phases with the same order requested.
+    pub(crate) order_seed: u64,
+    pub(crate) taken: u32,
     pub(crate) duration_s: f64,
     pub(crate) connections_max: u32,
     pub(crate) in_memory_share: Option<f64>,
@@ -32,20 +35,26 @@ pub(crate) struct Streams {
     pub(crate) seed: u64,
 }
 
-pub(crate) enum Beside {
+/// The requests beside the hot ones.
+#[derive(Clone, Debug)]
+pub enum Beside {
     /// Poisson arrivals for cold files, each of which is requested once.
     Cold {
         directories: Range<u32>,
-        order_seed: u64,
-        /// The number of files that earlier phases with the same order requested.
-        taken: u32,
         rate_per_s: f64,
+        /// Whether the names of the files are looked up before each server's turn. Otherwise a file's first request reads its
+        /// name and attributes from the disk too: 30 and more reads on ext4, which reads ahead inodes.
+        looks_up_names: bool,
     },
-    /// Clients that request one path again and again, and wait for its answer most of the time.
-    Waiting { path: String, clients: u32 },
+    /// Clients that request a path of an application again and again, and wait for its answer most of the time.
+    Waiting {
+        path: String,
+        /// How many wait at once.
+        requests: u32,
+    },
 }
 
-impl Streams {
+impl Streams<'_> {
     /// Drives a server with both streams. Returns the results of the hot requests, then those of the others.
     ///
     /// Errors: run, when the generator cannot run.
@@ -73,21 +82,22 @@ impl Streams {
         };
         let hot = facts(hot_name, Some(self.hot_rate_per_s), self.hot_mix.series());
         let mut parts = vec![PhaseFacts { in_memory_share: self.in_memory_share, ..hot }];
-        match &self.beside {
-            Some(Beside::Cold { directories, order_seed, taken, rate_per_s }) => {
+        match self.beside {
+            Some(Beside::Cold { directories, rate_per_s, .. }) => {
                 let seed = COLD_ARRIVALS.seed(self.seed);
-                let order = COLD_CHOICES.seed(*order_seed);
-                let mut cold = ColdFiles::new(order, directories.clone()).skip(*taken);
+                let order = COLD_CHOICES.seed(self.order_seed);
+                let mut cold = ColdFiles::new(order, directories.clone());
+                cold.taken = self.taken;
                 streams.push(stream(poisson(seed, rate(*rate_per_s), move || cold.next())));
                 parts.push(facts(beside_name, Some(*rate_per_s), SeriesBounds::Quartiles));
             }
-            Some(Beside::Waiting { path, clients }) => {
+            Some(Beside::Waiting { path, requests }) => {
                 let workload =
                     Workload::open(&Spec::Single { path: path.clone() }, &workload::Options::default())?;
                 let demand = workload.demands(&Arrivals::Closed, self.seed, 1).remove(0);
                 let setup =
                     Setup { catalogue: Arc::clone(workload.catalogue()), verify: false, ..setup.clone() };
-                let pace = Pace::Closed { clients: *clients, think_ns: 0 };
+                let pace = Pace::Closed { clients: *requests, think_ns: 0 };
                 streams.push(Stream { setup, demand, pace });
                 parts.push(facts(beside_name, None, SeriesBounds::Quartiles));
             }

@@ -50,14 +50,14 @@ pub(super) fn link(scene: &Scene, wanted: &Wanted) -> Result<Option<Arc<Link>>> 
     let Some(line) = scene.line else { return Ok(None) };
     let link = Link::start(&settings(&line, wanted))?;
     for mut command in discipline(&line, wanted) {
-        let why = match link.server().run(|| command.output())? {
+        let why = match link.server.run(|| command.output())? {
             Ok(output) if output.status.success() => continue,
             Ok(output) => String::from_utf8_lossy(&output.stderr).trim_end().to_owned(),
             Err(why) => why.to_string(),
         };
         return Err(Error::run(format!("cannot set the queue of the link's server: {why} ({command:?})")));
     }
-    let server = link.server();
+    let server = &link.server;
     server.set("net.ipv4.tcp_max_syn_backlog", CONNECTION_QUEUE)?;
     server.set("net.core.somaxconn", CONNECTION_QUEUE)?;
     // 2: for every connection, not only once the queue is full (ip-sysctl of the kernel).

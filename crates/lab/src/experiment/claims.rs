@@ -11,7 +11,7 @@
 //! not planned, as in a quick run, or where it would compare a cell with itself.
 
 use super::data::{Data, Measure};
-use super::finding::{Bound, Check, Compared, Finding, Pair};
+use super::finding::{Bound, Check, Finding, Named, Pair};
 use super::forms::{FindingForm, Form};
 use super::plan::Plan;
 
@@ -25,16 +25,11 @@ pub(super) fn findings(name: &str, form: &Form, data: Data<'_>, plan: &Plan) -> 
             _ => names(plan).into_iter().filter(begins).collect(),
         };
         for server in servers {
-            let named = |text: &str| text.replace("{server}", server);
             let claim = Claim { data, plan, form, finding, server };
             let Some(checks) = claim.checks() else { continue };
+            let id = format!("{name}/{}", finding.id.replace("{server}", server));
             let source = finding.source.as_ref().unwrap_or(&form.from);
-            findings.push(Finding::new(
-                &format!("{name}/{}", named(&finding.id)),
-                source,
-                &finding.paper,
-                checks,
-            ));
+            findings.push(Finding::new(&id, source, &finding.paper, checks));
         }
     }
     findings
@@ -49,12 +44,6 @@ struct Claim<'a> {
     server: &'a str,
 }
 
-/// A cell as it is written.
-struct Term<'t> {
-    server: &'t str,
-    point: Option<&'t str>,
-}
-
 impl<'t> Claim<'t> {
     /// Its checks; none where it cannot be asked of this plan.
     fn checks(&self) -> Option<Vec<Check>> {
@@ -65,46 +54,53 @@ impl<'t> Claim<'t> {
         Some(self.finding.checks.iter().map(of_text).collect::<Option<Vec<_>>>()?.concat())
     }
 
+    /// The comparisons that a text stands for. Missing figures are a check too: one that cannot be told.
     fn check(&self, text: &str) -> Option<Vec<Check>> {
         let (cells, bound) = bounded(text)?;
+        let told = |found: Named| match found {
+            Ok((name, sample)) => Check::of(&name, &sample, bound),
+            Err(missing) => missing,
+        };
+        Some(self.figures(cells)?.into_iter().map(told).collect())
+    }
+
+    fn figures(&self, cells: &str) -> Option<Vec<Named>> {
         let measure = self.finding.measure.or(self.form.measure);
         if let Some((first, second)) = cells.split_once(" :: ") {
             let ratio = |text| self.pairs(text, " / ")?.into_iter().next();
             let pairs = (ratio(first)?, ratio(second)?);
-            return Some(vec![told(self.data.compare_ratios(&self.finding.name, pairs, measure?, bound))]);
+            return Some(vec![self.data.ratio_of_ratios(&self.finding.name, pairs, measure?)]);
         }
         if cells.contains(" / ") {
-            return self.ratios(cells, measure, bound);
+            return self.ratios(cells, measure);
         }
         let measure = measure?;
         if cells.contains(" - ") {
-            let difference = |pair| told(self.data.difference(pair, measure, bound));
+            let difference = |pair| self.data.difference(pair, measure);
             return Some(self.pairs(cells, " - ")?.into_iter().map(difference).collect());
         }
-        let Term { server, point } = Term::read(cells);
-        let figure = |point| told(self.data.figure((server, point), measure, bound));
-        let checks: Vec<Check> = points(self.plan, point?).into_iter().map(figure).collect();
-        (!checks.is_empty()).then_some(checks)
+        let (server, point) = term(cells);
+        let figure = |point| self.data.figure((server, point), measure);
+        let figures: Vec<Named> = points(self.plan, point?).into_iter().map(figure).collect();
+        (!figures.is_empty()).then_some(figures)
     }
 
-    fn ratios(&self, cells: &str, measure: Option<Measure>, bound: Bound) -> Option<Vec<Check>> {
+    fn ratios(&self, cells: &str, measure: Option<Measure>) -> Option<Vec<Named>> {
         let (left, right) = cells.split_once(" / ")?;
         let own = |text: &str| text.split_once(" of ").and_then(|(name, _)| Measure::named(name));
         let measure = own(left).or(measure)?;
         let measures = (measure, own(right).unwrap_or(measure));
         if let Some((right, "mean")) = right.rsplit_once(" @ ") {
-            let points = points(self.plan, "*");
-            return Some(vec![told(self.data.compare_over(&points, (left, right), measure, bound))]);
+            return Some(vec![self.data.mean_ratio(&points(self.plan, "*"), (left, right), measure)]);
         }
         let pairs = self.pairs(cells, " / ")?;
-        if measures.0 != measures.1 {
+        if measures.0.name != measures.1.name {
             let name = self.finding.name.replace("{last}", points(self.plan, "last").first()?);
-            let compare = |pair| told(self.data.compare_measures(&name, pair, measures, bound));
-            return Some(pairs.into_iter().map(compare).collect());
+            let ratio = |pair| self.data.ratio_of_measures(&name, pair, measures);
+            return Some(pairs.into_iter().map(ratio).collect());
         }
         let is_itself = !pairs.is_empty() && pairs.iter().all(|(left, right)| left == right);
-        let compare = |pair| told(self.data.compare(pair, measure, bound));
-        (!is_itself).then(|| pairs.into_iter().map(compare).collect())
+        (!is_itself).then(|| pairs.into_iter().map(|pair| self.data.ratio(pair, measure)).collect())
     }
 
     /// The pairs of cells that two terms stand for; none where a point of them was not planned.
@@ -113,10 +109,10 @@ impl<'t> Claim<'t> {
         't: 'u,
     {
         let (left, right) = text.split_once(between)?;
-        let (left, right) = (Term::read(left), Term::read(right));
-        let (at, of) = (left.point.or(right.point)?, right.point.or(left.point)?);
-        let is_same_server = left.server == right.server;
-        let servers = product(left.server, right.server, |term| servers(self.plan, term));
+        let ((left, at), (right, of)) = (term(left), term(right));
+        let (at, of) = (at.or(of)?, of.or(at)?);
+        let is_same_server = left == right;
+        let servers = product(left, right, |term| servers(self.plan, term));
         let places = product(at, of, |term| points(self.plan, term));
         if places.is_empty() {
             return None;
@@ -127,11 +123,6 @@ impl<'t> Claim<'t> {
         }
         Some(pairs)
     }
-}
-
-/// Missing figures are a check too: one that cannot be told.
-fn told(compared: Compared) -> Check {
-    compared.unwrap_or_else(|missing| missing)
 }
 
 /// The names that two terms stand for, in pairs: each with itself where the terms are one.
@@ -147,13 +138,11 @@ fn product<'u>(
     names(left).into_iter().flat_map(|a| others.iter().map(move |b| (a, *b)).collect::<Vec<_>>()).collect()
 }
 
-impl<'t> Term<'t> {
-    fn read(text: &'t str) -> Self {
-        let (server, point) =
-            text.split_once(" @ ").map_or((text, None), |(server, point)| (server, Some(point)));
-        let server = server.split_once(" of ").map_or(server, |(_, server)| server);
-        Self { server, point }
-    }
+/// A cell as it is written: its server and its point.
+fn term(text: &str) -> (&str, Option<&str>) {
+    let (server, point) =
+        text.split_once(" @ ").map_or((text, None), |(server, point)| (server, Some(point)));
+    (server.split_once(" of ").map_or(server, |(_, server)| server), point)
 }
 
 /// A check's cells and its bound.
@@ -220,8 +209,7 @@ mod tests {
         for wrong in ["a @ b", "a @ b > 2", "a @ b <= two", "2"] {
             assert_eq!(bounded(wrong), None, "{wrong}");
         }
-        let term = Term::read("p50 of old Flash @ C: loss of 5 %");
-        assert_eq!((term.server, term.point), ("old Flash", Some("C: loss of 5 %")));
+        assert_eq!(term("p50 of old Flash @ C: loss of 5 %"), ("old Flash", Some("C: loss of 5 %")));
         assert!(
             fits("apache-event", "apache*") && fits("a, b", "a*b") && !fits("ab", "abb*b") && !fits("x", "y")
         );

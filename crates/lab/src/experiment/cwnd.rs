@@ -2,7 +2,7 @@
 //! Pure.
 
 use super::data::{Data, Measure};
-use super::plan::{Kind, Plan, Point, Variant};
+use super::plan::{Plan, Point, Variant};
 use super::plots;
 use flash_kit::sheet::{Axis, Division, Plot, Unit};
 
@@ -18,9 +18,8 @@ const COLUMNS: [(&str, &str); 4] = [
 
 /// The cap of a variant; none for the one without.
 fn cap_bytes(variant: &Variant) -> Option<f64> {
-    let Kind::Flash(arguments) = &variant.kind else { return None };
-    let at = arguments.iter().position(|word| word == "--cwnd-cap")?;
-    arguments.get(at + 1)?.parse().ok()
+    let at = variant.flash.iter().position(|word| word == "--cwnd-cap")?;
+    variant.flash.get(at + 1)?.parse().ok()
 }
 
 /// Fig 18: a line for each kind of connection; no cap stands where the next larger one would.
@@ -45,5 +44,5 @@ pub(super) fn plots(data: Data<'_>, plan: &Plan) -> Vec<Plot> {
             &COLUMNS.map(|(head, point)| (head.to_owned(), point, measure)),
         )),
     };
-    vec![plot("Mean response time", Measure::Response), plot("Largest 1 % of the requests", Measure::Largest)]
+    vec![plot("Mean response time", Measure::RESPONSE), plot("Largest 1 % of the requests", Measure::LARGEST)]
 }

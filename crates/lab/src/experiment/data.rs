@@ -15,46 +15,17 @@ use flash_load::measure::Measures;
 use flash_load::measure::validity;
 
 /// A figure of a measurement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Measure {
-    /// Mb/s of bodies.
-    Bandwidth,
-    /// Answers in a second.
-    Rate,
-    /// Latency, milliseconds.
-    Mean,
-    P50,
-    P90,
-    P95,
-    P99,
-    /// Service inversion, 0 to 1.
-    Inversion,
-    /// Response time of completed requests under overload, milliseconds on average: of all, and of the largest 1 %.
-    Response,
-    Largest,
-    /// The share of the requests that were not completed.
-    Incomplete,
-    /// The most connections that the clients had open at once.
-    OpenMax,
-    /// A figure that only the server can count, by its name in [`Inside`].
-    Inside(&'static str),
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measure {
+    /// In the forms of experiments.
+    pub(super) name: &'static str,
+    /// In a sentence, after the figure.
+    pub(super) unit: &'static str,
+    /// Whether figures of it differ by a factor or by an amount.
+    scale: Scale,
+    /// None for a figure that only the server can count: [`Inside`] has it by its name.
+    of: Option<fn(&Measures) -> Option<f64>>,
 }
-
-/// The names of measures in the forms of experiments; those of [`Inside`] have their own.
-const NAMED: [(&str, Measure); 12] = [
-    ("bandwidth", Measure::Bandwidth),
-    ("rate", Measure::Rate),
-    ("mean", Measure::Mean),
-    ("p50", Measure::P50),
-    ("p90", Measure::P90),
-    ("p95", Measure::P95),
-    ("p99", Measure::P99),
-    ("inversion", Measure::Inversion),
-    ("response", Measure::Response),
-    ("largest", Measure::Largest),
-    ("incomplete", Measure::Incomplete),
-    ("connections", Measure::OpenMax),
-];
 
 impl<'de> Deserialize<'de> for Measure {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -64,58 +35,50 @@ impl<'de> Deserialize<'de> for Measure {
 }
 
 impl Measure {
+    /// Response time of completed requests under overload: of all, and of the largest 1 %.
+    pub(super) const RESPONSE: Self = Self::new("response", "ms until complete, on average", |m| {
+        Some(m.overload.as_ref()?.complete?.mean_ms)
+    });
+    pub(super) const LARGEST: Self =
+        Self::new("largest", "ms until complete, the largest 1 % on average", |m| {
+            Some(m.overload.as_ref()?.largest?.latency?.mean_ms)
+        });
+    pub(super) const INCOMPLETE: Self = Self {
+        scale: Scale::Amount,
+        ..Self::new("incomplete", "share of incomplete requests", |m| {
+            Some(m.overload.as_ref()?.incomplete.total() as f64 / m.counts.asked as f64)
+        })
+    };
+    /// The most connections that the clients had open at once.
+    pub(super) const OPEN_MAX: Self =
+        Self::new("connections", "connections at once", |m| Some(m.overload.as_ref()?.open_max as f64));
+    const ALL: [Self; 12] = [
+        Self::new("bandwidth", "Mb/s", |m| Some(m.megabits_per_s)),
+        Self::new("rate", "answers/s", |m| Some(m.answered_per_s)),
+        Self::new("mean", "ms on average", |m| Some(m.latency.mean_ms)),
+        Self::new("p50", "ms (median)", |m| Some(m.latency.p50_ms)),
+        Self::new("p90", "ms (90th percentile)", |m| Some(m.latency.p90_ms)),
+        Self::new("p95", "ms (95th percentile)", |m| Some(m.latency.p95_ms)),
+        Self::new("p99", "ms (99th percentile)", |m| Some(m.latency.p99_ms)),
+        Self::new("inversion", "inversion", |m| m.inversion),
+        Self::RESPONSE,
+        Self::LARGEST,
+        Self::INCOMPLETE,
+        Self::OPEN_MAX,
+    ];
+
+    const fn new(name: &'static str, unit: &'static str, of: fn(&Measures) -> Option<f64>) -> Self {
+        Self { name, unit, scale: Scale::Factor, of: Some(of) }
+    }
+
     pub(super) fn named(name: &str) -> Option<Self> {
-        let own = NAMED.iter().find(|(known, _)| *known == name).map(|(_, measure)| *measure);
-        own.or_else(|| inside::FIGURES.into_iter().find(|known| *known == name).map(Self::Inside))
-    }
-
-    /// In a sentence, after the figure.
-    pub(super) fn unit(self) -> &'static str {
-        match self {
-            Self::Bandwidth => "Mb/s",
-            Self::Rate => "answers/s",
-            Self::Mean => "ms on average",
-            Self::P50 => "ms (median)",
-            Self::P90 => "ms (90th percentile)",
-            Self::P95 => "ms (95th percentile)",
-            Self::P99 => "ms (99th percentile)",
-            Self::Inversion => "inversion",
-            Self::Response => "ms until complete, on average",
-            Self::Largest => "ms until complete, the largest 1 % on average",
-            Self::Incomplete => "share of incomplete requests",
-            Self::OpenMax => "connections at once",
-            Self::Inside(name) => name,
-        }
-    }
-
-    /// Whether figures of it differ by a factor or by an amount.
-    fn scale(self) -> Scale {
-        match self {
-            Self::Inside(IDLE_SHARE | RUNNABLE_SHARE) | Self::Incomplete => Scale::Amount,
-            _ => Scale::Factor,
-        }
-    }
-
-    fn of(self, measures: &Measures) -> Option<f64> {
-        let latency = &measures.latency;
-        let is_answered = measures.counts.answered > 0;
-        let overload = || measures.overload.as_ref();
-        let value = match self {
-            Self::Bandwidth => measures.megabits_per_s,
-            Self::Rate => measures.answered_per_s,
-            Self::Mean => latency.mean_ms,
-            Self::P50 => latency.p50_ms,
-            Self::P90 => latency.p90_ms,
-            Self::P95 => latency.p95_ms,
-            Self::P99 => latency.p99_ms,
-            Self::Inversion => measures.inversion?,
-            Self::Response => overload()?.complete?.mean_ms,
-            Self::Largest => overload()?.largest?.latency?.mean_ms,
-            Self::Incomplete => overload()?.incomplete.total() as f64 / measures.counts.asked as f64,
-            Self::OpenMax => overload()?.open_max as f64,
-            Self::Inside(_) => return None,
+        let of_server = || {
+            let name = inside::FIGURES.into_iter().find(|known| *known == name)?;
+            let is_share = [IDLE_SHARE, RUNNABLE_SHARE].contains(&name);
+            let scale = if is_share { Scale::Amount } else { Scale::Factor };
+            Some(Self { name, unit: name, scale, of: None })
         };
-        (value.is_finite() && is_answered).then_some(value)
+        Self::ALL.into_iter().find(|known| known.name == name).or_else(of_server)
     }
 }
 
@@ -144,15 +107,16 @@ impl Data<'_> {
 
     /// The same with all rounds, for plots and tables; none where nothing was measured.
     pub(super) fn measured(&self, variant: &str, point: &str, measure: Measure) -> Option<Sample> {
-        let rounds: BTreeMap<u32, f64> = if let Measure::Inside(name) = measure {
+        let rounds: BTreeMap<u32, f64> = if let Some(of) = measure.of {
+            let answered = self.rounds(variant, point).filter(|measures| measures.counts.answered > 0);
+            let found = answered.filter_map(|measures| Some((measures.round.unwrap_or(1), of(measures)?)));
+            found.filter(|(_, value)| value.is_finite()).collect()
+        } else {
             let found =
                 self.inside.iter().filter(|inside| inside.variant == variant && inside.point == point);
-            found.filter_map(|inside| Some((inside.round, *inside.figures.get(name)?))).collect()
-        } else {
-            let found = self.rounds(variant, point);
-            found.filter_map(|measures| Some((measures.round.unwrap_or(1), measure.of(measures)?))).collect()
+            found.filter_map(|inside| Some((inside.round, *inside.figures.get(measure.name)?))).collect()
         };
-        (!rounds.is_empty()).then(|| Sample { rounds, scale: measure.scale(), ..Sample::default() })
+        (!rounds.is_empty()).then(|| Sample { rounds, scale: measure.scale, ..Sample::default() })
     }
 
     fn rounds(&self, variant: &str, point: &str) -> impl Iterator<Item = &Measures> {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use clap::Parser;
 
 use super::finding::Verdict;
-use super::plan::{Kind, Load};
+use super::plan::Load;
 use super::*;
 use crate::results::{FORMAT, Machine, Run, Subject};
 use flash_load::measure::{self, Latency, Measures, Overload, PhaseFacts, SizeBand};
@@ -80,7 +80,7 @@ fn times_and_counts_follow_from_the_plan() {
     assert_eq!(plan_of("clients", false).points().len(), 12);
     let few = Options { peers: Vec::new(), ..options("single-file") };
     assert_eq!(super::plan(find("single-file").unwrap(), &few).variants.len(), 4);
-    let is_amped = |variant: &plan::Variant| variant.kind == Kind::Flash(Vec::new());
+    let is_amped = |variant: &plan::Variant| variant.peer.is_none() && variant.flash.is_empty();
     assert!(plan_of("single-file", true).variants.iter().any(is_amped));
     let text = list(&options("")).unwrap();
     for name in names() {

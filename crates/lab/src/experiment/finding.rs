@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::data::{Data, Measure};
 pub(super) use crate::statistics::ROUNDS_MIN;
-use crate::statistics::{Interval, Sample, Scale};
+use crate::statistics::{Sample, Scale};
 use flash_kit::number::figure;
 use flash_load::measure::validity;
 
@@ -63,7 +63,7 @@ impl Bound {
     }
 
     /// The verdict that an interval of these rounds allows.
-    fn verdict(self, interval: Interval, sample: &Sample) -> Verdict {
+    fn verdict(self, [low, high]: [f64; 2], sample: &Sample) -> Verdict {
         let (least, most) = self.ends();
         let (too_low, too_high) = match sample.scale {
             Scale::Factor => (least / (1.0 + EFFECT_MIN), most * (1.0 + EFFECT_MIN)),
@@ -72,9 +72,9 @@ impl Bound {
         let (lowest, highest) = sample.ends();
         // Rounds on both sides of what is allowed speak of noise, whatever their mean.
         let is_on_both_sides = lowest < least && highest > most;
-        if interval.low >= least && interval.high <= most {
+        if low >= least && high <= most {
             Verdict::Holds
-        } else if (interval.high < too_low || interval.low > too_high) && !is_on_both_sides {
+        } else if (high < too_low || low > too_high) && !is_on_both_sides {
             Verdict::DoesNotHold
         } else {
             Verdict::CannotBeTold
@@ -113,25 +113,22 @@ pub(super) struct Check {
 impl Check {
     /// Compares a figure with a bound; `name` says in a sentence which figure it is.
     pub(super) fn of(name: &str, sample: &Sample, bound: Bound) -> Self {
-        let count = sample.rounds.len();
+        let (count, bound_words) = (sample.rounds.len(), bound.words());
         let doubts = validity::summary(sample.doubted.values(), sample.rounds_run());
-        let mut words = format!("{name}: ");
-        let mut margin = f64::NEG_INFINITY;
-        if let Some((_, value)) = sample.middle() {
-            margin = bound.margin(value);
-            words += &format!("{}, ", figure(value));
-        } else {
-            words += "no round counts, ";
-        }
+        let (value, margin) = match sample.middle() {
+            Some((_, value)) => (figure(value), bound.margin(value)),
+            None => ("no round counts".to_owned(), f64::NEG_INFINITY),
+        };
         let Some(interval) = sample.interval() else {
-            words += &format!("the bound is {}", bound.words());
+            let words = format!("{name}: {value}, the bound is {bound_words}");
             let plural = if count == 1 { "" } else { "s" };
             let few = format!("{count} round{plural} where {ROUNDS_MIN} are needed");
             return Self { verdict: Verdict::CannotBeTold, margin, words, why: Some(doubts.unwrap_or(few)) };
         };
-        let Interval { low, high } = interval;
-        words += &format!("95 % interval {} to {} of {count} rounds, ", figure(low), figure(high));
-        words += &format!("the bound is {}", bound.words());
+        let [low, high] = interval.map(figure);
+        let mut words = format!(
+            "{name}: {value}, 95 % interval {low} to {high} of {count} rounds, the bound is {bound_words}"
+        );
         let verdict = bound.verdict(interval, sample);
         let why = (verdict == Verdict::CannotBeTold).then(|| "the interval includes the bound".to_owned());
         if let Some(doubts) = doubts {
@@ -162,8 +159,8 @@ fn pair(sample: &Sample, left: &Sample, right: &Sample) -> Option<[String; 2]> {
     Some([figure(*left.rounds.get(&round)?), figure(*right.rounds.get(&round)?)])
 }
 
-/// A comparison, or the check that says which figures it lacks.
-pub(super) type Compared = Result<Check, Check>;
+/// A sample and its name in a sentence, or the check that says which figures it lacks.
+pub(super) type Named = Result<(String, Sample), Check>;
 
 impl Data<'_> {
     fn cell(&self, (variant, point): Cell<'_>, measure: Measure) -> Result<Sample, Check> {
@@ -171,8 +168,8 @@ impl Data<'_> {
         self.sample(variant, point, measure).ok_or_else(missing)
     }
 
-    /// The ratio of two cells, and its name: with the pair of figures of the round in the middle, whose ratio is shown.
-    fn ratio(&self, left: Cell<'_>, right: Cell<'_>, measure: Measure) -> Result<(Sample, String), Check> {
+    /// The ratio of two cells: its name has the pair of figures of the round in the middle, whose ratio is shown.
+    pub(super) fn ratio(&self, (left, right): Pair<'_>, measure: Measure) -> Named {
         let (a, b) = (self.cell(left, measure)?, self.cell(right, measure)?);
         let ratio = a.over(&b);
         if ratio.rounds_run() == 0 {
@@ -181,77 +178,52 @@ impl Data<'_> {
         }
         let left_at = if left.1 == right.1 { String::new() } else { format!(" at {}", left.1) };
         let right_name = if left.0 == right.0 { String::new() } else { format!(" {}", right.0) };
-        let (unit, right_at) = (measure.unit(), right.1);
+        let (unit, right_at) = (measure.unit, right.1);
         let name = match pair(&ratio, &a, &b) {
             Some([a, b]) => format!("{} {a}{left_at} against{right_name} {b} {unit} at {right_at}", left.0),
             None => format!("{}{left_at} against{right_name} at {right_at}, {unit}", left.0)
                 .replace("against at", "against that at"),
         };
-        Ok((ratio, name))
+        Ok((name, ratio))
     }
 
-    /// Left over right, against a bound.
-    pub(super) fn compare(&self, (left, right): Pair<'_>, measure: Measure, bound: Bound) -> Compared {
-        let (ratio, name) = self.ratio(left, right, measure)?;
-        Ok(Check::of(&name, &ratio, bound))
-    }
-
-    /// The ratio of two measures of two cells, against a bound.
-    pub(super) fn compare_measures(
+    /// The ratio of two measures of two cells.
+    pub(super) fn ratio_of_measures(
         &self,
         name: &str,
         (left, right): Pair<'_>,
-        measures: (Measure, Measure),
-        bound: Bound,
-    ) -> Compared {
-        let (a, b) = (self.cell(left, measures.0)?, self.cell(right, measures.1)?);
-        Ok(Check::of(name, &a.over(&b), bound))
+        of: (Measure, Measure),
+    ) -> Named {
+        let (a, b) = (self.cell(left, of.0)?, self.cell(right, of.1)?);
+        Ok((name.to_owned(), a.over(&b)))
     }
 
-    /// The geometric mean over these points of left over right, against a bound.
-    pub(super) fn compare_over(
-        &self,
-        points: &[&str],
-        (left, right): (&str, &str),
-        measure: Measure,
-        bound: Bound,
-    ) -> Compared {
-        let ratio = |point: &&str| Ok(self.ratio((left, point), (right, point), measure)?.0);
+    /// The geometric mean over these points of left over right.
+    pub(super) fn mean_ratio(&self, points: &[&str], (left, right): (&str, &str), measure: Measure) -> Named {
+        let ratio = |point: &&str| Ok(self.ratio(((left, point), (right, point)), measure)?.1);
         let ratios = points.iter().map(ratio).collect::<Result<Vec<_>, _>>()?;
         let mean = Sample::mean_of(&ratios).ok_or_else(|| Check::missing("there are no points"))?;
-        let name = format!("{left} over {right}, {}, mean of {} points", measure.unit(), ratios.len());
-        Ok(Check::of(&name, &mean, bound))
+        Ok((format!("{left} over {right}, {}, mean of {} points", measure.unit, ratios.len()), mean))
     }
 
-    /// The ratio of two ratios, against a bound: is left farther above right in the first pair than in the second?
-    pub(super) fn compare_ratios(
-        &self,
-        name: &str,
-        (first, second): (Pair<'_>, Pair<'_>),
-        measure: Measure,
-        bound: Bound,
-    ) -> Compared {
-        let (a, _) = self.ratio(first.0, first.1, measure)?;
-        let (b, _) = self.ratio(second.0, second.1, measure)?;
+    /// The ratio of two ratios: is left farther above right in the first pair than in the second?
+    pub(super) fn ratio_of_ratios(&self, name: &str, pairs: (Pair<'_>, Pair<'_>), measure: Measure) -> Named {
+        let ((_, a), (_, b)) = (self.ratio(pairs.0, measure)?, self.ratio(pairs.1, measure)?);
         let ratio = a.over(&b);
         let pair = pair(&ratio, &a, &b).map(|[a, b]| format!(": {a} against {b} times"));
-        Ok(Check::of(&format!("{name}{}", pair.unwrap_or_default()), &ratio, bound))
+        Ok((format!("{name}{}", pair.unwrap_or_default()), ratio))
     }
 
-    /// A figure itself against a bound.
-    pub(super) fn figure(&self, cell: Cell<'_>, measure: Measure, bound: Bound) -> Compared {
-        let sample = self.cell(cell, measure)?;
-        Ok(Check::of(&format!("{}, {}", cell.0, measure.unit()), &sample, bound))
+    pub(super) fn figure(&self, cell: Cell<'_>, measure: Measure) -> Named {
+        Ok((format!("{}, {}", cell.0, measure.unit), self.cell(cell, measure)?))
     }
 
-    /// The difference of two figures, against a bound.
-    pub(super) fn difference(&self, (left, right): Pair<'_>, measure: Measure, bound: Bound) -> Compared {
+    pub(super) fn difference(&self, (left, right): Pair<'_>, measure: Measure) -> Named {
         let (a, b) = (self.cell(left, measure)?, self.cell(right, measure)?);
         let difference = a.minus(&b);
         let pair = pair(&difference, &a, &b).map(|pair| pair.map(|value| format!(" {value}")));
         let [a, b] = pair.unwrap_or_default();
-        let name = format!("{}{a} less {}{b}, {}", left.0, right.0, measure.unit());
-        Ok(Check::of(&name, &difference, bound))
+        Ok((format!("{}{a} less {}{b}, {}", left.0, right.0, measure.unit), difference))
     }
 }
 

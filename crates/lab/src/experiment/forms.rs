@@ -10,9 +10,8 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 use super::data::Measure;
-use super::plan::{Kind, Line, Scale, Variant};
+use super::plan::{Line, Scale, Variant};
 
-/// One experiment.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Form {
@@ -28,8 +27,7 @@ pub(super) struct Form {
     /// The measure of findings that name none.
     pub(super) measure: Option<Measure>,
     /// How many times faster lines are than written here, and times shorter.
-    #[serde(default = "one")]
-    pub(super) speed: Amount,
+    pub(super) speed: Option<Amount>,
     /// Ask the server about its dispatches, and look at the states of its processes.
     #[serde(default)]
     pub(super) looks_inside: bool,
@@ -134,8 +132,8 @@ pub(super) struct PointForm {
     pub(super) abort: Option<(f64, u8)>,
     /// Hot requests beside as many cold ones a second as the value says.
     pub(super) beside: Option<BesideForm>,
-    #[serde(default = "one_request")]
-    pub(super) requests_per_connection: u32,
+    /// 1 without it, and 0 for no bound.
+    pub(super) requests_per_connection: Option<u32>,
     /// That of its periods without it.
     pub(super) duration_s: Option<Amount>,
 }
@@ -203,12 +201,11 @@ pub(super) struct PlotForm {
     /// The axis: its title, its unit and its division.
     pub(super) x: [String; 3],
     /// Only points up to here.
-    #[serde(default = "no_bound")]
-    pub(super) x_max: f64,
+    pub(super) x_max: Option<f64>,
     /// The title of the other axis.
     pub(super) y: Option<String>,
-    #[serde(default = "all_points")]
-    pub(super) points: String,
+    /// All that have a place on the axis without it.
+    pub(super) points: Option<String>,
 }
 
 /// A table with a row for each server.
@@ -227,40 +224,11 @@ pub(super) struct ColumnForm {
     pub(super) measure: Measure,
 }
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct VariantForm {
-    name: String,
-    #[serde(default)]
-    flash: Vec<String>,
-    peer: Option<String>,
-    clients_max: Option<u32>,
-    load_of: Option<String>,
-    #[serde(default)]
-    has_bands: bool,
-}
-
-fn one() -> Amount {
-    Amount::Same(1.0)
-}
-
-fn one_request() -> u32 {
-    1
-}
-
-fn no_bound() -> f64 {
-    f64::INFINITY
-}
-
-fn all_points() -> String {
-    "*".to_owned()
-}
-
 pub(super) fn read<T: for<'de> Deserialize<'de>>(name: &str, text: &str) -> T {
     toml::from_str(text).unwrap_or_else(|why| panic!("the program's own {name}.toml is wrong: {why}"))
 }
 
-static VARIANTS: LazyLock<BTreeMap<String, Vec<VariantForm>>> =
+static VARIANTS: LazyLock<BTreeMap<String, Vec<Variant>>> =
     LazyLock::new(|| read("variants", include_str!("../../experiments/variants.toml")));
 
 impl<T> Pick<T> {
@@ -282,34 +250,17 @@ impl Amount {
     }
 }
 
-impl From<&VariantForm> for Variant {
-    fn from(form: &VariantForm) -> Self {
-        let VariantForm { name, flash, peer, clients_max, load_of, has_bands } = form.clone();
-        let kind = peer.map_or(Kind::Flash(flash), Kind::Peer);
-        Self { name, kind, clients_max, load_of, has_bands }
-    }
-}
-
 /// The servers of an experiment.
 pub(super) fn variants(form: &Form, scale: &Scale) -> Vec<Variant> {
-    let peer = |name: &String| {
-        let kind = Kind::Peer(name.clone());
-        Variant { name: name.clone(), kind, clients_max: None, load_of: None, has_bands: false }
-    };
+    let peer = |name: &String| Variant { name: name.clone(), peer: Some(name.clone()), ..Variant::default() };
     let of_word = |word: &String| -> Vec<Variant> {
         match word.as_str() {
             "peers" => scale.peers.iter().map(peer).collect(),
             "apache peers" => {
                 scale.peers.iter().filter(|name| name.starts_with("apache")).map(peer).collect()
             }
-            group if VARIANTS.contains_key(group) => VARIANTS[group].iter().map(Variant::from).collect(),
-            name => VARIANTS
-                .values()
-                .flatten()
-                .filter(|one| one.name == name)
-                .take(1)
-                .map(Variant::from)
-                .collect(),
+            group if VARIANTS.contains_key(group) => VARIANTS[group].clone(),
+            name => VARIANTS.values().flatten().find(|one| one.name == name).cloned().into_iter().collect(),
         }
     };
     form.servers.of(scale).iter().flat_map(of_word).collect()

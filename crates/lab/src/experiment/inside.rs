@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,7 +19,6 @@ use flash_kit::{Error, Result};
 /// How long `flash stats` may take.
 const PATIENCE: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(10);
-/// The most bytes of a document that are read.
 const DOCUMENT_BYTES_MAX: u64 = 64 << 20;
 
 /// The names of the figures, by which findings look them up.
@@ -58,23 +57,18 @@ pub(super) struct Bucket {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Told(BTreeMap<u64, Bucket>);
 
-#[derive(Debug)]
-pub(super) struct Control(pub(super) PathBuf);
-
-impl Control {
-    /// Asks the server for its figures.
-    ///
-    /// Errors: run, when it does not answer.
-    pub(super) fn ask(&self, flash: &Path) -> Result<Told> {
-        let mut command = Command::new(flash);
-        command.arg("stats").arg("--control").arg(&self.0).arg("--json");
-        let said = output(&mut command)?;
-        let document: Value = serde_json::from_slice(&said)
-            .map_err(|why| Error::run(format!("`flash stats --json` gave no JSON: {why}")))?;
-        Told::read(&document).ok_or_else(|| {
-            Error::run("`flash stats --json` tells nothing of dispatches: it is of another version")
-        })
-    }
+/// Asks a server for its figures, by `flash stats` of this program at its socket.
+///
+/// Errors: run, when it does not answer.
+pub(super) fn ask(flash: &Path, control: &Path) -> Result<Told> {
+    let mut command = Command::new(flash);
+    command.arg("stats").arg("--control").arg(control).arg("--json");
+    let said = output(&mut command)?;
+    let document: Value = serde_json::from_slice(&said)
+        .map_err(|why| Error::run(format!("`flash stats --json` gave no JSON: {why}")))?;
+    Told::read(&document).ok_or_else(|| {
+        Error::run("`flash stats --json` tells nothing of dispatches: it is of another version")
+    })
 }
 
 /// The output of a command that succeeded in time.

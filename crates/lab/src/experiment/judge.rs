@@ -25,7 +25,6 @@ const BEGIN: (&str, &str) = ("<!-- finding ", " -->");
 const END: &str = "<!-- end of finding -->";
 /// New findings are put in before this line.
 const MORE: &str = "<!-- more findings -->";
-/// The longest document.
 const BYTES_MAX: u64 = 16 << 20;
 
 /// The report that an experiment wrote: how it was run.
@@ -35,14 +34,9 @@ struct Report {
     experiment: String,
     #[serde(default)]
     quick: bool,
-    #[serde(default = "memory_bytes")]
-    memory_bytes: u64,
+    memory_bytes: Option<u64>,
     #[serde(default)]
     logs: Vec<PathBuf>,
-}
-
-fn memory_bytes() -> u64 {
-    MEMORY_BYTES
 }
 
 /// A finding and how its figures were measured, in words.
@@ -97,6 +91,7 @@ fn judge_folder(folder: &Path) -> Result<Vec<Judged>> {
     };
     let names = run.subjects.iter().map(|subject| subject.name.clone());
     let Report { quick, memory_bytes, logs, .. } = report;
+    let memory_bytes = memory_bytes.unwrap_or(MEMORY_BYTES);
     // In the table of ready-made servers Flash's own name is for all of its forms, which the plan knows.
     let peers = names.filter(|name| ready_made(name).is_some()).collect();
     let plan = experiment.plan(&Scale { quick, memory_bytes, peers, logs });

@@ -53,36 +53,38 @@ const RENAMED: [(&str, &str); 2] = [("trace", "site-logs"), ("table", "judge")];
 struct Experiment {
     name: &'static str,
     form: Form,
-    shown: Shown,
-}
-
-/// Plots and a table that the form of an experiment does not describe.
-#[derive(Clone, Copy, Default)]
-struct Shown {
+    /// Plots and a table that the form does not describe.
     plots: Option<fn(Data<'_>, &Plan) -> Vec<Plot>>,
     table: Option<fn(Data<'_>, &Plan) -> Table>,
 }
 
 static EXPERIMENTS: LazyLock<Vec<Experiment>> = LazyLock::new(|| {
-    let distributions = Shown { plots: Some(burstiness::plots), table: None };
-    let theory = Shown { plots: Some(overload::plots), table: Some(overload::setups) };
-    let caps = Shown { plots: Some(cwnd::plots), table: None };
-    let plain = Shown::default();
-    let of =
-        |name: &'static str, text: &str, shown| Experiment { name, form: forms::read(name, text), shown };
+    let of = |name: &'static str, text: &str| Experiment {
+        name,
+        form: forms::read(name, text),
+        plots: None,
+        table: None,
+    };
     vec![
-        of("single-file", include_str!("../../experiments/single-file.toml"), plain),
-        of("site-logs", include_str!("../../experiments/site-logs.toml"), plain),
-        of("dataset-size", include_str!("../../experiments/dataset-size.toml"), plain),
-        of("breakdown", include_str!("../../experiments/breakdown.toml"), plain),
-        of("clients", include_str!("../../experiments/clients.toml"), plain),
-        of("new-flash", include_str!("../../experiments/new-flash.toml"), plain),
-        of("flashpache", include_str!("../../experiments/flashpache.toml"), plain),
-        of("burstiness", include_str!("../../experiments/burstiness.toml"), distributions),
-        of("cpu-speed", include_str!("../../experiments/cpu-speed.toml"), plain),
-        of("hot-cold", include_str!("../../experiments/hot-cold.toml"), plain),
-        of("overload", include_str!("../../experiments/overload.toml"), theory),
-        of("cwnd", include_str!("../../experiments/cwnd.toml"), caps),
+        of("single-file", include_str!("../../experiments/single-file.toml")),
+        of("site-logs", include_str!("../../experiments/site-logs.toml")),
+        of("dataset-size", include_str!("../../experiments/dataset-size.toml")),
+        of("breakdown", include_str!("../../experiments/breakdown.toml")),
+        of("clients", include_str!("../../experiments/clients.toml")),
+        of("new-flash", include_str!("../../experiments/new-flash.toml")),
+        of("flashpache", include_str!("../../experiments/flashpache.toml")),
+        Experiment {
+            plots: Some(burstiness::plots),
+            ..of("burstiness", include_str!("../../experiments/burstiness.toml"))
+        },
+        of("cpu-speed", include_str!("../../experiments/cpu-speed.toml")),
+        of("hot-cold", include_str!("../../experiments/hot-cold.toml")),
+        Experiment {
+            plots: Some(overload::plots),
+            table: Some(overload::setups),
+            ..of("overload", include_str!("../../experiments/overload.toml"))
+        },
+        Experiment { plots: Some(cwnd::plots), ..of("cwnd", include_str!("../../experiments/cwnd.toml")) },
     ]
 });
 
@@ -96,12 +98,12 @@ impl Experiment {
     }
 
     fn plots(&self, data: Data<'_>, plan: &Plan) -> Vec<Plot> {
-        self.shown.plots.map_or_else(|| plots::plots(&self.form, data, plan), |plots| plots(data, plan))
+        self.plots.map_or_else(|| plots::plots(&self.form, data, plan), |plots| plots(data, plan))
     }
 
     fn table(&self, data: Data<'_>, plan: &Plan) -> Option<Table> {
         let of_form = self.form.table.as_ref().map(|table| plots::of_form(table, data, plan));
-        of_form.or_else(|| self.shown.table.map(|table| table(data, plan)))
+        of_form.or_else(|| self.table.map(|table| table(data, plan)))
     }
 }
 

@@ -6,6 +6,7 @@
 use flash_load::workload::access_log::made::MadeLog;
 use std::path::PathBuf;
 
+use crate::execute;
 use flash_kit::text::distinct;
 use serde::Deserialize;
 
@@ -55,26 +56,24 @@ pub(super) struct Plan {
     pub(super) looks_inside: bool,
 }
 
-/// A server in one of its forms.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A server in one of its forms: `flash serve`, or a ready-made server.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Variant {
     /// In tables and legends.
     pub(super) name: String,
-    pub(super) kind: Kind,
+    /// The arguments of `flash serve`; `{clients}` stands for the scene's number of clients.
+    #[serde(default)]
+    pub(super) flash: Vec<String>,
+    /// The name of a ready-made server, in place of `flash serve`.
+    pub(super) peer: Option<String>,
     /// It gets a process or thread for each client; with more clients than this it is not tried.
     pub(super) clients_max: Option<u32>,
     /// The variant, listed before it, whose capacity its loads are fractions of; its own without.
     pub(super) load_of: Option<String>,
     /// In a scene with a line: the server's device sends packets in the order of the bands that this server sets.
+    #[serde(default)]
     pub(super) has_bands: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// `flash serve` with these arguments; `{clients}` stands for the scene's number of clients.
-    Flash(Vec<String>),
-    /// A ready-made server.
-    Peer(String),
 }
 
 /// The files that a scene serves.
@@ -147,7 +146,6 @@ pub(super) enum Bottleneck {
     Router,
 }
 
-/// A share of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cpu {
     pub(super) percent: u32,
@@ -182,7 +180,7 @@ pub(super) enum Ask {
 }
 
 /// How requests arrive.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) enum Load {
     /// This many clients without pause.
     Infinite(u32),
@@ -205,22 +203,15 @@ pub(super) struct Phases {
 }
 
 /// Poisson arrivals for small files that stay in memory, and for files that are asked for once.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) struct Beside {
     pub(super) hot_directories: u32,
     pub(super) hot_rate_per_s: f64,
-    pub(super) cold_directories: std::ops::Range<u32>,
     /// None for hot requests alone.
-    pub(super) cold_rate_per_s: Option<f64>,
+    pub(super) cold: Option<execute::Beside>,
 }
 
 impl Scene {
-    /// A scene on a set: cached, without bounds, for each variant.
-    pub(super) fn of(set: usize, points: Vec<Point>) -> Self {
-        let (cpu, clients, line, only) = (None, None, None, Vec::new());
-        Self { set, is_bounded: false, cpu, warm_up_s: 1.0, points, clients, line, only }
-    }
-
     pub(super) fn is_for(&self, variant: &Variant) -> bool {
         self.only.is_empty() || self.only.contains(&variant.name)
     }
@@ -233,18 +224,6 @@ impl Scene {
         let (clients, most) = (self.clients?, variant.clients_max?);
         (clients > most)
             .then(|| format!("{clients} clients need as many processes or threads, and {most} are the most"))
-    }
-}
-
-impl Variant {
-    /// The options among its arguments, which this program may lack.
-    pub(super) fn options(&self) -> Vec<&str> {
-        match &self.kind {
-            Kind::Flash(arguments) => {
-                arguments.iter().map(String::as_str).filter(|word| word.starts_with("--")).collect()
-            }
-            Kind::Peer(_) => Vec::new(),
-        }
     }
 }
 

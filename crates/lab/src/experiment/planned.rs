@@ -7,7 +7,8 @@ use flash_load::workload::PhasePlan;
 use flash_load::workload::access_log::made::MadeLog;
 
 use super::forms::{Amount, AskForm, Asked, Form, PointForm, SceneForm, SetForm, variants};
-use super::plan::{Ask, Beside, Cpu, Kind, Line, Load, Phases, Plan, Point, ROUNDS, Scale, Scene, Set};
+use super::plan::{Ask, Beside, Cpu, Line, Load, Phases, Plan, Point, ROUNDS, Scale, Scene, Set};
+use crate::execute;
 
 /// How long a scene warms up by default, seconds.
 const WARM_UP_S: f64 = 1.0;
@@ -27,7 +28,8 @@ struct Stage<'a> {
 }
 
 pub(super) fn plan(form: &Form, scale: &Scale) -> Plan {
-    let planned = Planned { form, scale, speed: form.speed.of(scale, 1.0) };
+    let planned =
+        Planned { form, scale, speed: form.speed.as_ref().map_or(1.0, |speed| speed.of(scale, 1.0)) };
     let mut plan = Plan {
         variants: variants(form, scale),
         rounds: ROUNDS,
@@ -45,8 +47,7 @@ pub(super) fn plan(form: &Form, scale: &Scale) -> Plan {
     let uplink = plan.scenes.iter().find_map(|scene| scene.line);
     let uplink = uplink.map(|line| format!("{}kbit", line.rate_bits_per_s * 1538 / 1500 / 1000));
     for variant in &mut plan.variants {
-        let Kind::Flash(arguments) = &mut variant.kind else { continue };
-        for word in arguments.iter_mut().filter(|word| *word == "{uplink}") {
+        for word in variant.flash.iter_mut().filter(|word| *word == "{uplink}") {
             *word = uplink.clone().unwrap_or_default();
         }
     }
@@ -110,9 +111,9 @@ impl Planned<'_> {
             round_trip_ms: line.round_trip_ms / self.speed,
             ..line
         });
-        let points = form.point.iter().flat_map(|point| self.points(stage, point)).collect();
         let is_each = |point: &PointForm| matches!(point.clients, Some(Amount::Each(_)));
         let scene = Scene {
+            set: 0,
             is_bounded: form.is_bounded,
             cpu: cpu
                 .filter(|(percent, _)| *percent < 100)
@@ -121,7 +122,7 @@ impl Planned<'_> {
             clients: form.point.iter().any(is_each).then_some(*value as u32),
             line,
             only: form.only.clone(),
-            ..Scene::of(0, points)
+            points: form.point.iter().flat_map(|point| self.points(stage, point)).collect(),
         };
         (set.clone(), scene)
     }
@@ -170,8 +171,8 @@ impl Planned<'_> {
             ask,
             load,
             requests_per_connection: match form.requests_per_connection {
-                0 => u32::MAX,
-                count => count,
+                Some(0) => u32::MAX,
+                count => count.unwrap_or(1),
             },
             duration_s: form
                 .duration_s
@@ -198,12 +199,12 @@ impl Planned<'_> {
         let directories = if let Set::Specweb99 { directories } = stage.set { directories } else { 0 };
         let share = directories.saturating_sub(hot_directories) / at.count as u32;
         let first = hot_directories + at.number as u32 * share;
-        Beside {
-            hot_directories,
-            hot_rate_per_s,
-            cold_directories: first..first + share,
-            cold_rate_per_s: Some(at.value).filter(|rate| *rate > 0.0),
-        }
+        let cold = execute::Beside::Cold {
+            directories: first..first + share,
+            rate_per_s: at.value,
+            looks_up_names: false,
+        };
+        Beside { hot_directories, hot_rate_per_s, cold: (at.value > 0.0).then_some(cold) }
     }
 }
 

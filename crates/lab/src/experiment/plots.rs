@@ -13,8 +13,10 @@ use flash_kit::sheet::{Axis, Division, Plot, Unit};
 
 pub(super) fn plots(form: &Form, data: Data<'_>, plan: &Plan) -> Vec<Plot> {
     let plot = |plot: &PlotForm| {
-        let names = claims::points(plan, &plot.points);
-        let is_its = |point: &&Point| names.contains(&point.name.as_str()) && point.x <= plot.x_max;
+        let names = claims::points(plan, plot.points.as_deref().unwrap_or("*"));
+        let is_its = |point: &&Point| {
+            names.contains(&point.name.as_str()) && point.x <= plot.x_max.unwrap_or(f64::INFINITY)
+        };
         let points: Vec<&Point> = plan.points().into_iter().filter(is_its).collect();
         let [title, unit, division] = &plot.x;
         let unit = if unit == "bytes" { Unit::Bytes } else { Unit::Number };
@@ -30,12 +32,13 @@ pub(super) fn plots(form: &Form, data: Data<'_>, plan: &Plan) -> Vec<Plot> {
 }
 
 fn axis(measure: Measure, title: Option<&str>) -> Axis {
-    match measure {
-        Measure::Bandwidth => Axis::new(title.unwrap_or("bandwidth, Mb/s"), Unit::Number, Division::Linear),
-        Measure::Rate => Axis::new(title.unwrap_or("answers per second"), Unit::Number, Division::Linear),
-        Measure::Inversion => Axis::new(title.unwrap_or("service inversion"), Unit::Number, Division::Linear),
-        _ => latency(title.unwrap_or("latency")),
-    }
+    let own = match measure.name {
+        "bandwidth" => "bandwidth, Mb/s",
+        "rate" => "answers per second",
+        "inversion" => "service inversion",
+        _ => return latency(title.unwrap_or("latency")),
+    };
+    Axis::new(title.unwrap_or(own), Unit::Number, Division::Linear)
 }
 
 pub(super) fn latency(title: &str) -> Axis {

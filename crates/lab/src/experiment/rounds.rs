@@ -4,17 +4,17 @@
 //! the rest goes on.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use super::Options;
 use super::behind;
-use super::inside::{Control, Inside, output};
-use super::plan::{Beside, Kind, Load, Plan, Point, Scene, Variant};
+use super::inside::{self, Inside, output};
+use super::plan::{Beside, Load, Plan, Point, Scene, Variant};
 use super::sets::Ready;
 use crate::drive::{self, Driver, Level, Served, Users, nanoseconds};
-use crate::execute::{self, Executor, HotFiles, HotMix, Start, Streams, Turn, WarmUp};
+use crate::execute::{Executor, HotFiles, HotMix, Start, Streams, Turn, WarmUp};
 use crate::results::{Run, Subject};
 use crate::testbed::{self, Peer, Place, States, ready_made};
 use flash_kit::{Error, Result};
@@ -62,13 +62,6 @@ struct At {
     round: u32,
 }
 
-/// A server in its turn.
-struct Begun {
-    turn: Turn,
-    /// Where it is asked for its counters, if it is.
-    control: Option<Control>,
-}
-
 /// A plan under way.
 struct Rounds<'a> {
     plan: &'a Plan,
@@ -103,7 +96,6 @@ pub(super) fn run(plan: &Plan, options: &Options, sets: Vec<Ready>) -> Result<Ca
     rounds.finish()
 }
 
-/// The options that a help text names.
 fn options_of(help: &str) -> BTreeSet<&str> {
     help.split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
         .filter(|word| word.starts_with("--"))
@@ -246,15 +238,13 @@ impl<'a> Rounds<'a> {
         let count = if scene.line.is_some() { WARM_UP_CLIENTS } else { clients_of(first) };
         let users = Users { abort_after_s: None, retries_max: 0, ..users(first) };
         let level = Level { users: Some(users), ..Level::infinite("warm-up", count, scene.warm_up_s) };
-        let hot = match first.load {
+        let hot: Vec<u32>;
+        let warm_up = if let Load::Beside(Beside { hot_directories, .. }) = first.load {
             // The hot files are in memory, and no others.
-            Load::Beside(Beside { hot_directories, .. }) => HotFiles::all(HotMix::Small, hot_directories),
-            Load::Infinite(_) | Load::Fraction(..) | Load::Phases(_) => Vec::new(),
-        };
-        let warm_up = if hot.is_empty() {
-            WarmUp::Load(&level)
-        } else {
+            hot = HotFiles::all(HotMix::Small, hot_directories);
             WarmUp::Files { path_ids: &hot, patience_ns: nanoseconds(WARM_UP_MAX_S) }
+        } else {
+            WarmUp::Load(&level)
         };
         let variant = &self.plan.variants[at.variant];
         let wanted = behind::Wanted {
@@ -265,17 +255,15 @@ impl<'a> Rounds<'a> {
         };
         let link = behind::link(scene, &wanted)?;
         let turn = self.executor.begin(at.variant, &peer, &Start { place: &place, warm_up, link })?;
-        let asks = self.asks && matches!(variant.kind, Kind::Flash(_));
+        let asks = self.asks && variant.peer.is_none();
         let folder = turn.running.folder().filter(|_| asks);
-        let control = folder.map(|folder| Control(folder.join(CONTROL_SOCKET)));
-        let begun = Begun { turn, control };
+        let control = folder.map(|folder| folder.join(CONTROL_SOCKET));
         for number in 0..scene.points.len() {
             if self.executor.driver.is_interrupted() {
                 break;
             }
-            self.point(&begun, at, number)?;
+            self.point(&turn, control.as_deref(), at, number)?;
         }
-        let Begun { turn, .. } = begun;
         if let Some(why) = turn.served.link.as_deref().map(behind::doubt).transpose()?.flatten() {
             self.executor.driver.note(format!("{}, round {}: {why}", turn.served.name, at.round));
         }
@@ -287,9 +275,8 @@ impl<'a> Rounds<'a> {
         self.options.seed.wrapping_add(u64::from(at.round))
     }
 
-    /// One measurement.
-    fn point(&mut self, begun: &Begun, at: At, number: usize) -> Result<()> {
-        let Begun { turn, control } = begun;
+    /// One measurement. The server is asked for its counters at `control`, if it is.
+    fn point(&mut self, turn: &Turn, control: Option<&Path>, at: At, number: usize) -> Result<()> {
         if let Some(why) = turn.running.ended() {
             return Err(Error::run(why));
         }
@@ -301,7 +288,7 @@ impl<'a> Rounds<'a> {
             Load::Infinite(clients) => Level::infinite(&point.name, *clients, point.duration_s),
             Load::Beside(beside) => return self.beside(&turn.served, at, point, beside),
             Load::Phases(phases) => {
-                let workload = self.executor.driver.workload();
+                let workload = &self.executor.driver.workload;
                 let rates = behind::rates(&plan.scenes[at.scene], point, phases, workload)?;
                 Level::phases(&point.name, rates, workload)
             }
@@ -315,9 +302,9 @@ impl<'a> Rounds<'a> {
             }
         };
         let level = Level { round: Some(at.round), users: Some(users(point)), ..level };
-        let ask = |flash| control.as_ref().map(|control| control.ask(flash)).transpose();
+        let ask = |flash| control.map(|control| inside::ask(flash, control)).transpose();
         let before = ask(&self.flash)?;
-        let states = match turn.running.pid() {
+        let states = match turn.running.pid {
             Some(pid) if self.plan.looks_inside => Some(States::watch(pid, LOOK, &self.options.cores)?),
             _ => None,
         };
@@ -340,13 +327,10 @@ impl<'a> Rounds<'a> {
             hot_mix: HotMix::Small,
             hot_directories: beside.hot_directories,
             hot_rate_per_s: beside.hot_rate_per_s,
-            beside: beside.cold_rate_per_s.map(|rate_per_s| execute::Beside::Cold {
-                directories: beside.cold_directories.clone(),
-                // The page cache was dropped before this turn.
-                order_seed: self.seed(at),
-                taken: 0,
-                rate_per_s,
-            }),
+            beside: beside.cold.as_ref(),
+            order_seed: self.seed(at),
+            // The page cache was dropped before this turn.
+            taken: 0,
             duration_s: point.duration_s,
             connections_max: CONNECTIONS,
             // The experiments do not lock the hot files.
@@ -396,7 +380,7 @@ impl<'a> Rounds<'a> {
             self.executor.driver.turn_to(spec, workload);
         }
         let subjects = std::mem::take(&mut self.executor.subjects);
-        let run = self.executor.driver.run_mut();
+        let run = &mut self.executor.driver.run;
         run.subjects = subjects;
         let settings = self.plan.settings().into_iter().map(|(name, words)| (name.to_owned(), words));
         run.settings.extend(settings);
@@ -426,21 +410,20 @@ fn peer_of(variant: &Variant, known: &BTreeSet<&str>, asks: bool) -> Result<Peer
             Error::usage(format!("no server '{name}': there are {names}"))
         })
     };
-    match &variant.kind {
-        Kind::Peer(name) => ready(name),
-        Kind::Flash(arguments) => {
-            if let Some(option) = variant.options().iter().find(|option| !known.contains(**option)) {
-                return Err(Error::run(format!("this `flash serve` has no {option}")));
-            }
-            let mut arguments = arguments.clone();
-            if asks {
-                arguments.extend([CONTROL.to_owned(), format!("{{folder}}/{CONTROL_SOCKET}")]);
-            }
-            // MP has its processes in place of workers, and refuses both.
-            let is_mp = arguments.iter().any(|word| word == "mp");
-            Ok(ready("flash")?.with_arguments(&variant.name, is_mp.then_some("--workers"), &arguments))
-        }
+    if let Some(name) = &variant.peer {
+        return ready(name);
     }
+    let mut arguments = variant.flash.clone();
+    let is_unknown = |word: &&String| word.starts_with("--") && !known.contains(word.as_str());
+    if let Some(option) = arguments.iter().find(is_unknown) {
+        return Err(Error::run(format!("this `flash serve` has no {option}")));
+    }
+    if asks {
+        arguments.extend([CONTROL.to_owned(), format!("{{folder}}/{CONTROL_SOCKET}")]);
+    }
+    // MP has its processes in place of workers, and refuses both.
+    let is_mp = arguments.iter().any(|word| word == "mp");
+    Ok(ready("flash")?.with_arguments(&variant.name, is_mp.then_some("--workers"), &arguments))
 }
 
 fn clients_of(point: &Point) -> u32 {

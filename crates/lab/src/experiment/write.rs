@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::behind;
 use super::data::Data;
-use super::finding::Finding;
+use super::finding::{Finding, Verdict};
 use super::plan::Plan;
 use super::rounds::{Came, Missing};
 use super::{Experiment, Options};
@@ -24,7 +24,6 @@ use flash_load::measure::{Measures, validity};
 pub(super) const FORMAT: u32 = 1;
 /// The server's own counters, beside `run.json`.
 pub(super) const INSIDE_FILE: &str = "inside.json";
-/// The line at the foot of the page.
 const FOOTER: &str =
     "Made by `flash experiment`. Verdicts are computed from 95 % intervals over the valid rounds.";
 /// No more warnings of one kind are shown; the rest is counted.
@@ -111,23 +110,27 @@ fn sheet(
 }
 
 fn summary(findings: &[Finding]) -> String {
-    let count = |is_such: fn(&str) -> bool| findings.iter().filter(|f| is_such(f.verdict.words())).count();
-    let (holds, fails) = (count(|words| words == "holds"), count(|words| words == "does not hold"));
-    let untold = findings.len() - holds - fails;
-    let part = |count: usize, one: &str, many: &str| {
-        let words = if count == 1 { one } else { many };
-        (count > 0).then(|| format!("{count} {words}"))
+    let part = |(verdict, one, many): (Verdict, &str, &str)| match findings
+        .iter()
+        .filter(|finding| finding.verdict == verdict)
+        .count()
+    {
+        0 => None,
+        1 => Some(format!("1 {one}")),
+        count => Some(format!("{count} {many}")),
     };
     let parts = [
-        part(holds, "holds", "hold"),
-        part(fails, "does not hold", "do not hold"),
-        part(untold, "cannot be told", "cannot be told"),
+        (Verdict::Holds, "holds", "hold"),
+        (Verdict::DoesNotHold, "does not hold", "do not hold"),
+        (Verdict::CannotBeTold, "cannot be told", "cannot be told"),
     ];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
-    match findings.len() {
-        0 => String::new(),
-        1 => format!("The paper's finding: {}.", findings[0].verdict.words()),
-        all => format!("{all} findings of the papers: {}.", parts.join(", ")),
+    match findings {
+        [] => String::new(),
+        [only] => format!("The paper's finding: {}.", only.verdict.words()),
+        all => {
+            let parts: Vec<String> = parts.into_iter().filter_map(part).collect();
+            format!("{} findings of the papers: {}.", all.len(), parts.join(", "))
+        }
     }
 }
 

@@ -5,30 +5,12 @@
 use std::ops::Range;
 
 use super::{RATE_MAX_PER_S, usage};
-use crate::execute;
+use crate::execute::Beside;
 use flash_kit::Result;
 use flash_load::files::layout::{DIRECTORIES_MAX, FILES_PER_DIRECTORY};
 
 /// The most requests that wait at once.
 const WAITING_MAX: u32 = 100_000;
-
-#[derive(Clone, Debug)]
-pub enum Beside {
-    /// For cold files, each of which is requested once.
-    Cold {
-        directories: Range<u32>,
-        rate_per_s: f64,
-        /// Whether the names of the files are looked up before each server's turn. Otherwise a file's first request reads its
-        /// name and attributes from the disk too: 30 and more reads on ext4, which reads ahead inodes.
-        looks_up_names: bool,
-    },
-    /// For an application that takes long.
-    Waiting {
-        path: String,
-        /// How many wait at once.
-        requests: u32,
-    },
-}
 
 /// The words of results for the requests beside the hot ones.
 #[derive(Clone, Copy, Debug)]
@@ -65,32 +47,6 @@ impl Beside {
                 question: "does it pass the path of --slow-application to an application that answers in time?",
                 fewer: "take fewer --waiting",
             },
-        }
-    }
-
-    pub(super) fn directories_end(&self) -> u32 {
-        match self {
-            Self::Cold { directories, .. } => directories.end,
-            Self::Waiting { .. } => 0,
-        }
-    }
-
-    pub(super) fn looks_up_names(&self) -> bool {
-        matches!(self, Self::Cold { looks_up_names: true, .. })
-    }
-
-    /// The requests themselves; `taken` is the number of cold files that earlier phases requested.
-    pub(super) fn stream(&self, order_seed: u64, taken: u32) -> execute::Beside {
-        match self {
-            Self::Cold { directories, rate_per_s, .. } => execute::Beside::Cold {
-                directories: directories.clone(),
-                order_seed,
-                taken,
-                rate_per_s: *rate_per_s,
-            },
-            Self::Waiting { path, requests } => {
-                execute::Beside::Waiting { path: path.clone(), clients: *requests }
-            }
         }
     }
 

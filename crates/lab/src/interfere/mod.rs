@@ -24,8 +24,7 @@ use flash_load::files::layout::{DIRECTORIES_MAX, FILES_PER_DIRECTORY, File};
 use flash_load::measure::{Measures, Threshold};
 use flash_load::workload::{self, Spec};
 
-pub use crate::execute::HotMix;
-pub use beside::Beside;
+pub use crate::execute::{Beside, HotMix};
 use beside::Words;
 pub use verdict::Bounds;
 use verdict::{Judged, Round, Verdict, judge};
@@ -144,13 +143,20 @@ pub fn run(options: &Options) -> Result<Ending> {
             look_up_names(directories.clone(), root)?;
         }
         let is_fresh = is_fresh(&options.servers[index], &options.place);
-        let pass = Pass {
-            server: index,
-            round,
-            cold_taken: if is_fresh { 0 } else { cold_taken },
-            in_memory_share: locked.as_ref().ok().map(Locked::in_memory_share),
+        let streams = Streams {
+            hot_mix: options.hot_mix,
+            hot_directories: options.hot_directories,
+            hot_rate_per_s: options.hot_rate_per_s,
+            beside: None,
+            order_seed: options.seed,
+            taken: if is_fresh { 0 } else { cold_taken },
+            duration_s: options.phase_s,
+            connections_max: options.connections_max,
+            // A file that cannot be locked is an error of the lock.
+            in_memory_share: locked.is_ok().then_some(1.0),
+            seed: options.seed.wrapping_add(u64::from(round)),
         };
-        let asked = measure(executor, options, &pass, turn)?;
+        let asked = measure(executor, index, (turn, round), &streams, &options.beside)?;
         cold_taken += if is_fresh { 0 } else { asked };
         Ok(())
     })?;
@@ -178,43 +184,30 @@ fn look_up_names(directories: Range<u32>, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A round of a server.
-struct Pass {
-    server: usize,
-    round: u32,
-    /// The number of cold files that earlier rounds requested, and that are in memory now.
-    cold_taken: u32,
-    in_memory_share: Option<f64>,
-}
-
-/// The two phases of a round. Returns the number of requests beside the hot ones.
-fn measure(executor: &mut Executor, options: &Options, pass: &Pass, turn: &Turn) -> Result<u32> {
+/// The two phases of a round of a server, by its number. Returns the number of requests beside the hot ones.
+fn measure(
+    executor: &mut Executor,
+    index: usize,
+    (turn, round): (&Turn, u32),
+    streams: &Streams<'_>,
+    beside: &Beside,
+) -> Result<u32> {
+    let words = beside.words();
+    let users = executor.driver.options.users.clone();
+    let (server, rate, phase_s) = (&turn.served.name, streams.hot_rate_per_s, streams.duration_s);
     let mut asked = 0;
-    let round = pass.round;
-    let words = options.beside.words();
-    for (name, is_alone) in [(ALONE.to_owned(), true), (words.hot_phase(), false)] {
+    for (name, beside) in [(ALONE.to_owned(), None), (words.hot_phase(), Some(beside))] {
         if executor.driver.is_interrupted() {
             break;
         }
-        let (server, rate, phase_s) = (&turn.served.name, options.hot_rate_per_s, options.phase_s);
         eprintln!("{server}, round {round}: {name}: {rate} requests/s for {phase_s:.0} s");
-        let streams = Streams {
-            hot_mix: options.hot_mix,
-            hot_directories: options.hot_directories,
-            hot_rate_per_s: options.hot_rate_per_s,
-            beside: (!is_alone).then(|| options.beside.stream(options.seed, pass.cold_taken)),
-            duration_s: options.phase_s,
-            connections_max: options.connections_max,
-            in_memory_share: pass.in_memory_share,
-            seed: options.seed.wrapping_add(u64::from(round)),
-        };
-        let users = executor.driver.options().users.clone();
+        let streams = Streams { beside, ..*streams };
         let names = (name.as_str(), words.others);
         for driven in streams.drive(&mut executor.driver, &turn.served, &users, names, Some(round))? {
             if driven.measures.name == words.others {
                 asked = driven.measures.counts.asked as u32;
             }
-            executor.keep(pass.server, driven);
+            executor.keep(index, driven);
         }
     }
     Ok(asked)
@@ -238,13 +231,13 @@ fn finish(mut executor: Executor, options: &Options, are_locked: bool) -> Result
         }
         verdicts.insert(judged.verdict as u8);
         let ratios = ratios(subject, &judged, phases);
-        let run = executor.driver.run_mut();
+        let run = &mut executor.driver.run;
         run.ratios.extend(ratios);
         run.settings.insert(format!("verdict on {}", executor.subjects[index].name), judged.words);
         said.push(words);
     }
     let subjects = std::mem::take(&mut executor.subjects);
-    executor.driver.run_mut().subjects = subjects;
+    executor.driver.run.subjects = subjects;
     let is_interrupted = executor.driver.is_interrupted();
     let ending = executor.driver.finish_with(|level| level.name != phases.others)?;
     said.iter().for_each(|words| println!("{words}"));
@@ -297,10 +290,14 @@ fn ratios(subject: &Subject, judged: &Judged, words: Words) -> Vec<Ratio> {
 }
 
 fn drive_options(options: &Options) -> drive::Options {
+    let cold_end = match &options.beside {
+        Beside::Cold { directories, .. } => directories.end,
+        Beside::Waiting { .. } => 0,
+    };
     drive::Options {
         workload: Spec::Specweb99,
         files: workload::Options {
-            directories: Some(options.hot_directories.max(options.beside.directories_end())),
+            directories: Some(options.hot_directories.max(cold_end)),
             content_seed: options.verify.then_some(options.fileset_seed),
             ..workload::Options::default()
         },
@@ -329,7 +326,7 @@ fn describe(executor: &mut Executor, options: &Options, locked: &std::result::Re
     if let Err(why) = locked {
         executor.driver.note(format!("the hot files are not locked in memory: {why}"));
     }
-    let run = executor.driver.run_mut();
+    let run = &mut executor.driver.run;
     run.workload = format!(
         "hot files: {} of {} directories; {others}",
         options.hot_mix.words(),
@@ -390,7 +387,7 @@ fn check(options: &Options) -> Result<()> {
     }
     check_rounds(options.rounds)?;
     check_servers(&options.servers)?;
-    if options.beside.looks_up_names() && options.place.root.is_none() {
+    if matches!(options.beside, Beside::Cold { looks_up_names: true, .. }) && options.place.root.is_none() {
         return usage(
             "names can be looked up only where this machine has the files: give --files DIR".to_owned(),
         );

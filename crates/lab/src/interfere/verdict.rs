@@ -9,7 +9,7 @@ use flash_load::measure::validity::{ACHIEVED_SHARE_MIN, BUSY_SHARE_MAX, FAILED_S
 use flash_load::measure::{Generator, Latency, Measures, per};
 
 use super::beside::Words;
-use crate::statistics::{Interval, ROUNDS_MIN};
+use crate::statistics::{ROUNDS_MIN, interval};
 
 /// Failures that only mean that a request waited too long. Their latency counts, so they spoil no verdict.
 const WAITED: [&str; 2] = ["aborted", "unanswered"];
@@ -257,7 +257,7 @@ fn paired(point: &Point, rounds: &[&Round<'_>]) -> Paired {
     let pair_ms = pairs[(pairs.len() - 1) / 2];
     let ratios: Vec<f64> = pairs.iter().map(ratio).collect();
     // Without an interval, as for a latency of 0, any ratio is possible.
-    let interval = Interval::of_ratios(&ratios).map_or([0.0, f64::INFINITY], |found| [found.low, found.high]);
+    let interval = interval::of_ratios(&ratios).unwrap_or([0.0, f64::INFINITY]);
     Paired { name, ratio: ratio(&pair_ms), interval, pair_ms, max }
 }
 

@@ -13,9 +13,9 @@ use flash_kit::{Error, Result};
 use flash_waiting::network::{self, Tun, Waker};
 use flash_waiting::program;
 
-use super::counters::{Counters, Punctuality};
-use super::pipe::{Pipe, PipeSettings};
-use super::settings::{Path, Settings};
+use super::counters::{Counters, Direction, Punctuality};
+use super::pipe::Pipe;
+use super::settings::Settings;
 
 /// Packets taken from one device before the other one has its turn.
 const BATCH: usize = 64;
@@ -61,11 +61,12 @@ impl Carrier {
     /// Errors: run, if the system has no thread or descriptor left.
     pub(super) fn start(settings: &Settings, tuns: [Tun; 2]) -> Result<Self> {
         let failed = |why: io::Error| Error::run(format!("cannot start the thread of the link: {why}"));
-        let state = State {
-            pipes: pipe_settings(settings).map(Pipe::new),
-            punctuality: Punctuality::default(),
-            work: Work::Carry,
-        };
+        // The two directions must not lose the same packets, so each has a seed of its own.
+        let seed = settings.seed.wrapping_mul(2);
+        let to_client = Pipe::new(&settings.to_client, settings, seed);
+        let to_server = Pipe::new(&settings.to_server, settings, seed.wrapping_add(1));
+        let state =
+            State { pipes: [to_client, to_server], punctuality: Punctuality::default(), work: Work::Carry };
         let shared = Arc::new(Shared {
             tuns,
             waker: Waker::make().map_err(failed)?,
@@ -93,10 +94,9 @@ impl Carrier {
         if let Work::Broken(why) = &state.work {
             return Err(Error::run(format!("the link has broken down: a TUN device failed: {why}")));
         }
-        let [to_client, to_server] = [0, 1].map(|pipe: usize| state.pipes[pipe].counts());
-        let mut counters = Counters { punctuality: state.punctuality, ..Counters::default() };
-        (counters.to_client.bands, counters.to_server.bands) = (to_client, to_server);
-        Ok(counters)
+        let [to_client, to_server] =
+            state.pipes.each_ref().map(|pipe| Direction { bands: pipe.counts, missed_packets: 0 });
+        Ok(Counters { to_client, to_server, punctuality: state.punctuality })
     }
 }
 
@@ -108,15 +108,6 @@ impl Drop for Carrier {
             let _ = thread.join();
         }
     }
-}
-
-/// The settings of each pipe: to the client, then to the server.
-fn pipe_settings(settings: &Settings) -> [PipeSettings; 2] {
-    let Settings { mtu_bytes, overhead_bytes, seed, .. } = *settings;
-    let of = |path: &Path, seed| PipeSettings { path: path.clone(), mtu_bytes, overhead_bytes, seed };
-    // The two directions must not lose the same packets, so each has a seed of its own.
-    let seed = seed.wrapping_mul(2);
-    [of(&settings.to_client, seed), of(&settings.to_server, seed.wrapping_add(1))]
 }
 
 impl Shared {

@@ -112,7 +112,7 @@ fn throughput(rate: u64, is_down: bool) -> Result<Row> {
         ..Path::default()
     };
     let link = Link::start(&alike(path))?;
-    let [from, to] = if is_down { [link.server(), link.client()] } else { [link.client(), link.server()] };
+    let [from, to] = if is_down { [&link.server, &link.client] } else { [&link.client, &link.server] };
     let failed = |why| Error::run(format!("the transfer over the link failed: {why}"));
     let listener = bound(to)?;
     let address = listener.local_addr().map_err(failed)?;
@@ -158,7 +158,7 @@ fn receive(mut stream: TcpStream) -> std::io::Result<f64> {
 fn round_trip(rtt_ms: u64) -> Result<Row> {
     let link = Link::start(&alike(Path { delay_ns: rtt_ms * 1_000_000 / 2, ..Path::default() }))?;
     let failed = |why| Error::run(format!("no connection over the link: {why}"));
-    let listener = bound(link.server())?;
+    let listener = bound(&link.server)?;
     let address = listener.local_addr().map_err(failed)?;
     let mut times_ms = Vec::new();
     for _ in 0..CONNECTIONS {
@@ -166,7 +166,7 @@ fn round_trip(rtt_ms: u64) -> Result<Row> {
             let began = Instant::now();
             TcpStream::connect(address).map(|_| began.elapsed().as_secs_f64() * 1000.0)
         };
-        times_ms.push(link.client().run(connect)?.map_err(failed)?);
+        times_ms.push(link.client.run(connect)?.map_err(failed)?);
         listener.accept().map_err(failed)?;
     }
     times_ms.sort_by(f64::total_cmp);
@@ -177,8 +177,8 @@ fn round_trip(rtt_ms: u64) -> Result<Row> {
 fn loss(share: f64) -> Result<Row> {
     let link = Link::start(&alike(Path { loss: share, ..Path::default() }))?;
     let failed = |why| Error::run(format!("no datagrams over the link: {why}"));
-    let bind = |side: &Side| side.run(|| UdpSocket::bind((side.address(), 0)))?.map_err(failed);
-    let (from, to) = (bind(link.server())?, bind(link.client())?);
+    let bind = |side: &Side| side.run(|| UdpSocket::bind((side.address, 0)))?.map_err(failed);
+    let (from, to) = (bind(&link.server)?, bind(&link.client)?);
     let address = to.local_addr().map_err(failed)?;
     to.set_read_timeout(Some(Duration::from_millis(100))).map_err(failed)?;
     let (received, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -227,7 +227,7 @@ fn alike(path: Path) -> Settings {
 }
 
 fn bound(side: &Side) -> Result<TcpListener> {
-    let address = side.address();
+    let address = side.address;
     let listener = side.run(|| TcpListener::bind((address, 0)))?;
     listener.map_err(|why| Error::run(format!("cannot listen on {address}: {why}")))
 }

@@ -66,7 +66,7 @@ pub fn run(options: &LinkOptions) -> Result<u8> {
         Some((name, arguments)) => {
             let mut command = Command::new(name);
             command.args(arguments);
-            let mut client = Program::start(link.client(), command)?;
+            let mut client = Program::start(&link.client, command)?;
             while client.is_alive() && !stop.is_set() {
                 thread::sleep(LOOK);
             }
@@ -95,7 +95,7 @@ pub fn run(options: &LinkOptions) -> Result<u8> {
 
 /// Says how other programs enter the sides.
 fn invite(link: &Link) {
-    for side in [link.server(), link.client()] {
+    for side in [&link.server, &link.client] {
         eprintln!("to run a command on the {}'s side: nsenter --net={} COMMAND", side.name, side.path());
     }
     eprintln!("the link stays until Ctrl-C");
@@ -140,9 +140,9 @@ impl Program {
         let mut command = Command::new("/bin/sh");
         // Standard output belongs to the client's command, whose results the user may want to pass on.
         command.args(["-c", text]).stdin(Stdio::null()).stdout(std::io::stderr());
-        let server = Self::start(link.server(), command)?;
+        let server = Self::start(&link.server, command)?;
         let deadline = Instant::now() + PATIENCE;
-        while !link.server().has_listener()? {
+        while !link.server.has_listener()? {
             let failed = match () {
                 () if !server.is_alive() => "ended",
                 () if stop.is_set() => "was interrupted",

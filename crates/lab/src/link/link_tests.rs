@@ -31,7 +31,7 @@ fn content(length: usize) -> Vec<u8> {
 
 /// A server that sends these bytes to its first client, and the address of it.
 fn serve(link: &Link, bytes: Vec<u8>) -> (thread::JoinHandle<()>, (Ipv4Addr, u16)) {
-    let listener = link.server().run(|| TcpListener::bind((SERVER, 0))).unwrap().unwrap();
+    let listener = link.server.run(|| TcpListener::bind((SERVER, 0))).unwrap().unwrap();
     let port = listener.local_addr().unwrap().port();
     let serving = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
@@ -49,7 +49,7 @@ fn fetch(link: &Link, from: (Ipv4Addr, u16)) -> Vec<u8> {
         TcpStream::connect(from).unwrap().read_to_end(&mut received).unwrap();
         received
     };
-    link.client().run(read).unwrap()
+    link.client.run(read).unwrap()
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn a_transfer_over_a_bad_link_gives_the_right_bytes() {
     let Some(link) = start(&alike(&path)) else { return };
     let sent = content(1_000_000);
     let (serving, from) = serve(&link, sent.clone());
-    assert!(link.server().has_listener().unwrap() && !link.client().has_listener().unwrap());
+    assert!(link.server.has_listener().unwrap() && !link.client.has_listener().unwrap());
     let received = fetch(&link, from);
     serving.join().unwrap();
     assert!(received == sent, "{} bytes of {}", received.len(), sent.len());
@@ -80,10 +80,10 @@ fn a_transfer_over_a_bad_link_gives_the_right_bytes() {
 #[test]
 fn with_a_loss_of_everything_nothing_arrives() {
     let Some(link) = start(&alike(&Path { loss: 1.0, ..Path::default() })) else { return };
-    let listener = link.server().run(|| TcpListener::bind((SERVER, 0))).unwrap().unwrap();
+    let listener = link.server.run(|| TcpListener::bind((SERVER, 0))).unwrap().unwrap();
     let from = listener.local_addr().unwrap();
     let try_it = || TcpStream::connect_timeout(&from, Duration::from_millis(100));
-    link.client().run(try_it).unwrap().unwrap_err();
+    link.client.run(try_it).unwrap().unwrap_err();
     // The link may take the packet later.
     let patience = Instant::now() + Duration::from_secs(10);
     let mut counters = link.counters().unwrap();
@@ -100,8 +100,8 @@ fn with_a_loss_of_everything_nothing_arrives() {
 fn packets_are_counted_in_the_bands_of_their_code_points() {
     let bands = Path { order: Order::Bands, ..Path::default() };
     let Some(link) = start(&alike(&bands)) else { return };
-    let [from, to] = [link.server(), link.client()]
-        .map(|side| side.run(|| UdpSocket::bind((side.address(), 0))).unwrap().unwrap());
+    let [from, to] = [&link.server, &link.client]
+        .map(|side| side.run(|| UdpSocket::bind((side.address, 0))).unwrap().unwrap());
     to.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     // Each band's packets are as many as its number and one.
     for (band, code_point) in [0, 10, 12, 8, 1].into_iter().enumerate() {
@@ -141,14 +141,14 @@ fn settings_of_the_kernel_are_of_one_side_alone() {
     let name = "net.core.somaxconn";
     let read =
         |side: &Side| side.run(|| fs::read_to_string("/proc/sys/net/core/somaxconn")).unwrap().unwrap();
-    let before = read(link.client());
-    if let Err(why) = link.server().set(name, "77") {
+    let before = read(&link.client);
+    if let Err(why) = link.server.set(name, "77") {
         return skip(&format!("no link: {why}"));
     }
-    assert_eq!((read(link.server()).trim(), read(link.client())), ("77", before));
-    assert_eq!(link.server().set("net.no_such", "1").unwrap_err().exit_code(), 1);
+    assert_eq!((read(&link.server).trim(), read(&link.client)), ("77", before));
+    assert_eq!(link.server.set("net.no_such", "1").unwrap_err().exit_code(), 1);
     for wrong in ["kernel.panic", "net.core/../../kernel", "net..core", ""] {
-        assert_eq!(link.server().set(wrong, "1").unwrap_err().exit_code(), 2, "{wrong}");
+        assert_eq!(link.server.set(wrong, "1").unwrap_err().exit_code(), 2, "{wrong}");
     }
 }
 

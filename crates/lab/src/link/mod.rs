@@ -44,8 +44,8 @@ const BACKLOG_PACKETS: u32 = 20_000;
 #[derive(Debug)]
 pub struct Link {
     carrier: Carrier,
-    server: Side,
-    client: Side,
+    pub server: Side,
+    pub client: Side,
     /// None where the kernel has no such file, or lets only root open it.
     _awake: Option<File>,
 }
@@ -63,14 +63,6 @@ impl Link {
         let tuns = [server.tun(settings.mtu_bytes)?, client.tun(settings.mtu_bytes)?];
         let carrier = Carrier::start(settings, tuns)?;
         Ok(Self { carrier, server, client, _awake: keep_awake() })
-    }
-
-    pub fn server(&self) -> &Side {
-        &self.server
-    }
-
-    pub fn client(&self) -> &Side {
-        &self.client
     }
 
     /// The counts until now.
@@ -96,7 +88,8 @@ fn keep_awake() -> Option<File> {
 #[derive(Debug)]
 pub struct Side {
     name: &'static str,
-    address: Ipv4Addr,
+    /// [`SERVER`] or [`CLIENT`].
+    pub address: Ipv4Addr,
     namespace: Namespace,
 }
 
@@ -122,11 +115,6 @@ impl Side {
             let advice = "it needs /dev/net/tun (modprobe tun) and CAP_NET_ADMIN";
             Error::run(format!("cannot make a TUN device for the link's {}: {why}; {advice}", self.name))
         })
-    }
-
-    /// Its address: [`SERVER`] or [`CLIENT`].
-    pub fn address(&self) -> Ipv4Addr {
-        self.address
     }
 
     /// Runs `work` on a thread in this side's namespace, and waits for it. The sockets that it makes, and the threads and

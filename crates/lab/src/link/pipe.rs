@@ -11,22 +11,12 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
 use super::counters::{BANDS, Counts, band};
-use super::settings::{Order, Path, Room};
+use super::settings::{Order, Path, Room, Settings};
 
 /// The most bytes that travel at once: 1 s at 1 Gbit/s, 10 s at 100 Mbit/s.
 const TRAVELLING_BYTES_MAX: u64 = 128 << 20;
 /// The memory of a packet besides its bytes, roughly, so that short packets are bounded too.
 const PACKET_COST_BYTES: u64 = 64;
-
-/// The parts of [`Settings`](super::Settings) that one direction needs.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct PipeSettings {
-    pub(crate) path: Path,
-    pub(crate) mtu_bytes: u32,
-    pub(crate) overhead_bytes: u32,
-    /// Decides which packets are lost.
-    pub(crate) seed: u64,
-}
 
 #[derive(Debug)]
 struct Waiting {
@@ -35,18 +25,10 @@ struct Waiting {
     bytes: Box<[u8]>,
 }
 
-/// A packet on its way: sent, or being sent.
-#[derive(Debug)]
-struct Travelling {
-    due_ns: u64,
-    band: usize,
-    bytes: Box<[u8]>,
-}
-
-/// A packet that has arrived.
+/// A packet on its way, sent or being sent, or arrived.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Delivery {
-    /// When it was to arrive.
+    /// When it is to arrive.
     pub(crate) due_ns: u64,
     /// Its band, for [`Pipe::handle_refusal`].
     pub(crate) band: usize,
@@ -56,7 +38,10 @@ pub(crate) struct Delivery {
 /// One direction of a link.
 #[derive(Debug)]
 pub(crate) struct Pipe {
-    settings: PipeSettings,
+    path: Path,
+    mtu_bytes: u32,
+    overhead_bytes: u32,
+    /// Decides which packets are lost.
     random: Xoshiro256PlusPlus,
     /// One for each band; only the first is used if packets are sent in the order of arrival.
     queues: [VecDeque<Waiting>; BANDS],
@@ -64,16 +49,19 @@ pub(crate) struct Pipe {
     /// When the packet that is being sent, if any, is sent.
     free_at_ns: u64,
     /// In the order of arrival at the receiver.
-    line: VecDeque<Travelling>,
+    line: VecDeque<Delivery>,
     line_cost_bytes: u64,
-    counts: [Counts; BANDS],
+    pub(crate) counts: [Counts; BANDS],
 }
 
 impl Pipe {
-    pub(crate) fn new(settings: PipeSettings) -> Self {
+    /// A pipe along one of the paths of these settings, with a seed of its own.
+    pub(crate) fn new(path: &Path, settings: &Settings, seed: u64) -> Self {
         Self {
-            random: Xoshiro256PlusPlus::seed_from_u64(settings.seed),
-            settings,
+            path: path.clone(),
+            mtu_bytes: settings.mtu_bytes,
+            overhead_bytes: settings.overhead_bytes,
+            random: Xoshiro256PlusPlus::seed_from_u64(seed),
             queues: Default::default(),
             queue_bytes: [0; BANDS],
             free_at_ns: 0,
@@ -81,10 +69,6 @@ impl Pipe {
             line_cost_bytes: 0,
             counts: [Counts::default(); BANDS],
         }
-    }
-
-    pub(crate) fn counts(&self) -> [Counts; BANDS] {
-        self.counts
     }
 
     /// When [`Pipe::poll_delivery`] has something to do next; none while nothing waits or travels.
@@ -97,8 +81,8 @@ impl Pipe {
     pub(crate) fn handle_packet(&mut self, now_ns: u64, packet: &[u8]) {
         self.send_until(now_ns);
         let (band, length) = (band(packet), packet.len() as u64);
-        let is_lost = self.random.random::<f64>() < self.settings.path.loss;
-        let queue = match self.settings.path.order {
+        let is_lost = self.random.random::<f64>() < self.path.loss;
+        let queue = match self.path.order {
             Order::Arrival => 0,
             Order::Bands => band,
         };
@@ -106,7 +90,7 @@ impl Pipe {
         let counts = &mut self.counts[band];
         counts.came_packets += 1;
         counts.came_bytes += length;
-        if length > u64::from(self.settings.mtu_bytes) {
+        if length > u64::from(self.mtu_bytes) {
             counts.dropped_too_long += 1;
         } else if is_lost {
             counts.dropped_lost += 1;
@@ -128,13 +112,13 @@ impl Pipe {
     pub(crate) fn poll_delivery(&mut self, now_ns: u64) -> Option<Delivery> {
         self.send_until(now_ns);
         self.line.front().filter(|packet| packet.due_ns <= now_ns)?;
-        let Travelling { due_ns, band, bytes } = self.line.pop_front()?;
-        self.line_cost_bytes -= cost(&bytes);
-        let counts = &mut self.counts[band];
+        let delivery = self.line.pop_front()?;
+        self.line_cost_bytes -= cost(&delivery.bytes);
+        let counts = &mut self.counts[delivery.band];
         counts.travelling_packets -= 1;
         counts.delivered_packets += 1;
-        counts.delivered_bytes += bytes.len() as u64;
-        Some(Delivery { due_ns, band, bytes })
+        counts.delivered_bytes += delivery.bytes.len() as u64;
+        Some(delivery)
     }
 
     /// The receiver did not take a delivery.
@@ -146,7 +130,7 @@ impl Pipe {
     }
 
     fn has_room(&self, queue: usize, length: u64) -> bool {
-        match self.settings.path.room {
+        match self.path.room {
             Room::Packets(packets) => (self.queues[queue].len() as u64) < packets,
             Room::Bytes(bytes) => self.queue_bytes[queue] + length <= bytes,
         }
@@ -167,24 +151,22 @@ impl Pipe {
     fn send(&mut self, packet: Waiting) {
         let Waiting { came_ns, band, bytes } = packet;
         let begin_ns = self.free_at_ns.max(came_ns);
+        self.free_at_ns = begin_ns + self.sending_ns(bytes.len());
         let counts = &mut self.counts[band];
         counts.waiting_packets -= 1;
         counts.waiting_bytes -= bytes.len() as u64;
         counts.waited_ns += begin_ns - came_ns;
-        self.free_at_ns = begin_ns + self.settings.sending_ns(bytes.len());
         let last_ns = self.line.back().map_or(0, |last| last.due_ns);
-        let due_ns = (self.free_at_ns + self.settings.path.delay_ns).max(last_ns);
+        let due_ns = (self.free_at_ns + self.path.delay_ns).max(last_ns);
         if self.line_cost_bytes + cost(&bytes) > TRAVELLING_BYTES_MAX {
             counts.dropped_no_memory += 1;
             return;
         }
         counts.travelling_packets += 1;
         self.line_cost_bytes += cost(&bytes);
-        self.line.push_back(Travelling { due_ns, band, bytes });
+        self.line.push_back(Delivery { due_ns, band, bytes });
     }
-}
 
-impl PipeSettings {
     /// How long the link is busy with a packet, in nanoseconds.
     fn sending_ns(&self, length: usize) -> u64 {
         let bits = (length as u64 + u64::from(self.overhead_bytes)) * 8;

@@ -6,12 +6,8 @@ const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
 
 /// The pipe of a test: no bound except a queue of 100 packets.
-fn settings(path: Path) -> PipeSettings {
-    PipeSettings { path, mtu_bytes: 1500, overhead_bytes: 0, seed: 7 }
-}
-
-fn pipe(path: Path) -> Pipe {
-    Pipe::new(settings(path))
+fn pipe(path: &Path) -> Pipe {
+    Pipe::new(path, &Settings::default(), 7)
 }
 
 /// A packet of IPv4 with a code point and, in its last byte, a number.
@@ -39,7 +35,7 @@ fn numbers(deliveries: &[(u64, Delivery)]) -> Vec<u8> {
 /// The sum over the bands, after checking that no packet is counted twice or not at all.
 #[track_caller]
 fn total(pipe: &Pipe) -> Counts {
-    let direction = super::super::counters::Direction { bands: pipe.counts(), missed_packets: 0 };
+    let direction = super::super::counters::Direction { bands: pipe.counts, missed_packets: 0 };
     for band in direction.bands {
         let known = band.dropped() + band.waiting_packets + band.travelling_packets + band.delivered_packets;
         assert_eq!(band.came_packets, known, "{band:?}");
@@ -50,7 +46,7 @@ fn total(pipe: &Pipe) -> Counts {
 #[test]
 fn a_packet_alone_takes_its_sending_time_and_the_delay() {
     // 1500 bytes at 10 Mbit/s: 1.2 ms.
-    let mut pipe = pipe(Path { rate_bits_per_s: Some(10_000_000), delay_ns: 50 * MS, ..Path::default() });
+    let mut pipe = pipe(&Path { rate_bits_per_s: Some(10_000_000), delay_ns: 50 * MS, ..Path::default() });
     assert_eq!(pipe.next_due_ns(), None);
     pipe.handle_packet(5 * MS, &packet(1500, 0, 1));
     assert_eq!(pipe.next_due_ns(), Some(56_200_000));
@@ -62,7 +58,7 @@ fn a_packet_alone_takes_its_sending_time_and_the_delay() {
 
 #[test]
 fn without_rate_and_delay_a_packet_arrives_at_once() {
-    let mut pipe = pipe(Path::default());
+    let mut pipe = pipe(&Path::default());
     for number in 0..200 {
         pipe.handle_packet(3, &packet(100, 0, number));
     }
@@ -81,7 +77,7 @@ fn a_busy_link_delivers_exactly_its_rate() {
             room: Room::Packets(10_000),
             ..Path::default()
         };
-        let mut pipe = Pipe::new(PipeSettings { overhead_bytes, ..settings(path) });
+        let mut pipe = Pipe::new(&path, &Settings { overhead_bytes, ..Settings::default() }, 7);
         for _ in 0..10_000 {
             pipe.handle_packet(0, &packet(length, 0, 0));
         }
@@ -98,7 +94,7 @@ fn a_busy_link_delivers_exactly_its_rate() {
 #[test]
 fn a_caller_that_comes_late_costs_no_capacity() {
     let path = Path { rate_bits_per_s: Some(12_000_000), ..Path::default() };
-    let mut pipe = pipe(path);
+    let mut pipe = pipe(&path);
     for number in 0..10 {
         pipe.handle_packet(0, &packet(1500, 0, number));
     }
@@ -115,7 +111,7 @@ fn a_caller_that_comes_late_costs_no_capacity() {
 #[test]
 fn a_full_queue_drops_the_packets_that_come_last() {
     let slow = Path { rate_bits_per_s: Some(12_000_000), room: Room::Packets(3), ..Path::default() };
-    let mut few = pipe(slow.clone());
+    let mut few = pipe(&slow);
     for number in 0..10 {
         few.handle_packet(0, &packet(1500, 0, number));
     }
@@ -126,7 +122,7 @@ fn a_full_queue_drops_the_packets_that_come_last() {
     // The waits: 1, 2 and 3 ms.
     assert_eq!(total(&few).waited_ns, 6 * MS);
 
-    let mut bytes = pipe(Path { room: Room::Bytes(3000), ..slow });
+    let mut bytes = pipe(&Path { room: Room::Bytes(3000), ..slow });
     for (length, number) in [(1500, 0), (1500, 1), (1400, 2), (101, 3), (100, 4)] {
         bytes.handle_packet(0, &packet(length, 0, number));
     }
@@ -142,7 +138,7 @@ fn more_urgent_bands_go_first_and_each_has_a_queue_of_its_own() {
         order: Order::Bands,
         ..Path::default()
     };
-    let mut pipe = pipe(path);
+    let mut pipe = pipe(&path);
     // The first finds the link free. LE, CS1, AF12, AF11, default, and one that Flash does not set (EF).
     for (number, code_point) in [1, 1, 1, 1, 8, 12, 10, 0, 46].into_iter().enumerate() {
         pipe.handle_packet(0, &packet(1500, code_point, number as u8));
@@ -158,7 +154,7 @@ fn more_urgent_bands_go_first_and_each_has_a_queue_of_its_own() {
         }
     }
     assert_eq!(order, [0, 7, 8, 9, 6, 5, 4, 1, 2]);
-    let counts = pipe.counts();
+    let counts = pipe.counts;
     assert_eq!(counts.map(|band| band.delivered_packets), [3, 1, 1, 1, 3]);
     assert_eq!(counts.map(|band| band.dropped_queue_full), [0, 0, 0, 0, 1]);
     assert_eq!(total(&pipe).delivered_bytes, 9 * 1500);
@@ -166,12 +162,12 @@ fn more_urgent_bands_go_first_and_each_has_a_queue_of_its_own() {
 
 #[test]
 fn without_bands_packets_keep_their_order_and_are_still_counted_by_band() {
-    let mut pipe = pipe(Path { rate_bits_per_s: Some(12_000_000), ..Path::default() });
+    let mut pipe = pipe(&Path { rate_bits_per_s: Some(12_000_000), ..Path::default() });
     for (number, code_point) in [1, 8, 12, 10, 0].into_iter().enumerate() {
         pipe.handle_packet(0, &packet(1500, code_point, number as u8));
     }
     assert_eq!(numbers(&run(&mut pipe)), [0, 1, 2, 3, 4]);
-    assert_eq!(pipe.counts().map(|band| band.delivered_packets), [1; 5]);
+    assert_eq!(pipe.counts.map(|band| band.delivered_packets), [1; 5]);
 }
 
 #[test]
@@ -179,7 +175,7 @@ fn losses_are_as_frequent_as_configured_independent_and_repeatable() {
     const PACKETS: usize = 20_000;
     let lost = |loss: f64, seed: u64| -> Vec<bool> {
         let path = Path { loss, ..Path::default() };
-        let mut pipe = Pipe::new(PipeSettings { seed, ..settings(path) });
+        let mut pipe = Pipe::new(&path, &Settings::default(), seed);
         let mut lost = Vec::new();
         let packet = packet(40, 0, 0);
         for _ in 0..PACKETS {
@@ -206,7 +202,7 @@ fn losses_are_as_frequent_as_configured_independent_and_repeatable() {
 #[test]
 fn a_lost_packet_takes_no_time_on_the_link() {
     let path = Path { rate_bits_per_s: Some(12_000_000), loss: 0.5, ..Path::default() };
-    let mut pipe = pipe(path);
+    let mut pipe = pipe(&path);
     for number in 0..100 {
         pipe.handle_packet(0, &packet(1500, 0, number));
     }
@@ -218,7 +214,7 @@ fn a_lost_packet_takes_no_time_on_the_link() {
 
 #[test]
 fn packets_longer_than_the_link_allows_are_dropped() {
-    let mut pipe = Pipe::new(PipeSettings { mtu_bytes: 576, ..settings(Path::default()) });
+    let mut pipe = Pipe::new(&Path::default(), &Settings { mtu_bytes: 576, ..Settings::default() }, 7);
     pipe.handle_packet(0, &packet(577, 0, 1));
     pipe.handle_packet(0, &packet(576, 0, 2));
     assert_eq!(numbers(&run(&mut pipe)), [2]);
@@ -228,7 +224,7 @@ fn packets_longer_than_the_link_allows_are_dropped() {
 #[test]
 fn bytes_on_their_way_are_bounded() {
     let path = Path { delay_ns: 10 * S, ..Path::default() };
-    let mut pipe = pipe(path);
+    let mut pipe = pipe(&path);
     let sent = TRAVELLING_BYTES_MAX / 1000;
     for _ in 0..sent {
         pipe.handle_packet(0, &packet(1500, 0, 0));
@@ -242,12 +238,12 @@ fn bytes_on_their_way_are_bounded() {
 
 #[test]
 fn a_refused_delivery_is_a_drop() {
-    let mut pipe = pipe(Path::default());
+    let mut pipe = pipe(&Path::default());
     pipe.handle_packet(0, &packet(100, 10, 1));
     let delivery = pipe.poll_delivery(0).unwrap();
     assert_eq!(delivery.band, 1);
     pipe.handle_refusal(&delivery);
-    let counts = pipe.counts()[1];
+    let counts = pipe.counts[1];
     assert_eq!((counts.dropped_refused, counts.delivered_packets, counts.delivered_bytes), (1, 0, 0));
     assert_eq!(total(&pipe).dropped(), 1);
 }
@@ -263,7 +259,7 @@ fn any_sequence_keeps_the_bounds_and_loses_no_count() {
             room: if random.random() { Room::Packets(20) } else { Room::Bytes(30_000) },
             order: if random.random() { Order::Bands } else { Order::Arrival },
         };
-        let mut pipe = pipe(path());
+        let mut pipe = pipe(&path());
         let (mut now_ns, mut last_due_ns) = (0, 0);
         for _ in 0..2_000 {
             now_ns += random.random_range(0..2 * MS);

@@ -13,11 +13,9 @@ use flash_load::workload::Spec;
 
 use sweep::Sweep;
 
-/// The most levels.
 const LEVELS_MAX: usize = 100;
 /// The highest level: far into overload.
 const LEVEL_MAX: f64 = 100.0;
-/// The highest capacity, requests per second.
 const RATE_MAX_PER_S: f64 = 10_000_000.0;
 /// How long a level takes when nothing is said, seconds.
 pub const LEVEL_S: f64 = 30.0;
@@ -79,7 +77,7 @@ pub fn run(mut profile: Profile) -> Result<Ending> {
     let served = served(profile)?;
     let mut driver = Driver::new("profile", profile.options.clone())?;
     let subject = profile_subject(&mut driver, profile, &served)?;
-    driver.run_mut().subjects.push(subject);
+    driver.run.subjects.push(subject);
     driver.finish()
 }
 
@@ -105,9 +103,9 @@ pub(crate) fn check_levels(levels: &[f64]) -> Result<()> {
 fn profile_subject(driver: &mut Driver, profile: &Profile, served: &Served) -> Result<Subject> {
     driver.preflight(served)?;
     driver.warm_up_fast(served)?;
-    driver.run_mut().arrivals = "Poisson; load 1 is the highest rate that the server sustains".to_owned();
+    driver.run.arrivals = "Poisson; load 1 is the highest rate that the server sustains".to_owned();
     let mut subject = Subject {
-        dataset_bytes: driver.workload().catalogue().dataset_bytes(),
+        dataset_bytes: driver.workload.catalogue().dataset_bytes(),
         ..Subject::of(&profile.url, &profile.url)
     };
     let level_1_per_s = match profile.capacity_per_s {

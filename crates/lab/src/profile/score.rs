@@ -89,11 +89,11 @@ fn next(passed: u32, failed: Option<u32>, most: u32) -> Option<u32> {
 
 /// One try, and the reason if the generator was its limit.
 fn attempt(driver: &mut Driver, served: &Served, connections: u32) -> Result<(ScoreTry, Option<String>)> {
-    let duration_s = driver.options().duration_s.unwrap_or(TRY_S);
+    let duration_s = driver.options.duration_s.unwrap_or(TRY_S);
     let users = Users {
         connections_max: connections,
         read_bytes_per_s: Some(PACE_BITS_PER_S / 8),
-        ..driver.options().users.clone()
+        ..driver.options.users.clone()
     };
     let level = Level { users: Some(users), ..Level::infinite("score", connections, duration_s) };
     let driven = driver.level(served, &level)?;

@@ -11,7 +11,6 @@ use flash_load::workload::Spec;
 
 use super::{Profile, profile_subject, served};
 
-/// The most sizes.
 const SIZES_MAX: usize = 32;
 
 /// The sizes of a sweep, in directories of the SPECweb99 set.
@@ -41,7 +40,7 @@ pub(super) fn run(profile: &Profile, sweep: &Sweep) -> Result<Ending> {
     }
     let mut served = served(profile)?;
     let mut driver = Driver::new("profile", profile.options.clone())?;
-    let there = driver.workload().catalogue().len() / FILES_PER_DIRECTORY;
+    let there = driver.workload.catalogue().len() / FILES_PER_DIRECTORY;
     if sweep.0.iter().any(|size| *size > there) {
         return Err(Error::usage(format!("the set has {there} directories: the sweep must not go beyond")));
     }
@@ -52,7 +51,7 @@ pub(super) fn run(profile: &Profile, sweep: &Sweep) -> Result<Ending> {
         driver.draw_from(size)?;
         served.name = format!("{size}-directories");
         let subject = profile_subject(&mut driver, profile, &served)?;
-        driver.run_mut().subjects.push(subject);
+        driver.run.subjects.push(subject);
         driver.save(&[]);
     }
     driver.finish()

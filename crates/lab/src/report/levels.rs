@@ -4,7 +4,7 @@
 
 use maud::Markup;
 
-use super::view::{Picked, Shown, View, has_latency};
+use super::view::{Level, Picked, Shown, View, has_latency, line, part};
 use crate::results::Capacity;
 use flash_kit::bars::{self, Row, Rows};
 use flash_kit::chart::{Chart, Line, chart, heights, places, together};
@@ -32,32 +32,29 @@ const LATENCY: &str = "latency (log scale)";
 /// Latency against load; of named levels, their ranges.
 pub(super) fn profile(view: &View) -> Part {
     let loads = load_levels(view);
-    let mut part = Part { id: "profile", ..Part::default() };
+    let mut profile = part("profile", "Latency", "");
     if loads.len() > 1 {
-        part.title = "Latency against load".to_owned();
-        part.lead = if is_of_own_capacity(view) {
-            "Load 1 is each server's own capacity. A line that stays low and level is good.".to_owned()
+        let load_1 = if is_of_own_capacity(view) {
+            "Load 1 is each server's own capacity."
         } else {
-            "Load 1 is not each server's own capacity: see the arrivals in the setup. A line that stays low and \
-             level is good."
-                .to_owned()
+            "Load 1 is not each server's own capacity: see the arrivals in the setup."
         };
-        part.charts = if view.drawn().count() == 1 {
+        let lead = format!("{load_1} A line that stays low and level is good.");
+        profile = part("profile", "Latency against load", &lead);
+        profile.charts = if view.drawn().count() == 1 {
             alone(view, &loads).iter().chain(&against_rate(view)).map(Chart::draw).collect()
         } else {
             let charts: Vec<Chart> =
                 overlaid(view, &loads, &MEASURES[..1]).into_iter().chain(against_rate(view)).collect();
             together(&charts)
         };
-    } else {
-        part.title = "Latency".to_owned();
     }
     if loads.len() < 2
         || view.drawn().any(|shown| shown.subject.levels.iter().any(|m| m.load_level.is_none()))
     {
-        part.charts.extend(named_ranges(view));
+        profile.charts.extend(named_ranges(view));
     }
-    part
+    profile
 }
 
 /// The other percentiles against load, and the figures of every level.
@@ -65,11 +62,9 @@ pub(super) fn levels(view: &View) -> Part {
     let loads = load_levels(view);
     let has_charts = loads.len() > 1 && view.drawn().count() > 1;
     Part {
-        id: "levels",
-        title: "Latency at each level".to_owned(),
         charts: if has_charts { together(&overlaid(view, &loads, &MEASURES[1..])) } else { Vec::new() },
         tables: vec![levels_table(view), rounds_table(view)],
-        ..Part::default()
+        ..part("levels", "Latency at each level", "")
     }
 }
 
@@ -96,9 +91,8 @@ fn points(
 }
 
 fn lines<'a>(view: &'a View, of: impl Fn(&Shown) -> Vec<(f64, f64)> + 'a) -> Vec<Line> {
-    let line =
-        |shown: &Shown| Line { label: shown.label.clone(), style: shown.style.clone(), points: of(shown) };
-    view.drawn().map(line).filter(|line| !line.points.is_empty()).collect()
+    let lines = view.drawn().map(|shown| line(&shown.label, &shown.style, of(shown)));
+    lines.filter(|line| !line.points.is_empty()).collect()
 }
 
 /// Whether every load level that is drawn is a fraction of the capacity that was found of its server.
@@ -134,12 +128,10 @@ fn overlaid(view: &View, loads: &[f64], measures: &[Measure]) -> Vec<Chart> {
 fn alone(view: &View, loads: &[f64]) -> Option<Chart> {
     let shown = view.drawn().next()?;
     let names = ["p99", "p50", "mean", "p95", "p5"];
-    let line = |(index, (name, measure)): (usize, (&str, &Measure))| Line {
-        label: name.to_owned(),
-        style: Style::of(index),
-        points: points(shown, |m| m.load_level, |m| Some(measure.1(&m.latency))),
+    let of_measure = |(index, (name, measure)): (usize, (&str, &Measure))| {
+        line(name, &Style::of(index), points(shown, |m| m.load_level, |m| Some(measure.1(&m.latency))))
     };
-    let lines: Vec<Line> = names.into_iter().zip(&MEASURES).enumerate().map(line).collect();
+    let lines: Vec<Line> = names.into_iter().zip(&MEASURES).enumerate().map(of_measure).collect();
     let y = Scale::log(Unit::Milliseconds, heights(&lines));
     Some(load_chart(view, &format!("{}: latency", shown.label), loads, (LATENCY, y), lines))
 }
@@ -205,20 +197,15 @@ fn levels_table(view: &View) -> Table {
 }
 
 fn rounds_table(view: &View) -> Table {
-    let rounds = |shown| -> Vec<(&Shown, &Measures)> {
-        let shown: &Shown = shown;
-        shown.subject.rounds.iter().map(|round| (shown, round)).collect()
-    };
-    measures_table("Each round", view.subjects.iter().flat_map(rounds))
+    let rounds = view.subjects.iter().flat_map(|shown| shown.subject.rounds.iter().map(move |m| (shown, m)));
+    measures_table("Each round", rounds)
 }
 
-/// The figures of levels or rounds.
-fn measures_table<'a>(title: &str, rows: impl Iterator<Item = (&'a Shown<'a>, &'a Measures)>) -> Table {
-    type Row<'a> = (&'a Shown<'a>, &'a Measures);
-    fn time((_, measures): &Row<'_>, of: fn(&Latency) -> f64) -> Cell {
+fn measures_table<'a>(title: &str, rows: impl Iterator<Item = Level<'a>>) -> Table {
+    fn time((_, measures): &Level<'_>, of: fn(&Latency) -> f64) -> Cell {
         Cell::maybe(has_latency(measures).then_some(&measures.latency), |latency| Cell::figure(of(latency)))
     }
-    let columns: [Column<'_, Row<'a>>; 16] = [
+    let columns: [Column<'_, Level<'a>>; 16] = [
         ("level", &|(_, m)| Cell::text(&m.name)),
         ("subject", &|(shown, _)| Cell::text(&shown.label)),
         ("round", &|(_, m)| Cell::maybe(m.round, |round| Cell::count(round.into()))),
@@ -236,7 +223,7 @@ fn measures_table<'a>(title: &str, rows: impl Iterator<Item = (&'a Shown<'a>, &'
         ("inversion", &|(_, m)| Cell::maybe(m.inversion, Cell::figure)),
         ("failed", &|(_, m)| Cell::share(failed_share(m))),
     ];
-    let has_rounds = |column: &&Column<'_, Row<'a>>| column.0 != "round" || title == "Each round";
+    let has_rounds = |column: &&Column<'_, Level<'a>>| column.0 != "round" || title == "Each round";
     table(title, &columns.iter().filter(has_rounds).copied().collect::<Vec<_>>(), rows)
 }
 
@@ -255,15 +242,9 @@ pub(super) fn inversion(view: &View) -> Part {
     let loads = load_levels(view);
     let lines = lines(view, |shown| points(shown, |m| m.load_level, |m| m.inversion));
     let has_figures = lines.iter().any(|line| line.points.iter().any(|point| point.1.is_finite()));
-    let mut part = Part {
-        id: "inversion",
-        title: "Service inversion".to_owned(),
-        lead:
-            "The distance of the answers' order by latency from their order by size: 0 if every smaller answer \
-               came sooner, 1 if none did. If it rises with load, small answers wait for more than their own size."
-                .to_owned(),
-        ..Part::default()
-    };
+    let lead = "The distance of the answers' order by latency from their order by size: 0 if every smaller answer \
+                came sooner, 1 if none did. If it rises with load, small answers wait for more than their own size.";
+    let mut part = part("inversion", "Service inversion", lead);
     if loads.len() > 1 && has_figures {
         let y = Scale::linear(Unit::Number, 0.0, heights(&lines));
         let title = "Service inversion against load";
@@ -289,11 +270,7 @@ fn inversion_table(view: &View, loads: &[f64]) -> Table {
 
 /// Latency and capacity against the size of the data set.
 pub(super) fn sweep(view: &View) -> Part {
-    let mut part = Part {
-        id: "sweep",
-        title: "Latency and capacity against data set size".to_owned(),
-        ..Part::default()
-    };
+    let mut part = part("sweep", "Latency and capacity against data set size", "");
     if !view.is_sweep() {
         return part;
     }
@@ -301,14 +278,14 @@ pub(super) fn sweep(view: &View) -> Part {
         format!("Latencies {}. A curve bends where the files no longer fit into memory.", view.level_words());
     let names = view.names();
     let lines = |of: &dyn Fn(&Shown) -> Option<f64>| -> Vec<Line> {
-        let line = |(index, name): (usize, &&str)| {
+        let of_server = |(index, name): (usize, &&str)| {
             let same = view.subjects.iter().filter(|shown| shown.name == **name);
             let mut points: Vec<(f64, f64)> =
                 same.filter_map(|shown| Some((shown.subject.dataset_bytes? as f64, of(shown)?))).collect();
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
-            Line { label: (*name).to_owned(), style: Style::of(index), points }
+            line(name, &Style::of(index), points)
         };
-        names.iter().enumerate().map(line).filter(|line| !line.points.is_empty()).collect()
+        names.iter().enumerate().map(of_server).filter(|line| !line.points.is_empty()).collect()
     };
     let of_latency = |measure: &Measure| {
         let measure = measure.1;

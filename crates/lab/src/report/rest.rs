@@ -3,7 +3,7 @@
 //! The page calls it. All figures come from the run. Pure.
 
 use super::levels::{failed_count, ranges};
-use super::view::{Level, Picked, Shown, View};
+use super::view::{Level, Picked, Shown, View, line, part};
 use crate::results::{Ratio, Score, ScoreTry};
 use flash_kit::bars::{ROWS_MAX, Row, Rows};
 use flash_kit::chart::{Chart, Line, chart, heights, places};
@@ -15,26 +15,21 @@ use flash_kit::text::distinct;
 use flash_load::measure::{Kind, Latency, Usage};
 
 pub(super) fn score(view: &View) -> Part {
-    let mut part = Part {
-        id: "score",
-        title: "Score: connections served at their pace".to_owned(),
-        lead: "The highest number of simultaneous connections, each paced by its client, at which every connection \
-               still got the least bit rate."
-            .to_owned(),
-        ..Part::default()
-    };
+    let lead = "The highest number of simultaneous connections, each paced by its client, at which every connection \
+                still got the least bit rate.";
+    let mut part = part("score", "Score: connections served at their pace", lead);
     let scored: Vec<(&Shown, &Score)> =
         view.subjects.iter().filter_map(|shown| Some((shown, shown.subject.score.as_ref()?))).collect();
     let Some((_, first)) = scored.first() else { return part };
-    let line = |(index, (shown, score)): (usize, &(&Shown, &Score))| {
+    let of_score = |(index, (shown, score)): (usize, &(&Shown, &Score))| {
         let tries =
             score.tries.iter().map(|one| (f64::from(one.connections), one.slowest_bits_per_s / 1000.0));
         let mut points: Vec<(f64, f64)> = tries.collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        Line { label: shown.label.clone(), style: Style::of(index), points }
+        line(&shown.label, &Style::of(index), points)
     };
     let lines: Vec<Line> =
-        scored.iter().enumerate().map(line).filter(|line| !line.points.is_empty()).collect();
+        scored.iter().enumerate().map(of_score).filter(|line| !line.points.is_empty()).collect();
     let least = first.least_bits_per_s as f64 / 1000.0;
     let x = Scale::linear(Unit::Number, 0.0, places(&lines));
     let y = Scale::linear(Unit::Number, 0.0, heights(&lines).into_iter().chain([least]));
@@ -72,15 +67,9 @@ fn tries_table(scored: &[(&Shown, &Score)]) -> Table {
 }
 
 pub(super) fn ratios(view: &View) -> Part {
-    let mut part = Part {
-        id: "ratios",
-        title: "Compared with the first".to_owned(),
-        lead:
-            "Multiples of the first subject or phase of the run, with 95 % confidence intervals by bootstrap. Where \
-               an interval holds 1, no difference can be told."
-                .to_owned(),
-        ..Part::default()
-    };
+    let lead = "Multiples of the first subject or phase of the run, with 95 % confidence intervals by bootstrap. Where \
+                an interval holds 1, no difference can be told.";
+    let mut part = part("ratios", "Compared with the first", lead);
     let ratios: Vec<&Ratio> = view.runs.iter().flat_map(|run| &run.ratios).collect();
     if ratios.is_empty() {
         return part;
@@ -132,7 +121,6 @@ fn ratios_table(ratios: &[&Ratio]) -> Table {
     filled("Ratios", &columns, ratios)
 }
 
-/// Static and dynamic requests.
 pub(super) fn kinds(view: &View) -> Part {
     let time = |kind: &Kind, of: fn(&Latency) -> f64| {
         Cell::maybe(kind.latency.as_ref(), |latency| Cell::figure(of(latency)))
@@ -150,13 +138,9 @@ pub(super) fn kinds(view: &View) -> Part {
         ("max, ms", &|(_, kind)| time(kind, |latency| latency.max_ms)),
     ];
     let rows = view.levels_of_all().flat_map(|level| level.1.kinds.iter().map(move |kind| (level, kind)));
-    Part {
-        id: "kinds",
-        title: "Static and dynamic requests".to_owned(),
-        lead: "Dynamic requests are answered by an application, through the server.".to_owned(),
-        charts: Vec::new(),
-        tables: vec![table("Latency of static and dynamic requests", &columns, rows)],
-    }
+    let lead = "Dynamic requests are answered by an application, through the server.";
+    let tables = vec![table("Latency of static and dynamic requests", &columns, rows)];
+    Part { tables, ..part("kinds", "Static and dynamic requests", lead) }
 }
 
 /// Connect, first byte, transfer.
@@ -164,16 +148,11 @@ pub(super) fn split(view: &View) -> Part {
     let picked = view.overlay();
     let parts = |one| {
         let one: &Picked = one;
+        let handshakes = one.measures.handshakes.as_ref();
         let parts = [
             ("connect", one.measures.connect.as_ref()),
-            (
-                "full TLS handshake",
-                one.measures.handshakes.as_ref().and_then(|found| found.full_time.as_ref()),
-            ),
-            (
-                "resumed TLS handshake",
-                one.measures.handshakes.as_ref().and_then(|found| found.resumed_time.as_ref()),
-            ),
+            ("full TLS handshake", handshakes.and_then(|found| found.full_time.as_ref())),
+            ("resumed TLS handshake", handshakes.and_then(|found| found.resumed_time.as_ref())),
             ("first byte", one.measures.first_byte.as_ref()),
             ("transfer", one.measures.transfer.as_ref()),
         ];
@@ -193,16 +172,10 @@ pub(super) fn split(view: &View) -> Part {
     let table = table("Parts of requests", &columns, &entries);
     let title = format!("Parts of the latency {}", view.title_of(&picked));
     let chart = "Parts of requests: 5th percentile to longest; thick: median to 99th percentile";
-    Part {
-        id: "split",
-        title: title.trim_end().to_owned(),
-        lead:
-            "Connect: until a new connection was open, for requests that opened one; a TLS handshake is part of it. First byte: from then, or from \
-               getting an open connection. Transfer: from the first byte to the last."
-                .to_owned(),
-        charts: ranges(chart, entries.into_iter()).into_iter().collect(),
-        tables: vec![table],
-    }
+    let lead = "Connect: until a new connection was open, for requests that opened one; a TLS handshake is part of it. First byte: from then, or from \
+                getting an open connection. Transfer: from the first byte to the last.";
+    let charts = ranges(chart, entries.into_iter()).into_iter().collect();
+    Part { charts, tables: vec![table], ..part("split", title.trim_end(), lead) }
 }
 
 pub(super) fn failures(view: &View) -> Part {
@@ -232,13 +205,8 @@ pub(super) fn failures(view: &View) -> Part {
         ("drain, s", &|(_, m)| Cell::figure(m.drain_s)),
     ];
     let lead = if kinds.rows.is_empty() { "No request failed." } else { "" };
-    Part {
-        id: "failures",
-        title: "Requests and failures".to_owned(),
-        lead: lead.to_owned(),
-        charts: Vec::new(),
-        tables: vec![kinds, table("Requests", &columns, view.levels_of_all())],
-    }
+    let tables = vec![kinds, table("Requests", &columns, view.levels_of_all())];
+    Part { tables, ..part("failures", "Requests and failures", lead) }
 }
 
 pub(super) fn server(view: &View) -> Part {
@@ -250,14 +218,9 @@ pub(super) fn server(view: &View) -> Part {
         ("highest memory", &|(_, usage)| Cell::bytes(usage.memory_max_bytes)),
     ];
     let rows = view.levels_of_all().filter_map(|level| Some((level, level.1.server?)));
-    Part {
-        id: "server",
-        title: "CPU and memory".to_owned(),
-        lead: "CPU time of user and system, of the process and its children. Memory is resident and their own: no files."
-            .to_owned(),
-        charts: Vec::new(),
-        tables: vec![table("CPU and memory of the servers", &columns, rows)],
-    }
+    let lead = "CPU time of user and system, of the process and its children. Memory is resident and their own: no files.";
+    let tables = vec![table("CPU and memory of the servers", &columns, rows)];
+    Part { tables, ..part("server", "CPU and memory", lead) }
 }
 
 pub(super) fn generator(view: &View) -> Part {
@@ -271,13 +234,8 @@ pub(super) fn generator(view: &View) -> Part {
         ("busy", &|(_, m)| Cell::share(m.generator.busy_share)),
         ("threads", &|(_, m)| Cell::count(m.generator.threads.into())),
     ];
-    Part {
-        id: "generator",
-        title: "The generator".to_owned(),
-        lead: "How late the generator took requests up, how many it sent more than 1 ms late, and how many found every \
-               connection in use. Its lateness is part of all latencies here."
-            .to_owned(),
-        charts: Vec::new(),
-        tables: vec![table("Lateness", &columns, view.levels_of_all())],
-    }
+    let lead = "How late the generator took requests up, how many it sent more than 1 ms late, and how many found every \
+                connection in use. Its lateness is part of all latencies here.";
+    let tables = vec![table("Lateness", &columns, view.levels_of_all())];
+    Part { tables, ..part("generator", "The generator", lead) }
 }

@@ -11,7 +11,6 @@ use flash_kit::text::capital;
 use flash_load::measure::Measures;
 use flash_load::measure::validity::{self, Cause, Doubt};
 
-/// The measure that is compared.
 const MEASURE: &str = "p99";
 const GENERATOR_LIMIT: &str = "the generator was the limit";
 /// The sentence compares no more servers; the table has all.

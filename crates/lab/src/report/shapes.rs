@@ -2,12 +2,13 @@
 //!
 //! The page calls it. All figures come from the run. Pure.
 
-use super::view::{Picked, View};
+use super::view::{Picked, View, line, part};
 use flash_kit::bars::Stack;
 use flash_kit::chart::{Chart, Line, chart, heights, places, together};
 use flash_kit::number;
 use flash_kit::part::{Cell, Column, Part, Table, columns, table};
 use flash_kit::scale::{Scale, Unit};
+use flash_kit::style::Style;
 use flash_load::measure::{CdfPoint, SizeSeries, TimelinePoint};
 
 /// The tail is drawn down to one answer in ten thousand.
@@ -27,23 +28,18 @@ const SHARES: [(f64, &str); 11] = [
     (0.9999, "99.99 %"),
 ];
 
-/// Distributions of latency.
 pub(super) fn cdf(view: &View) -> Part {
     let picked: Vec<Picked> =
         view.overlay().into_iter().filter(|picked| !picked.measures.cdf.is_empty()).collect();
     let title = format!("Distribution of latency {}", view.title_of(&picked));
-    let mut part = Part { id: "cdf", title: title.trim_end().to_owned(), ..Part::default() };
+    let lead = "First the share of the answers within a latency, then the share beyond it, down to one answer in ten \
+                thousand. A line further to the left is better.";
+    let mut part = part("cdf", title.trim_end(), lead);
     if picked.is_empty() {
-        return part;
+        return Part::default();
     }
-    part.lead =
-        "First the share of the answers within a latency, then the share beyond it, down to one answer in ten \
-         thousand. A line further to the left is better."
-            .to_owned();
-    let line = |of: fn(&[CdfPoint]) -> Vec<(f64, f64)>| -> Vec<Line> {
-        let line =
-            |p: &Picked| Line { label: p.label.clone(), style: p.style.clone(), points: of(&p.measures.cdf) };
-        picked.iter().map(line).collect()
+    let lines = |of: fn(&[CdfPoint]) -> Vec<(f64, f64)>| -> Vec<Line> {
+        picked.iter().map(|p| line(&p.label, &p.style, of(&p.measures.cdf))).collect()
     };
     let latencies = picked.iter().flat_map(|picked| picked.measures.cdf.iter().map(|point| point.latency_ms));
     let x = Scale::log(Unit::Milliseconds, latencies);
@@ -54,8 +50,13 @@ pub(super) fn cdf(view: &View) -> Part {
     };
     let tail = Scale::decades(Unit::Share, TAIL_SHARE_MIN, 1.0);
     let charts = [
-        distribution("Latency up to", "share of the answers", Scale::share(), line(body)),
-        distribution("Latency beyond: the tail", "share of the answers (log scale)", tail, line(tail_points)),
+        distribution("Latency up to", "share of the answers", Scale::share(), lines(body)),
+        distribution(
+            "Latency beyond: the tail",
+            "share of the answers (log scale)",
+            tail,
+            lines(tail_points),
+        ),
     ];
     part.charts = together(&charts);
     part.tables.push(cdf_table(&picked));
@@ -102,15 +103,12 @@ pub(super) fn deciles(view: &View) -> Part {
     let has_deciles =
         |picked: &Picked| !picked.measures.deciles.is_empty() && !picked.measures.series.is_empty();
     let picked: Vec<Picked> = view.picked().into_iter().filter(has_deciles).collect();
-    let mut part = Part { id: "deciles", ..Part::default() };
-    let Some(first) = picked.first() else { return part };
+    let Some(first) = picked.first() else { return Part::default() };
     let title = format!("Sizes of fast and slow answers {}", view.title_of(&picked));
-    part.title = title.trim_end().to_owned();
-    part.lead =
-        "The answers in tenths, from the fastest to the slowest, and their sizes. Where latency follows size, \
-         small answers fill the left and large ones the right. Where every bar looks like \"all\", small answers \
-         waited as long as large ones."
-            .to_owned();
+    let lead = "The answers in tenths, from the fastest to the slowest, and their sizes. Where latency follows size, \
+                small answers fill the left and large ones the right. Where every bar looks like \"all\", small answers \
+                waited as long as large ones.";
+    let mut part = part("deciles", title.trim_end(), lead);
     let stacks: Vec<Stack> = picked.iter().map(stack).collect();
     // Series that differ from subject to subject need a legend each.
     let is_shared = picked.iter().all(|other| bounds(other) == bounds(first));
@@ -171,11 +169,11 @@ pub(super) fn timeline(view: &View) -> Part {
     let has_course = |p: &Picked| p.measures.timeline.points.len() > 1 && p.measures.timeline.step_s > 0.0;
     let picked: Vec<Picked> = view.overlay().into_iter().filter(has_course).collect();
     let title = format!("Timeline {}", view.title_of(&picked));
-    let mut part = Part { id: "timeline", title: title.trim_end().to_owned(), ..Part::default() };
     if picked.is_empty() {
-        return part;
+        return Part::default();
     }
-    part.lead = "Each request counts at its intended start, even if the server was stalled then.".to_owned();
+    let lead = "Each request counts at its intended start, even if the server was stalled then.";
+    let mut part = part("timeline", title.trim_end(), lead);
     let times: [(&str, PointMeasure); 3] =
         [("median", |p, _| p.p50_ms), ("99th percentile", |p, _| p.p99_ms), ("longest", |p, _| p.max_ms)];
     let rates: [(&str, PointMeasure); 2] = [
@@ -184,20 +182,16 @@ pub(super) fn timeline(view: &View) -> Part {
     ];
     if let [only] = &picked[..] {
         let lines = |measures: &[(&str, PointMeasure)]| {
-            let line = |(index, (name, of)): (usize, &(&str, PointMeasure))| Line {
-                label: (*name).to_owned(),
-                style: flash_kit::style::Style::of(index),
-                points: course(only, *of),
-            };
-            measures.iter().enumerate().map(line).collect::<Vec<_>>()
+            let measures = measures.iter().enumerate();
+            let of_measure =
+                |(index, (name, of)): (usize, &(&str, _))| line(name, &Style::of(index), course(only, *of));
+            measures.map(of_measure).collect::<Vec<_>>()
         };
         part.charts.push(course_chart("Latency", true, true, lines(&times)).draw());
         part.charts.push(course_chart("Requests", false, true, lines(&rates)).draw());
     } else {
         let lines = |of: PointMeasure| {
-            let line =
-                |p: &Picked| Line { label: p.label.clone(), style: p.style.clone(), points: course(p, of) };
-            picked.iter().map(line).collect::<Vec<_>>()
+            picked.iter().map(|p| line(&p.label, &p.style, course(p, of))).collect::<Vec<_>>()
         };
         let mut charts: Vec<Chart> = Vec::new();
         for (name, of) in times {

@@ -3,7 +3,7 @@
 //! The page and the JSON call it. It compares figures that the run has, and computes no others. Pure.
 
 use super::levels::failed_share;
-use super::view::{Shown, View, has_latency};
+use super::view::{self, Shown, View, has_latency};
 use crate::results::{Capacity, Run};
 use flash_kit::number;
 use flash_kit::part::{Cell, Column, Part, Table, filled};
@@ -73,7 +73,6 @@ fn load_ends<'a>(shown: &Shown<'a>) -> Option<(&'a Measures, &'a Measures)> {
     (low.load_level < high.load_level).then_some((low, high))
 }
 
-/// The table of the summary.
 pub(super) fn part(view: &View) -> Part {
     type Row<'a> = (String, Option<&'a Shown<'a>>, Option<&'a Measures>);
     let rows: Vec<Row<'_>> = match view.named().filter(|named| named.len() > 1) {
@@ -117,13 +116,8 @@ pub(super) fn part(view: &View) -> Part {
     let table = filled(&title, &columns, &rows);
     let has_growth = table.columns.iter().any(|column| column == GROWTH);
     let lead = "The p99 growth is the p99 at the highest load over the p99 at the lowest.";
-    Part {
-        id: "summary",
-        title: "Summary".to_owned(),
-        lead: if has_growth { lead.to_owned() } else { String::new() },
-        tables: vec![table, capacities(view)],
-        ..Part::default()
-    }
+    let part = view::part("summary", "Summary", if has_growth { lead } else { "" });
+    Part { tables: vec![table, capacities(view)], ..part }
 }
 
 fn capacities(view: &View) -> Table {

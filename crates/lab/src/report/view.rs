@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 
 use crate::results::{Run, Subject};
+use flash_kit::chart::Line;
 use flash_kit::number;
+use flash_kit::part::Part;
 use flash_kit::style::Style;
 use flash_kit::text::distinct;
 use flash_load::measure::{Latency, Measures};
@@ -47,6 +49,16 @@ pub(super) struct Picked<'a> {
 }
 
 pub(super) type Level<'a> = (&'a Shown<'a>, &'a Measures);
+
+/// A part with nothing in it yet.
+pub(super) fn part(id: &'static str, title: &str, lead: &str) -> Part {
+    Part { id, title: title.to_owned(), lead: lead.to_owned(), ..Part::default() }
+}
+
+/// A line of a chart in the colour of what it shows.
+pub(super) fn line(label: &str, style: &Style, points: Vec<(f64, f64)>) -> Line {
+    Line { label: label.to_owned(), style: style.clone(), points }
+}
 
 /// Whether there are latencies: with no answer, their summary is all zero.
 pub(super) fn has_latency(measures: &Measures) -> bool {

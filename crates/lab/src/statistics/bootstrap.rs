@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
-use super::interval::{Interval, ROUNDS_MIN};
+use super::interval::{self, ROUNDS_MIN};
 use crate::results::{Ratio, Subject};
 use flash_load::measure::Latency;
 use flash_load::measure::{times, validity};
@@ -194,7 +194,7 @@ fn capacity(base: &Subject, subject: &Subject) -> Option<Ratio> {
     // Servers that took turns have as many rounds, and each round is compared with its own.
     if base_rounds.len() == rounds.len() {
         let ratios: Vec<f64> = rounds.iter().zip(base_rounds).map(|(own, base)| own / base).collect();
-        made.interval = Interval::of_ratios(&ratios).map(|Interval { low, high }| [low, high]);
+        made.interval = interval::of_ratios(&ratios);
     }
     let doubted = of_base.doubts.len() + own.doubts.len();
     if doubted > 0 {

@@ -1,4 +1,4 @@
-//! A 95 % confidence interval of what a few rounds have in common, by Student's t.
+//! A 95 % confidence interval of what a few rounds have in common, by Student's t: where the true value lies, in 95 of 100 cases.
 //!
 //! Samples, verdicts and the capacities of [`super::bootstrap`] use it. Pure. The rounds must be independent
 //! of one another: a ratio of two servers is taken within each round first, so what disturbs a round disturbs both.
@@ -12,34 +12,24 @@ const T_975: [f64; 30] = [
     2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 ];
 
-/// Where the true value lies, in 95 of 100 cases.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Interval {
-    pub(crate) low: f64,
-    pub(crate) high: f64,
+/// The interval of the mean of differences; none for fewer than [`ROUNDS_MIN`] rounds, or of values that are not finite.
+pub(crate) fn of_differences(values: &[f64]) -> Option<[f64; 2]> {
+    if values.len() < ROUNDS_MIN || values.iter().any(|value| !value.is_finite()) {
+        return None;
+    }
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
+    // More degrees of freedom than the table has make the interval narrower still, by 4 % at most.
+    let t = T_975[(values.len() - 2).min(T_975.len() - 1)];
+    let half = t * (variance / count).sqrt();
+    Some([mean - half, mean + half])
 }
 
-impl Interval {
-    /// The interval of the mean of differences; none for fewer than [`ROUNDS_MIN`] rounds, or of values that are not finite.
-    pub(crate) fn of_differences(values: &[f64]) -> Option<Self> {
-        if values.len() < ROUNDS_MIN || values.iter().any(|value| !value.is_finite()) {
-            return None;
-        }
-        let count = values.len() as f64;
-        let mean = values.iter().sum::<f64>() / count;
-        let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
-        // More degrees of freedom than the table has make the interval narrower still, by 4 % at most.
-        let t = T_975[(values.len() - 2).min(T_975.len() - 1)];
-        let half = t * (variance / count).sqrt();
-        Some(Self { low: mean - half, high: mean + half })
-    }
-
-    /// The interval of the geometric mean of ratios: the same on their logarithms. None also for a ratio that is not above 0.
-    pub(crate) fn of_ratios(values: &[f64]) -> Option<Self> {
-        let logarithms: Vec<f64> = values.iter().map(|value| value.ln()).collect();
-        let Self { low, high } = Self::of_differences(&logarithms)?;
-        Some(Self { low: low.exp(), high: high.exp() })
-    }
+/// The interval of the geometric mean of ratios: the same on their logarithms. None also for a ratio that is not above 0.
+pub(crate) fn of_ratios(values: &[f64]) -> Option<[f64; 2]> {
+    let logarithms: Vec<f64> = values.iter().map(|value| value.ln()).collect();
+    of_differences(&logarithms).map(|ends| ends.map(f64::exp))
 }
 
 #[cfg(test)]
@@ -49,23 +39,23 @@ mod tests {
     #[test]
     fn an_interval_is_that_of_the_textbook() {
         // Mean 3, standard deviation 1.5811, standard error 0.7071, times 2.776.
-        let Interval { low, high } = Interval::of_differences(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
+        let [low, high] = of_differences(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
         assert!((low - 1.0371).abs() < 1e-3 && (high - 4.9629).abs() < 1e-3, "{low} {high}");
-        assert_eq!(Interval::of_differences(&[7.0; 40]), Some(Interval { low: 7.0, high: 7.0 }));
+        assert_eq!(of_differences(&[7.0; 40]), Some([7.0, 7.0]));
     }
 
     #[test]
     fn ratios_and_their_inverses_have_inverse_intervals() {
         let ratios = [0.5, 0.6, 0.7, 0.65, 0.55];
         let inverses = ratios.map(|ratio: f64| 1.0 / ratio);
-        let (a, b) = (Interval::of_ratios(&ratios).unwrap(), Interval::of_ratios(&inverses).unwrap());
-        assert!((a.low * b.high - 1.0).abs() < 1e-9 && (a.high * b.low - 1.0).abs() < 1e-9, "{a:?} {b:?}");
+        let (a, b) = (of_ratios(&ratios).unwrap(), of_ratios(&inverses).unwrap());
+        assert!((a[0] * b[1] - 1.0).abs() < 1e-9 && (a[1] * b[0] - 1.0).abs() < 1e-9, "{a:?} {b:?}");
     }
 
     #[test]
     fn few_rounds_and_impossible_values_have_none() {
-        assert_eq!(Interval::of_ratios(&[2.0; 4]), None);
-        assert_eq!(Interval::of_ratios(&[2.0, 2.0, 2.0, 2.0, 0.0]), None);
-        assert_eq!(Interval::of_differences(&[2.0, 2.0, 2.0, 2.0, f64::NAN]), None);
+        assert_eq!(of_ratios(&[2.0; 4]), None);
+        assert_eq!(of_ratios(&[2.0, 2.0, 2.0, 2.0, 0.0]), None);
+        assert_eq!(of_differences(&[2.0, 2.0, 2.0, 2.0, f64::NAN]), None);
     }
 }

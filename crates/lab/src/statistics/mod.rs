@@ -9,8 +9,8 @@
 //! The figures of one round are computed in [`flash_load::measure`]. Pure.
 
 pub(crate) mod bootstrap;
-mod interval;
+pub(crate) mod interval;
 mod sample;
 
-pub(crate) use interval::{Interval, ROUNDS_MIN};
+pub(crate) use interval::ROUNDS_MIN;
 pub(crate) use sample::{Sample, Scale};

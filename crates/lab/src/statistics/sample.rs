@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::interval::Interval;
+use super::interval;
 use flash_load::measure::times::median;
 use flash_load::measure::validity::Cause;
 
@@ -47,11 +47,11 @@ impl Sample {
     }
 
     /// The 95 % confidence interval; none of too few rounds.
-    pub(crate) fn interval(&self) -> Option<Interval> {
+    pub(crate) fn interval(&self) -> Option<[f64; 2]> {
         let values: Vec<f64> = self.rounds.values().copied().collect();
         match self.scale {
-            Scale::Factor => Interval::of_ratios(&values),
-            Scale::Amount => Interval::of_differences(&values),
+            Scale::Factor => interval::of_ratios(&values),
+            Scale::Amount => interval::of_differences(&values),
         }
     }
 
@@ -75,14 +75,12 @@ impl Sample {
         Self { rounds, doubted, scale: self.scale }
     }
 
-    /// The ratio, round by round.
     pub(crate) fn over(&self, other: &Self) -> Self {
         let mut ratio = self.with(other, |left, right| left / right);
         ratio.rounds.retain(|_, value| *value > 0.0);
         Self { scale: Scale::Factor, ..ratio }
     }
 
-    /// The difference, round by round.
     pub(crate) fn minus(&self, other: &Self) -> Self {
         Self { scale: Scale::Amount, ..self.with(other, |left, right| left - right) }
     }

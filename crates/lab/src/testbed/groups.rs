@@ -34,16 +34,9 @@ pub(super) struct Groups {
 #[derive(Debug)]
 struct Throttle {
     file: PathBuf,
-    version: Version,
-    /// MAJ:MIN of the whole disk.
-    disk: String,
-    reads_per_s: u32,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
-    One,
-    Two,
+    /// Written to hold the disk back, and to let it go. The disk in both is MAJ:MIN of the whole one.
+    held: String,
+    free: String,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -59,9 +52,10 @@ impl Groups {
     /// Errors: run, when the machine does not allow it, with what is missing.
     pub(super) fn make(place: &Place, root: &Path) -> Result<Self> {
         let mut groups = Self { folders: Vec::new(), throttle: None };
-        let mut cpu_percent = place.cpu_percent;
+        // The bounds that are still to be kept.
+        let mut place = place.clone();
         let has_more = place.memory_bytes.is_some() || place.reads_per_s.is_some();
-        if !has_more && cpu_percent.is_none() {
+        if !has_more && place.cpu_percent.is_none() {
             return Ok(groups);
         }
         if !flash_waiting::sandbox::privileges::is_root() {
@@ -70,27 +64,29 @@ impl Groups {
         let mounts = fs::read_to_string("/proc/self/mounts")
             .map_err(|why| Error::file("read", Path::new("/proc/self/mounts"), &why))?;
         let name = format!("{PREFIX}{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        if let (Some(percent), Some(mount)) = (cpu_percent, controller(&mounts, "cpu")) {
-            groups.make_cpu_v1(percent, &mount, &name)?;
-            cpu_percent = None;
-        }
-        if !has_more && cpu_percent.is_none() {
-            return Ok(groups);
+        if let (Some(percent), Some(mount)) = (place.cpu_percent, controller(&mounts, "cpu")) {
+            let folder = groups.add(&mount, &name)?;
+            set(&folder.join("cpu.cfs_period_us"), &CPU_PERIOD_US.to_string())?;
+            set(&folder.join("cpu.cfs_quota_us"), &quota_us(percent).to_string())?;
+            place.cpu_percent = None;
+            if !has_more {
+                return Ok(groups);
+            }
         }
         let Some(mounted) = find(&mounts) else {
             return Err(impossible(
                 "neither cgroup v1 with memory and blkio nor cgroup v2 with memory and io is mounted",
             ));
         };
-        let disk = place.reads_per_s.map(|rate| Ok((rate, disk_of(root)?))).transpose()?;
+        let disk = place.reads_per_s.map(|_| disk_of(root)).transpose()?;
         match mounted {
-            Mounted::One { .. } if cpu_percent.is_some() => {
+            Mounted::One { .. } if place.cpu_percent.is_some() => {
                 return Err(impossible("the controller cpu of cgroup v1 is not mounted"));
             }
             Mounted::One { memory, blkio } => {
-                groups.make_v1(place.memory_bytes, disk, [memory, blkio], &name)?;
+                groups.make_v1(&place, disk.as_deref(), [memory, blkio], &name)?;
             }
-            Mounted::Two(mount) => groups.make_v2(place.memory_bytes, disk, cpu_percent, &mount, &name)?,
+            Mounted::Two(mount) => groups.make_v2(&place, disk.as_deref(), &mount, &name)?,
         }
         // Some machines take a bound only when it is set: better to hear it now than after a warm-up.
         groups.throttle(true)?;
@@ -98,52 +94,34 @@ impl Groups {
         Ok(groups)
     }
 
-    fn make_cpu_v1(&mut self, percent: u32, mount: &Path, name: &str) -> Result<()> {
-        let folder = self.add(mount, name)?;
-        set(&folder.join("cpu.cfs_period_us"), &CPU_PERIOD_US.to_string())?;
-        set(&folder.join("cpu.cfs_quota_us"), &quota_us(percent).to_string())
-    }
-
-    fn make_v1(
-        &mut self,
-        memory_bytes: Option<u64>,
-        disk: Option<(u32, String)>,
-        [memory, blkio]: [PathBuf; 2],
-        name: &str,
-    ) -> Result<()> {
-        if let Some(bytes) = memory_bytes {
+    fn make_v1(&mut self, place: &Place, disk: Option<&str>, mounts: [PathBuf; 2], name: &str) -> Result<()> {
+        let [memory, blkio] = mounts;
+        if let Some(bytes) = place.memory_bytes {
             let folder = self.add(&memory, name)?;
             set(&folder.join("memory.limit_in_bytes"), &bytes.to_string())?;
         }
-        if let Some((reads_per_s, disk)) = disk {
+        if let (Some(reads_per_s), Some(disk)) = (place.reads_per_s, disk) {
             let file = self.add(&blkio, name)?.join("blkio.throttle.read_iops_device");
-            self.throttle = Some(Throttle { file, version: Version::One, disk, reads_per_s });
+            let (held, free) = (format!("{disk} {reads_per_s}"), format!("{disk} 0"));
+            self.throttle = Some(Throttle { file, held, free });
         }
         Ok(())
     }
 
-    fn make_v2(
-        &mut self,
-        memory_bytes: Option<u64>,
-        disk: Option<(u32, String)>,
-        cpu_percent: Option<u32>,
-        mount: &Path,
-        name: &str,
-    ) -> Result<()> {
+    fn make_v2(&mut self, place: &Place, disk: Option<&str>, mount: &Path, name: &str) -> Result<()> {
         set(&mount.join("cgroup.subtree_control"), "+memory +io")?;
-        if cpu_percent.is_some() {
+        if place.cpu_percent.is_some() {
             set(&mount.join("cgroup.subtree_control"), "+cpu")?;
         }
         let folder = self.add(mount, name)?;
-        if let Some(percent) = cpu_percent {
+        if let Some(percent) = place.cpu_percent {
             set(&folder.join("cpu.max"), &format!("{} {CPU_PERIOD_US}", quota_us(percent)))?;
         }
-        if let Some(bytes) = memory_bytes {
+        if let Some(bytes) = place.memory_bytes {
             set(&folder.join("memory.max"), &bytes.to_string())?;
         }
-        if let Some((reads_per_s, disk)) = disk {
-            let file = folder.join("io.max");
-            self.throttle = Some(Throttle { file, version: Version::Two, disk, reads_per_s });
+        if let (Some(reads_per_s), Some(disk)) = (place.reads_per_s, disk) {
+            self.throttle = Some(throttle_v2(folder.join("io.max"), disk, reads_per_s));
         }
         Ok(())
     }
@@ -187,17 +165,8 @@ impl Groups {
 
     /// Holds the disk to its reads/s, or lets it go; nothing where no bound was asked for.
     pub(super) fn throttle(&self, on: bool) -> Result<()> {
-        let Some(throttle) = &self.throttle else {
-            return Ok(());
-        };
-        let (disk, rate) = (&throttle.disk, throttle.reads_per_s);
-        let text = match (throttle.version, on) {
-            (Version::One, true) => format!("{disk} {rate}"),
-            (Version::One, false) => format!("{disk} 0"),
-            (Version::Two, true) => format!("{disk} riops={rate}"),
-            (Version::Two, false) => format!("{disk} riops=max"),
-        };
-        set(&throttle.file, &text)
+        let Some(Throttle { file, held, free }) = &self.throttle else { return Ok(()) };
+        set(file, if on { held } else { free })
     }
 
     /// Removes them, once their processes are gone.
@@ -228,6 +197,10 @@ impl Drop for Groups {
             eprintln!("warning: {error}");
         }
     }
+}
+
+fn throttle_v2(file: PathBuf, disk: &str, reads_per_s: u32) -> Throttle {
+    Throttle { file, held: format!("{disk} riops={reads_per_s}"), free: format!("{disk} riops=max") }
 }
 
 /// A share of a core, as time in a period.
@@ -355,7 +328,7 @@ mod tests {
             fs::write(mount.join(name), "").unwrap();
         }
         let file = mount.join("g/io.max");
-        let throttle = Throttle { file, version: Version::Two, disk: "254:0".to_owned(), reads_per_s: 150 };
+        let throttle = throttle_v2(file, "254:0", 150);
         let groups = Groups { folders: Vec::new(), throttle: Some(throttle) };
         groups.throttle(true).unwrap();
         assert_eq!(fs::read_to_string(mount.join("g/io.max")).unwrap(), "254:0 riops=150");

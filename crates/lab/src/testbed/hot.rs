@@ -39,9 +39,4 @@ impl Locked {
         let bytes = held.iter().map(|file| file.length() as u64).sum();
         Ok(Self { files: held.len(), bytes, _held: held })
     }
-
-    /// The share of their bytes that is in memory. All of it: a file that cannot be locked is an error of [`Self::of`].
-    pub(crate) fn in_memory_share(&self) -> f64 {
-        1.0
-    }
 }

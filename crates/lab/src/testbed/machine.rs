@@ -3,6 +3,7 @@
 //! The commands that keep a run call it once, before the load begins.
 
 use std::fs;
+use std::thread;
 
 use flash_kit::processes::kib_of;
 
@@ -14,7 +15,9 @@ pub fn machine() -> Machine {
     let cores = fs::read_to_string("/sys/devices/system/cpu/online").ok();
     Machine {
         cpu: cpu_name(&read("/proc/cpuinfo")),
-        cores: cores.and_then(|list| cores_in(&list)).unwrap_or_else(allowed_cores),
+        cores: cores
+            .and_then(|list| cores_in(&list))
+            .unwrap_or_else(|| thread::available_parallelism().map_or(0, |cores| cores.get() as u32)),
         memory_bytes: memory_bytes(&read("/proc/meminfo")),
         kernel: format!(
             "{} {} {}",
@@ -46,10 +49,6 @@ fn cores_in(list: &str) -> Option<u32> {
         count = count.checked_add(last.checked_sub(first)?.checked_add(1)?)?;
     }
     Some(count)
-}
-
-fn allowed_cores() -> u32 {
-    std::thread::available_parallelism().map_or(0, |cores| cores.get() as u32)
 }
 
 fn memory_bytes(meminfo: &str) -> u64 {

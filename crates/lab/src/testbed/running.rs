@@ -42,11 +42,14 @@ const LAST_LINES: usize = 4;
 #[derive(Debug)]
 pub struct Running {
     name: String,
-    url: String,
-    version: Option<String>,
-    command: Option<String>,
-    /// That of the server itself.
-    pid: Option<u32>,
+    /// Where it answers: `http://HOST:PORT` and, for one that ran already, what follows.
+    pub(crate) url: String,
+    /// The first line of what it says of its version, when the lab started it.
+    pub(crate) version: Option<String>,
+    /// How it was started, with the placeholders of what differs between machines and runs; none for one that ran already.
+    pub(crate) command: Option<String>,
+    /// That of the server itself, when known.
+    pub(crate) pid: Option<u32>,
     started: Option<Started>,
 }
 
@@ -130,7 +133,7 @@ impl Peer {
 
     fn start_recipe(&self, recipe: &Recipe, place: &Place, side: Option<&Side>) -> Result<Running> {
         let name = &self.name;
-        let address = SocketAddrV4::new(side.map_or(Ipv4Addr::LOCALHOST, Side::address), free_port()?);
+        let address = SocketAddrV4::new(side.map_or(Ipv4Addr::LOCALHOST, |side| side.address), free_port()?);
         let root = place.checked_root()?;
         let application =
             place.application.as_ref().map(|behind| Ok((behind, behind.command(&root)?))).transpose()?;
@@ -196,30 +199,9 @@ impl Peer {
 }
 
 impl Running {
-    /// Where it answers: `http://HOST:PORT` and, for one that ran already, what follows.
-    pub fn url(&self) -> &str {
-        &self.url
-    }
-
-    /// The first line of what it says of its version, when the lab started it.
-    pub fn version(&self) -> Option<&str> {
-        self.version.as_deref()
-    }
-
-    /// How it was started, with the placeholders of what differs between machines and runs; none for
-    /// one that ran already.
-    pub fn command(&self) -> Option<&str> {
-        self.command.as_deref()
-    }
-
     /// The folder of its own files; none for one that ran already.
     pub(crate) fn folder(&self) -> Option<&Path> {
         self.started.as_ref().map(|started| started.folder.0.as_path())
-    }
-
-    /// Its process id, when known.
-    pub fn pid(&self) -> Option<u32> {
-        self.pid
     }
 
     /// Its process id and that of its backend, if it has one, as far as known: of all that CPU time and memory count for.
@@ -269,9 +251,7 @@ impl Running {
 
     /// The end of its log, and whether its memory was too small; for the end of a message.
     fn last_words(&self) -> String {
-        let Some(started) = &self.started else {
-            return String::new();
-        };
+        let Some(started) = &self.started else { return String::new() };
         let words = last_words(&started.folder.0.join(LOG));
         match self.killed_for_memory() {
             0 => format!("; its last words: {words}"),
@@ -283,41 +263,37 @@ impl Running {
 
     /// Asks until there is an answer. On an error the caller ends what was started, by dropping it.
     fn wait_until_it_answers(&self, what: &str, ask: Ask, wait: &Wait) -> Result<()> {
-        let words = Words {
-            failed: format!("{what} does not answer at {}", ask.address),
-            task: "it answered (it must stay in the foreground and take its port)".to_owned(),
-        };
-        self.wait_until(wait.patience, &words, || ask.is_answered(wait.path.as_deref()))
+        let failed = format!("{what} does not answer at {}", ask.address);
+        let task = "it answered (it must stay in the foreground and take its port)";
+        self.wait_until(wait.patience, (&failed, task), || ask.is_answered(wait.path.as_deref()))
     }
 
     fn wait_until_its_backend_listens(&self, patience: Duration) -> Result<()> {
         let Some(socket) = self.folder().map(prepare::socket) else { return Ok(()) };
-        let words = Words {
-            failed: format!("the backend of {} does not listen on {}", self.name, socket.display()),
-            task: "it listened (it must stay in the foreground and listen on {socket})".to_owned(),
-        };
+        let failed = format!("the backend of {} does not listen on {}", self.name, socket.display());
+        let task = "it listened (it must stay in the foreground and listen on {socket})";
         let try_it =
             || prepare::listens(&socket).then_some(()).ok_or_else(|| "there is no such socket".to_owned());
-        self.wait_until(patience, &words, try_it)
+        self.wait_until(patience, (&failed, task), try_it)
     }
 
-    /// Tries until it succeeds.
+    /// Tries until it succeeds. `failed` begins the error when time is up, `task` is the event that was awaited when a program
+    /// ended.
     fn wait_until(
         &self,
         patience: Duration,
-        words: &Words,
+        (failed, task): (&str, &str),
         try_it: impl Fn() -> std::result::Result<(), String>,
     ) -> Result<()> {
         let deadline = Instant::now() + patience;
         loop {
             if let Some(what) = self.started.as_ref().and_then(Started::dead) {
-                return Err(Error::run(format!("{what} ended before {}{}", words.task, self.last_words())));
+                return Err(Error::run(format!("{what} ended before {task}{}", self.last_words())));
             }
             let Err(why) = try_it() else { return Ok(()) };
             if Instant::now() >= deadline {
                 let waited = number::time(patience.as_secs_f64() * 1000.0);
-                let words = format!("{} after {waited}: {why}{}", words.failed, self.last_words());
-                return Err(Error::run(words));
+                return Err(Error::run(format!("{failed} after {waited}: {why}{}", self.last_words())));
             }
             thread::sleep(LOOK);
         }
@@ -329,14 +305,6 @@ struct Start<'a> {
     core: Option<usize>,
     side: Option<&'a Side>,
     stop: Signal,
-}
-
-/// The words of errors of a wait.
-struct Words {
-    /// The beginning of the error when time is up.
-    failed: String,
-    /// The event that was awaited when a program ended.
-    task: String,
 }
 
 impl Started {

@@ -52,16 +52,16 @@ fn a_server_behind_a_link_is_reached_only_over_it() {
     fs::write(root.path().join("a.txt"), "hello").unwrap();
     let place = Place::of(root.path().to_owned());
     let table = PYTHON.replace("127.0.0.1", "{address}");
-    let running = peer(&table).start_behind(&place, link.server()).unwrap();
-    assert!(running.url().starts_with("http://198.18.0.1:"), "{}", running.url());
+    let running = peer(&table).start_behind(&place, &link.server).unwrap();
+    assert!(running.url.starts_with("http://198.18.0.1:"), "{}", &running.url);
     // The question whether it answers does not pass the link.
     assert_eq!(link.counters().unwrap().to_server.total().came_packets, 0);
-    let answer = link.client().run(|| get(running.url(), "/a.txt")).unwrap();
+    let answer = link.client.run(|| get(&running.url, "/a.txt")).unwrap();
     assert!(answer.ends_with("\r\n\r\nhello"), "{answer}");
     assert!(link.counters().unwrap().to_client.total().delivered_packets > 0);
     running.stop().unwrap();
     let elsewhere = Peer::elsewhere("there", "http://127.0.0.1:1", None);
-    assert_eq!(elsewhere.start_behind(&place, link.server()).unwrap_err().exit_code(), 2);
+    assert_eq!(elsewhere.start_behind(&place, &link.server).unwrap_err().exit_code(), 2);
 }
 
 #[test]
@@ -73,21 +73,21 @@ fn a_server_is_started_answers_and_is_ended() {
     fs::write(root.path().join("a.txt"), "hello").unwrap();
     let place = Place::of(root.path().to_owned());
     let running = peer(PYTHON).start(&place).unwrap();
-    assert!(get(running.url(), "/a.txt").ends_with("\r\n\r\nhello"));
-    assert!(running.version().unwrap().starts_with("Python 3"));
+    assert!(get(&running.url, "/a.txt").ends_with("\r\n\r\nhello"));
+    assert!(running.version.as_ref().unwrap().starts_with("Python 3"));
     let command = "python3 -m http.server --bind 127.0.0.1 --directory {root} {port}";
-    assert_eq!(running.command(), Some(command));
+    assert_eq!(running.command.as_deref(), Some(command));
     assert_eq!(running.ended(), None);
     assert!(UsageReading::of(&running.pids()).unwrap().memory_bytes > 1 << 20);
     let before = UsageReading::of(&running.pids()).unwrap();
     let watch = Watch::start(&running.pids()).unwrap();
     for _ in 0..50 {
-        get(running.url(), "/a.txt");
+        get(&running.url, "/a.txt");
     }
     assert!(UsageReading::of(&running.pids()).unwrap().cpu_ns > before.cpu_ns);
     assert!(watch.finish().unwrap().cpu_ns > 0);
     running.throttle(true).unwrap();
-    let (pid, made) = (running.pid().unwrap(), running.started.as_ref().unwrap().folder.0.clone());
+    let (pid, made) = (running.pid.unwrap(), running.started.as_ref().unwrap().folder.0.clone());
     assert!(made.join(LOG).exists());
     running.stop().unwrap();
     assert_eq!(Stat::read(pid), None);
@@ -102,9 +102,9 @@ fn one_that_runs_already_is_left_alone() {
     let root = tempfile::tempdir().unwrap();
     let place = Place::of(root.path().to_owned());
     let running = peer(PYTHON).start(&place).unwrap();
-    let other = Peer::elsewhere("other", running.url(), running.pid());
+    let other = Peer::elsewhere("other", &running.url, running.pid);
     let seen = other.start(&place).unwrap();
-    assert_eq!((seen.url(), seen.version(), seen.command()), (running.url(), None, None));
+    assert_eq!((&seen.url, seen.version.as_deref(), seen.command.as_deref()), (&running.url, None, None));
     assert!(UsageReading::of(&seen.pids()).unwrap().memory_bytes > 1 << 20);
     seen.stop().unwrap();
     assert_eq!(running.ended(), None);
@@ -172,12 +172,13 @@ fn a_backend_is_started_first_counted_and_ended_with_its_server() {
     assert!(made.join("backend.sock").exists());
     assert!(
         running
-            .command()
+            .command
+            .as_deref()
             .unwrap()
             .ends_with("& python3 -m http.server --bind 127.0.0.1 --directory {root} {port}")
     );
     let pids = running.pids();
-    assert_eq!((pids.len(), pids.last().copied()), (2, running.pid()));
+    assert_eq!((pids.len(), pids.last().copied()), (2, running.pid));
     for pid in place.memory_bytes.map(|_| &pids).into_iter().flatten() {
         let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
         assert!(groups.contains("/flash-lab-"), "{groups}");
@@ -293,7 +294,7 @@ fn a_server_ends_with_a_caller_that_panics() {
     let pid = std::sync::Mutex::new(0);
     let caller = std::panic::catch_unwind(|| {
         let running = peer(PYTHON).start(&place).unwrap();
-        *pid.lock().unwrap() = running.pid().unwrap();
+        *pid.lock().unwrap() = running.pid.unwrap();
         std::panic::resume_unwind(Box::new("over"));
     });
     assert!(caller.is_err());
@@ -326,7 +327,7 @@ fn a_server_is_in_its_groups_and_they_go_with_it() {
     };
     place.check().unwrap();
     let running = peer(PYTHON).start(&place).unwrap();
-    let pid = running.pid().unwrap();
+    let pid = running.pid.unwrap();
     let lines = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     let group = |controller: &str| {
         let path = lines.lines().find_map(|line| line.split_once(controller).map(|(_, path)| path)).unwrap();
@@ -382,8 +383,8 @@ fn ready_made_servers_serve_where_they_are_installed() {
             continue;
         }
         let running = peer.start(&place).unwrap();
-        assert!(running.version().is_some(), "{name}");
-        let answer = get(running.url(), "/a.txt");
+        assert!(running.version.is_some(), "{name}");
+        let answer = get(&running.url, "/a.txt");
         assert!(answer.contains(" 200 OK\r\n") && answer.ends_with("\r\n\r\nhello"), "{name}: {answer}");
         let started = running.started.as_ref().unwrap();
         let (processes, made) = (started.processes(), started.folder.0.clone());
@@ -396,7 +397,7 @@ fn ready_made_servers_serve_where_they_are_installed() {
             let certificate = Certificate::make(vec!["127.0.0.1".to_owned()], KeyKind::Ecdsa).unwrap();
             let secure = Place { certificate: Some(certificate), has_http2, ..place.clone() };
             match peer.start(&secure) {
-                Ok(running) => assert!(speaks_tls && running.url().starts_with("https://127."), "{name}"),
+                Ok(running) => assert!(speaks_tls && running.url.starts_with("https://127."), "{name}"),
                 Err(why) => assert!(!speaks_tls && why.exit_code() == 2, "{name}: {why}"),
             }
         }

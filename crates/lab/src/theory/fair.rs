@@ -18,15 +18,13 @@
 //! x`: Theorem 1 after an integration by parts. A request that arrives at the clock `w` of the low load waits for
 //! `elapsed(w + x) - elapsed(w)`. Its own service, and that of the few requests that a low load always has, come on top.
 
+use super::Cycle;
 use super::sizes::Sizes;
 use super::steady::{fair_number, fair_response_s};
-use super::{BySize, Cycle, mean_s};
 use flash_kit::Result;
 
-/// Each step of the clock is this share of it.
+/// Each step of the clock is this share of it; the first ones, until they grow, of the smallest service time.
 const STEP: f64 = 0.004;
-/// The first steps are this share of the smallest service time, until they grow.
-const FIRST_STEP: f64 = STEP;
 /// The most steps: the clock is then far beyond any size.
 const STEPS_MAX: usize = 20_000;
 /// Fewer requests than this are no backlog any more.
@@ -52,9 +50,10 @@ struct Step {
 pub struct Fair {
     sizes: Sizes,
     cycle: Cycle,
-    growth_per_s: f64,
+    pub(super) growth_per_s: f64,
     steps: Vec<Step>,
-    by_size: Vec<BySize>,
+    /// The mean response time of each size over a cycle, seconds.
+    pub by_size: Vec<f64>,
 }
 
 impl Fair {
@@ -69,11 +68,6 @@ impl Fair {
         fair.drain();
         fair.by_size = fair.responses();
         Ok(fair)
-    }
-
-    #[cfg(test)]
-    pub fn growth_per_s(&self) -> f64 {
-        self.growth_per_s
     }
 
     /// The share of the requests at the end of the overload that have more than this left, seconds of service.
@@ -91,7 +85,7 @@ impl Fair {
         let Cycle { high, low } = self.cycle;
         let rate = self.sizes.arrivals_per_s(low.load);
         let at_end = self.growth_per_s * high.duration_s;
-        let first_s = self.sizes.atoms()[0].service_s * FIRST_STEP;
+        let first_s = self.sizes.atoms()[0].service_s * STEP;
         let mut last = Step { clock_s: 0.0, elapsed_s: 0.0, number: at_end, carried_s: 0.0 };
         self.steps.push(last);
         while self.steps.len() < STEPS_MAX && last.number > NUMBER_MIN && last.elapsed_s < low.duration_s {
@@ -182,12 +176,7 @@ impl Fair {
         sum / self.cycle.low.duration_s
     }
 
-    /// The mean response time of each size over a cycle.
-    pub fn by_size(&self) -> &[BySize] {
-        &self.by_size
-    }
-
-    fn responses(&self) -> Vec<BySize> {
+    fn responses(&self) -> Vec<f64> {
         let high_share = self.cycle.high_share();
         let has_arrivals = self.cycle.low.load > 0.0;
         let of_size = |service_s: f64| {
@@ -199,13 +188,12 @@ impl Fair {
             };
             high_share * high_s + (1.0 - high_share) * low_s
         };
-        let atoms = self.sizes.atoms().iter();
-        atoms.map(|atom| BySize { bytes: atom.bytes, response_s: of_size(atom.service_s) }).collect()
+        self.sizes.atoms().iter().map(|atom| of_size(atom.service_s)).collect()
     }
 
     /// The mean response time over all sizes, seconds.
     pub fn mean_s(&self) -> f64 {
-        mean_s(&self.sizes, &self.by_size)
+        self.sizes.mean_of(&self.by_size)
     }
 
     /// The number of requests at a time from the beginning of a cycle; never below that of a steady low load.

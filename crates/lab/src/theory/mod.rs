@@ -30,8 +30,6 @@ pub mod steady;
 
 use flash_kit::{Error, Result};
 
-use sizes::Sizes;
-
 /// A time during which the load does not change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Period {
@@ -89,19 +87,6 @@ impl Cycle {
         let work_s = |period: Period| period.load * period.duration_s;
         work_s(high) / (work_s(high) + work_s(low))
     }
-}
-
-/// A computed response time.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct BySize {
-    pub bytes: f64,
-    /// The mean response time over a cycle, seconds.
-    pub response_s: f64,
-}
-
-/// The mean response time over all sizes, by their shares, seconds.
-fn mean_s(sizes: &Sizes, by_size: &[BySize]) -> f64 {
-    sizes.atoms().iter().zip(by_size).map(|(atom, size)| atom.share * size.response_s).sum()
 }
 
 #[cfg(test)]

@@ -66,6 +66,11 @@ impl Sizes {
         self.atoms.iter().map(|atom| atom.share * atom.service_s).sum()
     }
 
+    /// The mean over all sizes, by their shares, of a figure of each size.
+    pub fn mean_of(&self, figures: &[f64]) -> f64 {
+        self.atoms.iter().zip(figures).map(|(atom, figure)| atom.share * figure).sum()
+    }
+
     /// The rate of arrivals that makes this load, per second.
     pub fn arrivals_per_s(&self, load: f64) -> f64 {
         load / self.mean_s()

@@ -10,9 +10,9 @@
 //! served, down to 0. By Little's law the mean delay of a size is the area below it, over the work that arrives in a cycle.
 //! Without arrivals in the low load, and for a small share of the work, it is `t (load(x) - 1/2)`: Theorem 1.
 
+use super::Cycle;
 use super::sizes::{Atom, Sizes};
 use super::steady::srpt_responses_s;
-use super::{BySize, Cycle, mean_s};
 use flash_kit::Result;
 
 /// The work of one size over a cycle. Times are from the beginning of the low load.
@@ -38,7 +38,8 @@ pub struct Srpt {
     backlogs: Vec<Backlog>,
     /// The number of requests of a steady low load.
     steady_number: f64,
-    by_size: Vec<BySize>,
+    /// The mean response time of each size over a cycle, seconds.
+    pub by_size: Vec<f64>,
 }
 
 impl Srpt {
@@ -67,12 +68,7 @@ impl Srpt {
         self.backlogs.iter().map(|backlog| backlog.delay_s).collect()
     }
 
-    /// The mean response time of each size over a cycle.
-    pub fn by_size(&self) -> &[BySize] {
-        &self.by_size
-    }
-
-    fn responses(&self) -> Vec<BySize> {
+    fn responses(&self) -> Vec<f64> {
         let rate = |load| self.sizes.arrivals_per_s(load);
         let Cycle { high, low } = self.cycle;
         let in_high = srpt_responses_s(&self.sizes, rate(high.load));
@@ -86,13 +82,12 @@ impl Srpt {
                 if in_high[number].is_finite() { in_high[number].min(most_s) } else { in_low[number] };
             self.backlogs[number].delay_s + high_share * high_s + (1.0 - high_share) * in_low[number]
         };
-        let atoms = self.sizes.atoms().iter().enumerate();
-        atoms.map(|(number, atom)| BySize { bytes: atom.bytes, response_s: of_size(number) }).collect()
+        (0..self.sizes.atoms().len()).map(of_size).collect()
     }
 
     /// The mean response time over all sizes, seconds.
     pub fn mean_s(&self) -> f64 {
-        mean_s(&self.sizes, &self.by_size)
+        self.sizes.mean_of(&self.by_size)
     }
 
     /// The number of requests at a time from the beginning of a cycle; never below that of a steady low load.

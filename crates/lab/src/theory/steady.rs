@@ -43,6 +43,5 @@ pub fn srpt_responses_s(sizes: &Sizes, arrivals_per_s: f64) -> Vec<f64> {
 
 /// The mean response time over all sizes under SRPT, seconds; infinite at a load of 1 or more.
 pub fn srpt_response_s(sizes: &Sizes, arrivals_per_s: f64) -> f64 {
-    let responses_s = srpt_responses_s(sizes, arrivals_per_s);
-    sizes.atoms().iter().zip(responses_s).map(|(atom, response_s)| atom.share * response_s).sum()
+    sizes.mean_of(&srpt_responses_s(sizes, arrivals_per_s))
 }

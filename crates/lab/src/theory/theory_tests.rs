@@ -102,7 +102,7 @@ fn small_requests_are_served_under_overload_and_large_ones_wait_for_ever() {
 fn overload_of_one_size_under_fair_is_that_of_the_equation_of_growth() {
     // Each second 1.2 requests arrive; 1 - exp(-a) = a / 1.2 has the solution 0.3548 or so.
     let fair = Fair::new(&single(), w1(0.0)).unwrap();
-    let a = fair.growth_per_s();
+    let a = fair.growth_per_s;
     assert!((1.0 - (-a).exp() - a / 1.2).abs() < 1e-9 && a > 0.3, "{a}");
     assert_near(fair.number_at(25.0), 25.0 * a, 1e-9);
     // All work is there at the end of the overload, and the OFF period serves it in (1.2 - 1) 25 s.
@@ -114,7 +114,7 @@ fn overload_of_one_size_under_fair_is_that_of_the_equation_of_growth() {
 #[test]
 fn delays_of_one_size_under_fair_are_theorem_1() {
     let fair = Fair::new(&single(), w1(0.0)).unwrap();
-    let (a, t, rate) = (fair.growth_per_s(), 25.0, 1.2);
+    let (a, t, rate) = (fair.growth_per_s, 25.0, 1.2);
     let steps = 20_000;
     let integral = |f: &dyn Fn(f64) -> f64, to: f64| {
         let at = |step: i32| f((f64::from(step) + 0.5) / f64::from(steps) * to);

@@ -5,7 +5,6 @@
 
 use super::{Block, Cache};
 
-/// The cache.
 pub(super) struct Fixed {
     places: Vec<Place>,
 }

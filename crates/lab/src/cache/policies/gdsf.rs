@@ -8,7 +8,6 @@ use std::collections::BinaryHeap;
 
 use super::{Block, Cache};
 
-/// The cache.
 pub(super) struct Gdsf {
     /// The value of each block by the bits of a positive float, whose order is that of integers; 0 for none.
     values: Vec<u64>,

@@ -4,7 +4,6 @@
 
 use super::Block;
 
-/// No block.
 const NONE: u32 = u32::MAX;
 
 /// A doubly linked list of blocks, linked by their numbers.
@@ -39,7 +38,6 @@ impl List {
         self.links[number as usize].bytes > 0
     }
 
-    /// The block that was used longest ago.
     pub(super) fn oldest(&self) -> Option<Block> {
         self.block(self.oldest)
     }

@@ -5,7 +5,6 @@
 use super::list::List;
 use super::{Block, Cache};
 
-/// The cache.
 pub(super) struct Lru {
     list: List,
     memory_bytes: u64,

@@ -7,10 +7,8 @@ use std::collections::VecDeque;
 
 use super::{Block, Cache};
 
-/// The most uses that are counted.
 const USES_MAX: u8 = 3;
 
-/// The cache.
 pub(super) struct S3Fifo {
     states: Vec<State>,
     small: Queue,

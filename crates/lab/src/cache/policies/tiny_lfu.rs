@@ -13,7 +13,6 @@ const SAMPLE_USES_PER_BLOCK: u64 = 10;
 /// The most uses that are counted: 4 bits, as in the paper.
 const USES_MAX: u8 = 15;
 
-/// The cache.
 pub(super) struct TinyLfu {
     window: List,
     probation: List,

@@ -1,11 +1,11 @@
 //! The theory of a point: overload-and-srpt, Appendix A, for the sizes and periods of the experiment. Pure.
 
-use super::behind;
+use crate::experiment::behind;
 use crate::experiment::plan::{Line, Load, Plan, Point};
 use crate::theory::fair::Fair;
-use crate::theory::sizes::Sizes;
+use crate::theory::sizes::{Atom, Sizes};
 use crate::theory::srpt::Srpt;
-use crate::theory::{BySize, Cycle, Period};
+use crate::theory::{Cycle, Period};
 use flash_load::files::heavy_tail::TRACE_LIKE;
 use flash_load::fileset::PARETO_BYTES;
 
@@ -42,22 +42,22 @@ impl Model {
         self.cycle.high.duration_s + self.cycle.low.duration_s
     }
 
-    pub(super) fn largest_s(&self, by_size: &[BySize]) -> f64 {
+    pub(super) fn largest_s(&self, by_size: &[f64]) -> f64 {
         let (mut left, mut sum) = (LARGEST_SHARE, 0.0);
-        for (atom, size) in self.sizes.atoms().iter().zip(by_size).rev() {
+        for (atom, response_s) in self.sizes.atoms().iter().zip(by_size).rev() {
             let share = atom.share.min(left);
-            sum += share * size.response_s;
+            sum += share * response_s;
             left -= share;
         }
         sum / (LARGEST_SHARE - left)
     }
 
     /// The response time against the share of the requests that are no larger.
-    pub(super) fn by_share(&self, by_size: &[BySize]) -> Vec<(f64, f64)> {
+    pub(super) fn by_share(&self, by_size: &[f64]) -> Vec<(f64, f64)> {
         let mut share = 0.0;
-        let place = |(atom, size): (&crate::theory::sizes::Atom, &BySize)| {
+        let place = |(atom, response_s): (&Atom, &f64)| {
             share += atom.share;
-            (share, size.response_s)
+            (share, *response_s)
         };
         self.sizes.atoms().iter().zip(by_size).map(place).collect()
     }
