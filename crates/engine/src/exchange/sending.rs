@@ -81,17 +81,17 @@ impl<F> Sending<F> {
     }
 
     /// Queues a job for the next part of the file, which is not in memory, or of which that cannot be known.
-    ///
-    /// # Errors
-    /// The body is that of no file.
     pub(crate) fn bring<M: Machine<File = F>>(
         &mut self,
         desk: &mut Desk<'_, M>,
         waiter: Waiter,
         is_absent: bool,
-    ) -> Result<(), Halt> {
+    ) {
         let held_bytes = desk.core.handed_over.bytes();
-        let Some(file) = self.body.file_mut() else { return Err(Halt::FAILED) };
+        let Some(file) = self.body.file_mut() else {
+            self.halt = Some(Halt::FAILED);
+            return;
+        };
         let wanted = if is_absent {
             desk.core.counters.loads_in_vain += u64::from((1..TRIES_MAX).contains(&file.loads()));
             file.bring_absent(held_bytes)
@@ -100,7 +100,6 @@ impl<F> Sending<F> {
         };
         self.wait(desk, waiter, *wanted);
         self.load_ahead(desk, waiter);
-        Ok(())
     }
 
     /// Queues jobs that load the following blocks while the answer is sent.

@@ -67,7 +67,7 @@ pub(crate) struct Ask {
     pub(crate) whole_ms: u64,
     /// The turn in which its last byte arrived.
     pub(crate) whole_turn: Option<u64>,
-    /// What was unanswered meanwhile.
+    /// The requests that were unanswered meanwhile.
     pub(crate) beside: Beside,
 }
 

@@ -11,7 +11,7 @@ use crate::machine::h2::Heard;
 use crate::machine::response::parse_head;
 use crate::oracle::{Facts, Piece};
 
-/// What comes of an answer on a stream.
+/// The parts of an answer on a stream.
 const HEAD: u8 = 1;
 const DATA: u8 = 2;
 const END: u8 = 3;

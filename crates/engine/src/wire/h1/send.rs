@@ -415,11 +415,8 @@ fn send_piece<M: Machine>(
             match conn.transport.send_file(machine, head, file, part.first(allowed)) {
                 Ok(FileSent::Took { offered, sent }) => (offered, Ok(sent)),
                 Ok(found @ (FileSent::Absent | FileSent::Unknown)) => {
-                    let is_absent = matches!(found, FileSent::Absent);
-                    return match sending.bring(&mut turn.desk, waiter, is_absent) {
-                        Ok(()) => Piece::More,
-                        Err(halt) => Piece::Halted(halt),
-                    };
+                    sending.bring(&mut turn.desk, waiter, matches!(found, FileSent::Absent));
+                    return Piece::More;
                 }
                 Ok(FileSent::Changed) => return Piece::Halted(Halt::Changed),
                 Ok(FileSent::Failed) => return Piece::Halted(Halt::FAILED),

@@ -245,11 +245,8 @@ impl H2 {
                         self.push_piece(common, stream, left_bytes, &core.file_buffer[..bytes])
                     }
                     Ok(found @ (Resident::Absent | Resident::Unknown)) => {
-                        let is_absent = found == Resident::Absent;
-                        return match sending.bring(&mut turn.desk, waiter, is_absent) {
-                            Ok(()) => FramedPiece::Framed,
-                            Err(halt) => FramedPiece::Halted(halt),
-                        };
+                        sending.bring(&mut turn.desk, waiter, found == Resident::Absent);
+                        return FramedPiece::Framed;
                     }
                     Err(_) => return FramedPiece::Halted(Halt::FAILED),
                 }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use crate::machine::Client;
 use crate::machine::h2::{DATA, END_STREAM, H2Codec, Heard, frame};
 
-/// What grows the window of a new connection, so that no answer waits for its client.
+/// The window of a new connection grows by this, so that no answer waits for its client.
 const WINDOW_BYTES: u32 = 0x3fff_ffff;
 
 /// A connection, and what has come of each answer.
