@@ -67,7 +67,7 @@ impl<F> Sending<F> {
         Some(State::Woken(Parked { file, found, waits_since_ms: None }, wake))
     }
 
-    /// Waits for a job.
+    /// Waits for a job, and loads the following blocks meanwhile.
     pub(crate) fn wait<M: Machine<File = F>>(
         &mut self,
         desk: &mut Desk<'_, M>,
@@ -78,6 +78,7 @@ impl<F> Sending<F> {
             Ok(job) => self.waits_for = Some(job),
             Err(_) => self.halt = Some(Halt::Refused(BUSY)),
         }
+        self.load_ahead(desk, waiter);
     }
 
     /// Queues a job for the next part of the file, which is not in memory, or of which that cannot be known.
@@ -99,7 +100,6 @@ impl<F> Sending<F> {
             file.hand_over(held_bytes)
         };
         self.wait(desk, waiter, *wanted);
-        self.load_ahead(desk, waiter);
     }
 
     /// Queues jobs that load the following blocks while the answer is sent.

@@ -425,7 +425,6 @@ fn send_piece<M: Machine>(
         }
         Pulled::Wait(wanted) => {
             sending.wait(&mut turn.desk, waiter, *wanted);
-            sending.load_ahead(&mut turn.desk, waiter);
             return Piece::More;
         }
         Pulled::End if head.is_empty() => return Piece::Done,
@@ -436,7 +435,6 @@ fn send_piece<M: Machine>(
     match sent {
         Ok(sent) => {
             turn.desk.core.schedule.count_sent(conn.transport.band(), sent);
-            turn.desk.core.egress.spend(sent);
             account(turn, sending, outgoing, (offered, sent));
             Piece::More
         }
@@ -454,6 +452,7 @@ fn account<M: Machine>(
     if outgoing.sent_bytes == 0 && sent > 0 {
         turn.desk.core.schedule.note_answer(sending.body.len());
     }
+    turn.desk.core.egress.spend(sent);
     turn.desk.core.counters.sends.add(sent as u64);
     turn.budget.bytes = turn.budget.bytes.saturating_sub(sent);
     outgoing.sent_bytes += sent as u64;

@@ -253,7 +253,6 @@ impl H2 {
             }
             Pulled::Wait(wanted) => {
                 sending.wait(&mut turn.desk, waiter, *wanted);
-                sending.load_ahead(&mut turn.desk, waiter);
                 return FramedPiece::Framed;
             }
             Pulled::End => self.push_piece(common, stream, 0, &[]),
