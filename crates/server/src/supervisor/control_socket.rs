@@ -17,7 +17,7 @@ use flash_prompt::{OwnedFd, net};
 use flash_waiting::local;
 
 use client::Client;
-use http::{Content, Wanted as Asked};
+use http::{Content, HttpRequest, Wanted as Asked};
 
 use super::generation::Generation;
 use super::life::{Duty, State as Phase};
@@ -246,9 +246,9 @@ impl ControlSocket {
                 continue;
             };
             let bytes = match (asked, &answer.stats) {
-                (Asked::Http(asked), Some(stats)) if let Content::Metrics(format) = asked.content => {
+                (Asked::Http(HttpRequest { content: Content::Metrics(format), is_head }), Some(stats)) => {
                     let text = stats::metrics(stats, format);
-                    http::answer("200 OK", format.content_type(), text.as_bytes(), asked.is_head)
+                    http::answer("200 OK", format.content_type(), text.as_bytes(), is_head)
                 }
                 (Asked::Http(asked), _) => http::answer("200 OK", "application/json", &line, asked.is_head),
                 (Asked::Line(_), _) => line.clone(),
