@@ -1,4 +1,4 @@
-//! The analysis, fed with made-up sequences of events: a story is told and ends in a trace.
+//! Tests of the analysis: each feeds it a made-up sequence of events and checks the trace.
 
 mod behind;
 mod calls;

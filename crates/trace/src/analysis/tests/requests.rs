@@ -6,7 +6,7 @@ use super::*;
 fn a_request_is_held_up_for_as_long_as_its_loop_stands_still_before_its_answer() {
     let mut story = Story::new();
     story.wait(0, 10, 1).wait(20, 100, 1);
-    // It comes while the loop stands still, and again before a second wait; another one after both.
+    // One request arrives while the event loop is blocked, and again before a second wait; another arrives after both.
     story.enter(200, "openat", [0, 0x1000, 0]).off(200, DISK).at(4200, asks(1, 50, 90, "GET /a"));
     story.on(10_200).exit(10_200, "openat", 5).stands_still(11_000, 13_000);
     story.at(14_000, asks(2, 7, 7, "GET /b")).answers(14_100, 1, 90).answers(14_200, 2, 7);
