@@ -8,7 +8,8 @@ use std::io::Write as _;
 
 /// Prints `skipped: PROGRAM::TEST: REASON`.
 pub(crate) fn skip(why: &str) {
-    let program = std::env::current_exe().unwrap_or_default();
+    // Not the path of the file, which is the same for variants of a suite.
+    let program = std::path::PathBuf::from(std::env::args_os().next().unwrap_or_default());
     let program = program.file_name().unwrap_or_default().to_string_lossy();
     // Cargo appends a hash.
     let program = program.rsplit_once('-').map_or(&*program, |(name, _)| name);

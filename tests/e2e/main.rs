@@ -1,10 +1,5 @@
 //! End-to-end tests: the real program over real sockets, one module per promise of the README. Every test has its own server and
-//! folder.
-
-/// The architecture of the servers; `sped.rs`, `mp.rs` and `mt.rs` run most of the modules with the others.
-const ARCHITECTURE: &str = "amped";
-/// The wire of its clients.
-const WIRE: harness::Wire = harness::Wire::Plain;
+//! folder. `sped.rs`, `mp.rs`, `mt.rs`, `over_tls.rs` and `over_h2.rs` run many of the modules again.
 
 mod admission;
 mod aliases;

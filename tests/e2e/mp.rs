@@ -1,28 +1,30 @@
 //! The end-to-end tests with multi-process servers: all modules except those about helpers, processes and the sandbox of
 //! an AMPED server.
 
-/// The architecture of the servers.
-const ARCHITECTURE: &str = "mp";
-/// The wire of its clients.
-const WIRE: harness::Wire = harness::Wire::Plain;
+mod variant;
 
-mod conditionals;
-mod framing;
-mod freshness;
-#[expect(dead_code, reason = "some of it is for the tests of helpers")]
-mod harness;
-mod hits;
-mod http_methods;
-mod ipv6;
-mod limits;
-mod listeners;
-mod listings;
-mod logs;
-mod negotiation;
-mod path_rules;
-mod paths;
-mod proxies;
-mod ranges;
-mod signals;
-mod store;
-mod vhosts;
+/// Modules of `main.rs`.
+const MODULES: &[&str] = &[
+    "conditionals",
+    "framing",
+    "freshness",
+    "hits",
+    "http_methods",
+    "ipv6",
+    "limits",
+    "listeners",
+    "listings",
+    "logs",
+    "negotiation",
+    "path_rules",
+    "paths",
+    "proxies",
+    "ranges",
+    "signals",
+    "store",
+    "vhosts",
+];
+
+fn main() -> std::process::ExitCode {
+    variant::run(("E2E_ARCHITECTURE", "mp"), MODULES)
+}

@@ -1,7 +1,8 @@
 //! Sites by name: a request gets the files of its site, and never those of another.
 
 use crate::harness::{
-    Folder, Launch, Server, adapted, not_http2, raise_own_descriptor_limit, skip, skips, wait_until,
+    Folder, Launch, Server, adapted, not_http2, only_plain, raise_own_descriptor_limit, skip, skips,
+    wait_until,
 };
 
 const CONFIG: &str = "\
@@ -238,7 +239,9 @@ fn more_roots_than_a_reload_has_descriptors_for_are_refused() {
 
 #[test]
 fn ten_thousand_sites_are_served_and_reloaded() {
-    if skips(&["mp"], "each of its many processes has all descriptors") {
+    if skips(&["mp"], "each of its many processes has all descriptors")
+        || only_plain("sites are chosen above the wire")
+    {
         return;
     }
     // A root for every two sites: a reload needs descriptors for the old and the new ones.

@@ -10,6 +10,7 @@ mod files;
 pub(crate) mod server;
 #[path = "../../skip.rs"]
 mod skipping;
+mod suite;
 pub(crate) mod upstream;
 mod wire;
 
@@ -21,6 +22,7 @@ pub(crate) use client::{Answer, Broken, Client, Page};
 pub(crate) use files::{Folder, SmallDisk, evict, film, film_bytes, pattern, unlike_before, write_aside};
 pub(crate) use server::{Launch, Server, kill, stats_at};
 pub(crate) use skipping::skip;
+pub(crate) use suite::{architecture, wire};
 pub(crate) use wire::{Wire, not_http2, only_plain};
 
 /// Maximum time for an event that should happen at once. A test that succeeds never waits this long, so it is far beyond what
@@ -86,14 +88,14 @@ pub(crate) fn raise_own_descriptor_limit(wanted: u64) -> bool {
 
 /// Whether the servers of this suite have one of these architectures.
 pub(crate) fn is(architectures: &[&str]) -> bool {
-    architectures.contains(&crate::ARCHITECTURE)
+    architectures.contains(&architecture())
 }
 
 /// Whether a test does not apply to these architectures; prints the reason.
 pub(crate) fn skips(architectures: &[&str], why: &str) -> bool {
     let skipped = is(architectures);
     if skipped {
-        skip(&format!("not for {}: {why}", crate::ARCHITECTURE));
+        skip(&format!("not for {}: {why}", architecture()));
     }
     skipped
 }
@@ -115,7 +117,7 @@ pub(crate) fn adapted(config: &str) -> String {
         // A process that waits for the disk itself cannot stop waiting.
         _ if line.starts_with("job_deadline") && is(&["sped", "mp"]) => String::new(),
         _ => match line.strip_prefix("listen = ") {
-            Some(listen) if crate::WIRE != Wire::Plain => format!("{line}\n{}", wire::config_lines(listen)),
+            Some(listen) if wire() != Wire::Plain => format!("{line}\n{}", wire::config_lines(listen)),
             _ => format!("{line}\n"),
         },
     };

@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::{Client, Folder, PATIENCE, Page, Wire, adapted, is, is_root, wait_for, wait_until};
-use crate::{ARCHITECTURE, WIRE};
 
 /// A server to start.
 pub(crate) struct Launch {
@@ -53,7 +52,7 @@ impl Launch {
     /// `flash serve` and nothing else. Started by root it stays root, without root's rights, because the tests' files
     /// belong to root.
     pub(crate) fn bare() -> Self {
-        Self::without_architecture().architecture(ARCHITECTURE)
+        Self::without_architecture().architecture(super::architecture())
     }
 
     /// `flash backend` at this socket, with a control socket if one is given.
@@ -114,7 +113,8 @@ impl Launch {
 
     /// The flags for HTTPS beside each address of a flag, if the suite's clients speak it.
     fn tls_words(&self) -> Vec<OsString> {
-        let flags = self.words.windows(2).filter(|pair| pair[0] == "--listen" && WIRE != Wire::Plain);
+        let flags =
+            self.words.windows(2).filter(|pair| pair[0] == "--listen" && super::wire() != Wire::Plain);
         let mut words: Vec<OsString> =
             flags.flat_map(|pair| [OsString::from("--listen-tls"), pair[1].clone()]).collect();
         if !words.is_empty() {
@@ -393,7 +393,7 @@ fn addresses_of(start_line: &str) -> Vec<SocketAddr> {
     let starts = [" at http", " at unix:"].map(|start| start_line.rfind(start));
     let Some(start) = starts.into_iter().flatten().min() else { return Vec::new() };
     let (urls, _) = start_line[start..].split_once("; ").unwrap();
-    let is_of_wire = |url: &&str| WIRE == Wire::Plain || url.starts_with("https://");
+    let is_of_wire = |url: &&str| super::wire() == Wire::Plain || url.starts_with("https://");
     let addresses = urls.split(' ').filter(|url| url.starts_with("http")).filter(is_of_wire).map(|url| {
         let address = url.rsplit_once("//").and_then(|(_, rest)| rest.strip_suffix('/')).unwrap();
         address.parse().unwrap()

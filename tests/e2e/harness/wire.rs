@@ -20,8 +20,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
-use super::PATIENCE;
-use crate::WIRE;
+use super::{PATIENCE, wire};
 
 /// The wire between the clients of a suite and their servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,18 +35,18 @@ pub(crate) enum Wire {
 
 /// Whether a test is only about HTTP/1.1 in clear text; prints the reason.
 pub(crate) fn only_plain(why: &str) -> bool {
-    let skipped = WIRE != Wire::Plain;
+    let skipped = wire() != Wire::Plain;
     if skipped {
-        super::skip(&format!("not over {WIRE:?}: {why}"));
+        super::skip(&format!("not over {:?}: {why}", wire()));
     }
     skipped
 }
 
 /// Whether a test is not about HTTP/2; prints the reason.
 pub(crate) fn not_http2(why: &str) -> bool {
-    let skipped = WIRE == Wire::Http2;
+    let skipped = wire() == Wire::Http2;
     if skipped {
-        super::skip(&format!("not over {WIRE:?}: {why}"));
+        super::skip(&format!("not over {:?}: {why}", wire()));
     }
     skipped
 }
@@ -61,14 +60,14 @@ pub(crate) fn connect(address: SocketAddr, own: Option<IpAddr>) -> io::Result<Tc
     // Until the connection is made, calls block.
     stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
-    if WIRE == Wire::Plain { Ok(stream) } else { carry(stream) }
+    if wire() == Wire::Plain { Ok(stream) } else { carry(stream) }
 }
 
 /// The files of a certificate of `localhost` and of its key, for the servers of this suite.
 pub(crate) fn certificate() -> &'static [PathBuf; 2] {
     static FILES: OnceLock<[PathBuf; 2]> = OnceLock::new();
     FILES.get_or_init(|| {
-        let folder = format!("{}/{}-{:?}", env!("CARGO_TARGET_TMPDIR"), std::process::id(), WIRE);
+        let folder = format!("{}/{}-{:?}", env!("CARGO_TARGET_TMPDIR"), std::process::id(), wire());
         let folder = PathBuf::from(folder);
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
@@ -95,7 +94,7 @@ fn client_config() -> Arc<ClientConfig> {
         let builder =
             ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
         let mut config = builder.with_root_certificates(roots).with_no_client_auth();
-        let protocol: &[u8] = if WIRE == Wire::Http2 { b"h2" } else { b"http/1.1" };
+        let protocol: &[u8] = if wire() == Wire::Http2 { b"h2" } else { b"http/1.1" };
         config.alpn_protocols = vec![protocol.to_vec()];
         Arc::new(config)
     };
@@ -169,7 +168,7 @@ fn carry(mut server: TcpStream) -> io::Result<TcpStream> {
         streams: Mutex::new(streams),
         changed: Condvar::new(),
     });
-    if WIRE == Wire::Http2 {
+    if wire() == Wire::Http2 {
         let mut hello = PREFACE.to_vec();
         push_settings(&mut hello, &[]);
         carrier.send(&hello);
@@ -209,7 +208,7 @@ impl Carrier {
             Requests { encoder: Encoder::new(), next: 1, input: Vec::new(), body: Upload::None };
         let mut buffer = [0; 64 * 1024];
         while let Ok(bytes @ 1..) = (&self.local).read(&mut buffer) {
-            if WIRE == Wire::Http2 {
+            if wire() == Wire::Http2 {
                 requests.input.extend_from_slice(&buffer[..bytes]);
                 requests.go_on(self);
             } else {
@@ -256,7 +255,7 @@ impl Carrier {
             });
             // Stops with an error once no more is there, and with 0 after the end.
             let _ = self.tls.lock().unwrap().reader().read_to_end(&mut plain);
-            if WIRE == Wire::Http2 {
+            if wire() == Wire::Http2 {
                 frames.input.extend_from_slice(&plain);
                 if !frames.go_on(self)? {
                     return Ok(false);
