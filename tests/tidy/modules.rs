@@ -21,7 +21,7 @@ const ORDERS: &[(&str, &[&str])] = &[
             "exchange",
             "handler",
             "body",
-            "desk",
+            "context",
             "throttles",
             "in_flight",
             "spool",

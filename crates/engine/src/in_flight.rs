@@ -111,7 +111,7 @@ impl InFlight {
         for (most, client) in of_both {
             let Some(most) = most else { continue };
             let client = client.map(|client| client.0);
-            let key = BucketKey { site: site.0, rule: rule as u32, interval_us: 0, burst: most, client };
+            let key = BucketKey { site: site.0, rule: rule as u32, rate: 0, burst: most, client };
             let group = self.groups.entry(key).or_insert_with(|| {
                 let (count, has_ended) = (AtomicU32::new(0), AtomicBool::new(false));
                 Arc::new(RequestGroup { key, count, has_ended })

@@ -2,7 +2,7 @@
 
 use flash_engine::NameFacts;
 use flash_prompt::names::{FileState, NameHash};
-use flash_prompt::table::{BlockKey, Place};
+use flash_prompt::table::{BlockKey, Extent};
 use serde::{Deserialize, Serialize};
 
 /// Size of the longest message in bytes.
@@ -65,8 +65,8 @@ pub enum Answer {
     There,
     /// Another process loads the block. Another answer follows when it has.
     Joined,
-    /// Load the block to this place.
-    Fill(Place),
+    /// Load the block to this extent.
+    Fill(Extent),
     /// The store has no room for the block.
     Refused,
     /// No answer to an earlier request follows.
@@ -102,7 +102,7 @@ pub enum FromWatcher {
         /// The subtree.
         subtree: NameHash,
     },
-    /// All changes up to this time were told.
+    /// All changes up to this time were reported.
     Until(u64),
     /// Figures for `flash stats`.
     Figures {
@@ -123,7 +123,7 @@ pub enum FromWatcher {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToWorker {
     /// The keeper knows the worker and asks it before it reuses a place. A worker must not look into the table before.
-    Known,
+    Registered,
     /// The worker must forget the blocks in these slots, and release each when no transfer sends it.
     Leaving(Vec<u32>),
 }
@@ -198,7 +198,7 @@ mod tests {
         };
         let want = encode(&Request::Want(key, u32::MAX));
         assert_eq!(decode(&want), Some(Request::Want(key, u32::MAX)));
-        let fill = Answer::Fill(Place { offset: u64::MAX, length: u32::MAX });
+        let fill = Answer::Fill(Extent { offset: u64::MAX, length: u32::MAX });
         assert_eq!(decode(&encode(&fill)), Some(fill));
         assert!(want.len() <= STORE_MESSAGE_BYTES_MAX && encode(&fill).len() <= ANSWER_BYTES_MAX);
 

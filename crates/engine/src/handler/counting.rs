@@ -1,7 +1,7 @@
 //! Counts requests for the rules that limit their rate. Called by the [gate](super::gate).
 
 use super::error_page::TooSoon;
-use crate::desk::Core;
+use crate::context::Core;
 use crate::machine::{BucketKey, Machine};
 use crate::rates::{Rate, Rates};
 use crate::slab::{ClientNumber, SiteId};
@@ -41,7 +41,7 @@ impl Counting {
             let key = |rate: Rate, client| BucketKey {
                 site: self.site.0,
                 rule: *rule as u32,
-                interval_us: rate.interval_us,
+                rate: rate.interval_us,
                 burst: rate.burst,
                 client,
             };

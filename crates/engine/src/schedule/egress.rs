@@ -31,7 +31,7 @@ pub(crate) struct Egress {
     /// The rate of packets with their headers, for all workers; None if the kernel alone decides.
     bytes_per_s: Option<u64>,
     /// The workers that use the uplink now, as if this one did.
-    sharers: u32,
+    users: u32,
     /// Bytes that may be sent now, headers included, in thousandths; negative after a send longer than its grant.
     tokens_milli: i64,
     burst_milli: i64,
@@ -61,7 +61,7 @@ impl Egress {
         let used = |rate: u64| (rate.saturating_mul(EGRESS_RATE_PERCENT) / 100).max(1);
         let mut egress = Self {
             bytes_per_s: rules.map(|rules| used(rules.bytes_per_s)),
-            sharers: rules.map_or(1, |rules| rules.workers.max(1)),
+            users: rules.map_or(1, |rules| rules.workers.max(1)),
             tokens_milli: 0,
             burst_milli: 0,
             refilled_ms: now_ms,
@@ -83,12 +83,12 @@ impl Egress {
 
     /// Takes the number of other workers that use the uplink.
     pub(crate) fn share(&mut self, others: u32, now_ms: u64) {
-        let sharers = others.saturating_add(1);
-        if sharers != self.sharers {
+        let users = others.saturating_add(1);
+        if users != self.users {
             self.refill(now_ms);
             // A worker that has nothing to send stays full, whatever its part.
             let is_full = self.tokens_milli == self.burst_milli;
-            self.sharers = sharers;
+            self.users = users;
             self.set_burst();
             self.tokens_milli =
                 if is_full { self.burst_milli } else { self.tokens_milli.min(self.burst_milli) };
@@ -97,7 +97,7 @@ impl Egress {
 
     /// This worker's part of the rate.
     fn part_bytes_per_s(&self) -> Option<u64> {
-        self.bytes_per_s.map(|rate| (rate / u64::from(self.sharers)).max(1))
+        self.bytes_per_s.map(|rate| (rate / u64::from(self.users)).max(1))
     }
 
     fn set_burst(&mut self) {

@@ -38,15 +38,15 @@ pub(super) struct Link<S> {
 #[derive(Debug)]
 pub(super) enum LinkState<S> {
     /// The gateway makes it, for this exchange; None if that no longer needs it.
-    Asked(Option<ExchangeKey>),
+    Requested(Option<ExchangeKey>),
     /// The gateway has made it, and its handshake is under way, for this exchange.
-    Shaking(ExchangeKey, Transport<S>),
+    Handshaking(ExchangeKey, Transport<S>),
     /// The gateway could not make it, or its handshake failed, for this reason; this exchange does not know yet.
     Failed(ExchangeKey, NoLink),
     /// It was idle and is now for this exchange, which has not sent anything yet.
     Granted(ExchangeKey, Transport<S>),
     /// This exchange uses it.
-    Held(ExchangeKey, Transport<S>),
+    InUse(ExchangeKey, Transport<S>),
     /// No request uses it.
     Idle(Transport<S>),
 }
@@ -168,9 +168,9 @@ impl<S> Links<S> {
             key = self.link_to(machine, server, seeker, now_ms);
             *place = LinkPlace::Has(key);
         }
-        self.shake_hands(machine, key, now_ms);
+        self.continue_handshake(machine, key, now_ms);
         match self.links.get(key) {
-            Some(Link { state: LinkState::Held(..), was_used, .. }) => {
+            Some(Link { state: LinkState::InUse(..), was_used, .. }) => {
                 Sought::Linked { link: key, was_used: *was_used }
             }
             Some(Link { state: LinkState::Failed(_, why), server, .. }) => {
@@ -223,7 +223,7 @@ impl<S> Links<S> {
             return key;
         }
         self.pools[usize::from(server.upstream.0)].servers[usize::from(server.server)].links += 1;
-        let state = LinkState::Asked(Some(seeker.holder));
+        let state = LinkState::Requested(Some(seeker.holder));
         let client = Some(client);
         let due_ms = now_ms.saturating_add(self.rules(server.upstream).connect_ms);
         let link =
@@ -237,7 +237,7 @@ impl<S> Links<S> {
     /// The socket of a link that a request has.
     pub(crate) fn transport(&mut self, key: Key) -> Option<&mut Transport<S>> {
         match &mut self.links.get_mut(key)?.state {
-            LinkState::Held(_, transport) => Some(transport),
+            LinkState::InUse(_, transport) => Some(transport),
             _ => None,
         }
     }
@@ -259,7 +259,7 @@ impl<S> Links<S> {
     pub(crate) fn release<M: Machine<Socket = S>>(&mut self, machine: &mut M, key: Key, now_ms: u64) {
         let Some(Link { server, since_ms, .. }) = self.links.get(key) else { return };
         let (server, since_ms) = (*server, *since_ms);
-        if self.pools[usize::from(server.upstream.0)].is_turn_over(since_ms, now_ms) {
+        if self.pools[usize::from(server.upstream.0)].is_too_old(since_ms, now_ms) {
             self.close(machine, key);
         } else {
             self.make_idle(machine, key, now_ms);
@@ -290,9 +290,9 @@ impl<S> Links<S> {
         let Some(link) = self.links.get_mut(key) else { return };
         match &mut link.state {
             // It will be idle once it is made.
-            LinkState::Asked(holder) => *holder = None,
+            LinkState::Requested(holder) => *holder = None,
             LinkState::Granted(..) => self.release(machine, key, now_ms),
-            LinkState::Held(_, transport) if !transport.has_sent() => self.release(machine, key, now_ms),
+            LinkState::InUse(_, transport) if !transport.has_sent() => self.release(machine, key, now_ms),
             _ => {
                 self.close(machine, key);
                 self.serve_queue(machine, upstream, now_ms);
@@ -327,11 +327,11 @@ impl<S> Links<S> {
 
     fn is_held_by(&self, key: Key, holder: ExchangeKey) -> bool {
         self.links.get(key).is_some_and(|link| match &link.state {
-            LinkState::Asked(other) => *other == Some(holder),
+            LinkState::Requested(other) => *other == Some(holder),
             LinkState::Failed(other, _)
-            | LinkState::Shaking(other, _)
+            | LinkState::Handshaking(other, _)
             | LinkState::Granted(other, _)
-            | LinkState::Held(other, _) => *other == holder,
+            | LinkState::InUse(other, _) => *other == holder,
             LinkState::Idle(_) => false,
         })
     }
@@ -349,7 +349,7 @@ impl<S> Links<S> {
     /// keeps nothing, and is useless for a Unix socket. It comes only when the server has all that was sent, and not if the server has closed first.
     pub(super) fn close<M: Machine<Socket = S>>(&mut self, machine: &mut M, key: Key) {
         if let Some(Link {
-            server, state: LinkState::Held(_, transport) | LinkState::Idle(transport), ..
+            server, state: LinkState::InUse(_, transport) | LinkState::Idle(transport), ..
         }) = self.links.get(key)
             && !self.rules_of(*server).is_unix
             && !transport.has_ended()
@@ -390,21 +390,22 @@ impl<S> Links<S> {
         socket: S,
         now_ms: u64,
     ) {
-        let Some(Link { server, due_ms, state: LinkState::Asked(holder), .. }) = self.links.get(key) else {
+        let Some(Link { server, due_ms, state: LinkState::Requested(holder), .. }) = self.links.get(key)
+        else {
             return;
         };
         let (server, due_ms, holder) = (*server, *due_ms, *holder);
-        let is_sealed = self.rules_of(server).is_sealed;
+        let is_encrypted = self.rules_of(server).is_encrypted;
         let Some(link) = self.links.get_mut(key) else { return };
         self.woken.extend(holder);
         match holder {
-            Some(holder) if is_sealed => {
-                link.state = LinkState::Shaking(holder, Transport::new(socket));
+            Some(holder) if is_encrypted => {
+                link.state = LinkState::Handshaking(holder, Transport::new(socket));
                 self.handshakes.insert((due_ms, key.to_u64()));
             }
-            Some(holder) => link.state = LinkState::Held(holder, Transport::new(socket)),
+            Some(holder) => link.state = LinkState::InUse(holder, Transport::new(socket)),
             // No request needs it any more, and a handshake is only made for one.
-            None if is_sealed => {
+            None if is_encrypted => {
                 self.remove(key);
                 self.serve_queue(machine, server.upstream, now_ms);
             }
@@ -426,7 +427,7 @@ impl<S> Links<S> {
         now_ms: u64,
     ) -> Option<ServerId> {
         let link = self.links.get_mut(key)?;
-        let LinkState::Asked(holder) = link.state else { return None };
+        let LinkState::Requested(holder) = link.state else { return None };
         let server = link.server;
         let is_of_server = why != NoLink::OwnFault;
         *(if is_of_server { &mut self.counters.refused } else { &mut self.counters.shortages }) += 1;
@@ -461,9 +462,9 @@ impl<S> Links<S> {
         // A receive finds out how a broken one has ended; until then its last bytes are not lost.
         let ready = Readiness { readable: ready.readable | ready.broken, ..ready };
         match &mut link.state {
-            LinkState::Held(holder, transport)
+            LinkState::InUse(holder, transport)
             | LinkState::Granted(holder, transport)
-            | LinkState::Shaking(holder, transport) => {
+            | LinkState::Handshaking(holder, transport) => {
                 transport.note_and_flush(machine, ready);
                 self.woken.push(*holder);
             }
@@ -475,7 +476,7 @@ impl<S> Links<S> {
                     self.serve_queue(machine, server.upstream, now_ms);
                 }
             }
-            LinkState::Asked(_) | LinkState::Failed(..) => {}
+            LinkState::Requested(_) | LinkState::Failed(..) => {}
         }
     }
 
@@ -491,11 +492,11 @@ impl<S> Links<S> {
         match &link.state {
             // poll reports the end again and again.
             _ if link.is_broken => None,
-            LinkState::Held(_, transport)
+            LinkState::InUse(_, transport)
             | LinkState::Granted(_, transport)
-            | LinkState::Shaking(_, transport)
+            | LinkState::Handshaking(_, transport)
             | LinkState::Idle(transport) => Some(transport.awaited()),
-            LinkState::Asked(_) | LinkState::Failed(..) => None,
+            LinkState::Requested(_) | LinkState::Failed(..) => None,
         }
     }
 

@@ -9,7 +9,7 @@ use super::compress::compress;
 use flash_engine::limits::{LOAD_BYTES, RACY_COARSE_NS};
 use flash_engine::{FileKind, FileStat, form_of_block};
 use flash_prompt::file::is_path_only;
-use flash_prompt::table::{BlockKey, Place};
+use flash_prompt::table::{BlockKey, Extent};
 use flash_prompt::{AsFd, OwnedFd, channel, clock};
 use flash_waiting::past_cache::Reader;
 use flash_waiting::{file, store_file};
@@ -155,7 +155,13 @@ impl Filler {
     }
 
     /// Reads a block and writes it to its place. False if the file ends early.
-    fn read(&mut self, memory: &OwnedFd, source: impl AsFd, block: u64, place: Place) -> Result<bool, Wrong> {
+    fn read(
+        &mut self,
+        memory: &OwnedFd,
+        source: impl AsFd,
+        block: u64,
+        place: Extent,
+    ) -> Result<bool, Wrong> {
         let read = self.reader.read(source, block * LOAD_BYTES, place.length as usize);
         let bytes = read.map_err(Wrong::Unreadable)?.bytes;
         if bytes.len() != place.length as usize {

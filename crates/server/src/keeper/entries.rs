@@ -1,7 +1,7 @@
 //! The entries of the table of blocks, as the keeper reads and writes them. Called by [`keeper`](super).
 
 use flash_engine::limits::LOAD_BYTES;
-use flash_keeper::{Entry, Place};
+use flash_keeper::{Entry, Extent};
 use flash_prompt::names::FileState;
 use flash_prompt::table::{self, BlockKey, TableWriter};
 
@@ -15,9 +15,9 @@ const LEAVING: u64 = 2;
 pub(super) fn get(table: &TableWriter, slot: u32) -> Entry<BlockKey> {
     match table.get(slot) {
         None => Entry::Empty,
-        Some((BlockKey { device: NO_DEVICE, inode: LOADING, .. }, at)) => Entry::Loading(place(at)),
-        Some((BlockKey { device: NO_DEVICE, .. }, at)) => Entry::Leaving(place(at)),
-        Some((key, at)) => Entry::Ready(key, place(at)),
+        Some((BlockKey { device: NO_DEVICE, inode: LOADING, .. }, at)) => Entry::Loading(extent(at)),
+        Some((BlockKey { device: NO_DEVICE, .. }, at)) => Entry::Leaving(extent(at)),
+        Some((key, at)) => Entry::Ready(key, extent(at)),
     }
 }
 
@@ -32,9 +32,9 @@ pub(super) fn put(table: &mut TableWriter, slot: u32, entry: &Entry<BlockKey>) {
     };
     match entry {
         Entry::Empty => table.remove(slot),
-        Entry::Loading(at) => table.put(slot, &hidden(LOADING), table_place(*at)),
-        Entry::Ready(key, at) => table.put(slot, key, table_place(*at)),
-        Entry::Leaving(at) => table.put(slot, &hidden(LEAVING), table_place(*at)),
+        Entry::Loading(at) => table.put(slot, &hidden(LOADING), table_extent(*at)),
+        Entry::Ready(key, at) => table.put(slot, key, table_extent(*at)),
+        Entry::Leaving(at) => table.put(slot, &hidden(LEAVING), table_extent(*at)),
     }
 }
 
@@ -55,11 +55,11 @@ pub(super) fn file_of(key: &BlockKey) -> FileState {
     FileState { device, inode, size_bytes, modified_ns, changed_ns }
 }
 
-fn place(at: table::Place) -> Place {
-    Place { offset: at.offset, length_bytes: at.length }
+fn extent(at: table::Extent) -> Extent {
+    Extent { offset: at.offset, length_bytes: at.length }
 }
 
-/// A place as the table has it.
-pub(super) fn table_place(at: Place) -> table::Place {
-    table::Place { offset: at.offset, length: at.length_bytes }
+/// A extent as the table has it.
+pub(super) fn table_extent(at: Extent) -> table::Extent {
+    table::Extent { offset: at.offset, length: at.length_bytes }
 }

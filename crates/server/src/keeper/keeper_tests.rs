@@ -171,7 +171,7 @@ fn a_worker_learns_first_that_it_is_known() {
     assert!(matches!(helper.ask(&want(1)), protocol::Answer::Fill(_)));
     assert_eq!(helper.ask(&Request::Filled), protocol::Answer::There);
     let worker = keeper.link(Order::Keeper);
-    assert_eq!(decode(&worker.receive()), Some(ToWorker::Known));
+    assert_eq!(decode(&worker.receive()), Some(ToWorker::Registered));
     helper.send(&encode(&want(2)));
     assert_eq!(decode(&worker.receive()), Some(ToWorker::Leaving(vec![0])));
     assert_eq!(helper.answer(), protocol::Answer::Refused, "until the worker releases it");

@@ -33,7 +33,7 @@ use crate::control::{Control, unexpected};
 use crate::hot_list;
 use crate::sandbox::{self, Role};
 use crate::stats::StoreStats;
-use entries::{file_of, first_block, is_block, table_place};
+use entries::{file_of, first_block, is_block, table_extent};
 use known::KnownNames;
 use links::Link;
 use names::{Name, Names};
@@ -412,7 +412,7 @@ impl Process {
                     let answer = match answer {
                         Answer::There => protocol::Answer::There,
                         Answer::Joined => protocol::Answer::Joined,
-                        Answer::Fill(at) => protocol::Answer::Fill(table_place(at)),
+                        Answer::Fill(at) => protocol::Answer::Fill(table_extent(at)),
                         Answer::Refused => protocol::Answer::Refused,
                     };
                     self.answer(number, &answer);

@@ -216,7 +216,7 @@ figures! {
         names: Names = Names::of(engine.name_hits, engine.name_misses, engine.names),
         /// Names taken over from those that all workers share.
         names_shared: u64 = engine.names_shared,
-        /// Names used without a check because their changes are told; not those of requests known by their heads.
+        /// Names used without a check because their changes are reported; not those of requests known by their heads.
         names_watched: u64 = engine.names_watched,
         /// One-block files in the store, with their response heads.
         contents: Names = Names::of(engine.content_hits, engine.content_misses, engine.contents),

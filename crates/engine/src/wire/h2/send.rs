@@ -7,11 +7,11 @@ use flash_http::h2::{Encoder, ErrorCode, Indexing, Priority, Receiving};
 use flash_http::response::{ServerField, Status, push_number};
 
 use super::H2;
-use super::stream::{Stream, StreamPart};
+use super::stream::{Stream, StreamState};
 use crate::access_log::AnswerEnd;
 use crate::body::{Body, Pulled};
 use crate::caches::Version;
-use crate::desk::Core;
+use crate::context::Core;
 use crate::exchange::{CLIENT_LEFT, Exchange, Halt, Progress, Sending, State, Turn, proceed};
 use crate::handler::{About, CommonFields, Extent, each_own_field, each_shared_field, head_changes_of_path};
 use crate::head_changes::{Changes, HeadChanges};
@@ -71,9 +71,12 @@ impl H2 {
 
     /// Takes a stream out for its turn. A copy without its part keeps its place.
     pub(super) fn lend(&mut self, at: usize) -> Stream {
-        let Stream { id, asker, key, priority, .. } = self.streams[at];
+        let Stream { id, requester, key, priority, .. } = self.streams[at];
         self.lent = Some(key);
-        std::mem::replace(&mut self.streams[at], Stream::new((id, asker), key, priority, StreamPart::Pending))
+        std::mem::replace(
+            &mut self.streams[at],
+            Stream::new((id, requester), key, priority, StreamState::Pending),
+        )
     }
 
     /// Puts a stream back after its turn, or removes it.
@@ -136,20 +139,22 @@ impl H2 {
         buffer: &mut [u8],
         stream: &mut Stream,
     ) -> After {
-        let Exchange { opener, record, state } = turn.exchanges.lend(stream.key);
+        let Exchange { opener, log_entry, state } = turn.exchanges.lend(stream.key);
         let waiter = Waiter { exchange: stream.key, client: opener.client };
         let state = match state {
             State::Reading(after) if stream.receiving.has_ended() => Self::after_body(stream, after),
-            State::Woken(parked, wake) => match proceed(&mut turn.desk, waiter, parked, wake) {
+            State::Woken(parked, wake) => match proceed(&mut turn.context, waiter, parked, wake) {
                 Progress::Waits(state) => state,
                 Progress::Answer(file, response) => {
                     let subject = (&file.path[..], file.request().origin);
                     stream.changes =
-                        head_changes_of_path(turn.desk.core, stream.asker.scheme, file.site, subject);
+                        head_changes_of_path(turn.context.core, stream.requester.scheme, file.site, subject);
                     stream.begin_answer(response, Some(file))
                 }
             },
-            State::Relaying(relay) => return self.serve_relay(conn, turn, buffer, (stream, record, relay)),
+            State::Relaying(relay) => {
+                return self.serve_relay(conn, turn, buffer, (stream, log_entry, relay));
+            }
             State::Sending(mut sending) => match self.send_piece(turn, waiter, stream, &mut sending) {
                 FramedPiece::Framed => State::Sending(sending),
                 FramedPiece::Blocked => {
@@ -157,32 +162,32 @@ impl H2 {
                     State::Sending(sending)
                 }
                 FramedPiece::Done => {
-                    sending.leave(&mut turn.desk, stream.key);
+                    sending.leave(&mut turn.context, stream.key);
                     turn.exchanges.end_lent(stream.key);
                     let (status, body_bytes) = stream.sent().unwrap_or((Status::OK, 0));
-                    record.note_end(
-                        &mut turn.desk,
-                        &stream.asker.address,
+                    log_entry.note_end(
+                        &mut turn.context,
+                        &stream.requester.address,
                         AnswerEnd { status, body_bytes, is_whole: true },
                     );
                     self.close_stream(stream.id, stream.receiving);
                     return After::Ended;
                 }
                 FramedPiece::Halted(halt) => {
-                    sending.leave(&mut turn.desk, stream.key);
+                    sending.leave(&mut turn.context, stream.key);
                     // If nothing was sent, the request is answered again.
                     let has_begun = stream.sent().is_some();
                     match if has_begun { None } else { sending.retry(halt) } {
                         Some(state) => {
-                            stream.part = StreamPart::Pending;
+                            stream.state = StreamState::Pending;
                             state
                         }
                         None => {
                             turn.exchanges.end_lent(stream.key);
                             let (status, body_bytes) = stream.sent().unwrap_or((Status::INTERNAL, 0));
-                            record.note_end(
-                                &mut turn.desk,
-                                &stream.asker.address,
+                            log_entry.note_end(
+                                &mut turn.context,
+                                &stream.requester.address,
                                 AnswerEnd { status, body_bytes, is_whole: false },
                             );
                             self.reset_stream(stream.id, ErrorCode::INTERNAL_ERROR);
@@ -196,7 +201,7 @@ impl H2 {
                 state
             }
         };
-        turn.exchanges.put_back(stream.key, Exchange { opener, record, state });
+        turn.exchanges.put_back(stream.key, Exchange { opener, log_entry, state });
         After::Stays
     }
 
@@ -220,13 +225,13 @@ impl H2 {
             stream.is_stalled = true;
             return FramedPiece::Blocked;
         }
-        let Some(paced) = sending.pace.ask(&mut turn.desk, stream.key, left_bytes) else {
+        let Some(paced) = sending.pace.ask(&mut turn.context, stream.key, left_bytes) else {
             return FramedPiece::Blocked;
         };
         let room_bytes = room_bytes.min(paced);
         sending.body.offer_at_most(room_bytes);
-        sending.load_ahead(&mut turn.desk, waiter);
-        let (machine, core) = (&mut *turn.desk.machine, &mut *turn.desk.core);
+        sending.load_ahead(&mut turn.context, waiter);
+        let (machine, core) = (&mut *turn.context.machine, &mut *turn.context.core);
         let common = CommonFields::of(core);
         let framed = match sending.body.pull(machine, core) {
             Pulled::Bytes(bytes) => {
@@ -245,14 +250,14 @@ impl H2 {
                         self.push_piece(common, stream, left_bytes, &core.file_buffer[..bytes])
                     }
                     Ok(found @ (Resident::Absent | Resident::Unknown)) => {
-                        sending.bring(&mut turn.desk, waiter, found == Resident::Absent);
+                        sending.bring(&mut turn.context, waiter, found == Resident::Absent);
                         return FramedPiece::Framed;
                     }
                     Err(_) => return FramedPiece::Halted(Halt::FAILED),
                 }
             }
             Pulled::Wait(wanted) => {
-                sending.wait(&mut turn.desk, waiter, *wanted);
+                sending.wait(&mut turn.context, waiter, *wanted);
                 return FramedPiece::Framed;
             }
             Pulled::End => self.push_piece(common, stream, 0, &[]),
@@ -273,7 +278,7 @@ impl H2 {
         left_bytes: u64,
         data: &[u8],
     ) -> usize {
-        let StreamPart::Sending(outgoing) = &mut stream.part else { return 0 };
+        let StreamState::Sending(outgoing) = &mut stream.state else { return 0 };
         if let Some((about, length)) = outgoing.head.take() {
             let head = Head { status: outgoing.status, about: &about, length };
             self.push_common_head((common, stream.changes.as_deref()), (stream.id, left_bytes == 0), head);
@@ -345,7 +350,7 @@ impl H2 {
                 push_kept(encoder, out, changes, (name.as_bytes(), value));
             });
         });
-        self.calm.answered();
+        self.frame_budget.answered();
     }
 
     /// Frames data, and takes it from the connection's window.
@@ -353,7 +358,7 @@ impl H2 {
         // The window has room for it.
         let _ = self.window.take(data.len());
         frame::push_data(&mut self.out, id, data, ends_stream);
-        self.calm.answered();
+        self.frame_budget.answered();
     }
 
     /// Tells a client that waits for it to send the body (RFC 9110, section 10.1.1).
@@ -387,7 +392,7 @@ impl H2 {
         code: ErrorCode,
     ) {
         stream.drop_body(turn.inputs, conn.opener.client);
-        turn.abort(stream.key, &stream.asker.address, Some(stream.sent().unwrap_or((CLIENT_LEFT, 0))));
+        turn.abort(stream.key, &stream.requester.address, Some(stream.sent().unwrap_or((CLIENT_LEFT, 0))));
         self.reset_stream(stream.id, code);
     }
 }
@@ -403,7 +408,7 @@ fn left_bytes<M: Machine>(turn: &Turn<'_, M>, stream: &mut Stream, has_window: b
         }
         State::Sending(sending) if sending.halt.is_some() => Some(0),
         State::Sending(sending) if sending.waits_for.is_some() => None,
-        State::Sending(sending) if sending.pace.is_waiting(turn.desk.core) => None,
+        State::Sending(sending) if sending.pace.is_waiting(turn.context.core) => None,
         State::Sending(sending) => {
             let left_bytes = sending.body.len();
             let is_stalled = left_bytes > 0 && (!has_window || stream.window.available() == 0);
@@ -420,17 +425,17 @@ fn account<M: Machine>(
     sending: &mut Sending<M::File>,
     framed: usize,
 ) {
-    if let StreamPart::Sending(outgoing) = &mut stream.part {
+    if let StreamState::Sending(outgoing) = &mut stream.state {
         if outgoing.body_bytes == 0 {
-            turn.desk.core.counters.heads_made += 1;
-            turn.desk.core.schedule.note_answer(sending.body.len());
+            turn.context.core.counters.heads_made += 1;
+            turn.context.core.schedule.note_answer(sending.body.len());
         }
         outgoing.body_bytes += framed as u64;
     }
     if let Some(file) = sending.body.file_mut()
         && file.sends_block()
     {
-        turn.desk.core.counters.stored_bytes += framed as u64;
+        turn.context.core.counters.stored_bytes += framed as u64;
     }
     sending.body.advance(framed);
 }
@@ -444,13 +449,13 @@ fn own_fields(version: &Version) -> Box<[u8]> {
     block.into()
 }
 
-/// Encodes the first fields of a head: those that every answer has, and those that rules add. `has_strict` tells whether the
+/// Encodes the first fields of a head: those that every answer has, and those that rules add. `has_hsts` tells whether the
 /// answer has `Strict-Transport-Security`.
 pub(super) fn begin_head(
     encoder: &mut Encoder,
     out: &mut Vec<u8>,
     (status, CommonFields { date, server }): (Status, CommonFields),
-    (changes, has_strict): (Option<&Changes>, bool),
+    (changes, has_hsts): (Option<&Changes>, bool),
 ) {
     encoder.begin(out, status.0);
     if server == ServerField::Sent {
@@ -458,7 +463,7 @@ pub(super) fn begin_head(
     }
     encoder.field(out, b"date", &date, Indexing::Shared);
     if let Some(changes) = changes {
-        changes.each_added(has_strict, |name, value| push_field(encoder, out, name.as_bytes(), value));
+        changes.each_added(has_hsts, |name, value| push_field(encoder, out, name.as_bytes(), value));
     }
 }
 
