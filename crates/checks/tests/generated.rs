@@ -522,11 +522,7 @@ fn messages_of_the_store() {
     let number = || prop_oneof![Just(0u32), Just(1), any::<u32>()];
     let key = (any::<[u64; 3]>(), any::<[i64; 2]>(), number()).prop_map(
         |([device, inode, size_bytes], [modified_ns, changed_ns], block)| BlockKey {
-            device,
-            inode,
-            size_bytes,
-            modified_ns,
-            changed_ns,
+            file: FileState { device, inode, size_bytes, modified_ns, changed_ns },
             block,
         },
     );

@@ -121,7 +121,8 @@ pub struct Http2Counters {
 }
 
 /// Encrypted connections.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct TlsCounters {
     /// Handshakes completed in full, each with a signature.
     pub handshakes: u64,

@@ -17,7 +17,7 @@ use flash_prompt::table::{BlockKey, Extent, TableReader};
 
 use super::calls::{Call, note_call};
 use crate::codec::{decode, send};
-use crate::names::SharedNames;
+use crate::names::{self, SharedNames};
 use crate::setup::{Fills, GivenStore};
 use crate::store_protocol::{FromWorker, NOTICES_MAX, Notice, STORE_MESSAGE_BYTES_MAX, ToWorker, WRONG_MAX};
 
@@ -144,7 +144,7 @@ impl Store {
     }
 
     /// Whether the channel with this number is open.
-    pub(super) fn has_channel(&self, number: u64) -> bool {
+    pub(super) fn is_open(&self, number: u64) -> bool {
         self.has_keeper() && number == self.channels
     }
 
@@ -315,7 +315,5 @@ impl Store {
 
 /// The key of a block; None if the table cannot represent it.
 fn key(stat: &FileStat, number: u64) -> Option<BlockKey> {
-    let FileStat { device, inode, size_bytes, modified_ns, changed_ns, .. } = *stat;
-    let (modified_ns, changed_ns) = (modified_ns.try_into().ok()?, changed_ns.try_into().ok()?);
-    Some(BlockKey { device, inode, size_bytes, modified_ns, changed_ns, block: number.try_into().ok()? })
+    Some(BlockKey { file: names::state(stat)?, block: number.try_into().ok()? })
 }

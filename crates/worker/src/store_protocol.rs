@@ -188,14 +188,14 @@ mod tests {
 
     #[test]
     fn the_longest_messages_fit() {
-        let key = BlockKey {
+        let file = FileState {
             device: u64::MAX,
             inode: u64::MAX,
             size_bytes: u64::MAX,
             modified_ns: i64::MIN,
-            changed_ns: -5,
-            block: u32::MAX,
+            changed_ns: i64::MIN,
         };
+        let key = BlockKey { file, block: u32::MAX };
         let want = encode(&Request::Want(key, u32::MAX));
         assert_eq!(decode(&want), Some(Request::Want(key, u32::MAX)));
         let fill = Answer::Fill(Extent { offset: u64::MAX, length: u32::MAX });
@@ -228,13 +228,6 @@ mod tests {
         assert!(fits(encode(&notices)) && fits(encode(&ToWorker::Leaving(vec![u32::MAX; LEAVING_MAX]))));
         assert!(fits(encode(&FromWatcher::Changed(vec![NameHash([u64::MAX; 2]); WRONG_MAX]))));
         assert!(fits(encode(&FromWorker::Wrong(vec![NameHash([u64::MAX; 2]); WRONG_MAX]))));
-        let file = FileState {
-            device: u64::MAX,
-            inode: u64::MAX,
-            size_bytes: u64::MAX,
-            modified_ns: i64::MIN,
-            changed_ns: i64::MIN,
-        };
         let root = vec![b'x'; ROOT_AND_PATH_BYTES_MAX - 200];
         let named = Request::Named { file, root, path: vec![b'y'; 200] };
         assert_eq!(decode(&encode(&named)), Some(named.clone()));

@@ -44,7 +44,7 @@ pub mod kind {
     pub const CONTROL: u64 = 3;
     /// The timer of the loop.
     pub const TIMER: u64 = 4;
-    /// A descriptor of the architecture's own.
+    /// The descriptor by which the threads of an architecture wake each other.
     pub const WAKE_UP: u64 = 5;
     /// The channel to the keeper of the store.
     pub const KEEPER: u64 = 6;
@@ -124,7 +124,7 @@ fn awaited(engine: &Engine<LinuxSystem>, sys: &LinuxSystem, token: u64) -> Optio
         kind::UPSTREAM => engine.awaited_of_link(Key::from_u64(number)).map(from_engine),
         kind::HELPER => sys.helpers.has(number).then_some(Awaited::INPUT),
         kind::GATEWAY => sys.gateway.is_open(number).then_some(Awaited::INPUT),
-        kind::KEEPER => sys.store.as_ref().filter(|store| store.has_channel(number)).map(|_| Awaited::INPUT),
+        kind::KEEPER => sys.store.as_ref().filter(|store| store.is_open(number)).map(|_| Awaited::INPUT),
         _ => Some(Awaited::INPUT),
     }
 }

@@ -5,9 +5,9 @@
 //! connection has one request at a time: another one is refused with `FCGI_CANT_MPX_CONN`. Standard input is
 //! ignored. Pure; called by the sessions of [`backend`](crate::backend).
 
-use super::warm::{
-    FileRange, Next, WARM_PATH_BYTES_MAX, WarmRequest, WarmResult, resolve, retry_after_s, unescape,
-};
+use flash_http::target::unescape;
+
+use super::warm::{FileRange, Next, WARM_PATH_BYTES_MAX, WarmRequest, WarmResult, resolve, retry_after_s};
 use crate::fastcgi::{
     COMPLETE, Header, KEEP_CONNECTION, OtherVersion, Pairs, RESPONDER, RecordReader, RecordStep,
     UNKNOWN_ROLE, kind, push_end, push_pair, push_record,

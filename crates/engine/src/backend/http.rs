@@ -6,11 +6,10 @@
 //! time: the bytes behind it wait. Pure; called by the sessions of [`backend`](crate::backend).
 
 use flash_http::request::Method;
+use flash_http::target::unescape;
 use flash_http::{BadPath, Head, HeadLimits, Request, Status, Version, head_end, parse_head};
 
-use super::warm::{
-    FileRange, Next, WARM_PATH_BYTES_MAX, WarmRequest, WarmResult, resolve, retry_after_s, unescape,
-};
+use super::warm::{FileRange, Next, WARM_PATH_BYTES_MAX, WarmRequest, WarmResult, resolve, retry_after_s};
 
 /// The bytes of a connection that are kept, at most: a head of a path whose bytes are all escaped.
 pub const HTTP_INPUT_BYTES_MAX: usize = 32 * 1024;

@@ -87,27 +87,6 @@ pub(super) fn retry_after_s(retry_after_ms: u32) -> u32 {
     retry_after_ms.div_ceil(1000).clamp(1, RETRY_AFTER_S_MAX)
 }
 
-/// Decodes the escapes of a path, once and strictly.
-///
-/// # Errors
-/// An escape without two hexadecimal digits.
-pub(super) fn unescape(raw: &[u8]) -> Result<Vec<u8>, BadPath> {
-    let mut path = Vec::with_capacity(raw.len());
-    let mut rest = raw;
-    while let [first, after @ ..] = rest {
-        rest = after;
-        let mut byte = *first;
-        if byte == b'%' {
-            let [high, low, after @ ..] = after else { return Err(BadPath::Escape) };
-            let digit = |byte: u8| char::from(byte).to_digit(16).ok_or(BadPath::Escape);
-            byte = (digit(*high)? * 16 + digit(*low)?) as u8;
-            rest = after;
-        }
-        path.push(byte);
-    }
-    Ok(path)
-}
-
 /// The absolute path of `path` beneath `root`: `.`, `..` and empty segments are resolved, and `..` at the root
 /// has no effect, as in h2o and lighttpd. So the result is always beneath the resolved root. A slash at the end
 /// stays.
@@ -158,6 +137,8 @@ pub fn is_beneath(path: &[u8], root: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use flash_http::target::unescape;
+
     use super::*;
 
     #[test]

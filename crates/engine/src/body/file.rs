@@ -176,7 +176,7 @@ impl<F> FileBody<F> {
                 Checked::Same(stat) => {
                     self.seen.note(stat, self.range.start, &core.file_buffer[..bytes]);
                     if self.is_storable(core) {
-                        ask_in(core, &self.version, &self.file, self.range.start / LOAD_BYTES, None);
+                        queue_fill(core, &self.version, &self.file, self.range.start / LOAD_BYTES, None);
                     }
                     Pulled::Bytes(&core.file_buffer[..bytes])
                 }
@@ -408,7 +408,7 @@ impl<F> FileBody<F> {
 
 /// Queues a job that copies a block from the page cache into the store, unless one was queued recently. No
 /// request waits for it.
-pub(crate) fn ask_in<F>(
+pub(crate) fn queue_fill<F>(
     core: &mut Core<F>,
     version: &Arc<Version>,
     file: &Arc<F>,
@@ -416,7 +416,7 @@ pub(crate) fn ask_in<F>(
     name: Option<NameOfFile>,
 ) {
     let now_ms = core.clock.ms();
-    if version.is_storable() && version.asks_for_fill(now_ms) {
+    if version.is_storable() && version.needs_fill(now_ms) {
         // If the queue is full, a later read tries again.
         let wanted = with_name(fill(version, file, block, Urgency::Ahead), name);
         let _ = core.jobs.submit(wanted, None, now_ms);

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-pub(crate) use file::{FileBody, ask_in, fill, load, read_by_helper, with_name};
+pub(crate) use file::{FileBody, fill, load, queue_fill, read_by_helper, with_name};
 pub(crate) use multipart::MultipartBody;
 use seen::Seen;
 

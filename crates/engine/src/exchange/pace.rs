@@ -46,7 +46,7 @@ impl Pace {
 
     /// How many bytes an exchange may send now, of an answer with this many left. None if it has to wait; it is woken then.
     #[inline]
-    pub(crate) fn ask<M: Machine>(
+    pub(crate) fn request<M: Machine>(
         &mut self,
         context: &mut Context<'_, M>,
         exchange: ExchangeKey,

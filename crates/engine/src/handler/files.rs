@@ -16,7 +16,7 @@ use flash_http::response::Status;
 use super::error_page::{NOT_ACCEPTABLE, PRECONDITION_FAILED, READ_FAILED, Refusal, UNSTEADY, unsatisfiable};
 use super::form::{self, Compressed};
 use super::{About, Extent, FileRequest, Found, Handled, Kept, Response, Step, Wait, content, refuse};
-use crate::body::{Body, Source, ask_in, fill, load, multipart, read_by_helper, with_name};
+use crate::body::{Body, Source, fill, load, multipart, queue_fill, read_by_helper, with_name};
 use crate::caches::{Content, ContentBytes, NameEntry, ReplyForm, Resource, Version};
 use crate::context::{Context, Core};
 use crate::jobs::{Urgency, Wanted};
@@ -303,7 +303,7 @@ fn read<M: Machine>(
     if !is_small {
         return Obtained::Source(Source::File(Arc::clone(version), Arc::clone(file)));
     }
-    ask_in(core, version, file, 0, Some(name.clone()));
+    queue_fill(core, version, file, 0, Some(name.clone()));
     let bytes = core.file_buffer[..size_bytes as usize].into();
     Obtained::Source(Source::Memory(content(core, version, ContentBytes::Own(bytes))))
 }

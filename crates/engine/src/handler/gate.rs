@@ -4,7 +4,7 @@
 //! [`admit`] applies all rules for requests, in this order: the site, the path (decoded here), access, rates and passwords, redirects,
 //! rewrites, the route, and then the rules of files or of the route. HTTP/1 answers repeated requests by the bytes of their heads
 //! ([`caches::RepeatedRequests`](crate::caches::RepeatedRequests)); such a head keeps the [`Pass`] from the gate and its conditions, and
-//! [`readmit`] decides whether these hold.
+//! [`readmit`](super::readmit) decides whether these hold.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ use super::file_request::{FileRequest, FileRequestBuf, Substitute};
 use super::https::{self, Scheme};
 use super::password::{PasswordCheck, check_of};
 use super::route::{Authorizer, LateRules, Routed, choose_route, leads_to_script};
-use crate::caches::{Pass, RepeatedReply};
+use crate::caches::Pass;
 use crate::conditions::Conditions;
 use crate::context::{Context, Core};
 use crate::head_changes::HeadChanges;
@@ -312,47 +312,6 @@ fn pass(rules: &SiteRules, scheme: Scheme) -> Pass {
         Scheme::Http if rules.https_redirect.is_none() => Pass::SameHeadOverHttp,
         Scheme::Http => Pass::Once,
     }
-}
-
-/// Whether a request with the same head as that of an earlier one can be admitted without being parsed.
-#[inline]
-pub(crate) fn may_readmit(pass: Pass, scheme: Scheme) -> bool {
-    match pass {
-        Pass::Once => false,
-        Pass::SameHead => true,
-        Pass::SameHeadOverHttp => scheme == Scheme::Http,
-        Pass::SameHeadOverHttps => scheme == Scheme::Https,
-    }
-}
-
-/// Whether the conditions of an earlier request with the same head hold for one of this client, so that it is admitted. It counts
-/// for rates.
-#[inline]
-pub(crate) fn readmit<M: Machine>(
-    machine: &mut M,
-    core: &Core<M::File>,
-    known: &RepeatedReply,
-    client: IpAddr,
-) -> bool {
-    known
-        .conditions
-        .as_deref()
-        .is_none_or(|conditions| hold(machine, core, (known.version.site, conditions), client))
-}
-
-fn hold<M: Machine>(
-    machine: &mut M,
-    core: &Core<M::File>,
-    (site, conditions): (SiteId, &Conditions),
-    client: IpAddr,
-) -> bool {
-    let Conditions { guards, rates, passwords } = conditions;
-    let rules = &core.rules.site(site).paths;
-    let site = core.rules.public_site(site);
-    let counting = Counting::of(site, ClientNumber::of(client), core);
-    guards.iter().all(|number| rules.admits(*number, client))
-        && passwords.iter().all(|pair| core.caches.password_results.get(*pair, core.clock.ms()) == Some(true))
-        && counting.count(machine, rates).is_ok()
 }
 
 /// The changes that rules make to the head of the answer to a request.

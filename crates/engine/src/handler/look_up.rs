@@ -174,7 +174,7 @@ fn confirm<M: Machine>(
         }
         Check::False => return None,
         Check::WouldWait => {
-            let evidence = ask_open_files(context, &entry);
+            let evidence = check_open_files(context, &entry);
             let wanted = || wanted_find(asked.site, &asked.path);
             if too_old || evidence == Evidence::Contradicts {
                 return Some(LookUp::Wait(Box::new(wanted()), None));
@@ -206,7 +206,7 @@ fn keep_files_open<F>(files: &mut OpenFiles<F>, entry: &NameEntry) {
 }
 
 /// Asks the open files of an entry whether it is still true. That does not wait.
-fn ask_open_files<M: Machine>(context: &mut Context<'_, M>, entry: &NameEntry) -> Evidence {
+fn check_open_files<M: Machine>(context: &mut Context<'_, M>, entry: &NameEntry) -> Evidence {
     let Resolved::File(resource) = &entry.resolved else { return Evidence::Silent };
     let mut evidence = Evidence::Silent;
     for version in resource.versions() {

@@ -18,6 +18,7 @@ mod https;
 mod listing;
 mod look_up;
 mod password;
+mod repeated;
 mod response;
 mod route;
 mod script;
@@ -37,7 +38,7 @@ pub(crate) use error_page::{
 pub(crate) use file_request::{FileRequest, FileRequestBuf, Substitute};
 pub(crate) use gate::{
     Admitted, NOT_A_FILE_OF_THE_SITE, RequestClient, admit, admit_application_file, admit_preferred_file,
-    head_changes, head_changes_of_path, may_readmit, readmit,
+    head_changes, head_changes_of_path,
 };
 pub(crate) use head::{
     About, CommonFields, Extent, HeadForm, RelayedHead, each_own_field, each_shared_field, persistence,
@@ -45,6 +46,7 @@ pub(crate) use head::{
 };
 pub(crate) use https::Scheme;
 pub(crate) use password::{Password, PasswordCheck, verify};
+pub(crate) use repeated::{is_valid, readmit, remember, repeat};
 pub(crate) use response::Response;
 pub(crate) use route::{Authorizer, Preferred, RouteTarget, Routed};
 pub(crate) use script::{PathFound, check_script, find_path};

@@ -2,6 +2,7 @@
 //! what one request and its answer are on such a connection ([`Transaction`]). Called by [`relay`](crate::exchange::relay) and
 //! [`Engine`](crate::Engine).
 
+mod events;
 mod handshake;
 mod health;
 mod idle;
@@ -10,7 +11,7 @@ mod pool;
 mod transaction;
 mod upload;
 
-pub(crate) use links::{LinkPlace, Links, NoLink, Sought};
+pub(crate) use links::{LinkClaim, Links, NoLink, Sought};
 pub(crate) use pool::{FailedServers, Seeker};
 pub(crate) use transaction::{BadAnswer, Transaction};
 pub(crate) use upload::Upload;

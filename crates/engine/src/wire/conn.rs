@@ -217,7 +217,7 @@ impl<S> Conn<S> {
 
     /// How many bytes of an answer with `left_bytes` left may go to the uplink now. None if the connection has
     /// to wait for its turn; the uplink calls it then.
-    pub(crate) fn ask_uplink<M: Machine>(
+    pub(crate) fn request_uplink<M: Machine>(
         &mut self,
         context: &mut Context<'_, M>,
         left_bytes: u64,
@@ -228,7 +228,7 @@ impl<S> Conn<S> {
                 self.uplink = Uplink::Free;
                 return Some(egress.grant_bytes());
             }
-            Uplink::Free => match egress.ask(left_bytes, now_ms) {
+            Uplink::Free => match egress.request(left_bytes, now_ms) {
                 Some(bytes) => return Some(bytes),
                 None => {
                     let ticket = egress.wait(self.opener.connection, left_bytes, now_ms);

@@ -15,7 +15,7 @@ use flash_waiting::past_cache::Reader;
 use flash_waiting::{file, store_file};
 use flash_worker::codec::{self, decode};
 use flash_worker::store_protocol::{ANSWER_BYTES_MAX, Answer, Request};
-use flash_worker::{Fills, convert};
+use flash_worker::{Fills, convert, names};
 
 /// The means to fill the store. Threads may share it.
 #[derive(Debug)]
@@ -239,14 +239,7 @@ fn identify(stat: &FileStat, block: u64, form: Option<&[u8]>) -> Option<(BlockKe
     if stat.kind != FileKind::Regular {
         return None;
     }
-    let key = BlockKey {
-        device: stat.device,
-        inode: stat.inode,
-        size_bytes: stat.size_bytes,
-        modified_ns: stat.modified_ns.try_into().ok()?,
-        changed_ns: stat.changed_ns.try_into().ok()?,
-        block: block.try_into().ok()?,
-    };
+    let key = BlockKey { file: names::state(stat)?, block: block.try_into().ok()? };
     Some((key, left.min(LOAD_BYTES).try_into().ok()?))
 }
 

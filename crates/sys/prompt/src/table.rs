@@ -11,22 +11,15 @@ use std::io;
 use rustix::fd::AsFd;
 use serde::{Deserialize, Serialize};
 
+use super::names::FileState;
 pub use super::slots::SLOTS_MAX;
 use super::slots::{self, Record, Table, Writer, fold};
 
 /// A block of a file in one state.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct BlockKey {
-    /// Device, as in [`Stat`](super::file::Stat).
-    pub device: u64,
-    /// Inode number.
-    pub inode: u64,
-    /// Length of the whole file in bytes.
-    pub size_bytes: u64,
-    /// Time of the last change of the content, in nanoseconds since 1970.
-    pub modified_ns: i64,
-    /// Time of the last change of content or metadata, in nanoseconds since 1970.
-    pub changed_ns: i64,
+    /// The state of the file.
+    pub file: FileState,
     /// Number of the block in the file, starting at 0.
     pub block: u32,
 }
@@ -80,29 +73,16 @@ fn block_of(word: u64) -> u32 {
 
 #[inline]
 fn to_words(key: &BlockKey, extent: Extent) -> [u64; WORDS] {
-    [
-        key.device,
-        key.inode,
-        key.size_bytes,
-        key.modified_ns.cast_unsigned(),
-        key.changed_ns.cast_unsigned(),
-        extent.offset,
-        u64::from(key.block) | u64::from(extent.length) << 32,
-    ]
+    let [device, inode, size_bytes, modified_ns, changed_ns] = key.file.to_words();
+    let last = u64::from(key.block) | u64::from(extent.length) << 32;
+    [device, inode, size_bytes, modified_ns, changed_ns, extent.offset, last]
 }
 
 #[inline]
 fn from_words(words: &[u64; WORDS]) -> (BlockKey, Extent) {
     let [device, inode, size_bytes, modified_ns, changed_ns, offset, last] = *words;
-    let key = BlockKey {
-        device,
-        inode,
-        size_bytes,
-        modified_ns: modified_ns.cast_signed(),
-        changed_ns: changed_ns.cast_signed(),
-        block: block_of(last),
-    };
-    (key, Extent { offset, length: (last >> 32) as u32 })
+    let file = FileState::from_words([device, inode, size_bytes, modified_ns, changed_ns]);
+    (BlockKey { file, block: block_of(last) }, Extent { offset, length: (last >> 32) as u32 })
 }
 
 /// The length of the memory file of a table with `slots_max` slots; None for 0 slots and for more than

@@ -28,14 +28,14 @@ fn table(slots_max: u32) -> (OwnedFd, TableWriter, TableReader) {
 }
 
 fn key(number: u64) -> BlockKey {
-    BlockKey {
+    let file = FileState {
         device: 7 << 32 | 1,
         inode: number,
         size_bytes: 1000 + number,
         modified_ns: -5,
         changed_ns: i64::MAX,
-        block: number as u32 % 3,
-    }
+    };
+    BlockKey { file, block: number as u32 % 3 }
 }
 
 fn extent(number: u64) -> Extent {
@@ -62,12 +62,13 @@ fn an_entry_is_found_until_it_is_removed() {
     assert_eq!((reader.find(&key(1)), writer.get(3)), (Some((3, extent(1))), Some((key(1), extent(1)))));
     // Each part of a key matters.
     let one = key(1);
+    let of = |file| BlockKey { file, ..one };
     for other in [
-        BlockKey { device: 0, ..one },
-        BlockKey { inode: 0, ..one },
-        BlockKey { size_bytes: 0, ..one },
-        BlockKey { modified_ns: 0, ..one },
-        BlockKey { changed_ns: 0, ..one },
+        of(FileState { device: 0, ..one.file }),
+        of(FileState { inode: 0, ..one.file }),
+        of(FileState { size_bytes: 0, ..one.file }),
+        of(FileState { modified_ns: 0, ..one.file }),
+        of(FileState { changed_ns: 0, ..one.file }),
         BlockKey { block: 0, ..one },
     ] {
         assert_eq!(reader.find(&other), None, "{other:?}");
@@ -153,7 +154,7 @@ fn cut_short(last: impl Fn(&mut TableWriter), before: Option<u64>, after: Option
         seen[1] |= found == entry(after);
         let mut expected = HashMap::from([(0, 10), (2, 12)]);
         expected.extend(before.map(|_| (3, 13)));
-        expected.extend(found.map(|(key, _)| (1, key.inode)));
+        expected.extend(found.map(|(key, _)| (1, key.file.inode)));
         agree(&reader, &writer, &expected);
         writer.put(1, &key(15), extent(15));
         expected.insert(1, 15);

@@ -80,6 +80,7 @@ pub fn held_bytes(fd: impl AsFd) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flash_prompt::names::FileState;
     use flash_prompt::store_memory::StoreMemory;
     use flash_prompt::table::{BlockKey, Extent, TableReader, TableWriter, file_bytes};
 
@@ -144,7 +145,8 @@ mod tests {
         let file = create(c"flash-test", file_bytes(1000).expect("a length")).expect("a memory file");
         let mut writer = TableWriter::create(&file, 1000).expect("created");
         let reader = TableReader::map(read_only(&file).expect("opened")).expect("mapped");
-        let key = BlockKey { device: 1, inode: 2, size_bytes: 3, modified_ns: 4, changed_ns: 5, block: 6 };
+        let file = FileState { device: 1, inode: 2, size_bytes: 3, modified_ns: 4, changed_ns: 5 };
+        let key = BlockKey { file, block: 6 };
         let place = Extent { offset: 4096, length: 3 };
         writer.put(999, &key, place);
         assert_eq!(reader.find(&key), Some((999, place)));

@@ -159,7 +159,7 @@ pub(super) fn pass_on<M: Machine>(
     let Some(reply) = &relay.reply else { return Ok(false) };
     let unsent_bytes = client.unsent_bytes() as u64;
     let rank_bytes = reply.rank_bytes(unsent_bytes, relay.current.transaction.is_over());
-    let Some(bytes_max) = relay.pace.ask(&mut turn.context, relay.key, unsent_bytes) else {
+    let Some(bytes_max) = relay.pace.request(&mut turn.context, relay.key, unsent_bytes) else {
         // From now on the spool takes what the server sends.
         return Ok(true);
     };

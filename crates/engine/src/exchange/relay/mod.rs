@@ -15,6 +15,7 @@ mod search;
 mod upload;
 mod upload_rate;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use flash_http::RequestBuf;
@@ -25,7 +26,7 @@ use flash_http::upstream_response::{ResponseBody, ResponseHead};
 pub(crate) use open::open;
 pub(crate) use pump::{advance, expire, leave};
 
-use super::{CLIENT_LEFT, Opener, Pace, Turn};
+use super::{CLIENT_LEFT, LogEntry, Opener, Pace, Turn};
 use crate::access_log::AnswerEnd;
 use crate::caches::NameEntry;
 use crate::handler::{FileRequestBuf, PasswordCheck, Refusal, RelayedHead};
@@ -35,7 +36,7 @@ use crate::rules::UpstreamId;
 use crate::slab::ExchangeKey;
 use crate::slab::SiteId;
 use crate::transport::Gone;
-use crate::upstream::{BadAnswer, FailedServers, LinkPlace, Seeker, Transaction};
+use crate::upstream::{BadAnswer, FailedServers, LinkClaim, Seeker, Transaction};
 use gzip::Gzip;
 use upload_rate::UploadRate;
 
@@ -147,7 +148,7 @@ pub(crate) struct Relay {
     pub(crate) verifying: Option<JobId>,
     /// Why a helper could not do its part; the answer is this page.
     pub(crate) refused: Option<Refusal>,
-    place: LinkPlace,
+    claim: LinkClaim,
     /// The servers that have failed this request, and how often one has.
     failed: FailedServers,
     tries: u8,
@@ -310,10 +311,25 @@ impl Relay {
     }
 
     /// How the answer has ended.
-    pub(crate) fn end(&self, is_whole: bool) -> AnswerEnd {
+    fn end(&self, is_whole: bool) -> AnswerEnd {
         let sent = self.reply.as_ref().map(|reply| (reply.status, reply.body_bytes));
         let (status, body_bytes) = sent.unwrap_or((CLIENT_LEFT, 0));
         AnswerEnd { status, body_bytes, is_whole: is_whole && sent.is_some() }
+    }
+
+    /// Notes how the answer has ended, after all of it was sent or no more of it is.
+    pub(crate) fn note_end<M: Machine>(
+        &self,
+        turn: &mut Turn<'_, M>,
+        log_entry: &LogEntry,
+        peer: &SocketAddr,
+        is_whole: bool,
+    ) {
+        let counted_at_end = self.reply.as_ref().filter(|reply| is_whole && reply.left_bytes.is_none());
+        if let Some(reply) = counted_at_end {
+            turn.context.core.schedule.note_answer(reply.body_bytes);
+        }
+        log_entry.note_end(&mut turn.context, peer, self.end(is_whole));
     }
 
     /// Prepares another attempt after this server has failed. False if there is none: the answer has begun, a
@@ -334,7 +350,7 @@ impl Relay {
         self.failed.insert(failed);
         self.since_ms = now_ms;
         self.accepts_request = true;
-        self.place = LinkPlace::None;
+        self.claim = LinkClaim::None;
         true
     }
 

@@ -19,7 +19,7 @@ use crate::handler::{Authorizer, PasswordCheck, Preferred, RouteTarget, Routed};
 use crate::machine::Machine;
 use crate::rules::UpstreamProtocol;
 use crate::slab::{ExchangeKey, SpooledKey};
-use crate::upstream::{FailedServers, LinkPlace, Transaction, Upload};
+use crate::upstream::{FailedServers, LinkClaim, Transaction, Upload};
 
 /// Room for the opening of most requests: CGI has long names.
 const OPENING_BYTES: usize = 2048;
@@ -80,7 +80,7 @@ pub(crate) fn open<M: Machine>(
         pace: Pace::of(routed.holds.clone()),
         verifying: None,
         refused: None,
-        place: LinkPlace::None,
+        claim: LinkClaim::None,
         failed: FailedServers::default(),
         tries: 0,
         needs_new: false,

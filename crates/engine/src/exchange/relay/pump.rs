@@ -18,7 +18,7 @@ use crate::limits::GATEWAY_LATE_MS;
 use crate::machine::Machine;
 use crate::slab::{Key, SpooledKey};
 use crate::transport::{Gone, Readiness, Received};
-use crate::upstream::{BadAnswer, LinkPlace, NoLink, Sought};
+use crate::upstream::{BadAnswer, LinkClaim, NoLink, Sought};
 
 /// Gives a relay a turn: moves bytes until nothing more can be moved, or the turn is over.
 pub(crate) fn advance<M: Machine>(
@@ -146,7 +146,7 @@ fn find_link<M: Machine>(
     let now_ms = turn.context.core.clock.ms();
     loop {
         let seeker = relay.seeker();
-        match turn.links.seek(turn.context.machine, seeker, &mut relay.place, now_ms) {
+        match turn.links.seek(turn.context.machine, seeker, &mut relay.claim, now_ms) {
             Sought::Linked { link, was_used } => return Ok((link, was_used)),
             Sought::Full => return Err(Advance::Refused(UPSTREAM_BUSY)),
             Sought::Failed(server, why) => {
@@ -167,7 +167,7 @@ fn find_link<M: Machine>(
                 relay.await_from(Awaits::Link, false, now_ms);
                 let connect_ms = turn.links.rules(relay.current.upstream).connect_ms;
                 // The gateway has the same deadline for each server, and reports it unless it is in trouble itself.
-                let is_asked = matches!(relay.place, LinkPlace::Has(_));
+                let is_asked = matches!(relay.claim, LinkClaim::Has(_));
                 let late_ms = if is_asked { GATEWAY_LATE_MS } else { 0 };
                 return Err(relay.block(relay.since_ms + connect_ms + late_ms));
             }
@@ -375,15 +375,15 @@ fn await_client<M: Machine>(
 /// Ends the wait of a relay whose time is up.
 pub(crate) fn expire<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) -> Advance {
     relay.upload_rate.pause(turn.context.core.clock.ms());
-    let refusal = match (relay.awaits, relay.place) {
+    let refusal = match (relay.awaits, relay.claim) {
         _ if relay.current.transaction.wants_body() && relay.upload_rate.is_late() => REQUEST_LATE,
         // The gateway, which would know of the server, does not answer.
-        (Awaits::Link, LinkPlace::Has(_)) => NO_ANSWER,
+        (Awaits::Link, LinkClaim::Has(_)) => NO_ANSWER,
         (Awaits::Link, _) => UPSTREAM_BUSY,
         (Awaits::Body, _) => REQUEST_LATE,
         (Awaits::Helper, _) => SPOOL_FAILED,
-        (_, place) => {
-            if let (LinkPlace::Has(link), false) = (place, relay.current.transaction.is_upgraded()) {
+        (_, claim) => {
+            if let (LinkClaim::Has(link), false) = (claim, relay.current.transaction.is_upgraded()) {
                 blame(turn, relay, link, BadAnswer("The server said nothing for too long"));
             }
             NO_ANSWER
@@ -413,7 +413,7 @@ fn fail<M: Machine>(
     let now_ms = turn.context.core.clock.ms();
     relay.accepts_request = false;
     report_stderr(turn, relay, link);
-    relay.place = LinkPlace::None;
+    relay.claim = LinkClaim::None;
     turn.links.discard(turn.context.machine, link, now_ms);
     if server.is_some_and(|server| relay.try_again(server.server, is_stale, now_ms)) {
         return Ok(());
@@ -444,14 +444,14 @@ fn report_stderr<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay, link: Ke
 /// Leaves the link, for the next request if it is in order.
 fn leave_link<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) {
     let now_ms = turn.context.core.clock.ms();
-    if let LinkPlace::Has(link) = relay.place {
+    if let LinkClaim::Has(link) = relay.claim {
         report_stderr(turn, relay, link);
     }
-    match std::mem::replace(&mut relay.place, LinkPlace::None) {
-        LinkPlace::Has(link) if relay.accepts_request && relay.current.transaction.leaves_link_usable() => {
+    match std::mem::replace(&mut relay.claim, LinkClaim::None) {
+        LinkClaim::Has(link) if relay.accepts_request && relay.current.transaction.leaves_link_usable() => {
             turn.links.release(turn.context.machine, link, now_ms);
         }
-        place => turn.links.leave(turn.context.machine, relay.current.upstream, place, now_ms),
+        claim => turn.links.leave(turn.context.machine, relay.current.upstream, claim, now_ms),
     }
 }
 

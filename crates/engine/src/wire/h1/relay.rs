@@ -162,7 +162,7 @@ impl<M: Machine> RelayClient<M> for H1Client<'_, M::Socket> {
     }
 
     fn send(&mut self, turn: &mut Turn<'_, M>, bytes_max: usize, rank_bytes: u64) -> Result<usize, Gone> {
-        let Some(allowed) = self.conn.ask_uplink(&mut turn.context, rank_bytes) else { return Ok(0) };
+        let Some(allowed) = self.conn.request_uplink(&mut turn.context, rank_bytes) else { return Ok(0) };
         self.conn.follow_schedule(&mut turn.context, rank_bytes);
         let unsent = self.frames.unsent();
         let piece = &unsent[..unsent.len().min(allowed).min(bytes_max)];
@@ -277,11 +277,8 @@ impl H1 {
                 turn.exchanges.end_lent(key);
                 conn.leave_uplink(&mut turn.context.core.egress);
                 let is_whole = matches!(advanced, Advance::Done);
-                log_entry.note_end(&mut turn.context, &conn.requester.address, relay.end(is_whole));
+                relay.note_end(turn, &log_entry, &conn.requester.address, is_whole);
                 let Some(reply) = relay.reply else { return Flow::Over(TurnEnd::Close) };
-                if is_whole && reply.left_bytes.is_none() {
-                    turn.context.core.schedule.note_answer(reply.body_bytes);
-                }
                 if !is_whole {
                     // A client that takes the end of the connection for that of the body gets a reset instead.
                     let ends_with_close = !frames.is_chunked && reply.left_bytes.is_none();

@@ -8,12 +8,12 @@ use flash_http::response::Status;
 use super::answering::{Answering, RequestSource};
 use super::send::send_content;
 use super::{Flow, H1, Phase};
-use crate::access_log::{AnswerEnd, LogFields, LogSource, LogText};
+use crate::access_log::{AnswerEnd, LogSource};
 use crate::body::Source;
-use crate::caches::{Content, HeadHash, Persistence, RepeatedReply, ReplyForm, Version};
-use crate::context::{Core, Ended, note_end};
+use crate::caches::{HeadHash, Persistence, RepeatedReply, ReplyForm};
+use crate::context::{Ended, note_end};
 use crate::exchange::Turn;
-use crate::handler::{About, FileRequest, Response, Scheme, may_readmit, readmit};
+use crate::handler::{Response, is_valid, readmit, remember, repeat};
 use crate::head_changes::Changes;
 use crate::machine::Machine;
 use crate::wire::conn::Conn;
@@ -32,29 +32,13 @@ impl H1 {
         turn: &mut Turn<'_, M>,
         answering: &Answering<'_>,
         response: &Response<M::File>,
-        (hash, head): (HeadHash, &[u8]),
+        known_by: (HeadHash, &[u8]),
     ) {
-        let RequestSource::File(FileRequest { request, pass, conditions, .. }) = answering.asked else {
-            return;
-        };
-        let Some((entry, form)) = &response.repeats else { return };
-        let (About::File(version, _) | About::NotModified(version)) = &response.about else { return };
-        if turn.draining {
-            return;
+        let RequestSource::File(file) = answering.asked else { return };
+        if !turn.draining {
+            let kept = (answering.persistence, &answering.changes);
+            remember(turn.context.core, known_by, file, response, kept);
         }
-        let core = &mut *turn.context.core;
-        let (entry, version) = (Arc::clone(entry), Arc::clone(version));
-        let reply = RepeatedReply {
-            pass: *pass,
-            conditions: conditions.clone(),
-            entry,
-            version,
-            form: *form,
-            persistence: answering.persistence,
-            changes: answering.changes.clone(),
-        };
-        let format = core.rules.log_format;
-        core.caches.repeated.put(hash, head, reply, || LogText::new(format, LogFields::of(request)));
     }
 
     /// Answers a request that is known by the bytes of its head.
@@ -94,7 +78,7 @@ impl H1 {
         let started_ms = core.clock.ms();
         let Some(content) = content.filter(|_| is_plain) else {
             // For most other forms the head is encoded; with SRPT a plain answer first gets its band, and rules change heads.
-            let response = response_of(*form, version, content);
+            let response = repeat(&known.reply, content);
             let answering = Answering {
                 persistence,
                 asked: RequestSource::Repeated(known.log.clone()),
@@ -127,19 +111,4 @@ impl H1 {
         let answering = Answering { persistence, asked, changes: changes.clone(), started_ms };
         Shortcut::Answered(self.sent_first(conn, turn, answering, (first, response)))
     }
-}
-
-/// The answer to a known request.
-fn response_of<F>(form: ReplyForm, version: &Arc<Version>, content: Option<&Arc<Content>>) -> Response<F> {
-    match content {
-        Some(content) => Response::whole(version, Source::Memory(Arc::clone(content))),
-        None if form == ReplyForm::NotModified => Response::not_modified(version),
-        None => Response::head_only(version),
-    }
-}
-
-/// Whether a reply still answers the bytes that it was remembered with.
-#[inline]
-fn is_valid<F>(core: &Core<F>, reply: &RepeatedReply, scheme: Scheme) -> bool {
-    may_readmit(reply.pass, scheme) && reply.entry.is_fresh(core.clock.ms(), core.rules.freshness_ms)
 }

@@ -362,18 +362,18 @@ fn at_most(allowed: usize, bytes: &[u8]) -> &[u8] {
 }
 
 /// How many bytes of the body may be sent now. None if the answer has to wait for its bytes, or for its turn at the uplink.
-fn ask_throttles_and_uplink<M: Machine>(
+fn request_throttles_and_uplink<M: Machine>(
     conn: &mut Conn<M::Socket>,
     turn: &mut Turn<'_, M>,
     waiter: Waiter,
     sending: &mut Sending<M::File>,
 ) -> Option<usize> {
     let left_bytes = sending.body.len();
-    let Some(paced) = sending.pace.ask(&mut turn.context, waiter.exchange, left_bytes) else {
+    let Some(paced) = sending.pace.request(&mut turn.context, waiter.exchange, left_bytes) else {
         conn.await_server();
         return None;
     };
-    Some(conn.ask_uplink(&mut turn.context, left_bytes)?.min(paced))
+    Some(conn.request_uplink(&mut turn.context, left_bytes)?.min(paced))
 }
 
 /// Sends the next piece of an answer, preceded by the rest of its head.
@@ -400,7 +400,7 @@ fn send_piece<M: Machine>(
     if !conn.transport.is_writable() {
         return Piece::Over(conn.await_room(turn.context.machine, turn.context.core.clock.ms()));
     }
-    let Some(allowed) = ask_throttles_and_uplink(conn, turn, waiter, sending) else {
+    let Some(allowed) = request_throttles_and_uplink(conn, turn, waiter, sending) else {
         return Piece::Over(TurnEnd::Blocked);
     };
     sending.body.offer_at_most(allowed);

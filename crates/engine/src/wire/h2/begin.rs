@@ -11,14 +11,13 @@ use super::send::Head;
 use super::stream::{Stream, StreamAnswer, StreamState};
 use super::{H2, Workspace};
 use crate::access_log::{AnswerEnd, LogFields, LogSource, LogText};
-use crate::body::Source;
 use crate::caches::{HeadHash, Persistence, RepeatedReply, ReplyForm};
 use crate::context::Ended;
 use crate::exchange::relay::open;
 use crate::exchange::{AfterBody, Exchange, LogEntry, Opening, Parked, Sending, Serving, State, Turn, Wake};
 use crate::handler::{
-    About, Admitted, FileRequest, FileRequestBuf, Found, Refusal, Response, Step, admit, answer, error_page,
-    head_changes, head_changes_of_path, malformed, may_readmit, readmit,
+    Admitted, FileRequest, FileRequestBuf, Found, Refusal, Response, Step, admit, answer, error_page,
+    head_changes, head_changes_of_path, is_valid, malformed, readmit, remember, repeat,
 };
 use crate::head_changes::HeadChanges;
 use crate::in_flight::Holds;
@@ -191,7 +190,8 @@ impl H2 {
         let subject = (&file.path[..], file.request.origin);
         let changes = head_changes_of_path(turn.context.core, fresh.requester.scheme, file.site, subject);
         let fresh = Fresh { changes, ..fresh };
-        remember(turn, &file, &response, (hash, list), fresh.changes.clone());
+        let kept = (Persistence::Persists, &fresh.changes);
+        remember(turn.context.core, (hash, list.as_bytes()), &file, &response, kept);
         self.reply(conn, turn, (fresh, RequestSource::File(&file)), response);
     }
 
@@ -205,11 +205,8 @@ impl H2 {
     ) -> Option<HeadHash> {
         let core = &mut *turn.context.core;
         let (hash, known) = core.caches.repeated.get(list.as_bytes());
-        let usable = known.filter(|known| {
-            may_readmit(known.reply.pass, conn.requester.scheme)
-                && known.reply.entry.is_fresh(core.clock.ms(), core.rules.freshness_ms)
-                && !list.is_too_large()
-        });
+        let scheme = conn.requester.scheme;
+        let usable = known.filter(|known| is_valid(core, &known.reply, scheme) && !list.is_too_large());
         let Some(known) = usable else {
             core.counters.known_misses += 1;
             return Some(hash);
@@ -223,17 +220,11 @@ impl H2 {
             core.counters.known_misses += 1;
             return Some(hash);
         }
-        let content = content.flatten().map(Arc::clone);
+        let content = content.flatten();
         core.counters.requests += 1;
         core.counters.known_hits += 1;
-        let response = match content {
-            Some(content) => {
-                core.counters.count_content(version.stat.size_bytes);
-                Response::whole(version, Source::Memory(content))
-            }
-            None if *form == ReplyForm::NotModified => Response::not_modified(version),
-            None => Response::head_only(version),
-        };
+        content.into_iter().for_each(|_| core.counters.count_content(version.stat.size_bytes));
+        let response = repeat(&known.reply, content);
         let log = known.log.clone();
         self.reply(conn, turn, (fresh, RequestSource::Repeated(log)), response);
         None
@@ -368,25 +359,4 @@ impl H2 {
 fn is_short(request: &Request<'_>) -> bool {
     let fits = |bytes: u64| bytes <= H2_STREAM_WINDOW_BYTES.into();
     !request.expect_continue && !matches!(request.body, Body::Length(bytes) if !fits(bytes))
-}
-
-/// Remembers the list of a request with its answer, if the same list would get the same answer again.
-fn remember<M: Machine>(
-    turn: &mut Turn<'_, M>,
-    file: &FileRequest<'_>,
-    response: &Response<M::File>,
-    (hash, list): (HeadHash, &FieldList),
-    changes: Option<Arc<HeadChanges>>,
-) {
-    let Some((entry, form)) = &response.repeats else { return };
-    let (About::File(version, _) | About::NotModified(version)) = &response.about else { return };
-    let core = &mut *turn.context.core;
-    let (entry, version) = (Arc::clone(entry), Arc::clone(version));
-    let persistence = Persistence::Persists;
-    let (pass, conditions) = (file.pass, file.conditions.clone());
-    let reply = RepeatedReply { pass, conditions, entry, version, form: *form, persistence, changes };
-    let format = core.rules.log_format;
-    core.caches
-        .repeated
-        .put(hash, list.as_bytes(), reply, || LogText::new(format, LogFields::of(file.request)));
 }

@@ -199,7 +199,9 @@ impl H2 {
             if !conn.transport.is_writable() {
                 return Ok(false);
             }
-            let Some(allowed) = conn.ask_uplink(&mut turn.context, self.rank_bytes) else { return Ok(false) };
+            let Some(allowed) = conn.request_uplink(&mut turn.context, self.rank_bytes) else {
+                return Ok(false);
+            };
             conn.follow_schedule(&mut turn.context, self.rank_bytes);
             let unsent = &self.out[self.out_at..];
             let piece = &unsent[..unsent.len().min(allowed)];

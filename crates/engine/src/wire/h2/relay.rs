@@ -11,9 +11,8 @@ use super::H2;
 use super::receive::give_credit;
 use super::send::{After, begin_head, push_kept};
 use super::stream::{Stream, StreamRelay, StreamState};
-use crate::access_log::AnswerEnd;
 use crate::exchange::relay::{Advance, Awaits, ReceivedBody, RelayClient, advance, expire, leave};
-use crate::exchange::{CLIENT_LEFT, Exchange, LogEntry, Parked, Relay, State, Turn, Wake};
+use crate::exchange::{Exchange, LogEntry, Parked, Relay, State, Turn, Wake};
 use crate::handler::{CommonFields, RelayedHead, error_page};
 use crate::head_changes::has_hsts;
 use crate::limits::H2_OUT_BYTES;
@@ -260,16 +259,7 @@ impl H2 {
                 } else {
                     self.reset_stream(stream.id, ErrorCode::INTERNAL_ERROR);
                 }
-                let (status, body_bytes) =
-                    relay.reply.as_ref().map_or((CLIENT_LEFT, 0), |reply| (reply.status, reply.body_bytes));
-                if is_whole && relay.reply.as_ref().is_some_and(|reply| reply.left_bytes.is_none()) {
-                    turn.context.core.schedule.note_answer(body_bytes);
-                }
-                log_entry.note_end(
-                    &mut turn.context,
-                    &stream.requester.address,
-                    AnswerEnd { status, body_bytes, is_whole },
-                );
+                relay.note_end(turn, &log_entry, &stream.requester.address, is_whole);
                 return After::Ended;
             }
         };

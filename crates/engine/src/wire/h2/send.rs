@@ -225,7 +225,7 @@ impl H2 {
             stream.is_stalled = true;
             return FramedPiece::Blocked;
         }
-        let Some(paced) = sending.pace.ask(&mut turn.context, stream.key, left_bytes) else {
+        let Some(paced) = sending.pace.request(&mut turn.context, stream.key, left_bytes) else {
             return FramedPiece::Blocked;
         };
         let room_bytes = room_bytes.min(paced);
