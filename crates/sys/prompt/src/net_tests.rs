@@ -1,3 +1,5 @@
+//! Tests of sockets: sends, receives and what the kernel reports about them.
+
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};

@@ -7,7 +7,7 @@ use flash_http::h2::head::{BadRequest, read_head};
 use flash_http::h2::{ErrorCode, FieldList, Priority, Receiving, Violation, Window};
 use flash_http::request::{BadHead, Body, Request};
 
-use super::send::Head;
+use super::answer_head::Head;
 use super::stream::{Stream, StreamAnswer, StreamState};
 use super::{H2, Workspace};
 use crate::access_log::{AnswerEnd, LogFields, LogSource, LogText};
@@ -40,7 +40,7 @@ pub(super) struct Fresh {
 }
 
 /// The request that a new stream asks.
-enum RequestSource<'r> {
+enum StreamRequest<'r> {
     /// One for a file, whose answer can be repeated.
     File(&'r FileRequest<'r>),
     Other(&'r Request<'r>),
@@ -50,18 +50,18 @@ enum RequestSource<'r> {
     Repeated(Option<LogText>),
 }
 
-impl RequestSource<'_> {
+impl StreamRequest<'_> {
     /// Whether rules bound the bandwidth of the answer.
     fn is_throttled(&self) -> bool {
-        matches!(self, RequestSource::File(file) if !Holds::throttles(file.holds.as_ref()).is_empty())
+        matches!(self, StreamRequest::File(file) if !Holds::throttles(file.holds.as_ref()).is_empty())
     }
 
     fn source(&self) -> Option<LogSource<'_>> {
         match self {
-            RequestSource::File(file) => Some(LogSource::Fields(LogFields::of(file.request))),
-            RequestSource::Other(request) => Some(LogSource::Fields(LogFields::of(request))),
-            RequestSource::Line(line) => Some(LogSource::Fields(LogFields::of_line(line))),
-            RequestSource::Repeated(log) => log.as_ref().map(LogSource::Text),
+            StreamRequest::File(file) => Some(LogSource::Fields(LogFields::of(file.request))),
+            StreamRequest::Other(request) => Some(LogSource::Fields(LogFields::of(request))),
+            StreamRequest::Line(line) => Some(LogSource::Fields(LogFields::of_line(line))),
+            StreamRequest::Repeated(log) => log.as_ref().map(LogSource::Text),
         }
     }
 }
@@ -154,7 +154,7 @@ impl H2 {
                 self.discard_body(conn, turn, (fresh, request), after);
             }
             Admitted::Refused(response) | Admitted::Answer(response) => {
-                self.reply(conn, turn, (fresh, RequestSource::Other(request)), response);
+                self.reply(conn, turn, (fresh, StreamRequest::Other(request)), response);
             }
             Admitted::File(file) if has_body => {
                 let after = AfterBody::File(FileRequestBuf::new(&file));
@@ -192,7 +192,7 @@ impl H2 {
         let fresh = Fresh { changes, ..fresh };
         let kept = (Persistence::Persists, &fresh.changes);
         remember(turn.context.core, (hash, list.as_bytes()), &file, &response, kept);
-        self.reply(conn, turn, (fresh, RequestSource::File(&file)), response);
+        self.reply(conn, turn, (fresh, StreamRequest::File(&file)), response);
     }
 
     /// Answers a request that is known by its list. Otherwise returns the hash that is needed to remember it.
@@ -226,7 +226,7 @@ impl H2 {
         content.into_iter().for_each(|_| core.counters.count_content(version.stat.size_bytes));
         let response = repeat(&known.reply, content);
         let log = known.log.clone();
-        self.reply(conn, turn, (fresh, RequestSource::Repeated(log)), response);
+        self.reply(conn, turn, (fresh, StreamRequest::Repeated(log)), response);
         None
     }
 
@@ -243,7 +243,7 @@ impl H2 {
             |wanted: &[u8]| list.iter().find(|field| field.0 == wanted).map_or(&b"-"[..], |field| field.1);
         let line = [part(b":method"), b" ", part(b":path"), b" HTTP/2.0"].concat();
         let response = malformed((bad.status(), bad.reason()));
-        self.reply(conn, turn, (fresh, RequestSource::Line(&line)), response);
+        self.reply(conn, turn, (fresh, StreamRequest::Line(&line)), response);
     }
 
     /// Answers a new request: at once if all of the answer fits, otherwise through an exchange.
@@ -251,7 +251,7 @@ impl H2 {
         &mut self,
         conn: &Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
-        (fresh, asked): (Fresh, RequestSource<'_>),
+        (fresh, asked): (Fresh, StreamRequest<'_>),
         response: Response<M::File>,
     ) {
         let mut response = response;
@@ -282,12 +282,12 @@ impl H2 {
         }
         let format = turn.context.core.rules.log_format;
         let (file, log) = match asked {
-            RequestSource::File(file) => {
+            StreamRequest::File(file) => {
                 (Some(FileRequestBuf::new(file)), LogText::new(format, LogFields::of(file.request)))
             }
-            RequestSource::Other(request) => (None, LogText::new(format, LogFields::of(request))),
-            RequestSource::Line(line) => (None, LogText::new(format, LogFields::of_line(line))),
-            RequestSource::Repeated(log) => (None, log),
+            StreamRequest::Other(request) => (None, LogText::new(format, LogFields::of(request))),
+            StreamRequest::Line(line) => (None, LogText::new(format, LogFields::of_line(line))),
+            StreamRequest::Repeated(log) => (None, log),
         };
         let Response { status, about, length, body, tries, .. } = response;
         let state = State::Sending(Sending::new(body, file, tries));

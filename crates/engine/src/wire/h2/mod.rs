@@ -2,13 +2,14 @@
 //! those of the most urgent streams, and among them of the one with the fewest bytes left (RFC 9218). A stream that waits for a
 //! helper or for a server holds up no other.
 //!
-//! [`receive`] and [`control`] read frames, [`begin`] begins requests, [`send`] frames answers, [`relay`] is the client of an upstream's
+//! [`receive`] and [`control`] read frames, [`begin`] begins requests, [`send`] frames answers and [`answer_head`] their heads, [`relay`] is the client of an upstream's
 //! answer, [`closing`] ends connections, and [`frame_budget`] bounds what a client can cause for nothing. The protocol itself is in
 //! [`flash_http::h2`].
 //!
 //! Nothing is read while framed bytes are unsent. So a client that does not read can make the server hold no more than
 //! [`H2_OUT_BYTES`], and with its requests no more than its share of [`Inputs`](crate::exchange::Inputs).
 
+mod answer_head;
 mod begin;
 mod closing;
 mod control;

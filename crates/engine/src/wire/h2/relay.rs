@@ -8,8 +8,9 @@ use flash_http::response::push_number;
 use flash_http::upstream_response::ResponseBody;
 
 use super::H2;
+use super::answer_head::{begin_head, push_kept};
 use super::receive::give_credit;
-use super::send::{After, begin_head, push_kept};
+use super::send::After;
 use super::stream::{Stream, StreamRelay, StreamState};
 use crate::exchange::relay::{Advance, Awaits, ReceivedBody, RelayClient, advance, expire, leave};
 use crate::exchange::{Exchange, LogEntry, Parked, Relay, State, Turn, Wake};

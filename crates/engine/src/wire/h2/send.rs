@@ -3,29 +3,19 @@
 use std::sync::Arc;
 
 use flash_http::h2::frame::{self, push_headers, push_reset};
-use flash_http::h2::{Encoder, ErrorCode, Indexing, Priority, Receiving};
-use flash_http::response::{ServerField, Status, push_number};
+use flash_http::h2::{ErrorCode, Priority, Receiving};
+use flash_http::response::Status;
 
 use super::H2;
+use super::answer_head::Head;
 use super::stream::{Stream, StreamState};
 use crate::access_log::AnswerEnd;
 use crate::body::{Body, Pulled};
-use crate::caches::Version;
-use crate::context::Core;
 use crate::exchange::{CLIENT_LEFT, Exchange, Halt, Progress, Sending, State, Turn, proceed};
-use crate::handler::{About, CommonFields, Extent, each_own_field, each_shared_field, head_changes_of_path};
-use crate::head_changes::{Changes, HeadChanges};
+use crate::handler::{CommonFields, head_changes_of_path};
 use crate::jobs::Waiter;
 use crate::machine::{Machine, Resident};
 use crate::wire::conn::Conn;
-
-/// The head of an answer.
-#[derive(Clone, Copy)]
-pub(super) struct Head<'a> {
-    pub(super) status: Status,
-    pub(super) about: &'a About,
-    pub(super) length: Option<u64>,
-}
 
 /// The order among streams: the lowest goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -165,11 +155,8 @@ impl H2 {
                     sending.leave(&mut turn.context, stream.key);
                     turn.exchanges.end_lent(stream.key);
                     let (status, body_bytes) = stream.sent().unwrap_or((Status::OK, 0));
-                    log_entry.note_end(
-                        &mut turn.context,
-                        &stream.requester.address,
-                        AnswerEnd { status, body_bytes, is_whole: true },
-                    );
+                    let end = AnswerEnd { status, body_bytes, is_whole: true };
+                    log_entry.note_end(&mut turn.context, &stream.requester.address, end);
                     self.close_stream(stream.id, stream.receiving);
                     return After::Ended;
                 }
@@ -185,11 +172,8 @@ impl H2 {
                         None => {
                             turn.exchanges.end_lent(stream.key);
                             let (status, body_bytes) = stream.sent().unwrap_or((Status::INTERNAL, 0));
-                            log_entry.note_end(
-                                &mut turn.context,
-                                &stream.requester.address,
-                                AnswerEnd { status, body_bytes, is_whole: false },
-                            );
+                            let end = AnswerEnd { status, body_bytes, is_whole: false };
+                            log_entry.note_end(&mut turn.context, &stream.requester.address, end);
                             self.reset_stream(stream.id, ErrorCode::INTERNAL_ERROR);
                             return After::Ended;
                         }
@@ -307,52 +291,6 @@ impl H2 {
         (bytes.len() <= room_bytes && !self.streams.iter().any(goes_first)).then_some(bytes)
     }
 
-    /// Frames the head of an answer.
-    pub(super) fn push_head<F>(
-        &mut self,
-        core: &mut Core<F>,
-        stream: (u32, bool),
-        changes: Option<&HeadChanges>,
-        head: Head<'_>,
-    ) {
-        core.counters.heads_made += 1;
-        self.push_common_head((CommonFields::of(core), changes), stream, head);
-    }
-
-    fn push_common_head(
-        &mut self,
-        (common, changes): (CommonFields, Option<&HeadChanges>),
-        (id, ends_stream): (u32, bool),
-        head: Head<'_>,
-    ) {
-        let encoder = &mut self.encoder;
-        let changes = changes.and_then(|changes| changes.of(head.status));
-        push_headers(&mut self.out, id, ends_stream, |out| {
-            begin_head(encoder, out, (head.status, common), (changes, false));
-            if let About::File(version, Extent::Whole) = head.about
-                && !version.is_listing()
-                && head.length == Some(version.stat.size_bytes)
-                && changes.is_none_or(Changes::extend_files)
-            {
-                encoder.field(out, b"content-type", version.content_type.as_bytes(), Indexing::Shared);
-                out.extend_from_slice(version.kept_h2_fields(|| own_fields(version)));
-                let shared = |name: &str, value: &[u8]| push_field(encoder, out, name.as_bytes(), value);
-                return each_shared_field(version, shared);
-            }
-            head.about
-                .each_leading_field(|name, value| push_kept(encoder, out, changes, (name.as_bytes(), value)));
-            if let Some(bytes) = head.length {
-                let mut digits = Vec::with_capacity(20);
-                push_number(&mut digits, bytes);
-                encoder.field(out, b"content-length", &digits, Indexing::Own);
-            }
-            head.about.each_trailing_field(|name, value| {
-                push_kept(encoder, out, changes, (name.as_bytes(), value));
-            });
-        });
-        self.frame_budget.answered();
-    }
-
     /// Frames data, and takes it from the connection's window.
     pub(super) fn push_data(&mut self, (id, data): (u32, &[u8]), ends_stream: bool) {
         // The window has room for it.
@@ -438,64 +376,4 @@ fn account<M: Machine>(
         turn.context.core.counters.stored_bytes += framed as u64;
     }
     sending.body.advance(framed);
-}
-
-/// The length and the validators of a whole file, which are in no table and so the same for all connections.
-fn own_fields(version: &Version) -> Box<[u8]> {
-    let (mut encoder, mut block, mut length) = (Encoder::new(), Vec::new(), Vec::new());
-    push_number(&mut length, version.stat.size_bytes);
-    encoder.field(&mut block, b"content-length", &length, Indexing::Own);
-    each_own_field(version, |name, value| push_field(&mut encoder, &mut block, name.as_bytes(), value));
-    block.into()
-}
-
-/// Encodes the first fields of a head: those that every answer has, and those that rules add. `has_hsts` tells whether the
-/// answer has `Strict-Transport-Security`.
-pub(super) fn begin_head(
-    encoder: &mut Encoder,
-    out: &mut Vec<u8>,
-    (status, CommonFields { date, server }): (Status, CommonFields),
-    (changes, has_hsts): (Option<&Changes>, bool),
-) {
-    encoder.begin(out, status.0);
-    if server == ServerField::Sent {
-        push_kept(encoder, out, changes, (b"server", b"flash"));
-    }
-    encoder.field(out, b"date", &date, Indexing::Shared);
-    if let Some(changes) = changes {
-        changes.each_added(has_hsts, |name, value| push_field(encoder, out, name.as_bytes(), value));
-    }
-}
-
-/// Encodes a field, unless rules leave it out.
-pub(super) fn push_kept(
-    encoder: &mut Encoder,
-    out: &mut Vec<u8>,
-    changes: Option<&Changes>,
-    (name, value): (&[u8], &[u8]),
-) {
-    if changes.is_none_or(|changes| changes.keep(name)) {
-        push_field(encoder, out, name, value);
-    }
-}
-
-/// Encodes a field whose name can have capitals.
-pub(super) fn push_field(encoder: &mut Encoder, out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    let mut lower = [0; 64];
-    let Some(lower) = lower.get_mut(..name.len()) else {
-        return encoder.field(out, &name.to_ascii_lowercase(), value, indexing(b""));
-    };
-    lower.copy_from_slice(name);
-    lower.make_ascii_lowercase();
-    encoder.field(out, lower, value, indexing(lower));
-}
-
-/// Whether other answers have the same field.
-fn indexing(name: &[u8]) -> Indexing {
-    match name {
-        b"set-cookie" | b"www-authenticate" => Indexing::Never,
-        b"etag" | b"last-modified" | b"content-range" | b"content-length" | b"location" | b"expires"
-        | b"age" | b"link" | b"" => Indexing::Own,
-        _ => Indexing::Shared,
-    }
 }
