@@ -2,7 +2,7 @@
 
 use flash_http::conditional::{evaluate, range_applies};
 use flash_http::date::parse_http_date;
-use flash_http::{Head, HeadLimits, Method, Validators, Verdict, parse_head};
+use flash_http::{Head, HeadLimits, Method, PreconditionResult, Validators, parse_head};
 
 use crate::request_reference::{Expected, expected};
 use crate::text::{number, split_line, trim_blanks};
@@ -31,32 +31,32 @@ pub fn conditional(input: &[u8]) {
 }
 
 /// The steps of section 13.2.2, except the last.
-fn verdict(head: &Expected<'_>, etag: &[u8], modified_s: i64) -> Verdict {
+fn verdict(head: &Expected<'_>, etag: &[u8], modified_s: i64) -> PreconditionResult {
     let fields = &head.fields;
     let date = |name| fields.once(name).and_then(parse_http_date);
     // Section 13.2.1.
     if !matches!(head.method, Method::Get | Method::Head) {
-        return Verdict::Proceed;
+        return PreconditionResult::Proceed;
     }
     // Step 1.
     let if_match = fields.joined("if-match");
     if if_match.as_ref().is_some_and(|list| !names(list, etag, true)) {
-        return Verdict::PreconditionFailed;
+        return PreconditionResult::PreconditionFailed;
     }
     // Step 2.
     if if_match.is_none() && date("if-unmodified-since").is_some_and(|date| modified_s > date) {
-        return Verdict::PreconditionFailed;
+        return PreconditionResult::PreconditionFailed;
     }
     // Step 3.
     let if_none_match = fields.joined("if-none-match");
     if if_none_match.as_ref().is_some_and(|list| names(list, etag, false)) {
-        return Verdict::NotModified;
+        return PreconditionResult::NotModified;
     }
     // Step 4.
     if if_none_match.is_none() && date("if-modified-since").is_some_and(|date| modified_s <= date) {
-        return Verdict::NotModified;
+        return PreconditionResult::NotModified;
     }
-    Verdict::Proceed
+    PreconditionResult::Proceed
 }
 
 /// Step 5. A repeated `If-Range` counts as absent, together with `Range`. Only GET has ranges (section 14.2).

@@ -2,7 +2,7 @@
 
 use flash_engine::backend::protocol::{PATH_BYTES_MAX, RANGE_BYTES_MAX};
 use flash_engine::limits::{DEFLATE_BYTES_MAX, HAND_OVER_BYTES_MAX};
-use flash_engine::{Finding, Outcome, Part, Task};
+use flash_engine::{FileRange, Finding, Outcome, Task};
 use flash_prompt::OwnedFd;
 use flash_worker::codec::encode;
 use flash_worker::protocol::{MESSAGE_BYTES_MAX, decode_outcome, decode_task};
@@ -39,7 +39,7 @@ fn task_again(bytes: &[u8], given: usize) -> Option<Encoded> {
         Task::Touch { path, .. } => assert!(path.len() < bytes.len() && path.len() <= PATH_BYTES_MAX),
         Task::WarmFile { path, part } => {
             assert!(path.len() < bytes.len() && path.len() <= PATH_BYTES_MAX);
-            let (Part::From { length_bytes, .. } | Part::Last { length_bytes }) = part;
+            let (FileRange::From { length_bytes, .. } | FileRange::Last { length_bytes }) = part;
             assert!(*length_bytes <= RANGE_BYTES_MAX);
         }
         Task::Close { .. } | Task::Fill { .. } | Task::GiveBack { .. } => {}

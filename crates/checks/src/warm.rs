@@ -3,7 +3,9 @@
 
 use flash_engine::backend::fastcgi::FastCgi;
 use flash_engine::backend::http::Http;
-use flash_engine::backend::warm::{Next, PART_BYTES_MAX, Part, WARM_PATH_BYTES_MAX, WarmRequest, WarmResult};
+use flash_engine::backend::warm::{
+    FileRange, Next, PART_BYTES_MAX, WARM_PATH_BYTES_MAX, WarmRequest, WarmResult,
+};
 
 /// Checks `input`: a byte that chooses the protocol and the division, and the bytes of a connection.
 pub fn warm(input: &[u8]) {
@@ -17,7 +19,7 @@ pub fn warm(input: &[u8]) {
         assert!(path.starts_with(b"/") && path.len() <= WARM_PATH_BYTES_MAX && !path.contains(&0));
         let mut segments = path.split(|byte| *byte == b'/');
         assert!(segments.all(|segment| !matches!(segment, b"." | b"..")), "{}", path.escape_ascii());
-        let (Part::From { length_bytes, .. } | Part::Last { length_bytes }) = part;
+        let (FileRange::From { length_bytes, .. } | FileRange::Last { length_bytes }) = part;
         assert!(*length_bytes <= PART_BYTES_MAX);
     }
 }

@@ -3,12 +3,12 @@
 use std::fmt;
 
 use flash_engine::{
-    FileKind, FileStat, Finding, JobId, ListingForm, ListingOrder, Opened, Outcome, Part, ServerId, SiteId,
-    Task, UpstreamId,
+    FileKind, FileRange, FileStat, Finding, JobId, ListingForm, ListingOrder, Opened, Outcome, ServerId,
+    SiteId, Task, UpstreamId,
 };
 use flash_prompt::OwnedFd;
 use flash_prompt::names::FileState;
-use flash_prompt::table::{BlockKey, Place};
+use flash_prompt::table::{BlockKey, Extent};
 use flash_worker::codec::encode;
 use flash_worker::control::{InForce, Notice};
 use flash_worker::gateway_protocol::{Connect, GatewayReply};
@@ -452,8 +452,8 @@ fn message() -> Bytes {
                 3 => Task::Warm { site: SiteId(site), path: path.into(), block: offset },
                 4 => Task::Load { file: file(), offset, length_bytes },
                 5 => Task::Touch { root: file(), path: path.into() },
-                6 => Task::WarmFile { path: path.into(), part: Part::From { offset, length_bytes } },
-                7 => Task::WarmFile { path: path.into(), part: Part::Last { length_bytes } },
+                6 => Task::WarmFile { path: path.into(), part: FileRange::From { offset, length_bytes } },
+                7 => Task::WarmFile { path: path.into(), part: FileRange::Last { length_bytes } },
                 8 => Task::Write { file: file(), offset, bytes: path.into() },
                 9 => Task::GiveBack { file: file(), offset, length_bytes: (!json).then_some(length_bytes) },
                 _ => Task::Read { file: file(), offset, length_bytes },
@@ -522,11 +522,7 @@ fn messages_of_the_store() {
     let number = || prop_oneof![Just(0u32), Just(1), any::<u32>()];
     let key = (any::<[u64; 3]>(), any::<[i64; 2]>(), number()).prop_map(
         |([device, inode, size_bytes], [modified_ns, changed_ns], block)| BlockKey {
-            device,
-            inode,
-            size_bytes,
-            modified_ns,
-            changed_ns,
+            file: FileState { device, inode, size_bytes, modified_ns, changed_ns },
             block,
         },
     );
@@ -544,7 +540,7 @@ fn messages_of_the_store() {
         select(vec![Request::Filled, Request::Failed, Request::NoMemory, Request::GiveUp]),
     ];
     let answer = prop_oneof![
-        (any::<u64>(), number()).prop_map(|(offset, length)| Answer::Fill(Place { offset, length })),
+        (any::<u64>(), number()).prop_map(|(offset, length)| Answer::Fill(Extent { offset, length })),
         select(vec![Answer::There, Answer::Joined, Answer::Refused, Answer::GivenUp]),
     ];
     let notice = (number(), number()).prop_map(|(slot, uses)| match uses {
@@ -552,7 +548,7 @@ fn messages_of_the_store() {
         uses => store_protocol::Notice::Used(slot, uses),
     });
     let from_worker = vec(notice, 0..20).prop_map(FromWorker::Notices);
-    let to_worker = prop_oneof![Just(ToWorker::Known), vec(number(), 0..20).prop_map(ToWorker::Leaving)];
+    let to_worker = prop_oneof![Just(ToWorker::Registered), vec(number(), 0..20).prop_map(ToWorker::Leaving)];
     let message = prop_oneof![
         request.prop_map(|message| (0u8, encode(&message))),
         answer.prop_map(|message| (1, encode(&message))),

@@ -12,11 +12,11 @@ use std::time::Instant;
 
 use flash_engine::{
     AdmissionRules, Band, Bands, Block, BlockBytes, Blocks, BodyRules, BucketKey, Buckets, Engine,
-    FieldChanges, FileKind, FilePart, FileSent, FileStat, Files, Gateway, Helpers, JobId, Key, KnownName,
-    Log, LogFormat, LookUpError, Machine, Moment, Net, Opened, Optimizations, PathRule, PathRules, Policy,
+    FieldChanges, FileKind, FilePart, FileSent, FileStat, Files, Gateway, Helpers, JobId, Key, Log,
+    LogFormat, LookUpError, Machine, Moment, Net, Opened, Optimizations, PathRule, PathRules, Policy,
     ProxyRules, Readiness, RecordLayer, Redirect, Resident, Route, RoutePaths, Rules, ServerId, ServerRules,
-    SharedNames, SiteId, SiteRules, Target, Task, Timeouts, UplinkShare, UpstreamId, UpstreamProtocol,
-    UpstreamRules, Want,
+    SharedName, SharedNames, SiteId, SiteRules, Target, Task, Timeouts, UplinkShare, UpstreamId,
+    UpstreamProtocol, UpstreamRules, Want,
 };
 use flash_http::EncodedSlash;
 use flash_http::response::{ServerField, Status};
@@ -145,7 +145,7 @@ impl Gateway for OneFile {
         self.asked = Some(link);
     }
 
-    fn seal(&mut self, _: ServerId) -> Option<Box<dyn RecordLayer>> {
+    fn record_layer(&mut self, _: ServerId) -> Option<Box<dyn RecordLayer>> {
         None
     }
 }
@@ -207,15 +207,15 @@ impl Log for OneFile {
 }
 
 impl SharedNames for OneFile {
-    fn known_name(&mut self, _: SiteId, _: &[u8]) -> Option<KnownName> {
+    fn shared_name(&mut self, _: SiteId, _: &[u8]) -> Option<SharedName> {
         None
     }
 
-    fn are_changes_told(&self) -> bool {
+    fn are_changes_reported(&self) -> bool {
         false
     }
 
-    fn doubt_name(&mut self, _: SiteId, _: &[u8]) {}
+    fn report_wrong_name(&mut self, _: SiteId, _: &[u8]) {}
 }
 
 impl Machine for OneFile {
@@ -238,7 +238,7 @@ fn rules(log_format: LogFormat, site: Site) -> Rules {
     };
     let upstream = UpstreamRules {
         protocol: UpstreamProtocol::Http,
-        servers: vec![ServerRules { name: "server".into(), weight: 1, is_unix: true, is_sealed: false }],
+        servers: vec![ServerRules { name: "server".into(), weight: 1, is_unix: true, is_encrypted: false }],
         connections_max: 8,
         idle_max: 8,
         queue_max: 8,

@@ -3,18 +3,13 @@
 
 use std::sync::atomic::AtomicU64;
 
+use crate::bounds::Bounds;
 use crate::limits::{THROTTLE_BURST_US, THROTTLE_GRANT_BYTES, THROTTLE_GRANT_US};
 use crate::rates;
 use crate::slab::{ClientNumber, SiteId};
 
 /// How fast a rule lets answers be sent, in bytes per second.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bandwidth {
-    /// Those to each client.
-    pub of_client: Option<u64>,
-    /// Those to all clients together.
-    pub of_all: Option<u64>,
-}
+pub type Bandwidth = Bounds<u64>;
 
 /// The rate at which the answers to one client are sent, or those to all, for which a rule of a site is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -27,20 +22,13 @@ pub(crate) struct Throttle {
 }
 
 impl Bandwidth {
-    pub(crate) fn is_bounded(self) -> bool {
-        self.of_client.is_some() || self.of_all.is_some()
-    }
-
     /// The throttles of the answers to a client for which a rule is.
     pub(crate) fn throttles(
         self,
         (site, rule): (SiteId, usize),
         client: ClientNumber,
     ) -> impl Iterator<Item = Throttle> {
-        let of_both = [(self.of_client, Some(client)), (self.of_all, None)];
-        of_both.into_iter().filter_map(move |(rate, client)| {
-            rate.map(|bytes_per_s| Throttle { site, rule, client, bytes_per_s })
-        })
+        self.each(client).map(move |(bytes_per_s, client)| Throttle { site, rule, client, bytes_per_s })
     }
 }
 

@@ -1,5 +1,5 @@
 //! The conditions on which the rules of a site have admitted a request. Requests with the same head are admitted without being
-//! parsed while these hold ([`caches::KnownRequests`](crate::caches::KnownRequests)). Made and checked by the
+//! parsed while these hold ([`caches::RepeatedRequests`](crate::caches::RepeatedRequests)). Made and checked by the
 //! [gate](crate::handler).
 
 use crate::rates::Rates;

@@ -37,7 +37,7 @@ pub struct Counters {
     pub name_misses: u64,
     /// Names that were taken over from those that all workers share.
     pub names_shared: u64,
-    /// Names used without a check because their changes are told; not those of requests known by their heads.
+    /// Names used without a check because their changes are reported; not those of requests known by their heads.
     pub names_watched: u64,
     /// Requests that needed a file which was still open.
     pub file_hits: u64,
@@ -117,11 +117,12 @@ pub struct Http2Counters {
     /// Connections that were ended because the client violated the protocol.
     pub failed: u64,
     /// Connections that were ended because the client sent too many frames that ask for nothing.
-    pub calmed: u64,
+    pub flooding: u64,
 }
 
 /// Encrypted connections.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct TlsCounters {
     /// Handshakes completed in full, each with a signature.
     pub handshakes: u64,

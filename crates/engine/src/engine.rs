@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 
 use crate::admission::WhyRefused;
 use crate::caches::Version;
+use crate::context::{Context, Core};
 use crate::counters::Counters;
-use crate::desk::{Core, Desk};
-use crate::exchange::{Blamed, Budget, Exchanges, Inputs, Turn, end_short_waits, finish_job};
+use crate::exchange::{Budget, Exchanges, Inputs, Serving, Turn, end_short_waits, finish_job};
 use crate::jobs::{Job, JobKey, JobState, Urgency, Wanted};
 use crate::limits::{ABANDONED_MS, OVERDUE_PER_TURN_MAX};
 use crate::machine::{JobId, Machine, Moment, Outcome, RecordLayer, Task};
@@ -24,7 +24,7 @@ use std::sync::Arc;
 ///
 /// - Events: [`handle_turn`](Engine::handle_turn) first in each turn, then
 ///   [`handle_accept`](Engine::handle_accept) or
-///   [`handle_accept_sealed`](Engine::handle_accept_sealed), [`handle_ready`](Engine::handle_ready),
+///   [`handle_accept_encrypted`](Engine::handle_accept_encrypted), [`handle_ready`](Engine::handle_ready),
 ///   [`handle_job`](Engine::handle_job), [`handle_helper_ready`](Engine::handle_helper_ready),
 ///   [`handle_helper_gone`](Engine::handle_helper_gone), [`handle_deleted`](Engine::handle_deleted),
 ///   [`handle_leaving`](Engine::handle_leaving), [`handle_warm`](Engine::handle_warm),
@@ -48,7 +48,7 @@ pub struct Engine<M: Machine> {
     links: Links<M::Socket>,
     wires: Wires<M::Socket>,
     inputs: Inputs,
-    blamed: Blamed,
+    serving: Serving,
     head: Vec<u8>,
 }
 
@@ -63,7 +63,7 @@ impl<M: Machine> Engine<M> {
             links,
             wires,
             inputs: Inputs::default(),
-            blamed: Blamed::None,
+            serving: Serving::None,
             head: Vec::with_capacity(1024),
         }
     }
@@ -113,7 +113,7 @@ impl<M: Machine> Engine<M> {
     ///
     /// # Errors
     /// As for [`Engine::handle_accept`], also if the client has too many unfinished handshakes.
-    pub fn handle_accept_sealed(
+    pub fn handle_accept_encrypted(
         &mut self,
         machine: &mut M,
         socket: M::Socket,
@@ -121,7 +121,7 @@ impl<M: Machine> Engine<M> {
         layer: Box<dyn RecordLayer>,
     ) -> Result<Key, (M::Socket, WhyRefused)> {
         let (mut turn, wires) = self.turn(machine);
-        wires.accept(&mut turn, socket, peer, Protocol::Sealed(layer))
+        wires.accept(&mut turn, socket, peer, Protocol::Tls(layer))
     }
 
     /// Counts a dispatch: the kernel returned this many events at once, at least one.
@@ -376,13 +376,13 @@ impl<M: Machine> Engine<M> {
 
     fn turn<'t>(&'t mut self, machine: &'t mut M) -> (Turn<'t, M>, &'t mut Wires<M::Socket>) {
         let turn = Turn {
-            desk: Desk { machine, core: &mut self.core },
+            context: Context { machine, core: &mut self.core },
             exchanges: &mut self.exchanges,
             links: &mut self.links,
             inputs: &mut self.inputs,
             budget: Budget::new(),
             draining: false,
-            blamed: &mut self.blamed,
+            serving: &mut self.serving,
             head: &mut self.head,
         };
         (turn, &mut self.wires)

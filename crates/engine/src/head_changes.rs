@@ -45,7 +45,7 @@ pub(crate) struct Changes {
     /// The lines of the added fields in a head of HTTP/1.
     lines: Vec<u8>,
     /// The value of `Strict-Transport-Security` in an answer that has none.
-    strict: Option<Arc<str>>,
+    hsts: Option<Arc<str>>,
     /// Whether the head of a file only gets further lines.
     extends_files: bool,
 }
@@ -137,7 +137,7 @@ impl HeadChanges {
             200..400 => &self.of_success,
             400.. => &self.of_error,
         };
-        let is_empty = changes.left_out.is_empty() && changes.added.is_empty() && changes.strict.is_none();
+        let is_empty = changes.left_out.is_empty() && changes.added.is_empty() && changes.hsts.is_none();
         (!is_empty).then_some(changes)
     }
 }
@@ -148,10 +148,10 @@ impl Changes {
         !self.left_out.iter().any(|left_out| left_out.as_bytes().eq_ignore_ascii_case(name))
     }
 
-    /// Calls `field` with each added field. `has_strict` tells whether the answer has `Strict-Transport-Security`.
-    pub(crate) fn each_added(&self, has_strict: bool, mut field: impl FnMut(&str, &[u8])) {
+    /// Calls `field` with each added field. `has_hsts` tells whether the answer has `Strict-Transport-Security`.
+    pub(crate) fn each_added(&self, has_hsts: bool, mut field: impl FnMut(&str, &[u8])) {
         self.added.iter().for_each(|(name, value)| field(name, value.as_bytes()));
-        if let Some(value) = self.strict.as_ref().filter(|_| !has_strict) {
+        if let Some(value) = self.hsts.as_ref().filter(|_| !has_hsts) {
             field(STRICT, value.as_bytes());
         }
     }
@@ -173,7 +173,7 @@ impl Changes {
     }
 
     /// Copies a complete head of HTTP/1 into `out`, changed.
-    pub(crate) fn copy(&self, out: &mut Vec<u8>, head: &[u8], has_strict: bool) {
+    pub(crate) fn copy(&self, out: &mut Vec<u8>, head: &[u8], has_hsts: bool) {
         let lines = head.strip_suffix(END).unwrap_or(head);
         if self.left_out.is_empty() {
             out.extend_from_slice(lines);
@@ -185,13 +185,13 @@ impl Changes {
                 .filter(stays)
                 .for_each(|line| out.extend_from_slice(line));
         }
-        self.end(out, has_strict);
+        self.end(out, has_hsts);
     }
 
     /// Appends the added lines and the end of the head.
-    fn end(&self, out: &mut Vec<u8>, has_strict: bool) {
+    fn end(&self, out: &mut Vec<u8>, has_hsts: bool) {
         out.extend_from_slice(&self.lines);
-        if let Some(value) = self.strict.as_ref().filter(|_| !has_strict) {
+        if let Some(value) = self.hsts.as_ref().filter(|_| !has_hsts) {
             [STRICT, ": ", value, "\r\n"].iter().for_each(|part| out.extend_from_slice(part.as_bytes()));
         }
         out.extend_from_slice(END);
@@ -222,10 +222,10 @@ impl Changes {
 }
 
 /// Whether lines of fields have `Strict-Transport-Security`.
-pub(crate) fn has_strict(fields: &[u8]) -> bool {
-    let is_strict =
+pub(crate) fn has_hsts(fields: &[u8]) -> bool {
+    let is_hsts =
         |line: &[u8]| line.get(..STRICT.len()).is_some_and(|it| it.eq_ignore_ascii_case(STRICT.as_bytes()));
-    fields.split(|byte| *byte == b'\n').any(is_strict)
+    fields.split(|byte| *byte == b'\n').any(is_hsts)
 }
 
 /// The kind of an answer.
@@ -238,8 +238,8 @@ enum Answer {
 
 fn compile(rules: &SiteRules, applied: &Applied) -> HeadChanges {
     let changes = |of: Answer| {
-        let strict = rules.hsts.clone().filter(|_| applied.is_https);
-        let mut changes = Changes { strict, ..Changes::default() };
+        let hsts = rules.hsts.clone().filter(|_| applied.is_https);
+        let mut changes = Changes { hsts, ..Changes::default() };
         for number in &applied.rules {
             let fields = &rules.paths.rules()[*number].fields;
             if of == Answer::Error && !fields.with_errors {

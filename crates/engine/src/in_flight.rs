@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::bandwidth::Throttle;
-use crate::concurrency::Concurrency;
+use crate::bounds::Concurrency;
 use crate::machine::{BucketKey, Buckets};
 use crate::slab::{ClientNumber, SiteId};
 
@@ -106,12 +106,9 @@ impl InFlight {
         (bounds, client): (Concurrency, ClientNumber),
         holds: &mut Holds,
     ) -> Result<(), Full> {
-        let of_both = [(bounds.of_client, Some(client)), (bounds.of_all, None)];
         let mut new = Holds::default();
-        for (most, client) in of_both {
-            let Some(most) = most else { continue };
-            let client = client.map(|client| client.0);
-            let key = BucketKey { site: site.0, rule: rule as u32, interval_us: 0, burst: most, client };
+        for (most, client) in bounds.each(client.0) {
+            let key = BucketKey { site: site.0, rule: rule as u32, rate: 0, burst: most, client };
             let group = self.groups.entry(key).or_insert_with(|| {
                 let (count, has_ended) = (AtomicU32::new(0), AtomicBool::new(false));
                 Arc::new(RequestGroup { key, count, has_ended })

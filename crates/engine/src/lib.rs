@@ -21,10 +21,10 @@
 //! exchange   one request to one response
 //! handler    files, listings, redirects, error pages
 //! body       the bytes of a response, through one pull method             (streams would go here)
-//! desk       the state that all requests share: rules, clock, caches, jobs, counters
+//! context    the state that all requests share: rules, clock, caches, jobs, counters
 //! upstream   connections to the servers of upstreams, and the requests on them
 //! transport  a socket and its readiness, and the record layer of an encrypted one
-//! caches     names, versions, contents, heads, known requests, open files
+//! caches     names, versions, contents, heads, repeated requests, open files
 //! jobs       work for helpers: joining, order, shares, deadlines
 //! rates      how many requests rules admit
 //! throttles  the answers that wait because a rule bounds the bandwidth
@@ -39,11 +39,11 @@ mod admission;
 pub mod backend;
 mod bandwidth;
 mod body;
+mod bounds;
 mod caches;
-mod concurrency;
 mod conditions;
+mod context;
 mod counters;
-mod desk;
 mod engine;
 mod exchange;
 pub mod fastcgi;
@@ -76,16 +76,16 @@ mod wire;
 pub use access_log::LogFormat;
 pub use admission::{AcceptBatch, AcceptQueue, AdmissionRules, Network, WhyRefused, WrongNetwork};
 pub use bandwidth::Bandwidth;
+pub use bounds::{Bounds, Concurrency};
 pub use caches::find;
-pub use concurrency::Concurrency;
 pub use counters::{Counters, JobCounters, JobKind, LinkCounters, Times, TlsCounters};
 pub use engine::Engine;
 pub use histogram::{BUCKETS, Bucket, Histogram};
 pub use machine::{
-    Bands, Block, BlockBytes, Blocks, BucketKey, Buckets, FileId, FileKind, FilePart, FileSent, FileStat,
-    Files, Finding, Gateway, Handshake, Helpers, JobId, KnownName, ListingForm, ListingKey, ListingOrder,
-    Log, LookUpError, Machine, Moment, NO_FORM, NameFacts, NameOfFile, Net, Opened, Outcome, Part,
-    README_NAMES, ReceiveCall, RecordLayer, Resident, SendCall, SharedNames, Task, UplinkShare, Want,
+    Bands, Block, BlockBytes, Blocks, BucketKey, Buckets, FileId, FileKind, FilePart, FileRange, FileSent,
+    FileStat, Files, Finding, Gateway, Handshake, Helpers, JobId, ListingForm, ListingKey, ListingOrder, Log,
+    LookUpError, Machine, Moment, NO_FORM, NameFacts, NameOfFile, Net, Opened, Outcome, README_NAMES,
+    ReceiveCall, RecordLayer, Resident, SendCall, SharedName, SharedNames, Task, UplinkShare, Want,
     block_of_form, form_of_block,
 };
 pub use path_pattern::{PathPattern, PatternIndex};

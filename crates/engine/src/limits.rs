@@ -128,23 +128,23 @@ pub const VERSIONS_MAX: usize = NAMES_BYTES as usize / VERSION_BYTES;
 pub const VERSION_BYTES: usize = 768;
 /// Maximum sets of rules whose changes of heads are kept compiled.
 pub const HEAD_CHANGES_MAX: usize = 4_096;
-/// A name whose changes are told is compared with those that all workers share no more often than this.
+/// A name whose changes are reported is compared with those that all workers share no more often than this.
 pub const WATCHED_MS: u64 = 50;
-/// The same for other names, so that a change is told soon after a site or a name is watched.
+/// The same for other names, so that a change is reported soon after a site or a name is watched.
 pub const UNWATCHED_MS: u64 = 250;
-/// A name in use whose changes could be told is looked up by a helper again, at first after this pause, then after twice the
+/// A name in use whose changes could be reported is looked up by a helper again, at first after this pause, then after twice the
 /// last one, up to the second.
-pub const TOLD_AGAIN_MS: u64 = 1_000;
+pub const SECOND_LOOK_UP_MS: u64 = 1_000;
 /// The longest such pause.
-pub const TOLD_AGAIN_MS_MAX: u64 = 3_600_000;
+pub const SECOND_LOOK_UP_MS_MAX: u64 = 3_600_000;
 /// The watcher reports changes of a new name after this time at the latest. Until then the name is checked every [`WATCHED_MS`].
-pub const UNTOLD_MS: u64 = 2 * TOLD_AGAIN_MS;
-/// A listing whose changes are told is still made again this often while it is in use.
+pub const UNREPORTED_MS: u64 = 2 * SECOND_LOOK_UP_MS;
+/// A listing whose changes are reported is still made again this often while it is in use.
 pub const LISTING_MS: u64 = 60_000;
-/// A name whose changes are told is still looked up this often while it is in use, if the kernel answers at once.
+/// A name whose changes are reported is still looked up this often while it is in use, if the kernel answers at once.
 pub const WATCHED_PROOF_MS: u64 = 60_000;
 /// Maximum number of names that a worker has looked up itself and whose older findings by others it does not take over.
-pub const DOUBTS_MAX: usize = 16 * 1024;
+pub const OWN_LOOK_UPS_MAX: usize = 16 * 1024;
 /// Expected number of names, for which the cache is sized at its start.
 pub const NAMES_EXPECTED: usize = 4096;
 /// How long a password that a helper found right counts as right.
@@ -152,7 +152,7 @@ pub const RIGHT_PASSWORD_MS: u64 = 300_000;
 /// The same for a wrong one.
 pub const WRONG_PASSWORD_MS: u64 = 10_000;
 /// Maximum number of right passwords that are remembered, and of wrong ones.
-pub const VERDICTS_MAX: usize = 4_096;
+pub const PASSWORD_RESULTS_MAX: usize = 4_096;
 /// Maximum number of contents of one-block files that are kept with their heads.
 pub const CONTENTS_MAX: usize = 64 * 1024;
 /// Shortest file that is compressed, in bytes: a shorter one leaves with its head in one packet.
@@ -166,9 +166,9 @@ pub const FORM_AGAIN_MS_MAX: u64 = 60_000;
 /// How often one answer requests a fill in vain before it reads the file instead.
 pub const FILLS_MAX: u8 = 2;
 /// Maximum number of request heads known by their bytes.
-pub const KNOWN_REQUESTS_MAX: usize = 4096;
+pub const REPEATED_REQUESTS_MAX: usize = 4096;
 /// Longest request head known by its bytes; a longer head is always parsed.
-pub const KNOWN_HEAD_BYTES_MAX: usize = 1024;
+pub const REPEATED_HEAD_BYTES_MAX: usize = 1024;
 /// Maximum number of files kept open for later requests.
 pub const OPEN_FILES_MAX: usize = 1024;
 /// Files that one name leads to: the plain file and one per coding. This many are open in addition to
@@ -207,7 +207,7 @@ pub const LINK_IDLE_MS: u64 = 55_000;
 pub const LINK_LOOK_MS: u64 = 1_000;
 /// A server whose connections are not kept has a process for each connection. A connection to it closes after this time even if
 /// there are further requests for it, because connections of other workers wait for the same process.
-pub const LINK_TURN_MS: u64 = 50;
+pub const LINK_AGE_MAX_MS: u64 = 50;
 /// Until then, such a connection waits this long for the next request.
 pub const LINK_PAUSE_MS: u64 = 2;
 /// How long after the deadline of a connection in the making the gateway may still report it.

@@ -10,7 +10,7 @@ use flash_http::target::{encode_path, encode_value};
 
 use crate::admission::Network;
 use crate::bandwidth::Bandwidth;
-use crate::concurrency::Concurrency;
+use crate::bounds::Concurrency;
 use crate::path_pattern::PathPattern;
 use crate::rates::Rates;
 use crate::slab::SiteId;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use flash_http::target::{BadPath, EncodedSlash, decode_path};
 
 use crate::bandwidth::Bandwidth;
-use crate::concurrency::Concurrency;
+use crate::bounds::Concurrency;
 use crate::path_pattern::PatternIndex;
 use crate::path_rule::{AuthRule, PathRule, Redirect, Rewritten};
 use crate::rates::Rates;
@@ -103,10 +103,10 @@ impl PathRules {
             if rule.rates.are_there() {
                 all.limiting.push(number);
             }
-            if rule.concurrency.is_bounded() {
+            if rule.concurrency.are_there() {
                 all.bounding.push(number);
             }
-            if rule.bandwidth.is_bounded() {
+            if rule.bandwidth.are_there() {
                 all.slowing.push(number);
             }
         }

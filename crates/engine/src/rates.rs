@@ -4,6 +4,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::bounds::Bounds;
+
 /// How often a worker tries to take a token while others change the bucket. Then the request is admitted.
 const TRIES_MAX: usize = 32;
 
@@ -16,20 +18,8 @@ pub struct Rate {
     pub burst: u32,
 }
 
-/// The rates of a rule.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rates {
-    /// The rate at which each client is admitted.
-    pub of_client: Option<Rate>,
-    /// The rate at which all clients together are admitted.
-    pub of_all: Option<Rate>,
-}
-
-impl Rates {
-    pub(crate) fn are_there(self) -> bool {
-        self.of_client.is_some() || self.of_all.is_some()
-    }
-}
+/// The rates of a rule, at which requests are admitted.
+pub type Rates = Bounds<Rate>;
 
 impl Rate {
     /// Takes a token out of a bucket.

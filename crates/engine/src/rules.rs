@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access_log::LogFormat;
 use crate::admission::{AdmissionRules, Network};
-use crate::limits::{CONTENTS_MAX, HEAD_ALIGN_BYTES, KNOWN_REQUESTS_MAX, VERSIONS_MAX};
+use crate::limits::{CONTENTS_MAX, HEAD_ALIGN_BYTES, REPEATED_REQUESTS_MAX, VERSIONS_MAX};
 use crate::path_rules::PathRules;
 use crate::schedule::{EgressRules, Policy};
 use crate::slab::SiteId;
@@ -73,8 +73,8 @@ pub struct ServerRules {
     pub weight: u32,
     /// Whether its connections are Unix sockets, which have no port that is kept after their end.
     pub is_unix: bool,
-    /// Whether its connections are encrypted, by the record layers of [`Gateway::seal`](crate::Gateway::seal).
-    pub is_sealed: bool,
+    /// Whether its connections are encrypted, by the record layers of [`Gateway::record_layer`](crate::Gateway::record_layer).
+    pub is_encrypted: bool,
 }
 
 /// A route: the requests of a site that an upstream answers.
@@ -288,7 +288,7 @@ pub struct ProxyRules {
     /// The field in which they name a client.
     pub field: ProxyField,
     /// The networks of proxies that introduce the client of each connection (the PROXY protocol).
-    pub introducing: Vec<Network>,
+    pub sending_header: Vec<Network>,
 }
 
 impl ProxyRules {
@@ -298,8 +298,8 @@ impl ProxyRules {
     }
 
     /// Whether connections from an address begin with an introduction.
-    pub(crate) fn introduces(&self, address: IpAddr) -> bool {
-        self.introducing.iter().any(|network| network.contains(address))
+    pub(crate) fn send_header(&self, address: IpAddr) -> bool {
+        self.sending_header.iter().any(|network| network.contains(address))
     }
 }
 
@@ -406,9 +406,9 @@ impl Rules {
     }
 
     /// Maximum number of request heads known by their bytes; 0 unless both names and heads are cached.
-    pub(crate) fn known_requests_max(&self) -> usize {
+    pub(crate) fn repeated_requests_max(&self) -> usize {
         let is_on = self.optimizations.name_cache && self.optimizations.head_cache;
-        if is_on { (KNOWN_REQUESTS_MAX / self.cache_parts).max(1) } else { 0 }
+        if is_on { (REPEATED_REQUESTS_MAX / self.cache_parts).max(1) } else { 0 }
     }
 
     /// Maximum number of contents kept with their heads.

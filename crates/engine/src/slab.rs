@@ -35,17 +35,17 @@ pub(crate) struct ExchangeKey(pub(crate) Key);
 
 /// The key of a body that the spool holds, used by jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum HeldKey {
+pub(crate) enum SpooledKey {
     /// The body of a request.
     Request(ExchangeKey),
     /// The body of an answer.
     Answer(ExchangeKey),
 }
 
-impl HeldKey {
+impl SpooledKey {
     pub(crate) fn exchange(self) -> ExchangeKey {
         match self {
-            HeldKey::Request(exchange) | HeldKey::Answer(exchange) => exchange,
+            SpooledKey::Request(exchange) | SpooledKey::Answer(exchange) => exchange,
         }
     }
 }

@@ -120,7 +120,7 @@ fn key(throttle: &Throttle) -> BucketKey {
     BucketKey {
         site: throttle.site.0,
         rule: throttle.rule as u32,
-        interval_us: throttle.bytes_per_s,
+        rate: throttle.bytes_per_s,
         burst: 0,
         client: throttle.client.map(|client| client.0),
     }

@@ -1,5 +1,5 @@
 //! The users that a rule admits, with their passwords as they are stored. Only helpers compare a password with a stored one, which
-//! takes a tenth of a second by design; `caches::Verdicts` remembers the result. Called by the [gate](crate::handler).
+//! takes a tenth of a second by design; `caches::PasswordResults` remembers the result. Called by the [gate](crate::handler).
 
 use std::collections::HashMap;
 use std::fmt;

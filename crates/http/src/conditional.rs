@@ -17,7 +17,7 @@ pub struct Validators<'a> {
 
 /// The result of the preconditions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum PreconditionResult {
     /// Answer as if there were no preconditions.
     Proceed,
     /// 304.
@@ -28,30 +28,30 @@ pub enum Verdict {
 
 /// Evaluates the preconditions in the order of RFC 9110 section 13.2.2, except `If-Range`, which is the task
 /// of [`range_applies`].
-pub fn evaluate(request: &Request<'_>, validators: &Validators<'_>) -> Verdict {
+pub fn evaluate(request: &Request<'_>, validators: &Validators<'_>) -> PreconditionResult {
     // Section 13.2.1: preconditions apply only to methods that select a representation.
     if !matches!(request.method, Method::Get | Method::Head) {
-        return Verdict::Proceed;
+        return PreconditionResult::Proceed;
     }
     if let Some(list) = &request.if_match {
         if !list_matches(list, validators.etag, Comparison::Strong) {
-            return Verdict::PreconditionFailed;
+            return PreconditionResult::PreconditionFailed;
         }
     } else if let Some(date) = request.if_unmodified_since.and_then(parse_http_date)
         && validators.modified_s > date
     {
-        return Verdict::PreconditionFailed;
+        return PreconditionResult::PreconditionFailed;
     }
     if let Some(list) = &request.if_none_match {
         if list_matches(list, validators.etag, Comparison::Weak) {
-            return Verdict::NotModified;
+            return PreconditionResult::NotModified;
         }
     } else if let Some(date) = request.if_modified_since.and_then(parse_http_date)
         && validators.modified_s <= date
     {
-        return Verdict::NotModified;
+        return PreconditionResult::NotModified;
     }
-    Verdict::Proceed
+    PreconditionResult::Proceed
 }
 
 /// Whether `Range` can be honoured: the method is GET (RFC 9110 section 14.2), and there is no `If-Range`, or it matches
@@ -150,7 +150,7 @@ mod tests {
         }
     }
 
-    fn verdict(fields: &[(&str, &str)]) -> Verdict {
+    fn verdict(fields: &[(&str, &str)]) -> PreconditionResult {
         with_request("GET", fields, |request| evaluate(request, &VALIDATORS))
     }
 
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn single_preconditions() {
-        use Verdict::{NotModified, PreconditionFailed, Proceed};
+        use PreconditionResult::{NotModified, PreconditionFailed, Proceed};
         for (name, value, expected) in [
             ("If-Match", "\"a,b\"", Proceed),
             ("If-Match", "*", Proceed),
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn the_order_of_section_13_2_2() {
-        use Verdict::{NotModified, PreconditionFailed, Proceed};
+        use PreconditionResult::{NotModified, PreconditionFailed, Proceed};
         // `If-Match` overrides `If-Unmodified-Since`.
         assert_eq!(verdict(&[("If-Match", "*"), ("If-Unmodified-Since", EARLIER)]), Proceed);
         // `If-None-Match` overrides `If-Modified-Since` in both directions, and also if it is malformed.
@@ -243,9 +243,9 @@ mod tests {
         let of = |method| {
             with_request(method, &[("If-None-Match", "*")], |request| evaluate(request, &VALIDATORS))
         };
-        assert_eq!(of("HEAD"), Verdict::NotModified);
-        assert_eq!(of("OPTIONS"), Verdict::Proceed);
-        assert_eq!(of("POST"), Verdict::Proceed);
+        assert_eq!(of("HEAD"), PreconditionResult::NotModified);
+        assert_eq!(of("OPTIONS"), PreconditionResult::Proceed);
+        assert_eq!(of("POST"), PreconditionResult::Proceed);
     }
 
     #[test]
@@ -277,7 +277,7 @@ mod tests {
             let validators = Validators { etag: b"\"a\"", modified_s };
             let date = String::from_utf8(http_date(since_s).to_vec()).unwrap();
             let verdict = with_request("GET", &[("If-Modified-Since", &date)], |request| evaluate(request, &validators));
-            prop_assert_eq!(verdict == Verdict::NotModified, modified_s <= since_s);
+            prop_assert_eq!(verdict == PreconditionResult::NotModified, modified_s <= since_s);
         }
     }
 }

@@ -33,7 +33,7 @@ pub mod types;
 pub mod upstream_response;
 
 pub use body::{BadBody, Chunked, Progress};
-pub use conditional::{Validators, Verdict};
+pub use conditional::{PreconditionResult, Validators};
 pub use forward::{
     Forwarding, Inbound, Script, cgi_length, each_cgi_variable, end_proxy_head, write_proxy_head,
 };

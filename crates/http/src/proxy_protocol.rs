@@ -25,7 +25,7 @@ const CLIENT_SSL: u8 = 0x01;
 
 /// The client of a connection, as its proxy introduces it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Introduction {
+pub struct ProxyHeader {
     /// The addresses of the client and of the server that it has reached. None for a connection of the proxy itself, or if the
     /// proxy does not know them.
     pub addresses: Option<(SocketAddr, SocketAddr)>,
@@ -39,7 +39,7 @@ pub enum Progress {
     /// The header has at least this many bytes more. A caller that takes no others leaves what follows in the socket.
     Needs(usize),
     /// The header is complete.
-    Done(Introduction),
+    Done(ProxyHeader),
     /// This is no such header.
     Bad,
 }
@@ -77,13 +77,13 @@ fn read_line(header: &[u8]) -> Progress {
     let words: Vec<&str> = text.split(' ').collect();
     let address = |ip: &str, port: &str| Some(SocketAddr::new(ip.parse().ok()?, port.parse().ok()?));
     match words[..] {
-        ["UNKNOWN", ..] => Progress::Done(Introduction::default()),
+        ["UNKNOWN", ..] => Progress::Done(ProxyHeader::default()),
         [family @ ("TCP4" | "TCP6"), from, to, from_port, to_port] => {
             let addresses = address(from, from_port).zip(address(to, to_port));
             let fits = |address: SocketAddr| address.is_ipv4() == (family == "TCP4");
             match addresses.filter(|(from, to)| fits(*from) && fits(*to)) {
                 Some(_) => {
-                    Progress::Done(Introduction { addresses: of_client(addresses), is_encrypted: false })
+                    Progress::Done(ProxyHeader { addresses: of_client(addresses), is_encrypted: false })
                 }
                 None => Progress::Bad,
             }
@@ -115,14 +115,14 @@ fn read_binary(header: &[u8]) -> Progress {
     let port = |at: usize| Some(u16::from_be_bytes(rest.get(at..at + 2)?.try_into().ok()?));
     // The family, then the transport: 1 is a stream.
     let (from, to, address_bytes) = match (version_and_command, family) {
-        (0x20, _) | (0x21, 0x00) => return Progress::Done(Introduction::default()),
+        (0x20, _) | (0x21, 0x00) => return Progress::Done(ProxyHeader::default()),
         (0x21, 0x11) => (ip4(0).zip(port(8)), ip4(4).zip(port(10)), 12),
         (0x21, 0x21) => (ip6(0).zip(port(32)), ip6(16).zip(port(34)), 36),
         _ => return Progress::Bad,
     };
     let Some((from, to)) = from.zip(to) else { return Progress::Bad };
     let addresses = of_client(Some((SocketAddr::from(from), SocketAddr::from(to))));
-    Progress::Done(Introduction { addresses, is_encrypted: is_encrypted(&rest[address_bytes..]) })
+    Progress::Done(ProxyHeader { addresses, is_encrypted: is_encrypted(&rest[address_bytes..]) })
 }
 
 /// The addresses, if the first one can be that of a client.
@@ -162,10 +162,10 @@ mod tests {
 
     fn introduced(bytes: &[u8]) -> Option<(Option<String>, bool)> {
         let (progress, taken) = read_all(&[bytes, b"GET / HTTP/1.1"].concat());
-        let Progress::Done(introduction) = progress else { return None };
+        let Progress::Done(header) = progress else { return None };
         assert_eq!(taken, bytes.len(), "no byte of what follows is taken");
-        let text = introduction.addresses.map(|(from, to)| format!("{from} to {to}"));
-        Some((text, introduction.is_encrypted))
+        let text = header.addresses.map(|(from, to)| format!("{from} to {to}"));
+        Some((text, header.is_encrypted))
     }
 
     /// A header of version 2.

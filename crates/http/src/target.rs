@@ -105,18 +105,7 @@ fn decode_segments(segments: &[u8], encoded_slash: EncodedSlash) -> Result<Vec<u
     path.push(b'/');
     let mut segment_start = path.len();
     let mut rest = segments;
-    while let [first, after @ ..] = rest {
-        let is_encoded = *first == b'%';
-        let byte = if is_encoded {
-            let [high, low, after @ ..] = after else {
-                return Err(BadPath::Escape);
-            };
-            rest = after;
-            (hex_value(*high)? << 4) | hex_value(*low)?
-        } else {
-            rest = after;
-            *first
-        };
+    while let Some((byte, is_encoded)) = decode_next(&mut rest)? {
         match byte {
             0 => return Err(BadPath::Nul),
             b'/' if is_encoded && encoded_slash == EncodedSlash::Refuse => return Err(BadPath::EncodedSlash),
@@ -129,6 +118,31 @@ fn decode_segments(segments: &[u8], encoded_slash: EncodedSlash) -> Result<Vec<u
     }
     end_segment(&mut path, segment_start, true)?;
     Ok(path)
+}
+
+/// Decodes every escape of a path, once and strictly.
+///
+/// # Errors
+/// An escape without two hexadecimal digits.
+pub fn unescape(raw: &[u8]) -> Result<Vec<u8>, BadPath> {
+    let mut path = Vec::with_capacity(raw.len());
+    let mut rest = raw;
+    while let Some((byte, _)) = decode_next(&mut rest)? {
+        path.push(byte);
+    }
+    Ok(path)
+}
+
+/// Takes the next byte of a path, and whether it was escaped; None at the end.
+fn decode_next(rest: &mut &[u8]) -> Result<Option<(u8, bool)>, BadPath> {
+    let (byte, is_encoded, after) = match **rest {
+        [] => return Ok(None),
+        [b'%', high, low, ref after @ ..] => ((hex_value(high)? << 4) | hex_value(low)?, true, after),
+        [b'%', ..] => return Err(BadPath::Escape),
+        [byte, ref after @ ..] => (byte, false, after),
+    };
+    *rest = after;
+    Ok(Some((byte, is_encoded)))
 }
 
 /// Removes the decoded segment that begins at `start` if it is empty, `.` or `..`. Before and after the call,

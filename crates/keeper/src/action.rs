@@ -1,4 +1,4 @@
-//! The keeper's interface as data: links, places in the memory file, its actions, and its counters.
+//! The keeper's interface as data: links, extents in the memory file, its actions, and its counters.
 
 /// The number of a worker's link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -10,7 +10,7 @@ pub struct HelperId(pub u32);
 
 /// A range of the memory file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Extent {
     /// Offset of the first byte.
     pub offset: u64,
     /// Length in bytes.
@@ -37,8 +37,8 @@ pub enum Answer {
     There,
     /// Another helper loads the block. Another answer follows when it has.
     Joined,
-    /// Load the block to this place, and report when it is done.
-    Fill(Place),
+    /// Load the block to this extent, and report when it is done.
+    Fill(Extent),
     /// The store has no room for the block.
     Refused,
 }
@@ -48,12 +48,12 @@ pub enum Answer {
 pub enum Entry<K> {
     /// An empty slot.
     Empty,
-    /// A helper is loading a block to this place.
-    Loading(Place),
+    /// A helper is loading a block to this extent.
+    Loading(Extent),
     /// All workers can find the block.
-    Ready(K, Place),
+    Ready(K, Extent),
     /// The block can no longer be found, but workers may still send from it.
-    Leaving(Place),
+    Leaving(Extent),
 }
 
 /// Counters of the keeper, and the amounts that it holds.
@@ -79,7 +79,7 @@ pub struct Totals {
     pub names: u64,
     /// Names that made room for others.
     pub names_evicted: u64,
-    /// Parts of sites of which all changes are told.
+    /// Parts of sites of which all changes are reported.
     pub subtrees_watched: u64,
     /// Parts of sites that cannot be watched.
     pub subtrees_unwatched: u64,

@@ -1,17 +1,17 @@
 //! The keeper: a state machine that alone owns the store's memory file and replacement policy. The keeper
 //! process passes events to it and carries out its actions; the engine's simulation does the same in memory.
 //!
-//! A helper that wants a block is given a place for it and loads it. Once the table lists the block, all
-//! workers can find it. A place is reused only when every worker has released its block: a worker that is
+//! A helper that wants a block is given an extent for it and loads it. Once the table lists the block, all
+//! workers can find it. An extent is reused only when every worker has released its block: a worker that is
 //! told to forget a block answers when no transfer sends from it any more. A worker that has gone holds
-//! nothing. A helper's place is free again when the helper has said so or has gone, because until then it
+//! nothing. A helper's extent is free again when the helper has said so or has gone, because until then it
 //! could still write there.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::ops::Range;
 
-use crate::action::{Action, Answer, Entry, HelperId, Place, Totals, WorkerId};
+use crate::action::{Action, Answer, Entry, Extent, HelperId, Totals, WorkerId};
 use crate::policy::Policy;
 use crate::space::{Space, UNIT_BYTES};
 
@@ -31,22 +31,22 @@ enum Slot<K> {
     Empty,
     Loading {
         key: K,
-        place: Place,
+        extent: Extent,
         joined: Vec<HelperId>,
     },
     Ready {
         key: K,
-        place: Place,
+        extent: Extent,
     },
     Leaving {
-        place: Place,
+        extent: Extent,
         awaited: Vec<WorkerId>,
         since_ms: u64,
         pinned: bool,
     },
     /// A helper of an earlier keeper may still write here.
     Orphaned {
-        place: Place,
+        extent: Extent,
     },
 }
 
@@ -73,7 +73,7 @@ pub struct Keeper<K, S = RandomState> {
     loading: HashMap<HelperId, u32>,
     leaving: BTreeSet<u32>,
     /// When each leaving block was announced to the workers, oldest first.
-    told: VecDeque<(u64, u32)>,
+    announced: VecDeque<(u64, u32)>,
     workers: BTreeSet<WorkerId>,
     wants: VecDeque<Want<K>>,
     bytes_max: u64,
@@ -111,7 +111,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Keeper<K, S> {
             index: HashMap::new(),
             loading: HashMap::new(),
             leaving: BTreeSet::new(),
-            told: VecDeque::new(),
+            announced: VecDeque::new(),
             workers: BTreeSet::new(),
             wants: VecDeque::new(),
             bytes_max,
@@ -132,40 +132,40 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Keeper<K, S> {
             self.empty.push(self.slots.len() as u32);
             self.slots.push(Slot::Empty);
         }
-        let place = match entry {
+        let extent = match entry {
             Entry::Empty => None,
-            Entry::Loading(place) | Entry::Ready(_, place) | Entry::Leaving(place) => Some(*place),
+            Entry::Loading(extent) | Entry::Ready(_, extent) | Entry::Leaving(extent) => Some(*extent),
         };
-        let fits = |place: &Place| {
-            let end = place.offset.checked_add(u64::from(place.length_bytes).max(1));
-            end.is_some_and(|end| self.space.take_at(place.offset..end))
+        let fits = |extent: &Extent| {
+            let end = extent.offset.checked_add(u64::from(extent.length_bytes).max(1));
+            end.is_some_and(|end| self.space.take_at(extent.offset..end))
         };
-        let Some(place) = place.filter(fits) else {
+        let Some(extent) = extent.filter(fits) else {
             self.actions.push_back(Action::Note(slot, Entry::Empty));
             self.empty.push(slot);
             return self.slots.push(Slot::Empty);
         };
-        self.used_bytes += units(place);
+        self.used_bytes += units(extent);
         match entry {
             Entry::Ready(key, _) => {
                 let hash = self.hasher.hash_one(key);
-                self.slots.push(Slot::Ready { key: *key, place });
+                self.slots.push(Slot::Ready { key: *key, extent });
                 self.index.insert(hash, slot);
-                self.policy.insert(slot, hash, units(place));
+                self.policy.insert(slot, hash, units(extent));
             }
             Entry::Leaving(_) => {
                 self.slots.push(Slot::Empty);
-                self.recall(slot, place, workers.to_vec(), 0);
+                self.recall(slot, extent, workers.to_vec(), 0);
             }
-            Entry::Loading(_) | Entry::Empty => self.slots.push(Slot::Orphaned { place }),
+            Entry::Loading(_) | Entry::Empty => self.slots.push(Slot::Orphaned { extent }),
         }
     }
 
-    /// The helpers of earlier keepers have gone, so the places where they wrote are free.
+    /// The helpers of earlier keepers have gone, so the extents where they wrote are free.
     pub fn handle_writers_gone(&mut self) {
         for slot in 0..self.slots.len() as u32 {
-            if let Slot::Orphaned { place } = self.slots[slot as usize] {
-                self.free(slot, place);
+            if let Slot::Orphaned { extent } = self.slots[slot as usize] {
+                self.free(slot, extent);
             }
         }
     }
@@ -212,23 +212,23 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Keeper<K, S> {
         self.wants.push_back(Want { helper, key, length_bytes, until_ms: now_ms + ROOM_WAIT_MS });
     }
 
-    /// A helper has loaded the block for which it was given a place, or has failed to.
+    /// A helper has loaded the block for which it was given an extent, or has failed to.
     pub fn handle_filled(&mut self, helper: HelperId, is_loaded: bool) {
         let Some(slot) = self.loading.remove(&helper) else { return };
-        let Slot::Loading { key, place, joined } =
+        let Slot::Loading { key, extent, joined } =
             std::mem::replace(&mut self.slots[slot as usize], Slot::Empty)
         else {
             return;
         };
         let hash = self.hasher.hash_one(key);
         if is_loaded {
-            self.slots[slot as usize] = Slot::Ready { key, place };
-            self.policy.insert(slot, hash, units(place));
+            self.slots[slot as usize] = Slot::Ready { key, extent };
+            self.policy.insert(slot, hash, units(extent));
             self.totals.loads += 1;
-            self.actions.push_back(Action::Note(slot, Entry::Ready(key, place)));
+            self.actions.push_back(Action::Note(slot, Entry::Ready(key, extent)));
         } else {
             self.index.remove(&hash);
-            self.free(slot, place);
+            self.free(slot, extent);
         }
         let answer = if is_loaded { Answer::There } else { Answer::Refused };
         for helper in joined.into_iter().chain([helper]) {
@@ -257,15 +257,15 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Keeper<K, S> {
 
     /// A worker has forgotten the block in a slot and no longer sends from it.
     pub fn handle_released(&mut self, worker: WorkerId, slot: u32) {
-        let Some(Slot::Leaving { place, awaited, pinned, .. }) = self.slots.get_mut(slot as usize) else {
+        let Some(Slot::Leaving { extent, awaited, pinned, .. }) = self.slots.get_mut(slot as usize) else {
             return;
         };
         awaited.retain(|other| *other != worker);
         if awaited.is_empty() {
-            let place = *place;
-            *if *pinned { &mut self.pinned_bytes } else { &mut self.coming_bytes } -= units(place);
+            let extent = *extent;
+            *if *pinned { &mut self.pinned_bytes } else { &mut self.coming_bytes } -= units(extent);
             self.leaving.remove(&slot);
-            self.free(slot, place);
+            self.free(slot, extent);
         }
     }
 
@@ -314,8 +314,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Keeper<K, S> {
         if self.has_more {
             return Some(0);
         }
-        let told = self.told.front().map(|(ms, _)| ms + PINNED_MS);
-        told.into_iter().chain(self.wants.front().map(|want| want.until_ms)).min()
+        let announced = self.announced.front().map(|(ms, _)| ms + PINNED_MS);
+        announced.into_iter().chain(self.wants.front().map(|want| want.until_ms)).min()
     }
 
     /// The next action.
@@ -377,23 +377,23 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Keeper<K, S> {
         let Some(offset) = (if has_slot { self.space.take(length_bytes.into()) } else { None }) else {
             return false;
         };
-        let place = Place { offset, length_bytes };
+        let extent = Extent { offset, length_bytes };
         if self.space.held_bytes() + self.slots_bytes(1) > self.bytes_max {
             // These pages were never used, so they need not be returned to the system.
             let _ = self.space.free(offset, length_bytes.into());
             return false;
         }
-        self.used_bytes += units(place);
+        self.used_bytes += units(extent);
         let slot = self.empty.pop().unwrap_or_else(|| {
             self.slots.push(Slot::Empty);
             (self.slots.len() - 1) as u32
         });
-        self.slots[slot as usize] = Slot::Loading { key, place, joined: Vec::new() };
+        self.slots[slot as usize] = Slot::Loading { key, extent, joined: Vec::new() };
         self.index.insert(hash, slot);
         self.loading.insert(helper, slot);
         self.wants.pop_front();
-        self.actions.push_back(Action::Note(slot, Entry::Loading(place)));
-        self.actions.push_back(Action::Answer(helper, Answer::Fill(place)));
+        self.actions.push_back(Action::Note(slot, Entry::Loading(extent)));
+        self.actions.push_back(Action::Answer(helper, Answer::Fill(extent)));
         true
     }
 
@@ -411,36 +411,36 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Keeper<K, S> {
             return false;
         }
         let Some(slot) = self.policy.take_victim() else { return false };
-        let Slot::Ready { key, place } = self.slots[slot as usize] else { return false };
+        let Slot::Ready { key, extent } = self.slots[slot as usize] else { return false };
         self.index.remove(&self.hasher.hash_one(key));
         self.totals.evictions += 1;
         let workers = self.workers.iter().copied().collect();
-        self.recall(slot, place, workers, now_ms);
+        self.recall(slot, extent, workers, now_ms);
         true
     }
 
     /// Asks `workers` to release a block.
-    fn recall(&mut self, slot: u32, place: Place, workers: Vec<WorkerId>, now_ms: u64) {
-        self.actions.push_back(Action::Note(slot, Entry::Leaving(place)));
+    fn recall(&mut self, slot: u32, extent: Extent, workers: Vec<WorkerId>, now_ms: u64) {
+        self.actions.push_back(Action::Note(slot, Entry::Leaving(extent)));
         if workers.is_empty() {
-            return self.free(slot, place);
+            return self.free(slot, extent);
         }
         self.actions.extend(workers.iter().map(|worker| Action::Forget(*worker, slot)));
         self.slots[slot as usize] =
-            Slot::Leaving { place, awaited: workers, since_ms: now_ms, pinned: false };
+            Slot::Leaving { extent, awaited: workers, since_ms: now_ms, pinned: false };
         self.leaving.insert(slot);
-        self.told.push_back((now_ms, slot));
-        self.coming_bytes += units(place);
+        self.announced.push_back((now_ms, slot));
+        self.coming_bytes += units(extent);
     }
 
-    /// Frees a slot and its place.
-    fn free(&mut self, slot: u32, place: Place) {
+    /// Frees a slot and its extent.
+    fn free(&mut self, slot: u32, extent: Extent) {
         self.slots[slot as usize] = Slot::Empty;
         self.empty.push(slot);
-        self.used_bytes -= units(place);
+        self.used_bytes -= units(extent);
         // The order matters: if the keeper dies between the two actions, the slot remains in the table and
         // the next keeper frees its pages. The other order would lose them.
-        if let Some(Range { start, end }) = self.space.free(place.offset, place.length_bytes.into()) {
+        if let Some(Range { start, end }) = self.space.free(extent.offset, extent.length_bytes.into()) {
             self.actions.push_back(Action::GiveBack(start, end - start));
         }
         self.actions.push_back(Action::Note(slot, Entry::Empty));
@@ -449,23 +449,25 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Keeper<K, S> {
     /// Marks blocks that were not released for a while as pinned: transfers send from them, so their room is
     /// not expected soon.
     fn note_pinned(&mut self, now_ms: u64) {
-        while let Some((ms, slot)) = self.told.front().filter(|(ms, _)| ms + PINNED_MS <= now_ms).copied() {
-            self.told.pop_front();
-            if let Slot::Leaving { place, since_ms, pinned: pinned @ false, .. } =
+        while let Some((ms, slot)) =
+            self.announced.front().filter(|(ms, _)| ms + PINNED_MS <= now_ms).copied()
+        {
+            self.announced.pop_front();
+            if let Slot::Leaving { extent, since_ms, pinned: pinned @ false, .. } =
                 &mut self.slots[slot as usize]
                 && *since_ms == ms
             {
                 *pinned = true;
-                self.coming_bytes -= units(*place);
-                self.pinned_bytes += units(*place);
+                self.coming_bytes -= units(*extent);
+                self.pinned_bytes += units(*extent);
             }
         }
     }
 }
 
 /// The length of a block in whole units.
-fn units(place: Place) -> u64 {
-    u64::from(place.length_bytes).max(1).next_multiple_of(UNIT_BYTES)
+fn units(extent: Extent) -> u64 {
+    u64::from(extent.length_bytes).max(1).next_multiple_of(UNIT_BYTES)
 }
 
 #[cfg(test)]

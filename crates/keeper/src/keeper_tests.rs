@@ -54,11 +54,11 @@ struct World {
     next_worker: u32,
     /// Blocks that each worker was told to forget and has not released.
     forgotten: BTreeSet<(WorkerId, u32)>,
-    /// Helpers that wait for an answer, and helpers that were given a place.
+    /// Helpers that wait for an answer, and helpers that were given an extent.
     waiting: BTreeSet<HelperId>,
-    filling: BTreeMap<HelperId, Place>,
+    filling: BTreeMap<HelperId, Extent>,
     /// Places where helpers of earlier keepers may write.
-    lost: Vec<Place>,
+    lost: Vec<Extent>,
 }
 
 impl World {
@@ -182,20 +182,20 @@ impl World {
                     let is_awaited =
                         if is_last { self.waiting.remove(&helper) } else { self.waiting.contains(&helper) };
                     prop_assert!(is_awaited, "{helper:?} was not waiting for {answer:?}");
-                    if let Answer::Fill(place) = answer {
-                        let is_noted = self.table.values().any(|entry| *entry == Entry::Loading(place));
-                        prop_assert!(is_noted, "the place given to a helper is not in the table");
+                    if let Answer::Fill(extent) = answer {
+                        let is_noted = self.table.values().any(|entry| *entry == Entry::Loading(extent));
+                        prop_assert!(is_noted, "the extent given to a helper is not in the table");
                         prop_assert!(
                             self.keeper.totals().held_bytes <= self.bytes_max,
                             "room was given beyond the bound"
                         );
-                        self.filling.insert(helper, place);
+                        self.filling.insert(helper, extent);
                     }
                 }
                 Action::GiveBack(start, length_bytes) => {
                     prop_assert!(start % PAGE_BYTES == 0 && length_bytes % PAGE_BYTES == 0);
                     let is_there = self.table.values().any(|entry| {
-                        matches!(entry, Entry::Ready(_, place) if overlap(extent(*place), start..start + length_bytes))
+                        matches!(entry, Entry::Ready(_, extent) if overlap(range_of(*extent), start..start + length_bytes))
                     });
                     prop_assert!(!is_there, "pages of a stored block were returned to the system");
                 }
@@ -205,34 +205,36 @@ impl World {
     }
 
     fn check(&self) -> Result<(), TestCaseError> {
-        let places: Vec<Place> = self.table.values().filter_map(place_of).collect();
-        for (at, place) in places.iter().enumerate() {
-            let other = places[..at].iter().find(|other| overlap(extent(**other), extent(*place)));
-            prop_assert!(other.is_none(), "{place:?} and {other:?}");
+        let extents: Vec<Extent> = self.table.values().filter_map(extent_of).collect();
+        for (at, extent) in extents.iter().enumerate() {
+            let other = extents[..at].iter().find(|other| overlap(range_of(**other), range_of(*extent)));
+            prop_assert!(other.is_none(), "{extent:?} and {other:?}");
         }
-        // A helper writes only to its own place.
-        for place in self.filling.values().chain(&self.lost) {
-            let is_its = self.table.values().any(|entry| *entry == Entry::Loading(*place));
-            prop_assert!(is_its, "{place:?} was taken from the helper that writes there");
+        // A helper writes only to its own extent.
+        for extent in self.filling.values().chain(&self.lost) {
+            let is_its = self.table.values().any(|entry| *entry == Entry::Loading(*extent));
+            prop_assert!(is_its, "{extent:?} was taken from the helper that writes there");
         }
-        // A place that a worker was asked to release is not reused before the worker has done so.
+        // An extent that a worker was asked to release is not reused before the worker has done so.
         for (worker, slot) in &self.forgotten {
             prop_assert!(
                 matches!(self.table.get(slot), Some(Entry::Leaving(_))),
                 "slot {slot} was freed although {worker:?} holds it"
             );
         }
-        let pages: BTreeSet<u64> = places
+        let pages: BTreeSet<u64> = extents
             .iter()
-            .flat_map(|place| extent(*place).start / PAGE_BYTES..extent(*place).end.div_ceil(PAGE_BYTES))
+            .flat_map(|extent| {
+                range_of(*extent).start / PAGE_BYTES..range_of(*extent).end.div_ceil(PAGE_BYTES)
+            })
             .collect();
         let totals = self.keeper.totals();
         prop_assert_eq!(totals.held_bytes, pages.len() as u64 * PAGE_BYTES);
-        let used: u64 = places.iter().map(|place| units(*place)).sum();
+        let used: u64 = extents.iter().map(|extent| units(*extent)).sum();
         prop_assert_eq!(self.keeper.used_bytes, used);
         let of = |wanted: fn(&Entry<u8>) -> bool| {
             let entries = self.table.values().filter(move |entry| wanted(entry));
-            entries.filter_map(place_of).map(units).collect::<Vec<_>>()
+            entries.filter_map(extent_of).map(units).collect::<Vec<_>>()
         };
         let leaving = of(|entry| matches!(entry, Entry::Leaving(_)));
         prop_assert_eq!(self.keeper.coming_bytes + self.keeper.pinned_bytes, leaving.iter().sum::<u64>());
@@ -270,15 +272,15 @@ impl World {
     }
 }
 
-fn place_of(entry: &Entry<u8>) -> Option<Place> {
+fn extent_of(entry: &Entry<u8>) -> Option<Extent> {
     match entry {
         Entry::Empty => None,
-        Entry::Loading(place) | Entry::Ready(_, place) | Entry::Leaving(place) => Some(*place),
+        Entry::Loading(extent) | Entry::Ready(_, extent) | Entry::Leaving(extent) => Some(*extent),
     }
 }
 
-fn extent(place: Place) -> Range<u64> {
-    place.offset..place.offset + units(place)
+fn range_of(extent: Extent) -> Range<u64> {
+    extent.offset..extent.offset + units(extent)
 }
 
 fn overlap(a: Range<u64>, b: Range<u64>) -> bool {
@@ -303,14 +305,14 @@ proptest! {
     ) {
         let mut keeper = Keeper::new(LENGTH_BYTES, SLOTS, LENGTH_BYTES);
         for (slot, (kind, key, offset, length_bytes, is_near)) in entries.iter().enumerate() {
-            // Half of the places are within the memory file.
+            // Half of the extents are within the memory file.
             let offset = if *is_near { offset % LENGTH_BYTES / UNIT_BYTES * UNIT_BYTES } else { *offset };
-            let place = Place { offset, length_bytes: if *is_near { length_bytes % 9_000 } else { *length_bytes } };
+            let extent = Extent { offset, length_bytes: if *is_near { length_bytes % 9_000 } else { *length_bytes } };
             let entry = match kind {
                 0 => Entry::Empty,
-                1 => Entry::Loading(place),
-                2 => Entry::Ready(*key, place),
-                _ => Entry::Leaving(place),
+                1 => Entry::Loading(extent),
+                2 => Entry::Ready(*key, extent),
+                _ => Entry::Leaving(extent),
             };
             keeper.resume(slot as u32, &entry, &[WorkerId(1)]);
         }

@@ -16,7 +16,7 @@ pub mod policy;
 pub mod space;
 mod watching;
 
-pub use action::{Action, Answer, Entry, HelperId, Place, Totals, WorkerId};
+pub use action::{Action, Answer, Entry, Extent, HelperId, Totals, WorkerId};
 pub use keeper::{Keeper, SLOT_BYTES};
 pub use names::{NameClass, NameSlot, NameSlots};
 pub use watching::{Finding, WatchAction, WatcherId, Watching};

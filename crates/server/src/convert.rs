@@ -66,7 +66,7 @@ pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
         spool_idle_ms: SPOOL_IDLE_MS,
         proxies: ProxyRules {
             networks: Clients::networks_of(&settings.trusted_proxies),
-            introducing: Clients::networks_of(&settings.proxy_protocol),
+            sending_header: Clients::networks_of(&settings.proxy_protocol),
             field: match settings.proxy_field {
                 ProxyField::XForwardedFor => NamedIn::XForwarded,
                 ProxyField::Forwarded => NamedIn::Forwarded,
@@ -242,7 +242,7 @@ fn servers(route: &config::Route) -> Vec<ServerRules> {
             name: name(server),
             weight,
             is_unix: matches!(server, config::ServerAddress::Unix(_) | config::ServerAddress::Program),
-            is_sealed: matches!(server, config::ServerAddress::Tls(_)),
+            is_encrypted: matches!(server, config::ServerAddress::Tls(_)),
         })
         .collect()
 }
@@ -341,7 +341,7 @@ mod tests {
             name: format!("127.0.0.1:{port}"),
             weight,
             is_unix: false,
-            is_sealed: false,
+            is_encrypted: false,
         };
         assert_eq!(rules.upstreams[1].servers, [server(2, 7), server(3, 1)]);
         // Each of the two more sites has its root open.

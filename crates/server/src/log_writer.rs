@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use flash_prompt::channel;
 use flash_prompt::epoll::{Epoll, Watch};
 use flash_prompt::{AsFd, OwnedFd};
-use flash_waiting::guarded::Place;
+use flash_waiting::guarded::GuardedFile;
 use flash_waiting::sandbox::calls::CallList;
 
 use crate::config::Settings;
@@ -40,7 +40,7 @@ pub(crate) fn open(settings: &Settings) -> io::Result<File> {
     let Some(path) = &settings.log_file else {
         return Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?));
     };
-    Place::find(path)
+    GuardedFile::find(path)
         .and_then(|place| place.append())
         .map(File::from)
         .map_err(|e| io::Error::new(e.kind(), format!("cannot open the access log {}: {e}", path.display())))

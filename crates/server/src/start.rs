@@ -10,9 +10,9 @@ use flash_prompt::OwnedFd;
 use flash_prompt::counts::SharedCounts;
 use flash_prompt::names::NamesReader;
 use flash_prompt::numbers::SharedNumbers;
-use flash_prompt::sharers::Sharers;
 use flash_prompt::store_memory::StoreMemory;
 use flash_prompt::table::TableReader;
+use flash_prompt::uplink_users::UplinkUsers;
 use flash_tls::{Acceptor, Bundle, Carried, Connector, Tickets, Trust, protocol};
 use flash_waiting::process;
 use flash_waiting::sandbox::calls::{CallList, More};
@@ -107,7 +107,7 @@ pub(crate) fn begin(control: OwnedFd, settings: &Settings) -> io::Result<Begun> 
             Order::Log(channel) => begun.log = Some(channel),
             Order::Gateway(channel) => begun.gateway = Some(channel),
             Order::Spool(slots, file) => begun.spool = Some((slots, file)),
-            Order::Uplink(place, file) => begun.shares.uplink = Some(Sharers::map(file, number(place))?),
+            Order::Uplink(place, file) => begun.shares.uplink = Some(UplinkUsers::map(file, number(place))?),
             Order::Buckets(file) => begun.shares.buckets = Some(SharedNumbers::map(file, 0)?),
             Order::Counts(place, file) => {
                 begun.shares.counts = Some(SharedCounts::map(file, number(place))?);

@@ -7,9 +7,9 @@ use std::collections::HashSet;
 use std::process::{Child, Command};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use flash_waiting::held::{Held, Parent};
 use flash_waiting::perf;
 use flash_waiting::program::{Signal, signal};
+use flash_waiting::suspended::{Parent, SuspendedProgram};
 
 use crate::analysis::Analysis;
 use crate::attach::{Attached, RINGS_BYTES_MAX, ring_bytes};
@@ -182,7 +182,7 @@ fn note(trace: &mut Trace, recorder: &mut Recorder, options: &RecordOptions) {
 /// The process to record, and whether it is held before its first instruction.
 struct Started {
     pid: u32,
-    held: Option<(Held, String)>,
+    held: Option<(SuspendedProgram, String)>,
 }
 
 impl Started {
@@ -192,7 +192,8 @@ impl Started {
         };
         let mut command = Command::new(program);
         command.args(arguments);
-        let held = Held::new(command).map_err(|why| Error::run(format!("cannot start {program}: {why}")))?;
+        let held = SuspendedProgram::new(command)
+            .map_err(|why| Error::run(format!("cannot start {program}: {why}")))?;
         Ok(Self { pid: held.pid(), held: Some((held, program.clone())) })
     }
 

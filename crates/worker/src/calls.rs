@@ -7,7 +7,7 @@
 //! clock is read in the vDSO, reading the context switches copies a number in the kernel, and only stalls
 //! take a lock.
 //!
-//! - [`lap`] is for sockets and messages, which every hit uses. Its time begins where the previous call or
+//! - [`note_call`] is for sockets and messages, which every hit uses. Its time begins where the previous call or
 //!   wait for events ended, so it includes a few µs of the loop's own work.
 //! - [`timed`] is for files and jobs. Its time begins where the call began.
 
@@ -147,8 +147,8 @@ pub(super) fn begin_turn(now_ns: u64, events: usize) {
 
 /// Records a call that has just ended and that only one thread at a time makes.
 #[inline]
-pub fn lap(call: Call) {
-    let took_ns = THREAD.with(Thread::lap);
+pub fn note_call(call: Call) {
+    let took_ns = THREAD.with(Thread::since_previous);
     COUNTED.times[call as usize].count_alone(took_ns);
     if took_ns >= LONG_NS {
         COUNTED.note_long(call, None, took_ns);
@@ -211,7 +211,7 @@ fn whole_path(site: SiteId, path: &[u8]) -> String {
 impl Thread {
     /// Ends a call. Returns the time since the end of the previous one, in nanoseconds.
     #[inline]
-    fn lap(&self) -> u64 {
+    fn since_previous(&self) -> u64 {
         let now_ns = clock::monotonic_ns();
         now_ns.saturating_sub(self.last_ns.replace(now_ns))
     }

@@ -99,8 +99,8 @@ fn both_ways_of_counting_agree() {
 #[test]
 fn a_time_begins_at_the_end_of_the_previous_call_or_at_its_own_call() {
     let thread = Thread { last_ns: Cell::new(0), switches: Cell::new(None) };
-    let since_boot_ns = thread.lap();
-    assert!(thread.lap() < since_boot_ns);
+    let since_boot_ns = thread.since_previous();
+    assert!(thread.since_previous() < since_boot_ns);
     assert!(thread.switches().is_none(), "the switches were not read before");
     let switches = tried(|| thread.switches(), |switches: &Option<u64>| *switches == Some(0));
     assert_eq!(switches, Some(0));
@@ -108,7 +108,7 @@ fn a_time_begins_at_the_end_of_the_previous_call_or_at_its_own_call() {
     let at_ns = began.at_ns;
     while clock::monotonic_ns() < at_ns + 10_000 {}
     // An inner call does not shorten the outer one.
-    thread.lap();
+    thread.since_previous();
     assert!(thread.end(began) >= 10_000);
 }
 

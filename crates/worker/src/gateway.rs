@@ -12,7 +12,7 @@ use flash_prompt::epoll::Watch;
 use flash_prompt::mechanism::Mechanism;
 use flash_prompt::{OwnedFd, channel, net};
 
-use super::calls::{Call, lap};
+use super::calls::{Call, note_call};
 use crate::codec::{decode, send};
 use crate::gateway_protocol::{Connect, GATEWAY_MESSAGE_BYTES_MAX, GatewayReply};
 
@@ -73,7 +73,7 @@ impl GatewayChannel {
     pub(super) fn ask(&mut self, link: Key, server: ServerId) {
         if let Some(channel) = &self.channel {
             let sent = send(channel, &Connect { link: link.to_u64(), server }, &[]);
-            lap(Call::Message);
+            note_call(Call::Message);
             match sent {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return self.failed.push((link, Err(e))),
                 Err(_) => self.channel = None,
@@ -91,7 +91,7 @@ impl GatewayChannel {
         {
             let (mut bytes, mut descriptors) = ([0; GATEWAY_MESSAGE_BYTES_MAX], Vec::new());
             let received = channel::recv_reported(channel, &mut bytes, &mut descriptors);
-            lap(Call::Message);
+            note_call(Call::Message);
             let answer = match received {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(_) => None,

@@ -44,7 +44,7 @@ mod worker;
 /// A problem is reported to the operator at most once in this time.
 const REPORT_MS: u64 = 60_000;
 
-pub use calls::{Call, lap, of_job, timed};
+pub use calls::{Call, note_call, of_job, timed};
 pub use comparisons::{OwnJob, OwnJobs, SendFile};
 pub use log::BATCH_BYTES_MAX;
 pub use panics::keep_panics_quiet;

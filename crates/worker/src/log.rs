@@ -7,7 +7,7 @@ use flash_engine::limits::LOG_LINE_BYTES_MAX;
 use flash_prompt::OwnedFd;
 use flash_prompt::channel;
 
-use super::calls::{Call, lap};
+use super::calls::{Call, note_call};
 
 /// Maximum number of bytes of pending lines; later lines are dropped and counted.
 const BUFFER_BYTES_MAX: usize = 1024 * 1024;
@@ -54,7 +54,7 @@ impl LogBuffer {
         while done < self.lines.len() {
             let batch = whole_lines(&self.lines[done..]);
             let sent = channel::send(channel, &[IoSlice::new(batch)], &[]);
-            lap(Call::Message);
+            note_call(Call::Message);
             if sent.is_err() {
                 // The channel is full, or the log writer is being replaced: try again later.
                 break;

@@ -1,7 +1,7 @@
 //! The names that all workers share, as one process looks them up: its sites in the table, and the engine's facts as
 //! entries of it. Workers, helpers and the keeper use this.
 
-use flash_engine::{FileKind, FileStat, KnownName, NameFacts, SiteId, SiteRules};
+use flash_engine::{FileKind, FileStat, NameFacts, SharedName, SiteId, SiteRules};
 use flash_http::types::TypeTable;
 use flash_prompt::AsFd;
 use flash_prompt::file;
@@ -109,15 +109,15 @@ impl SharedNames {
         *self.sites.get(usize::from(site.0))?
     }
 
-    /// Whether the changes of any names are told.
+    /// Whether the changes of any names are reported.
     #[must_use]
-    pub fn are_changes_told(&self) -> bool {
+    pub fn are_changes_reported(&self) -> bool {
         self.table.has_watches()
     }
 
     /// The facts about a decoded path.
     #[must_use]
-    pub fn find(&self, site: SiteId, path: &[u8]) -> Option<KnownName> {
+    pub fn find(&self, site: SiteId, path: &[u8]) -> Option<SharedName> {
         let hash = self.hash(site, path)?;
         let plain = self.table.find(hash, 0)?;
         let facts = match plain.kind {
@@ -141,7 +141,7 @@ impl SharedNames {
             _ => return None,
         };
         let watched_ms = self.table.watched_ms(plain.watch);
-        Some(KnownName {
+        Some(SharedName {
             facts,
             found_ms: plain.confirmed_ms,
             confirmed_ms: plain.confirmed_ms.max(watched_ms.unwrap_or(0)),

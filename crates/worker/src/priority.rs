@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use flash_engine::{BANDS, Band};
 use flash_prompt::net;
 
-use super::calls::{Call, lap};
+use super::calls::{Call, note_call};
 use super::socket::Socket;
 
 /// The priority (`SO_PRIORITY`) of each band. The first band has the priority that every socket has by
@@ -33,8 +33,8 @@ pub(super) fn set(socket: &Socket, peer: &SocketAddr, band: Band, marks: Marks) 
     // Errors are ignored: these calls fail only if the connection has gone.
     if marks == Marks::Dscp {
         let _ = net::set_code_point(socket, peer.is_ipv6(), CODE_POINTS[band.number()]);
-        lap(Call::Prioritize);
+        note_call(Call::Prioritize);
     }
     let _ = net::set_priority(socket, PRIORITIES[band.number()]);
-    lap(Call::Prioritize);
+    note_call(Call::Prioritize);
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use flash_engine::backend::protocol::{PATH_BYTES_MAX, RANGE_BYTES_MAX};
 use flash_engine::limits::{DEFLATE_BYTES_MAX, HAND_OVER_BYTES_MAX};
-use flash_engine::{JobId, Outcome, Part, Task};
+use flash_engine::{FileRange, JobId, Outcome, Task};
 use flash_prompt::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::codec::{decode, send};
@@ -33,9 +33,10 @@ pub fn decode_task(bytes: &[u8], descriptors: &mut Vec<OwnedFd>) -> Option<(JobI
         Task::Write { bytes, .. } => bytes.len() as u64 <= HAND_OVER_BYTES_MAX,
         Task::Deflate { plain } => plain.len() <= DEFLATE_BYTES_MAX,
         Task::Touch { path, .. } => path.len() <= PATH_BYTES_MAX,
-        Task::WarmFile { path, part: Part::From { length_bytes, .. } | Part::Last { length_bytes } } => {
-            path.len() <= PATH_BYTES_MAX && *length_bytes <= RANGE_BYTES_MAX
-        }
+        Task::WarmFile {
+            path,
+            part: FileRange::From { length_bytes, .. } | FileRange::Last { length_bytes },
+        } => path.len() <= PATH_BYTES_MAX && *length_bytes <= RANGE_BYTES_MAX,
         // The caller closes the file, along with all descriptors of the message.
         Task::Close { .. } => !descriptors.is_empty(),
         Task::Find { .. }
@@ -177,7 +178,7 @@ mod tests {
             decode_task(&encode(&(JobId::from_u64(9), task)), &mut vec![file()]).is_some()
         };
         for (over, expected) in [(0, true), (1, false)] {
-            let part = Part::Last { length_bytes: RANGE_BYTES_MAX + over };
+            let part = FileRange::Last { length_bytes: RANGE_BYTES_MAX + over };
             let path: Arc<[u8]> = vec![b'x'; PATH_BYTES_MAX + over as usize].into();
             let bytes: Arc<[u8]> = vec![0; (HAND_OVER_BYTES_MAX + over) as usize].into();
             for task in [
@@ -185,7 +186,7 @@ mod tests {
                 Task::Read { file: Arc::new(file()), offset: 0, length_bytes: HAND_OVER_BYTES_MAX + over },
                 Task::Write { file: Arc::new(file()), offset: 0, bytes },
                 Task::Touch { root: Arc::new(file()), path: path.clone() },
-                Task::WarmFile { path, part: Part::Last { length_bytes: 1 } },
+                Task::WarmFile { path, part: FileRange::Last { length_bytes: 1 } },
                 Task::WarmFile { path: (*b"/").into(), part },
             ] {
                 assert_eq!(taken(&task), expected, "{over} over");

@@ -8,7 +8,7 @@ use flash_prompt::mechanism::MechanismKind;
 use flash_prompt::{AsFd, net};
 
 use crate::REPORT_MS;
-use crate::calls::{Call, lap};
+use crate::calls::{Call, note_call};
 
 /// The answer to a refused client. It is the same for all, so that a refusal costs no more than its system
 /// calls.
@@ -45,7 +45,7 @@ impl Refusals {
         // If the client has gone already, the failure does not matter.
         let _ = net::send(&socket, self.answer);
         let _ = net::end_sending(&socket);
-        lap(Call::Send);
+        note_call(Call::Send);
     }
 
     /// Counts a refused client.
@@ -79,7 +79,7 @@ impl Refusals {
                 "one client address has its share of connections; if it is a proxy, name it in --client-exempt, \
                  or raise --client-connections"
             }
-            WhyRefused::Introduction => "a proxy of --proxy-protocol did not introduce its client",
+            WhyRefused::ProxyHeader => "a proxy of --proxy-protocol did not introduce its client",
             WhyRefused::Overload => {
                 "new connections waited longer than --accept-wait: the worker has more to do than it can"
             }

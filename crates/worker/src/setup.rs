@@ -10,9 +10,9 @@ use flash_prompt::counts::SharedCounts;
 use flash_prompt::mechanism::MechanismKind;
 use flash_prompt::net::InFlightCap;
 use flash_prompt::numbers::SharedNumbers;
-use flash_prompt::sharers::Sharers;
 use flash_prompt::store_memory::StoreMemory;
 use flash_prompt::table::TableReader;
+use flash_prompt::uplink_users::UplinkUsers;
 use flash_tls::{Acceptor, Connector};
 use serde::{Deserialize, Serialize};
 
@@ -50,7 +50,7 @@ pub struct Given {
 #[derive(Debug, Default)]
 pub struct Shares {
     /// Which workers use the uplink.
-    pub uplink: Option<Sharers>,
+    pub uplink: Option<UplinkUsers>,
     /// The buckets of rates.
     pub buckets: Option<SharedNumbers>,
     /// How many requests the workers are answering.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use flash_prompt::net;
 use flash_prompt::{AsFd, BorrowedFd, OwnedFd};
 
-use super::calls::{Call, lap};
+use super::calls::{Call, note_call};
 
 /// The socket of a client or a server.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct Closed;
 
 impl Drop for Closed {
     fn drop(&mut self) {
-        lap(Call::CloseConnection);
+        note_call(Call::CloseConnection);
     }
 }
 

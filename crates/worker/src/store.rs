@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use flash_engine::limits::LOAD_BYTES;
-use flash_engine::{Block, BlockBytes, FileStat, KnownName, SiteId, form_of_block};
+use flash_engine::{Block, BlockBytes, FileStat, SharedName, SiteId, form_of_block};
 use flash_prompt::OwnedFd;
 use flash_prompt::channel;
 use flash_prompt::epoll::Watch;
 use flash_prompt::mechanism::Mechanism;
 use flash_prompt::names::NameHash;
 use flash_prompt::store_memory::StoreMemory;
-use flash_prompt::table::{BlockKey, Place, TableReader};
+use flash_prompt::table::{BlockKey, Extent, TableReader};
 
-use super::calls::{Call, lap};
+use super::calls::{Call, note_call};
 use crate::codec::{decode, send};
-use crate::names::SharedNames;
+use crate::names::{self, SharedNames};
 use crate::setup::{Fills, GivenStore};
 use crate::store_protocol::{FromWorker, NOTICES_MAX, Notice, STORE_MESSAGE_BYTES_MAX, ToWorker, WRONG_MAX};
 
@@ -29,7 +29,7 @@ const SLOTS_CHECKED_AT_ONCE: usize = 4096;
 struct StoredBlock {
     memory: Arc<StoreMemory>,
     slot: u32,
-    place: Place,
+    extent: Extent,
     /// Uses since the last report to the keeper.
     uses: AtomicU32,
 }
@@ -37,7 +37,7 @@ struct StoredBlock {
 impl BlockBytes for StoredBlock {
     #[inline]
     fn bytes(&self) -> &[u8] {
-        self.memory.bytes(self.place).unwrap_or_default()
+        self.memory.bytes(self.extent).unwrap_or_default()
     }
 
     fn number(&self) -> u64 {
@@ -66,13 +66,13 @@ pub(super) struct Store {
     memory: Arc<StoreMemory>,
     /// The channel to the keeper, if there is one.
     keeper: Option<OwnedFd>,
-    /// Whether a keeper has said that it asks this worker before it reuses a place. Before that, a block could be
+    /// Whether a keeper has said that it asks this worker before it reuses an extent. Before that, a block could be
     /// replaced while it is sent. Later keepers know the worker from their start.
-    is_known: bool,
+    is_registered: bool,
     /// How many channels to keepers there have been.
-    links: u64,
+    channels: u64,
     /// The blocks that were found, by slot.
-    known: Vec<Option<Arc<StoredBlock>>>,
+    blocks: Vec<Option<Arc<StoredBlock>>>,
     /// The slot at which the next check for uses begins.
     check_from: usize,
     /// Evicted blocks that transfers still send.
@@ -98,9 +98,9 @@ impl Store {
             table,
             memory: Arc::new(memory),
             keeper: None,
-            is_known: false,
-            links: 0,
-            known: Vec::new(),
+            is_registered: false,
+            channels: 0,
+            blocks: Vec::new(),
             check_from: 0,
             leaving: Vec::new(),
             notices: Vec::new(),
@@ -117,9 +117,9 @@ impl Store {
     pub(super) fn connect(&mut self, events: &mut Mechanism, token: fn(u64) -> u64, channel: OwnedFd) {
         self.notices.clear();
         self.leaving.iter_mut().for_each(|leaving| leaving.is_asked = false);
-        self.links += 1;
+        self.channels += 1;
         let watched = channel::set_nonblocking(&channel)
-            .and_then(|()| events.add(&channel, token(self.links), Watch::Input));
+            .and_then(|()| events.add(&channel, token(self.channels), Watch::Input));
         self.keeper = watched.is_ok().then_some(channel);
     }
 
@@ -144,48 +144,48 @@ impl Store {
     }
 
     /// Whether the channel with this number is open.
-    pub(super) fn hears(&self, number: u64) -> bool {
-        self.has_keeper() && number == self.links
+    pub(super) fn is_open(&self, number: u64) -> bool {
+        self.has_keeper() && number == self.channels
     }
 
     /// A block of a file in exactly this state.
     pub(super) fn block(&mut self, stat: &FileStat, number: u64) -> Option<Block> {
-        if !self.is_known {
+        if !self.is_registered {
             return None;
         }
-        let (slot, place) = self.table.find(&key(stat, number)?)?;
+        let (slot, extent) = self.table.find(&key(stat, number)?)?;
         let at = slot as usize;
-        if let Some(Some(block)) = self.known.get(at) {
-            return (block.place == place).then(|| Arc::clone(block) as Block);
+        if let Some(Some(block)) = self.blocks.get(at) {
+            return (block.extent == extent).then(|| Arc::clone(block) as Block);
         }
         // A shorter block is a bug of its filler; it would be sent as if it were complete.
-        let is_whole = || u64::from(place.length) == (stat.size_bytes - number * LOAD_BYTES).min(LOAD_BYTES);
+        let is_whole = || u64::from(extent.length) == (stat.size_bytes - number * LOAD_BYTES).min(LOAD_BYTES);
         if form_of_block(stat.size_bytes, number).is_none() && !is_whole() {
             return None;
         }
-        let block = StoredBlock { memory: Arc::clone(&self.memory), slot, place, uses: AtomicU32::new(0) };
-        self.memory.bytes(place)?;
-        if self.known.len() <= at {
-            self.known.resize_with(at + 1, || None);
+        let block = StoredBlock { memory: Arc::clone(&self.memory), slot, extent, uses: AtomicU32::new(0) };
+        self.memory.bytes(extent)?;
+        if self.blocks.len() <= at {
+            self.blocks.resize_with(at + 1, || None);
         }
         let block = Arc::new(block);
-        self.known[at] = Some(Arc::clone(&block));
+        self.blocks[at] = Some(Arc::clone(&block));
         Some(block)
     }
 
     /// The facts about a name.
-    pub(super) fn known_name(&self, site: SiteId, path: &[u8]) -> Option<KnownName> {
+    pub(super) fn shared_name(&self, site: SiteId, path: &[u8]) -> Option<SharedName> {
         self.shared_names.find(site, path)
     }
 
-    /// Whether the changes of any names are told.
-    pub(super) fn are_changes_told(&self) -> bool {
-        self.shared_names.are_changes_told()
+    /// Whether the changes of any names are reported.
+    pub(super) fn are_changes_reported(&self) -> bool {
+        self.shared_names.are_changes_reported()
     }
 
     /// Tells the keeper that the facts about a name are wrong. If it does not hear that, other workers find out
     /// themselves.
-    pub(super) fn doubt_name(&mut self, site: SiteId, path: &[u8]) {
+    pub(super) fn report_wrong_name(&mut self, site: SiteId, path: &[u8]) {
         if self.wrong.len() < WRONG_MAX {
             self.wrong.extend(self.shared_names.hash(site, path));
         }
@@ -193,11 +193,11 @@ impl Store {
 
     /// Receives a message of the keeper and returns the slots whose blocks must leave. Each is released once
     /// [`Store::release`] finds that no transfer sends it.
-    pub(super) fn hear(&mut self) -> Vec<u32> {
+    pub(super) fn receive(&mut self) -> Vec<u32> {
         let mut bytes = [0; STORE_MESSAGE_BYTES_MAX];
         let Some(keeper) = &self.keeper else { return Vec::new() };
         let received = channel::recv(keeper, &mut bytes, &mut Vec::new());
-        lap(Call::Message);
+        note_call(Call::Message);
         let message = match received {
             Ok(length) => decode(&bytes[..length]),
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return Vec::new(),
@@ -205,8 +205,8 @@ impl Store {
         };
         let slots = match message {
             Some(ToWorker::Leaving(slots)) => slots,
-            Some(ToWorker::Known) => {
-                self.is_known = true;
+            Some(ToWorker::Registered) => {
+                self.is_registered = true;
                 return Vec::new();
             }
             None => {
@@ -216,7 +216,7 @@ impl Store {
             }
         };
         for slot in &slots {
-            let known = self.known.get_mut(*slot as usize).and_then(Option::take);
+            let known = self.blocks.get_mut(*slot as usize).and_then(Option::take);
             let leaving = self.leaving.iter_mut().find(|leaving| leaving.block.slot == *slot);
             match (known, leaving) {
                 (Some(block), _) => self.leaving.push(Leaving { block, is_asked: true }),
@@ -255,17 +255,17 @@ impl Store {
     }
 
     fn note_uses(&mut self) {
-        let end = self.known.len().min(self.check_from + SLOTS_CHECKED_AT_ONCE);
-        for place in &mut self.known[self.check_from.min(end)..end] {
-            let Some(block) = place else { continue };
+        let end = self.blocks.len().min(self.check_from + SLOTS_CHECKED_AT_ONCE);
+        for extent in &mut self.blocks[self.check_from.min(end)..end] {
+            let Some(block) = extent else { continue };
             let uses = block.uses.swap(0, Ordering::Relaxed);
             if uses > 0 {
                 self.notices.push(Notice::Used(block.slot, uses));
             } else if Arc::strong_count(block) == 1 {
-                *place = None;
+                *extent = None;
             }
         }
-        self.check_from = if end == self.known.len() { 0 } else { end };
+        self.check_from = if end == self.blocks.len() { 0 } else { end };
     }
 
     /// The next block to load without a request.
@@ -303,7 +303,7 @@ impl Store {
             let batch = self.notices[..self.notices.len().min(NOTICES_MAX)].to_vec();
             let count = batch.len();
             let sent = send(keeper, &FromWorker::Notices(batch), &[]);
-            lap(Call::Message);
+            note_call(Call::Message);
             match sent {
                 Ok(()) => drop(self.notices.drain(..count)),
                 // Try again later. If the keeper has gone, this never succeeds, and that does no harm.
@@ -315,7 +315,5 @@ impl Store {
 
 /// The key of a block; None if the table cannot represent it.
 fn key(stat: &FileStat, number: u64) -> Option<BlockKey> {
-    let FileStat { device, inode, size_bytes, modified_ns, changed_ns, .. } = *stat;
-    let (modified_ns, changed_ns) = (modified_ns.try_into().ok()?, changed_ns.try_into().ok()?);
-    Some(BlockKey { device, inode, size_bytes, modified_ns, changed_ns, block: number.try_into().ok()? })
+    Some(BlockKey { file: names::state(stat)?, block: number.try_into().ok()? })
 }

@@ -2,7 +2,7 @@
 
 use flash_engine::NameFacts;
 use flash_prompt::names::{FileState, NameHash};
-use flash_prompt::table::{BlockKey, Place};
+use flash_prompt::table::{BlockKey, Extent};
 use serde::{Deserialize, Serialize};
 
 /// Size of the longest message in bytes.
@@ -65,8 +65,8 @@ pub enum Answer {
     There,
     /// Another process loads the block. Another answer follows when it has.
     Joined,
-    /// Load the block to this place.
-    Fill(Place),
+    /// Load the block to this extent.
+    Fill(Extent),
     /// The store has no room for the block.
     Refused,
     /// No answer to an earlier request follows.
@@ -102,7 +102,7 @@ pub enum FromWatcher {
         /// The subtree.
         subtree: NameHash,
     },
-    /// All changes up to this time were told.
+    /// All changes up to this time were reported.
     Until(u64),
     /// Figures for `flash stats`.
     Figures {
@@ -123,7 +123,7 @@ pub enum FromWatcher {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToWorker {
     /// The keeper knows the worker and asks it before it reuses a place. A worker must not look into the table before.
-    Known,
+    Registered,
     /// The worker must forget the blocks in these slots, and release each when no transfer sends it.
     Leaving(Vec<u32>),
 }
@@ -188,17 +188,17 @@ mod tests {
 
     #[test]
     fn the_longest_messages_fit() {
-        let key = BlockKey {
+        let file = FileState {
             device: u64::MAX,
             inode: u64::MAX,
             size_bytes: u64::MAX,
             modified_ns: i64::MIN,
-            changed_ns: -5,
-            block: u32::MAX,
+            changed_ns: i64::MIN,
         };
+        let key = BlockKey { file, block: u32::MAX };
         let want = encode(&Request::Want(key, u32::MAX));
         assert_eq!(decode(&want), Some(Request::Want(key, u32::MAX)));
-        let fill = Answer::Fill(Place { offset: u64::MAX, length: u32::MAX });
+        let fill = Answer::Fill(Extent { offset: u64::MAX, length: u32::MAX });
         assert_eq!(decode(&encode(&fill)), Some(fill));
         assert!(want.len() <= STORE_MESSAGE_BYTES_MAX && encode(&fill).len() <= ANSWER_BYTES_MAX);
 
@@ -228,13 +228,6 @@ mod tests {
         assert!(fits(encode(&notices)) && fits(encode(&ToWorker::Leaving(vec![u32::MAX; LEAVING_MAX]))));
         assert!(fits(encode(&FromWatcher::Changed(vec![NameHash([u64::MAX; 2]); WRONG_MAX]))));
         assert!(fits(encode(&FromWorker::Wrong(vec![NameHash([u64::MAX; 2]); WRONG_MAX]))));
-        let file = FileState {
-            device: u64::MAX,
-            inode: u64::MAX,
-            size_bytes: u64::MAX,
-            modified_ns: i64::MIN,
-            changed_ns: i64::MIN,
-        };
         let root = vec![b'x'; ROOT_AND_PATH_BYTES_MAX - 200];
         let named = Request::Named { file, root, path: vec![b'y'; 200] };
         assert_eq!(decode(&encode(&named)), Some(named.clone()));

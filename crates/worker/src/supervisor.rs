@@ -6,7 +6,7 @@ use std::io;
 
 use flash_prompt::{OwnedFd, channel};
 
-use crate::calls::{self, Call, lap};
+use crate::calls::{self, Call, note_call};
 use crate::control::{InForce, Notice, Order, receive_order, send_notice};
 use crate::panics;
 use crate::stats::Counters;
@@ -31,14 +31,14 @@ impl Supervisor {
     /// The next order. Errors: `WouldBlock` if there is none, and others if the supervisor has gone.
     pub(crate) fn receive(&self) -> io::Result<Order> {
         let order = receive_order(&self.channel);
-        lap(Call::Message);
+        note_call(Call::Message);
         order
     }
 
     /// Sends a notice. If the channel is full, it is dropped, because the supervisor does not wait for it either.
     fn send(&self, notice: &Notice) {
         let _ = send_notice(&self.channel, notice);
-        lap(Call::Message);
+        note_call(Call::Message);
     }
 
     pub(crate) fn send_stats(&self, question: u64, counters: &Counters) {
@@ -75,7 +75,7 @@ impl Supervisor {
     pub(crate) fn send_reports(&mut self) {
         while let Some(report) = self.reports.front() {
             let sent = send_notice(&self.channel, &Notice::Report(report.clone()));
-            lap(Call::Message);
+            note_call(Call::Message);
             if sent.is_err() {
                 return;
             }

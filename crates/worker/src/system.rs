@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use flash_engine::{
-    Band, Bands, BucketKey, Buckets, FilePart, FileSent, FileStat, Files, Gateway, JobId, Key, KnownName,
-    Log, LookUpError, Machine, Net, Opened, RecordLayer, ReportLimit, Resident, ServerId, SiteId, Task,
-    UplinkShare, Want,
+    Band, Bands, BucketKey, Buckets, FilePart, FileSent, FileStat, Files, Gateway, JobId, Key, Log,
+    LookUpError, Machine, Net, Opened, RecordLayer, ReportLimit, Resident, ServerId, SharedName, SiteId,
+    Task, UplinkShare, Want,
 };
 use flash_prompt::OwnedFd;
 use flash_prompt::mechanism::Mechanism;
@@ -17,7 +17,7 @@ use flash_prompt::net::InFlightCap;
 use flash_prompt::{clock, file, net};
 use flash_tls::Connector;
 
-use super::calls::{Call, lap, timed};
+use super::calls::{Call, note_call, timed};
 use super::gateway::GatewayChannel;
 use super::helpers::Helpers;
 use super::log::LogBuffer;
@@ -204,7 +204,7 @@ impl Net for LinuxSystem {
     #[inline]
     fn recv(&mut self, socket: &Socket, buffer: &mut [u8]) -> io::Result<usize> {
         let received = net::recv(socket, buffer);
-        lap(Call::Receive);
+        note_call(Call::Receive);
         received
     }
 
@@ -214,7 +214,7 @@ impl Net for LinuxSystem {
             None => net::send(socket, bytes),
             Some(cap) => net::send_capped(socket, cap, bytes, &[]),
         };
-        lap(Call::Send);
+        note_call(Call::Send);
         sent
     }
 
@@ -231,11 +231,11 @@ impl Net for LinuxSystem {
         }
         if let Some(cap) = self.cap_of(socket) {
             let sent = net::send_capped(socket, cap, first, second);
-            lap(Call::Send);
+            note_call(Call::Send);
             return sent;
         }
         let sent = net::send_parts(socket, &[IoSlice::new(first), IoSlice::new(second)]);
-        lap(Call::Send);
+        note_call(Call::Send);
         sent
     }
 
@@ -248,31 +248,31 @@ impl Net for LinuxSystem {
                 net::send_capped(socket, cap, &joined, &[])
             }
         };
-        lap(Call::Send);
+        note_call(Call::Send);
         sent
     }
 
     fn end_sending(&mut self, socket: &Socket) {
         // This fails only if the connection has gone.
         let _ = net::end_sending(socket);
-        lap(Call::Send);
+        note_call(Call::Send);
     }
 
     fn reset(&mut self, socket: &Socket) {
         // This fails only if the connection has gone.
         let _ = net::reset(socket);
-        lap(Call::Send);
+        note_call(Call::Send);
     }
 
     fn local_address(&mut self, socket: &Socket) -> Option<SocketAddr> {
         let address = net::local_address(socket).ok();
-        lap(Call::Receive);
+        note_call(Call::Receive);
         address
     }
 
     fn unacknowledged_bytes(&mut self, socket: &Socket) -> u64 {
         let bytes = net::unsent_bytes(socket).unwrap_or(0);
-        lap(Call::Send);
+        note_call(Call::Send);
         bytes as u64
     }
 }
@@ -285,7 +285,7 @@ impl Bands for LinuxSystem {
 
 impl UplinkShare for LinuxSystem {
     fn share_uplink(&mut self, uses: bool) -> u32 {
-        self.shares.uplink.as_ref().map_or(0, |sharers| sharers.announce(uses))
+        self.shares.uplink.as_ref().map_or(0, |users| users.announce(uses))
     }
 }
 
@@ -327,7 +327,7 @@ impl Files for LinuxSystem {
             file::Resident::Unknown => {
                 if !file::is_path_only(file)?
                     && !std::mem::replace(&mut self.said_unknown, true)
-                    && let Err(e) = file::tells_residency(file)
+                    && let Err(e) = file::reports_residency(file)
                 {
                     let reads = if self.store.is_some() {
                         "helpers or threads load files that are not in the store"
@@ -350,17 +350,17 @@ impl Files for LinuxSystem {
 }
 
 impl flash_engine::SharedNames for LinuxSystem {
-    fn known_name(&mut self, site: SiteId, path: &[u8]) -> Option<KnownName> {
-        self.store.as_ref()?.known_name(site, path)
+    fn shared_name(&mut self, site: SiteId, path: &[u8]) -> Option<SharedName> {
+        self.store.as_ref()?.shared_name(site, path)
     }
 
-    fn are_changes_told(&self) -> bool {
-        self.store.as_ref().is_some_and(Store::are_changes_told)
+    fn are_changes_reported(&self) -> bool {
+        self.store.as_ref().is_some_and(Store::are_changes_reported)
     }
 
-    fn doubt_name(&mut self, site: SiteId, path: &[u8]) {
+    fn report_wrong_name(&mut self, site: SiteId, path: &[u8]) {
         if let Some(store) = &mut self.store {
-            store.doubt_name(site, path);
+            store.report_wrong_name(site, path);
         }
     }
 }
@@ -379,7 +379,7 @@ impl flash_engine::Helpers for LinuxSystem {
         let number = if let Task::Close { number } = task { Some(*number) } else { None };
         let aside = number.and_then(|number| self.closing.get(number));
         let started = self.helpers.start(id, task, startable, aside);
-        lap(Call::Message);
+        note_call(Call::Message);
         if started && let Some(number) = number {
             // The helper, or the message to it, has the file too, so this is not its last close.
             drop(self.closing.take(number));
@@ -395,7 +395,7 @@ impl flash_engine::Helpers for LinuxSystem {
             }
             None => {
                 self.helpers.abandon(id);
-                lap(Call::Message);
+                note_call(Call::Message);
                 "a helper passed its deadline and was given up; its requests were answered 503"
             }
         };
@@ -410,7 +410,7 @@ impl Gateway for LinuxSystem {
         self.gateway.ask(link, server);
     }
 
-    fn seal(&mut self, server: ServerId) -> Option<Box<dyn RecordLayer>> {
+    fn record_layer(&mut self, server: ServerId) -> Option<Box<dyn RecordLayer>> {
         self.connector.layer(server)
     }
 }

@@ -14,7 +14,7 @@ use flash_prompt::timer::Timer;
 use flash_prompt::{clock, net};
 use flash_tls::Acceptor;
 
-use crate::calls::{self, Call, lap};
+use crate::calls::{self, Call, note_call};
 use crate::comparisons::OwnJobs;
 use crate::control::{InForce, LAST_QUESTION, Order};
 use crate::helpers::HelperEvent;
@@ -44,8 +44,8 @@ pub mod kind {
     pub const CONTROL: u64 = 3;
     /// The timer of the loop.
     pub const TIMER: u64 = 4;
-    /// A descriptor of the architecture's own.
-    pub const BELL: u64 = 5;
+    /// The descriptor by which the threads of an architecture wake each other.
+    pub const WAKE_UP: u64 = 5;
     /// The channel to the keeper of the store.
     pub const KEEPER: u64 = 6;
     /// A listening socket of the warm endpoint.
@@ -124,7 +124,7 @@ fn awaited(engine: &Engine<LinuxSystem>, sys: &LinuxSystem, token: u64) -> Optio
         kind::UPSTREAM => engine.awaited_of_link(Key::from_u64(number)).map(from_engine),
         kind::HELPER => sys.helpers.has(number).then_some(Awaited::INPUT),
         kind::GATEWAY => sys.gateway.is_open(number).then_some(Awaited::INPUT),
-        kind::KEEPER => sys.store.as_ref().filter(|store| store.hears(number)).map(|_| Awaited::INPUT),
+        kind::KEEPER => sys.store.as_ref().filter(|store| store.is_open(number)).map(|_| Awaited::INPUT),
         _ => Some(Awaited::INPUT),
     }
 }
@@ -342,7 +342,7 @@ impl Worker {
     fn receive_from_helper(&mut self, number: u64) {
         loop {
             let event = self.sys.helpers.receive(number);
-            lap(Call::Message);
+            note_call(Call::Message);
             match event {
                 HelperEvent::Nothing => return,
                 HelperEvent::Done(id, outcome) => self.finish(id, outcome),
@@ -363,7 +363,7 @@ impl Worker {
     /// Drops the blocks that the keeper evicts from the store.
     fn receive_from_keeper(&mut self) {
         let Some(store) = &mut self.sys.store else { return };
-        for slot in store.hear() {
+        for slot in store.receive() {
             self.engine.handle_leaving(slot.into());
         }
     }

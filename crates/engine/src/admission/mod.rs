@@ -51,7 +51,7 @@ pub enum WhyRefused {
     /// The process or the system has no more descriptors or memory.
     Descriptors,
     /// Its proxy did not introduce the client.
-    Introduction,
+    ProxyHeader,
 }
 
 impl WhyRefused {
@@ -61,7 +61,7 @@ impl WhyRefused {
         WhyRefused::Client,
         WhyRefused::Overload,
         WhyRefused::Descriptors,
-        WhyRefused::Introduction,
+        WhyRefused::ProxyHeader,
     ];
 }
 
@@ -84,12 +84,12 @@ pub(crate) struct OpenConnections {
     /// without a bound for clients.
     of_clients: HashMap<ClientNumber, usize>,
     /// How many handshakes of each client are unfinished, with entries for those that have any.
-    shaking: HashMap<ClientNumber, usize>,
+    handshaking: HashMap<ClientNumber, usize>,
 }
 
 impl OpenConnections {
     pub(crate) fn new(rules: AdmissionRules) -> Self {
-        Self { rules, open: 0, of_clients: HashMap::new(), shaking: HashMap::new() }
+        Self { rules, open: 0, of_clients: HashMap::new(), handshaking: HashMap::new() }
     }
 
     /// Finds a place for a new connection of `client` from `address`.
@@ -136,21 +136,21 @@ impl OpenConnections {
     }
 
     /// Counts a handshake that begins. Returns false if the client has as many unfinished ones as it may.
-    pub(crate) fn shakes(&mut self, client: ClientNumber, address: IpAddr) -> bool {
-        let unfinished = self.shaking.get(&client).copied().unwrap_or(0);
+    pub(crate) fn admits_handshake(&mut self, client: ClientNumber, address: IpAddr) -> bool {
+        let unfinished = self.handshaking.get(&client).copied().unwrap_or(0);
         let may = unfinished < HANDSHAKES_PER_CLIENT_MAX || self.is_exempt(address);
         if may {
-            self.shaking.insert(client, unfinished + 1);
+            self.handshaking.insert(client, unfinished + 1);
         }
         may
     }
 
     /// Counts a handshake that has ended.
-    pub(crate) fn shaken(&mut self, client: ClientNumber) {
-        if let Some(unfinished) = self.shaking.get_mut(&client) {
+    pub(crate) fn handshake_ended(&mut self, client: ClientNumber) {
+        if let Some(unfinished) = self.handshaking.get_mut(&client) {
             *unfinished -= 1;
             if *unfinished == 0 {
-                self.shaking.remove(&client);
+                self.handshaking.remove(&client);
             }
         }
     }
@@ -216,18 +216,18 @@ mod tests {
     fn a_client_has_a_share_of_unfinished_handshakes() {
         let mut open = connections(0, "192.0.2.2/32");
         for _ in 0..HANDSHAKES_PER_CLIENT_MAX {
-            assert!(open.shakes(ONE.0, ONE.1));
+            assert!(open.admits_handshake(ONE.0, ONE.1));
         }
-        assert!(!open.shakes(ONE.0, ONE.1));
-        open.shaken(ONE.0);
-        assert!(open.shakes(ONE.0, ONE.1));
+        assert!(!open.admits_handshake(ONE.0, ONE.1));
+        open.handshake_ended(ONE.0);
+        assert!(open.admits_handshake(ONE.0, ONE.1));
         let exempt = "192.0.2.2".parse().expect("an address");
         for _ in 0..2 * HANDSHAKES_PER_CLIENT_MAX {
-            assert!(open.shakes(TWO.0, exempt));
+            assert!(open.admits_handshake(TWO.0, exempt));
         }
-        (0..2 * HANDSHAKES_PER_CLIENT_MAX).for_each(|_| open.shaken(TWO.0));
-        (0..HANDSHAKES_PER_CLIENT_MAX).for_each(|_| open.shaken(ONE.0));
-        assert!(open.shaking.is_empty());
+        (0..2 * HANDSHAKES_PER_CLIENT_MAX).for_each(|_| open.handshake_ended(TWO.0));
+        (0..HANDSHAKES_PER_CLIENT_MAX).for_each(|_| open.handshake_ended(ONE.0));
+        assert!(open.handshaking.is_empty());
     }
 
     #[test]

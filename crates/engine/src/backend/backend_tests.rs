@@ -430,7 +430,7 @@ fn a_file_loaded_a_moment_ago_is_not_asked_for_again() {
     let mut world = World::new();
     let endpoint = world.backend.handle_endpoint(0, received(1, 2, FileKind::Directory)).expect("room");
     world.replies();
-    let ask = |path: &str| warm::WarmRequest { path: path.into(), part: warm::Part::FIRST };
+    let ask = |path: &str| warm::WarmRequest { path: path.into(), part: warm::FileRange::FIRST };
     let unknown = || Residency::Unknown;
     assert!(!world.backend.answers_at_once(&ask("/a"), unknown));
     assert!(world.backend.answers_at_once(&ask("/a"), || Residency::InMemory));
@@ -441,7 +441,7 @@ fn a_file_loaded_a_moment_ago_is_not_asked_for_again() {
         assert_eq!(world.backend.answers_at_once(&ask("/a"), unknown), is_known);
     }
     assert!(!world.backend.answers_at_once(&ask("/b"), unknown));
-    let other = warm::WarmRequest { part: warm::Part::NOTHING, ..ask("/a") };
+    let other = warm::WarmRequest { part: warm::FileRange::NOTHING, ..ask("/a") };
     assert!(!world.backend.answers_at_once(&other, unknown));
     world.turn(999);
     assert!(world.backend.answers_at_once(&ask("/a"), unknown));

@@ -5,9 +5,9 @@
 //! connection has one request at a time: another one is refused with `FCGI_CANT_MPX_CONN`. Standard input is
 //! ignored. Pure; called by the sessions of [`backend`](crate::backend).
 
-use super::warm::{
-    Next, Part, WARM_PATH_BYTES_MAX, WarmRequest, WarmResult, resolve, retry_after_s, unescape,
-};
+use flash_http::target::unescape;
+
+use super::warm::{FileRange, Next, WARM_PATH_BYTES_MAX, WarmRequest, WarmResult, resolve, retry_after_s};
 use crate::fastcgi::{
     COMPLETE, Header, KEEP_CONNECTION, OtherVersion, Pairs, RESPONDER, RecordReader, RecordStep,
     UNKNOWN_ROLE, kind, push_end, push_pair, push_record,
@@ -200,7 +200,7 @@ fn question_of(params: &[u8]) -> Option<WarmRequest> {
         }
         _ => return None,
     };
-    let part = if method == Some(b"HEAD") { Part::NOTHING } else { Part::of_range(range) };
+    let part = if method == Some(b"HEAD") { FileRange::NOTHING } else { FileRange::of_range(range) };
     (path.len() <= WARM_PATH_BYTES_MAX).then_some(WarmRequest { path, part })
 }
 
@@ -280,7 +280,7 @@ mod tests {
         let bytes = request(1, 2, 0, FILE);
         for step in [1, 5, 8, bytes.len()] {
             let (asks, out, ended) = talk(&bytes, step, WarmResult::Done);
-            let part = Part::Last { length_bytes: 9 };
+            let part = FileRange::Last { length_bytes: 9 };
             assert_eq!(asks, [WarmRequest { path: b"/srv/www/a b%".to_vec(), part }]);
             assert_eq!((out, ended), (answer_of(1, OK), true));
         }
@@ -296,7 +296,7 @@ mod tests {
             let busy = WarmResult::Busy { retry_after_ms: 2500 };
             let (asks, out, ended) = talk(&bytes, step, busy);
             assert_eq!(asks.len(), 3);
-            assert_eq!(asks[1], WarmRequest { path: format!("{long}/A").into(), part: Part::NOTHING });
+            assert_eq!(asks[1], WarmRequest { path: format!("{long}/A").into(), part: FileRange::NOTHING });
             let text = String::from_utf8_lossy(&out).into_owned();
             assert_eq!(text.matches("Status: 503 Service Unavailable\r\nRetry-After: 3\r\n").count(), 3);
             assert!(ended);

@@ -6,11 +6,10 @@
 //! time: the bytes behind it wait. Pure; called by the sessions of [`backend`](crate::backend).
 
 use flash_http::request::Method;
+use flash_http::target::unescape;
 use flash_http::{BadPath, Head, HeadLimits, Request, Status, Version, head_end, parse_head};
 
-use super::warm::{
-    Next, Part, WARM_PATH_BYTES_MAX, WarmRequest, WarmResult, resolve, retry_after_s, unescape,
-};
+use super::warm::{FileRange, Next, WARM_PATH_BYTES_MAX, WarmRequest, WarmResult, resolve, retry_after_s};
 
 /// The bytes of a connection that are kept, at most: a head of a path whose bytes are all escaped.
 pub const HTTP_INPUT_BYTES_MAX: usize = 32 * 1024;
@@ -142,8 +141,8 @@ fn keeps(request: &Request<'_>) -> bool {
 /// The question of a request, or why it is refused.
 fn question_of(request: &Request<'_>) -> Result<WarmRequest, (Status, &'static str)> {
     let part = match request.method {
-        Method::Get => Part::of_range(request.range),
-        Method::Head => Part::NOTHING,
+        Method::Get => FileRange::of_range(request.range),
+        Method::Head => FileRange::NOTHING,
         _ => return Err((Status::METHOD_NOT_ALLOWED, "Only GET and HEAD are answered here")),
     };
     if !request.body.is_empty() {
@@ -205,7 +204,7 @@ mod tests {
         (asks, String::from_utf8(out).unwrap(), ended)
     }
 
-    fn ask(path: &str, part: Part) -> WarmRequest {
+    fn ask(path: &str, part: FileRange) -> WarmRequest {
         WarmRequest { path: path.as_bytes().to_vec(), part }
     }
 
@@ -218,8 +217,8 @@ mod tests {
         let both = [&nginx[..], nginx, h2o, nginx].concat();
         for step in [1, 7, both.len()] {
             let (asks, out, ended) = talk(&both, step, WarmResult::Done);
-            let first = ask("/srv/www/a b.txt", Part::From { offset: 4, length_bytes: 2 });
-            assert_eq!(asks, [first.clone(), first, ask("/srv/www/\u{e9}", Part::FIRST)]);
+            let first = ask("/srv/www/a b.txt", FileRange::From { offset: 4, length_bytes: 2 });
+            assert_eq!(asks, [first.clone(), first, ask("/srv/www/\u{e9}", FileRange::FIRST)]);
             let done = "HTTP/1.1 204 No Content\r\n";
             assert_eq!(out, format!("{done}\r\n{done}\r\n{done}Connection: close\r\n\r\n"));
             assert!(ended);
@@ -242,7 +241,7 @@ mod tests {
             ),
         ] {
             let (asks, out, ended) = talk(request, 9, answer);
-            assert_eq!((asks, out.as_str(), ended), (vec![ask("/a", Part::NOTHING)], expected, false));
+            assert_eq!((asks, out.as_str(), ended), (vec![ask("/a", FileRange::NOTHING)], expected, false));
         }
     }
 

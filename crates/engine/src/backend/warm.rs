@@ -7,7 +7,7 @@ use flash_http::BadPath;
 use flash_http::range::number;
 
 use super::protocol::RANGE_BYTES_MAX;
-pub use crate::machine::Part;
+pub use crate::machine::FileRange;
 
 /// Bytes of a file that are brought into memory for one question, at most.
 pub const PART_BYTES_MAX: u64 = RANGE_BYTES_MAX;
@@ -22,10 +22,10 @@ pub struct WarmRequest {
     /// The absolute path, resolved: without `.`, `..` and empty segments, except for a slash at the end.
     pub path: Vec<u8>,
     /// The part of its content.
-    pub part: Part,
+    pub part: FileRange,
 }
 
-impl Part {
+impl FileRange {
     /// No content, only the name.
     pub const NOTHING: Self = Self::From { offset: 0, length_bytes: 0 };
     /// The part without a `Range`.
@@ -38,7 +38,7 @@ impl Part {
     }
 }
 
-fn parse_range(field: &[u8]) -> Option<Part> {
+fn parse_range(field: &[u8]) -> Option<FileRange> {
     let (unit, set) = field.split_at_checked(b"bytes=".len())?;
     if !unit.eq_ignore_ascii_case(b"bytes=") {
         return None;
@@ -47,14 +47,14 @@ fn parse_range(field: &[u8]) -> Option<Part> {
     let dash = spec.iter().position(|byte| *byte == b'-')?;
     let (first, last) = (&spec[..dash], &spec[dash + 1..]);
     if first.is_empty() {
-        return Some(Part::Last { length_bytes: number(last)?.min(PART_BYTES_MAX) });
+        return Some(FileRange::Last { length_bytes: number(last)?.min(PART_BYTES_MAX) });
     }
     let offset = number(first)?;
     let length_bytes = match last {
         [] => PART_BYTES_MAX,
         last => number(last)?.checked_sub(offset)?.saturating_add(1).min(PART_BYTES_MAX),
     };
-    Some(Part::From { offset, length_bytes })
+    Some(FileRange::From { offset, length_bytes })
 }
 
 /// The answer to a [`WarmRequest`].
@@ -85,27 +85,6 @@ pub enum Next {
 /// Whole seconds for `Retry-After`: at least 1.
 pub(super) fn retry_after_s(retry_after_ms: u32) -> u32 {
     retry_after_ms.div_ceil(1000).clamp(1, RETRY_AFTER_S_MAX)
-}
-
-/// Decodes the escapes of a path, once and strictly.
-///
-/// # Errors
-/// An escape without two hexadecimal digits.
-pub(super) fn unescape(raw: &[u8]) -> Result<Vec<u8>, BadPath> {
-    let mut path = Vec::with_capacity(raw.len());
-    let mut rest = raw;
-    while let [first, after @ ..] = rest {
-        rest = after;
-        let mut byte = *first;
-        if byte == b'%' {
-            let [high, low, after @ ..] = after else { return Err(BadPath::Escape) };
-            let digit = |byte: u8| char::from(byte).to_digit(16).ok_or(BadPath::Escape);
-            byte = (digit(*high)? * 16 + digit(*low)?) as u8;
-            rest = after;
-        }
-        path.push(byte);
-    }
-    Ok(path)
 }
 
 /// The absolute path of `path` beneath `root`: `.`, `..` and empty segments are resolved, and `..` at the root
@@ -158,11 +137,13 @@ pub fn is_beneath(path: &[u8], root: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use flash_http::target::unescape;
+
     use super::*;
 
     #[test]
     fn ranges() {
-        let part = |offset, length_bytes| Part::From { offset, length_bytes };
+        let part = |offset, length_bytes| FileRange::From { offset, length_bytes };
         for (field, expected) in [
             ("bytes=0-3", part(0, 4)),
             ("bytes=5-5", part(5, 1)),
@@ -171,18 +152,18 @@ mod tests {
             ("bytes=0-99999999", part(0, PART_BYTES_MAX)),
             ("bytes=0-18446744073709551615", part(0, PART_BYTES_MAX)),
             ("bytes=99999999999999999999-", part(u64::MAX, PART_BYTES_MAX)),
-            ("bytes=-5", Part::Last { length_bytes: 5 }),
-            ("bytes=-99999999999", Part::Last { length_bytes: PART_BYTES_MAX }),
-            ("bytes=5-4", Part::FIRST),
-            ("bytes=-", Part::FIRST),
-            ("bytes=", Part::FIRST),
-            ("bytes=a-b", Part::FIRST),
-            ("lines=1-2", Part::FIRST),
-            ("b", Part::FIRST),
+            ("bytes=-5", FileRange::Last { length_bytes: 5 }),
+            ("bytes=-99999999999", FileRange::Last { length_bytes: PART_BYTES_MAX }),
+            ("bytes=5-4", FileRange::FIRST),
+            ("bytes=-", FileRange::FIRST),
+            ("bytes=", FileRange::FIRST),
+            ("bytes=a-b", FileRange::FIRST),
+            ("lines=1-2", FileRange::FIRST),
+            ("b", FileRange::FIRST),
         ] {
-            assert_eq!(Part::of_range(Some(field.as_bytes())), expected, "{field}");
+            assert_eq!(FileRange::of_range(Some(field.as_bytes())), expected, "{field}");
         }
-        assert_eq!(Part::of_range(None), Part::FIRST);
+        assert_eq!(FileRange::of_range(None), FileRange::FIRST);
     }
 
     #[test]
@@ -236,12 +217,12 @@ mod tests {
     #[test]
     fn a_part_ends_with_its_file() {
         for (part, within) in [
-            (Part::From { offset: 9_999, length_bytes: 5 }, (9_999, 1)),
-            (Part::From { offset: u64::MAX, length_bytes: u64::MAX }, (u64::MAX, 0)),
-            (Part::From { offset: 0, length_bytes: 0 }, (0, 0)),
-            (Part::Last { length_bytes: 20_000 }, (0, 10_000)),
-            (Part::Last { length_bytes: 5 }, (9_995, 5)),
-            (Part::Last { length_bytes: 0 }, (10_000, 0)),
+            (FileRange::From { offset: 9_999, length_bytes: 5 }, (9_999, 1)),
+            (FileRange::From { offset: u64::MAX, length_bytes: u64::MAX }, (u64::MAX, 0)),
+            (FileRange::From { offset: 0, length_bytes: 0 }, (0, 0)),
+            (FileRange::Last { length_bytes: 20_000 }, (0, 10_000)),
+            (FileRange::Last { length_bytes: 5 }, (9_995, 5)),
+            (FileRange::Last { length_bytes: 0 }, (10_000, 0)),
         ] {
             assert_eq!(part.within(10_000), within, "{part:?}");
         }

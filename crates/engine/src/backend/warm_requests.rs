@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use super::file_systems::FileSystems;
 use super::protocol::{Reply, Request};
-use super::warm::{Part, WarmRequest, WarmResult};
+use super::warm::{FileRange, WarmRequest, WarmResult};
 use super::{Backend, ClientFile, ETIMEDOUT};
 use crate::jobs::{JobKey, Urgency, Wanted};
 use crate::machine::Task;
@@ -31,18 +31,18 @@ pub enum Residency {
 }
 
 /// The path of a file, and the part of its content.
-type LoadedPart = (Box<[u8]>, Part);
+type LoadedRange = (Box<[u8]>, FileRange);
 
 /// The files that helpers loaded a moment ago.
 #[derive(Debug, Default)]
 pub(super) struct LoadedFiles {
-    until_ms: HashMap<LoadedPart, u64>,
+    until_ms: HashMap<LoadedRange, u64>,
     /// In the order of their times. A file that was loaded again is in it more than once.
-    order: VecDeque<(u64, LoadedPart)>,
+    order: VecDeque<(u64, LoadedRange)>,
 }
 
 impl LoadedFiles {
-    pub(super) fn add(&mut self, path: &[u8], part: Part, now_ms: u64) {
+    pub(super) fn add(&mut self, path: &[u8], part: FileRange, now_ms: u64) {
         self.forget(now_ms);
         let until_ms = now_ms.saturating_add(LOADED_MS);
         let key = (Box::from(path), part);

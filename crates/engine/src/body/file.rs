@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::seen::Since;
 use super::{Pulled, Seen};
 use crate::caches::Version;
-use crate::desk::Core;
+use crate::context::Core;
 use crate::handed_over::HandedOver;
 use crate::jobs::{JobKey, Urgency, Wanted};
 use crate::limits::{
@@ -89,7 +89,7 @@ impl<F> FileBody<F> {
         if self.was_handed_over() {
             if self.unproven.is_some() {
                 let (at, sample) = self.seen.sample();
-                return Pulled::Wait(self.hand_over_part(at..at + sample.len() as u64));
+                return Pulled::Wait(self.read_range_by_helper(at..at + sample.len() as u64));
             }
             return Pulled::Bytes(self.handed_over_bytes());
         }
@@ -176,7 +176,7 @@ impl<F> FileBody<F> {
                 Checked::Same(stat) => {
                     self.seen.note(stat, self.range.start, &core.file_buffer[..bytes]);
                     if self.is_storable(core) {
-                        ask_in(core, &self.version, &self.file, self.range.start / LOAD_BYTES, None);
+                        queue_fill(core, &self.version, &self.file, self.range.start / LOAD_BYTES, None);
                     }
                     Pulled::Bytes(&core.file_buffer[..bytes])
                 }
@@ -194,7 +194,7 @@ impl<F> FileBody<F> {
                 Pulled::Wait(if is_absent {
                     self.bring_absent(held_bytes)
                 } else {
-                    self.hand_over(held_bytes)
+                    self.read_by_helper(held_bytes)
                 })
             }
             Err(_) => Pulled::Failed,
@@ -248,7 +248,7 @@ impl<F> FileBody<F> {
                 }
             }
             Checked::Absent => return self.bring_sample(),
-            Checked::OnlyByHelper => return Pulled::Wait(self.hand_over(held_bytes)),
+            Checked::OnlyByHelper => return Pulled::Wait(self.read_by_helper(held_bytes)),
             Checked::Changed => return Pulled::Changed,
         }
         let part = FilePart {
@@ -284,7 +284,7 @@ impl<F> FileBody<F> {
     /// `held_bytes` is the total that all transfers hold of handed-over bytes.
     pub(crate) fn bring_absent(&mut self, held_bytes: u64) -> Box<Wanted<F, Arc<Version>>> {
         if self.loads >= TRIES_MAX {
-            return self.hand_over(held_bytes);
+            return self.read_by_helper(held_bytes);
         }
         self.loads += 1;
         let block = self.range.start - self.range.start % LOAD_BYTES;
@@ -294,7 +294,7 @@ impl<F> FileBody<F> {
 
     /// The job that hands over the next part: as much as the client accepts, or little while `held_bytes` is
     /// high.
-    pub(crate) fn hand_over(&self, held_bytes: u64) -> Box<Wanted<F, Arc<Version>>> {
+    pub(crate) fn read_by_helper(&self, held_bytes: u64) -> Box<Wanted<F, Arc<Version>>> {
         let at = self.range.start;
         let at_once = if held_bytes < HANDED_OVER_BYTES_MAX {
             self.read_bytes
@@ -303,11 +303,11 @@ impl<F> FileBody<F> {
         };
         let left_in_block = HAND_OVER_BYTES_MAX - at % HAND_OVER_BYTES_MAX;
         let length_bytes = self.len().min(left_in_block).min(at_once as u64);
-        self.hand_over_part(at..at + length_bytes)
+        self.read_range_by_helper(at..at + length_bytes)
     }
 
-    fn hand_over_part(&self, part: Range<u64>) -> Box<Wanted<F, Arc<Version>>> {
-        let mut wanted = hand_over(&self.version, &self.file, part, Urgency::UnderWay);
+    fn read_range_by_helper(&self, part: Range<u64>) -> Box<Wanted<F, Arc<Version>>> {
+        let mut wanted = read_by_helper(&self.version, &self.file, part, Urgency::UnderWay);
         wanted.remaining_bytes = self.len();
         Box::new(wanted)
     }
@@ -408,7 +408,7 @@ impl<F> FileBody<F> {
 
 /// Queues a job that copies a block from the page cache into the store, unless one was queued recently. No
 /// request waits for it.
-pub(crate) fn ask_in<F>(
+pub(crate) fn queue_fill<F>(
     core: &mut Core<F>,
     version: &Arc<Version>,
     file: &Arc<F>,
@@ -416,7 +416,7 @@ pub(crate) fn ask_in<F>(
     name: Option<NameOfFile>,
 ) {
     let now_ms = core.clock.ms();
-    if version.is_storable() && version.asks_for_fill(now_ms) {
+    if version.is_storable() && version.needs_fill(now_ms) {
         // If the queue is full, a later read tries again.
         let wanted = with_name(fill(version, file, block, Urgency::Ahead), name);
         let _ = core.jobs.submit(wanted, None, now_ms);
@@ -468,7 +468,7 @@ pub(crate) fn load<F>(
 }
 
 /// The job that hands over bytes of a file.
-pub(crate) fn hand_over<F>(
+pub(crate) fn read_by_helper<F>(
     version: &Arc<Version>,
     file: &Arc<F>,
     bytes: Range<u64>,

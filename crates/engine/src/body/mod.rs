@@ -10,12 +10,12 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-pub(crate) use file::{FileBody, ask_in, fill, hand_over, load, with_name};
+pub(crate) use file::{FileBody, fill, load, queue_fill, read_by_helper, with_name};
 pub(crate) use multipart::MultipartBody;
 use seen::Seen;
 
 use crate::caches::{Content, Version};
-use crate::desk::Core;
+use crate::context::Core;
 use crate::jobs::Wanted;
 use crate::machine::{FilePart, JobId, Machine};
 

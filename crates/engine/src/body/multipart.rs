@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::{Body, Pulled, Source};
-use crate::desk::Core;
+use crate::context::Core;
 use crate::machine::{JobId, Machine};
 
 /// A body of several ranges.

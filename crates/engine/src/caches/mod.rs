@@ -8,13 +8,13 @@
 //! files that are requested once do not evict the hot ones. The keeper decides which blocks stay in memory.
 
 mod contents;
-mod doubts;
 mod find;
-mod known;
 mod listings;
 mod names;
 mod open_files;
-mod verdicts;
+mod own_look_ups;
+mod password_results;
+mod repeated;
 mod version;
 
 use std::sync::Arc;
@@ -25,11 +25,11 @@ use flash_http::types::{TypeTable, compressible};
 pub(crate) use contents::{Content, ContentBytes, Contents};
 pub use find::find;
 pub(crate) use find::relative;
-pub(crate) use known::{HeadHash, KnownReply, KnownRequests, Pass, Persistence, ReplyForm};
 pub(crate) use listings::Listings;
 pub(crate) use names::{ListingForms, NameEntry, Names, Resolved, Resource};
 pub(crate) use open_files::OpenFiles;
-pub(crate) use verdicts::Verdicts;
+pub(crate) use password_results::PasswordResults;
+pub(crate) use repeated::{HeadHash, Pass, Persistence, RepeatedReply, RepeatedRequests, ReplyForm};
 pub(crate) use version::{Forms, Version, VersionKind, VersionOrigin, Versions};
 
 use crate::limits::{COMPRESSED_BYTES_MAX, COMPRESSED_FROM_BYTES, LISTING_MS};
@@ -37,7 +37,7 @@ use crate::machine::{FileStat, Finding, ListingForm, Moment, Opened};
 use crate::rules::Rules;
 use crate::slab::SiteId;
 use crate::slab::VersionId;
-use doubts::Doubts;
+use own_look_ups::OwnLookUps;
 
 /// The caches of a worker.
 #[derive(Debug)]
@@ -45,12 +45,12 @@ pub(crate) struct Caches<F> {
     pub(crate) names: Names,
     pub(crate) contents: Contents,
     pub(crate) files: OpenFiles<F>,
-    pub(crate) known: KnownRequests,
+    pub(crate) repeated: RepeatedRequests,
     pub(crate) listings: Listings,
-    pub(crate) verdicts: Verdicts,
-    doubts: Doubts,
+    pub(crate) password_results: PasswordResults,
+    own_look_ups: OwnLookUps,
     /// How long an older finding of another process can be in use.
-    doubts_last_ms: u64,
+    own_look_ups_last_ms: u64,
     shares_names: bool,
     /// Used only if names are not cached; otherwise names lead to their versions.
     versions_by_file: Versions,
@@ -64,13 +64,13 @@ pub(crate) struct Caches<F> {
 
 /// Another process's finding for a name, and its age.
 #[derive(Debug)]
-pub(crate) struct Told<F> {
+pub(crate) struct SharedFinding<F> {
     pub(crate) finding: Finding<F>,
     /// When it was looked up, in milliseconds of the monotonic clock.
     pub(crate) found_ms: u64,
     /// When it was last known to be true.
     pub(crate) confirmed_ms: u64,
-    /// Whether its changes are told.
+    /// Whether its changes are reported.
     pub(crate) is_watched: bool,
 }
 
@@ -91,12 +91,12 @@ impl<F> Caches<F> {
             names: Names::new(rules.name_cache_bytes_max()),
             contents: Contents::new(rules.contents_max()),
             files: OpenFiles::new(rules.open_files_max),
-            known: KnownRequests::new(rules.known_requests_max()),
+            repeated: RepeatedRequests::new(rules.repeated_requests_max()),
             listings: Listings::default(),
-            verdicts: Verdicts::default(),
-            doubts: Doubts::default(),
+            password_results: PasswordResults::default(),
+            own_look_ups: OwnLookUps::default(),
             shares_names: rules.shares_names(),
-            doubts_last_ms: rules.freshness_ms.saturating_add(rules.stale_ms),
+            own_look_ups_last_ms: rules.freshness_ms.saturating_add(rules.stale_ms),
             versions_by_file: Versions::new(rules.versions_max()),
             versions: 0,
             types: rules.types.clone(),
@@ -108,21 +108,21 @@ impl<F> Caches<F> {
 
     /// Takes over what another process has found for a name, unless this worker knows it better. Returns the entry
     /// that is then in the name cache.
-    pub(crate) fn take_told(
+    pub(crate) fn take_shared(
         &mut self,
         site: SiteId,
         path: &[u8],
-        told: Told<F>,
+        shared_finding: SharedFinding<F>,
         now: Moment,
     ) -> Option<Arc<NameEntry>> {
-        let Told { finding, found_ms, confirmed_ms, is_watched } = told;
-        let is_doubted = self.doubts.is_doubted(site, path, found_ms);
+        let SharedFinding { finding, found_ms, confirmed_ms, is_watched } = shared_finding;
+        let is_outdated = self.own_look_ups.is_outdated(site, path, found_ms);
         let own = self.names.get(site, path).map(Arc::clone);
         if let (Some(own), Finding::Listing, true) = (&own, &finding, is_watched)
             && let Resolved::Listing(forms) = &own.resolved
         {
             // The directory is as it was found, so listings that were read since are true. But the sizes and times of
-            // files behind links can have changed untold.
+            // files behind links can have changed without a report.
             for listing in forms.drop_before(found_ms.max(now.monotonic_ms.saturating_sub(LISTING_MS))) {
                 self.forget_version(listing.id);
             }
@@ -137,7 +137,7 @@ impl<F> Caches<F> {
                 return None;
             }
             // The worker's own finding of the same millisecond can be newer, but not if both are the same.
-            if own.confirmed_by(&finding) && (is_watched || !is_doubted) {
+            if own.confirmed_by(&finding) && (is_watched || !is_outdated) {
                 own.confirm(confirmed_ms, is_watched);
                 own.compare(now.monotonic_ms);
                 return Some(Arc::clone(own));
@@ -146,7 +146,7 @@ impl<F> Caches<F> {
                 return None;
             }
         }
-        if is_doubted {
+        if is_outdated {
             return None;
         }
         let entry =
@@ -157,15 +157,20 @@ impl<F> Caches<F> {
     }
 
     /// No finding up to this time may replace one of this worker, even if its own is dropped.
-    pub(crate) fn doubt(&mut self, site: SiteId, path: &[u8], now_ms: u64) {
-        self.doubts.note(site, path, now_ms + 1, self.doubts_last_ms);
+    pub(crate) fn outdate_shared(&mut self, site: SiteId, path: &[u8], now_ms: u64) {
+        self.own_look_ups.note(site, path, now_ms + 1, self.own_look_ups_last_ms);
     }
 
     /// Stores a finding of this worker or of its helper in the name cache. Versions of unchanged files stay, with
     /// their contents; other versions are dropped.
     pub(crate) fn learn(&mut self, name: LookedUp<'_>, finding: Finding<F>, now: Moment) -> Arc<NameEntry> {
         // A helper's finding is what it tells all workers too.
-        self.doubts.note(name.site, name.path, name.as_of_ms + u64::from(name.is_own), self.doubts_last_ms);
+        self.own_look_ups.note(
+            name.site,
+            name.path,
+            name.as_of_ms + u64::from(name.is_own),
+            self.own_look_ups_last_ms,
+        );
         self.keep_finding(name, finding, now)
     }
 

@@ -10,7 +10,7 @@ use quick_cache::{Equivalent, Weighter};
 
 use super::version::Version;
 use crate::limits::{
-    NAME_ENTRY_BYTES, NAMES_EXPECTED, TOLD_AGAIN_MS, TOLD_AGAIN_MS_MAX, UNTOLD_MS, UNWATCHED_MS,
+    NAME_ENTRY_BYTES, NAMES_EXPECTED, SECOND_LOOK_UP_MS, SECOND_LOOK_UP_MS_MAX, UNREPORTED_MS, UNWATCHED_MS,
     VERSION_BYTES, WATCHED_MS, WATCHED_PROOF_MS,
 };
 use crate::machine::{Finding, ListingForm};
@@ -142,7 +142,7 @@ pub(crate) struct NameEntry {
     pub(crate) accepted_ms: MomentMs,
     /// When the entry was last known to be true. Older than `accepted_ms` if a check would have blocked.
     pub(crate) confirmed_ms: MomentMs,
-    /// Whether it is one of the names that all workers share and whose changes are told.
+    /// Whether it is one of the names that all workers share and whose changes are reported.
     watched: AtomicBool,
     /// Whether it was at some time, or the entry before it was.
     was_watched: AtomicBool,
@@ -150,12 +150,12 @@ pub(crate) struct NameEntry {
     pub(crate) compared_to_ms: MomentMs,
     /// When absent siblings were last looked up.
     pub(crate) siblings_ms: MomentMs,
-    /// When it was last checked although its changes are told.
+    /// When it was last checked although its changes are reported.
     pub(crate) proved_ms: MomentMs,
     /// When it became known to this worker.
     created_ms: u64,
-    /// When a helper may look it up again, so that its changes are told.
-    told_again_ms: MomentMs,
+    /// When a helper may look it up again, so that its changes are reported.
+    second_look_up_ms: MomentMs,
 }
 
 impl NameEntry {
@@ -168,7 +168,7 @@ impl NameEntry {
             siblings_ms: now(),
             proved_ms: now(),
             created_ms: as_of_ms,
-            told_again_ms: now(),
+            second_look_up_ms: now(),
             watched: AtomicBool::new(false),
             was_watched: AtomicBool::new(false),
             compared_to_ms: MomentMs(AtomicU64::new(u64::MAX)),
@@ -187,7 +187,7 @@ impl NameEntry {
         self.accepted_ms.age_ms(now_ms) <= freshness_ms
     }
 
-    /// Whether all workers share it and its changes are told.
+    /// Whether all workers share it and its changes are reported.
     pub(crate) fn is_watched(&self) -> bool {
         self.watched.load(Ordering::Relaxed)
     }
@@ -204,29 +204,29 @@ impl NameEntry {
         needs
     }
 
-    /// Whether a helper should look it up so that its changes are told from now on: it may have been found before its
+    /// Whether a helper should look it up so that its changes are reported from now on: it may have been found before its
     /// directory was watched. The pauses double, because many names cannot be watched. This call counts as the look-up.
-    pub(crate) fn needs_telling(&self, now_ms: u64) -> bool {
-        let needs = !self.is_watched() && now_ms >= self.told_again_ms.get();
+    pub(crate) fn needs_second_look_up(&self, now_ms: u64) -> bool {
+        let needs = !self.is_watched() && now_ms >= self.second_look_up_ms.get();
         if needs {
             let age_ms = now_ms.saturating_sub(self.created_ms);
-            self.told_again_ms.set(now_ms + age_ms.clamp(TOLD_AGAIN_MS, TOLD_AGAIN_MS_MAX));
+            self.second_look_up_ms.set(now_ms + age_ms.clamp(SECOND_LOOK_UP_MS, SECOND_LOOK_UP_MS_MAX));
         }
         needs
     }
 
     /// Whether its changes may be told later, but are not now: it is new, or they were told until it was missed for a moment among the
     /// names that all workers share. A listing does not count: it cannot be checked, only made again, which costs too much.
-    fn is_untold(&self, now_ms: u64) -> bool {
-        let is_new = now_ms.saturating_sub(self.created_ms) < UNTOLD_MS;
+    fn is_unreported(&self, now_ms: u64) -> bool {
+        let is_new = now_ms.saturating_sub(self.created_ms) < UNREPORTED_MS;
         !self.is_watched()
             && !matches!(self.resolved, Resolved::Listing(_))
             && (is_new || self.was_watched.load(Ordering::Relaxed))
     }
 
     /// Makes the next request check the entry while a change since it was found can be missed.
-    pub(crate) fn doubt_untold(&self, now_ms: u64) {
-        if self.is_untold(now_ms) {
+    pub(crate) fn distrust_unreported(&self, now_ms: u64) {
+        if self.is_unreported(now_ms) {
             self.accepted_ms.clear();
         }
     }
@@ -236,7 +236,7 @@ impl NameEntry {
         self.was_watched.store(old.was_watched.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Takes over whether its changes are told. If they no longer are, one may have been missed, so the entry is checked.
+    /// Takes over whether its changes are reported. If they no longer are, one may have been missed, so the entry is checked.
     pub(crate) fn set_watched(&self, is_watched: bool) {
         if is_watched {
             self.was_watched.store(true, Ordering::Relaxed);
@@ -246,14 +246,14 @@ impl NameEntry {
         }
     }
 
-    /// Takes over a later time, at which the entry was true too, and whether its changes are told.
+    /// Takes over a later time, at which the entry was true too, and whether its changes are reported.
     pub(crate) fn confirm(&self, confirmed_ms: u64, is_watched: bool) {
         self.set_watched(is_watched);
         self.confirmed_ms.set(confirmed_ms);
         self.accepted_ms.set(confirmed_ms.max(self.accepted_ms.get()));
     }
 
-    /// It is not among the names that all workers share, or wrong. If its changes are told, it has changed.
+    /// It is not among the names that all workers share, or wrong. If its changes are reported, it has changed.
     pub(crate) fn miss(&self) {
         if self.watched.swap(false, Ordering::Relaxed) {
             self.confirmed_ms.clear();
@@ -263,7 +263,7 @@ impl NameEntry {
 
     /// It is compared with the names that all workers share now, and then after a while again.
     pub(crate) fn compare(&self, now_ms: u64) {
-        let is_soon = self.is_watched() || self.is_untold(now_ms);
+        let is_soon = self.is_watched() || self.is_unreported(now_ms);
         self.compared_to_ms.set(now_ms + if is_soon { WATCHED_MS } else { UNWATCHED_MS });
     }
 

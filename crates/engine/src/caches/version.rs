@@ -185,7 +185,7 @@ impl Version {
     }
 
     /// Whether a block in the page cache should be requested for the store now.
-    pub(crate) fn asks_for_fill(&self, now_ms: u64) -> bool {
+    pub(crate) fn needs_fill(&self, now_ms: u64) -> bool {
         let is_due = now_ms >= self.fill_asked_ms.load(Ordering::Relaxed);
         if is_due {
             self.fill_asked_ms.store(now_ms + FILL_AGAIN_MS, Ordering::Relaxed);
@@ -237,7 +237,7 @@ impl Forms {
 
     /// Whether a helper should be asked for a form now, which is not in memory. This call counts as the question. A store without
     /// room for a form must not have it made in vain again and again.
-    pub(crate) fn asks_for(&self, coding: Coding, now_ms: u64) -> bool {
+    pub(crate) fn needs_form(&self, coding: Coding, now_ms: u64) -> bool {
         let (due_ms, pause_ms) = (&self.due_ms[coding.place()], &self.pause_ms[coding.place()]);
         let is_due = now_ms >= due_ms.load(Ordering::Relaxed);
         if is_due {

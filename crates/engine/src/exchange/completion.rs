@@ -6,12 +6,12 @@ use std::sync::Arc;
 use super::relay::Search;
 use super::{Exchange, Exchanges, Halt, Opener, Relay, State, Wake};
 use crate::caches::{Content, ContentBytes, LookedUp, MadeListing, NameEntry, Version};
-use crate::desk::Core;
+use crate::context::Core;
 use crate::handed_over::HandedOver;
-use crate::handler::{DENIED, EXHAUSTED, Held, LOST, NOT_FOUND, READ_FAILED, Refusal, SPOOL_FAILED, content};
+use crate::handler::{DENIED, EXHAUSTED, Kept, LOST, NOT_FOUND, READ_FAILED, Refusal, SPOOL_FAILED, content};
 use crate::jobs::{Job, JobKey};
 use crate::machine::{FileStat, Finding, JobId, Outcome};
-use crate::slab::{ExchangeKey, HeldKey};
+use crate::slab::{ExchangeKey, SpooledKey};
 
 /// The result of a job as the waiting exchanges see it.
 enum JobResult<F> {
@@ -110,7 +110,7 @@ fn keep_result<F>(
             let is_written = matches!(outcome, Outcome::Written);
             core.spool.wrote(body, slot, is_written, late);
             // An answer that cannot go to the file slows its server down.
-            let continues = is_written || matches!(body, HeldKey::Answer(_));
+            let continues = is_written || matches!(body, SpooledKey::Answer(_));
             if continues { JobResult::Loaded } else { JobResult::Refused(SPOOL_FAILED) }
         }
         (JobKey::SpoolRead(_, body, _), outcome) => {
@@ -130,7 +130,7 @@ fn keep_result<F>(
             JobResult::Loaded
         }
         (JobKey::Verify(_, pair), Outcome::Verified(is_right)) => {
-            core.caches.verdicts.put(pair, is_right, now.monotonic_ms);
+            core.caches.password_results.put(pair, is_right, now.monotonic_ms);
             JobResult::Loaded
         }
         (JobKey::Deflate(..), Outcome::Deflated(bytes)) => JobResult::Deflated(bytes.into()),
@@ -167,11 +167,11 @@ impl<F> Exchange<F> {
                         Wake::LookAgain
                     }
                     JobResult::Listing(version, file) => {
-                        parked.found.held = Held::File(Arc::clone(version), Arc::clone(file));
+                        parked.found.kept = Kept::File(Arc::clone(version), Arc::clone(file));
                         Wake::LookAgain
                     }
                     JobResult::Content(version, content) => {
-                        parked.found.held = Held::Content(Arc::clone(version), Arc::clone(content));
+                        parked.found.kept = Kept::Content(Arc::clone(version), Arc::clone(content));
                         Wake::LookAgain
                     }
                     JobResult::Loaded | JobResult::Deflated(_) | JobResult::Bytes(..) => Wake::LookAgain,
@@ -233,7 +233,7 @@ fn take_result<F>(relay: &mut Relay, id: JobId, result: &JobResult<F>) {
         (JobResult::Deflated(bytes), Some(gzip)) => gzip.finish(Some(Arc::clone(bytes))),
         (_, Some(gzip)) => gzip.finish(None),
         (JobResult::Refused(refusal), None) => relay.refused = Some(*refusal),
-        (JobResult::Entry(entry), None) => relay.ask.search = Search::Found(Arc::clone(entry)),
+        (JobResult::Entry(entry), None) => relay.current.search = Search::Found(Arc::clone(entry)),
         _ => {}
     }
 }

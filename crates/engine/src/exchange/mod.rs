@@ -27,10 +27,10 @@ pub(crate) use completion::{end_short_waits, finish_job};
 use pace::Pace;
 pub(crate) use relay::Relay;
 pub(crate) use sending::{Halt, Sending};
-pub(crate) use turn::{Blamed, Budget, Inputs, Turn};
+pub(crate) use turn::{Budget, Inputs, Serving, Turn};
 
 use crate::access_log::{AnswerEnd, LogFields, LogSource, LogText};
-use crate::desk::{Core, Desk, Ended};
+use crate::context::{Context, Core, Ended};
 use crate::handler::{self, FileRequest, FileRequestBuf, Found, Refusal, Response, Step, UNSTEADY, Wait};
 use crate::jobs::{NoRoom, Waiter};
 use crate::limits::TRIES_MAX;
@@ -46,7 +46,7 @@ pub(crate) const CLIENT_LEFT: Status = Status(499);
 #[derive(Debug)]
 pub(crate) struct Exchange<F> {
     pub(crate) opener: Opener,
-    pub(crate) record: Record,
+    pub(crate) log_entry: LogEntry,
     pub(crate) state: State<F>,
 }
 
@@ -68,7 +68,7 @@ impl Opener {
 
 /// The log fields of a request, kept until its answer ends.
 #[derive(Clone, Debug)]
-pub(crate) struct Record {
+pub(crate) struct LogEntry {
     /// None when access logging is off.
     pub(crate) log: Option<LogText>,
     pub(crate) started_ms: u64,
@@ -145,7 +145,7 @@ pub(crate) enum Wake {
 
 /// Calls the handler again after a wait.
 fn resume<M: Machine>(
-    desk: &mut Desk<'_, M>,
+    context: &mut Context<'_, M>,
     file: &mut FileRequestBuf,
     found: Found<M::File>,
     wake: Wake,
@@ -153,14 +153,14 @@ fn resume<M: Machine>(
     let request = file.request();
     let mut asked = file.lent(&request);
     let step = match wake {
-        Wake::LookAgain => handler::answer(desk, &mut asked, found),
+        Wake::LookAgain => handler::answer(context, &mut asked, found),
         // The number of attempts is bounded, in case the file keeps changing.
         Wake::ForgetAndLook if found.tries > 3 * TRIES_MAX => {
             Step::Answer(handler::error_page(&request, UNSTEADY))
         }
         Wake::ForgetAndLook => {
-            handler::forget(desk, &asked);
-            handler::answer(desk, &mut asked, found.next_try())
+            handler::forget(context, &asked);
+            handler::answer(context, &mut asked, found.next_try())
         }
         Wake::Refuse(refusal) => Step::Answer(handler::error_page(&request, refusal)),
     };
@@ -182,34 +182,34 @@ pub(crate) enum Progress<F> {
 
 /// Continues an exchange that was woken, or whose request is complete. `waiter` is the exchange itself.
 pub(crate) fn proceed<M: Machine>(
-    desk: &mut Desk<'_, M>,
+    context: &mut Context<'_, M>,
     waiter: Waiter,
     parked: Parked<M::File>,
     wake: Wake,
 ) -> Progress<M::File> {
     let Parked { mut file, found, waits_since_ms } = parked;
-    match resume(desk, &mut file, found, wake) {
+    match resume(context, &mut file, found, wake) {
         Step::Answer(response) => Progress::Answer(file, response),
-        Step::Wait(wait) => park(desk, waiter, (file, waits_since_ms), *wait),
+        Step::Wait(wait) => park(context, waiter, (file, waits_since_ms), *wait),
     }
 }
 
 /// Makes an exchange wait for a job, if the queue has room. A request that has waited before keeps its place
 /// in the queue.
 fn park<M: Machine>(
-    desk: &mut Desk<'_, M>,
+    context: &mut Context<'_, M>,
     waiter: Waiter,
     (file, waits_since_ms): (FileRequestBuf, Option<u64>),
     wait: Wait<M::File>,
 ) -> Progress<M::File> {
     let Wait { wanted, mut found } = wait;
     found.tries = found.tries.saturating_add(1);
-    let now_ms = desk.core.clock.ms();
+    let now_ms = context.core.clock.ms();
     let since_ms = waits_since_ms.unwrap_or(now_ms);
-    match desk.core.jobs.submit_since(wanted, Some(waiter), since_ms, now_ms) {
+    match context.core.jobs.submit_since(wanted, Some(waiter), since_ms, now_ms) {
         Ok(job) => {
             if found.stale.is_some() {
-                desk.core.jobs.wait_shortly(job, waiter.exchange, now_ms);
+                context.core.jobs.wait_shortly(job, waiter.exchange, now_ms);
             }
             let parked = Parked { file, found, waits_since_ms: Some(since_ms) };
             Progress::Waits(State::Waiting(job, parked))
@@ -273,16 +273,16 @@ impl<F> Exchanges<F> {
     /// Opens an exchange that begins by waiting for a job.
     pub(crate) fn open_waiting<M: Machine<File = F>>(
         &mut self,
-        desk: &mut Desk<'_, M>,
-        (opener, record): (Opener, Record),
+        context: &mut Context<'_, M>,
+        (opener, log_entry): (Opener, LogEntry),
         file: &FileRequest<'_>,
         wait: Wait<F>,
     ) -> Opening<F> {
         let key = self.reserve();
         let waiter = Waiter { exchange: key, client: opener.client };
-        match park(desk, waiter, (FileRequestBuf::new(file), None), wait) {
+        match park(context, waiter, (FileRequestBuf::new(file), None), wait) {
             Progress::Waits(state) => {
-                self.put_back(key, Exchange { opener, record, state });
+                self.put_back(key, Exchange { opener, log_entry, state });
                 Opening::Waits(key)
             }
             Progress::Answer(_, response) => {
@@ -313,14 +313,14 @@ impl<M: Machine> Turn<'_, M> {
         let Some(mut exchange) = self.exchanges.remove(key) else {
             // The exchange was lost in a panic while it was lent.
             self.exchanges.end_lent(key);
-            self.links.leave_all(self.desk.machine, key, self.desk.core.clock.ms());
-            self.desk.core.spool.end_all(key, &mut self.desk.core.jobs);
-            return self.desk.core.jobs.leave_all(key);
+            self.links.leave_all(self.context.machine, key, self.context.core.clock.ms());
+            self.context.core.spool.end_all(key, &mut self.context.core.jobs);
+            return self.context.core.jobs.leave_all(key);
         };
         let mut sent = sent;
         match &mut exchange.state {
-            State::Sending(sending) => sending.leave(&mut self.desk, key),
-            state => state.begins_after().into_iter().for_each(|job| self.desk.core.jobs.leave(job, key)),
+            State::Sending(sending) => sending.leave(&mut self.context, key),
+            state => state.begins_after().into_iter().for_each(|job| self.context.core.jobs.leave(job, key)),
         }
         if let State::Relaying(relay) = &mut exchange.state {
             relay::leave(self, relay);
@@ -329,23 +329,28 @@ impl<M: Machine> Turn<'_, M> {
         }
         if let Some((status, body_bytes)) = sent {
             let end = AnswerEnd { status, body_bytes, is_whole: false };
-            exchange.record.note_end(&mut self.desk, peer, end);
+            exchange.log_entry.note_end(&mut self.context, peer, end);
         }
     }
 }
 
-impl Record {
+impl LogEntry {
     pub(crate) fn new<F>(core: &Core<F>, request: &Request<'_>) -> Self {
         let log = LogText::new(core.rules.log_format, LogFields::of(request));
         Self { log, started_ms: core.clock.ms() }
     }
 
     /// Counts and logs the end of the exchange.
-    pub(crate) fn note_end<M: Machine>(&self, desk: &mut Desk<'_, M>, peer: &SocketAddr, end: AnswerEnd) {
+    pub(crate) fn note_end<M: Machine>(
+        &self,
+        context: &mut Context<'_, M>,
+        peer: &SocketAddr,
+        end: AnswerEnd,
+    ) {
         let source = self.log.as_ref().map(LogSource::Text);
         let ended = Ended { peer, source, started_ms: self.started_ms, end };
-        if let Some(line) = desk.core.note_end(ended) {
-            desk.machine.log_access(line);
+        if let Some(line) = context.core.note_end(ended) {
+            context.machine.log_access(line);
         }
     }
 }

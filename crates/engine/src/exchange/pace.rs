@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::bandwidth::Throttle;
-use crate::desk::{Core, Desk};
+use crate::context::{Context, Core};
 use crate::in_flight::Holds;
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
@@ -46,26 +46,26 @@ impl Pace {
 
     /// How many bytes an exchange may send now, of an answer with this many left. None if it has to wait; it is woken then.
     #[inline]
-    pub(crate) fn ask<M: Machine>(
+    pub(crate) fn request<M: Machine>(
         &mut self,
-        desk: &mut Desk<'_, M>,
+        context: &mut Context<'_, M>,
         exchange: ExchangeKey,
         left_bytes: u64,
     ) -> Option<usize> {
         if !self.is_throttled() || left_bytes == 0 {
             Some(usize::MAX)
         } else {
-            self.take(desk, exchange, left_bytes)
+            self.take(context, exchange, left_bytes)
         }
     }
 
     fn take<M: Machine>(
         &mut self,
-        desk: &mut Desk<'_, M>,
+        context: &mut Context<'_, M>,
         exchange: ExchangeKey,
         left_bytes: u64,
     ) -> Option<usize> {
-        if self.is_waiting(desk.core) {
+        if self.is_waiting(context.core) {
             return None;
         }
         if self.place.take().is_some() {
@@ -74,10 +74,10 @@ impl Pace {
             self.bytes = self.throttles().iter().map(Throttle::grant_bytes).fold(left_bytes, u64::min);
             self.passed = 0;
         }
-        let now_us = desk.core.clock.us();
+        let now_us = context.core.clock.us();
         while let Some(throttle) = self.throttles().get(self.passed).copied() {
             let wanted = (exchange, self.bytes);
-            if let Err(place) = desk.core.throttles.take(desk.machine, throttle, wanted, now_us) {
+            if let Err(place) = context.core.throttles.take(context.machine, throttle, wanted, now_us) {
                 self.place = Some(place);
                 return None;
             }
@@ -99,10 +99,10 @@ impl Pace {
     }
 
     /// Puts back what it has taken, because nothing more is sent.
-    pub(crate) fn leave<M: Machine>(&mut self, desk: &mut Desk<'_, M>) {
+    pub(crate) fn leave<M: Machine>(&mut self, context: &mut Context<'_, M>) {
         if let Some(place) = self.place.take()
             && let Some(throttle) = self.throttles().get(self.passed)
-            && !desk.core.throttles.leave(throttle, place)
+            && !context.core.throttles.leave(throttle, place)
         {
             self.passed += 1;
         }
@@ -111,7 +111,7 @@ impl Pace {
             self.throttles()
                 .iter()
                 .take(self.passed)
-                .for_each(|throttle| put_back(desk.machine, throttle, bytes));
+                .for_each(|throttle| put_back(context.machine, throttle, bytes));
         }
     }
 }

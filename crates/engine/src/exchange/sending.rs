@@ -8,7 +8,7 @@ use flash_http::request::Request;
 use super::{Pace, Parked, State, Wake};
 use crate::body::Body;
 use crate::caches::Version;
-use crate::desk::Desk;
+use crate::context::Context;
 use crate::handler::{BUSY, FileRequestBuf, Found, READ_FAILED, Refusal};
 use crate::jobs::{Waiter, Wanted};
 use crate::limits::TRIES_MAX;
@@ -70,43 +70,43 @@ impl<F> Sending<F> {
     /// Waits for a job, and loads the following blocks meanwhile.
     pub(crate) fn wait<M: Machine<File = F>>(
         &mut self,
-        desk: &mut Desk<'_, M>,
+        context: &mut Context<'_, M>,
         waiter: Waiter,
         wanted: Wanted<F, Arc<Version>>,
     ) {
-        match desk.core.jobs.submit(wanted, Some(waiter), desk.core.clock.ms()) {
+        match context.core.jobs.submit(wanted, Some(waiter), context.core.clock.ms()) {
             Ok(job) => self.waits_for = Some(job),
             Err(_) => self.halt = Some(Halt::Refused(BUSY)),
         }
-        self.load_ahead(desk, waiter);
+        self.load_ahead(context, waiter);
     }
 
     /// Queues a job for the next part of the file, which is not in memory, or of which that cannot be known.
     pub(crate) fn bring<M: Machine<File = F>>(
         &mut self,
-        desk: &mut Desk<'_, M>,
+        context: &mut Context<'_, M>,
         waiter: Waiter,
         is_absent: bool,
     ) {
-        let held_bytes = desk.core.handed_over.bytes();
+        let held_bytes = context.core.handed_over.bytes();
         let Some(file) = self.body.file_mut() else {
             self.halt = Some(Halt::FAILED);
             return;
         };
         let wanted = if is_absent {
-            desk.core.counters.loads_in_vain += u64::from((1..TRIES_MAX).contains(&file.loads()));
+            context.core.counters.loads_in_vain += u64::from((1..TRIES_MAX).contains(&file.loads()));
             file.bring_absent(held_bytes)
         } else {
-            file.hand_over(held_bytes)
+            file.read_by_helper(held_bytes)
         };
-        self.wait(desk, waiter, *wanted);
+        self.wait(context, waiter, *wanted);
     }
 
     /// Queues jobs that load the following blocks while the answer is sent.
-    pub(crate) fn load_ahead<M: Machine<File = F>>(&mut self, desk: &mut Desk<'_, M>, waiter: Waiter) {
+    pub(crate) fn load_ahead<M: Machine<File = F>>(&mut self, context: &mut Context<'_, M>, waiter: Waiter) {
         let Some(file) = self.body.file_mut() else { return };
-        while let Some(wanted) = file.wanted_ahead(desk.core) {
-            match desk.core.jobs.submit(*wanted, Some(waiter), desk.core.clock.ms()) {
+        while let Some(wanted) = file.wanted_ahead(context.core) {
+            match context.core.jobs.submit(*wanted, Some(waiter), context.core.clock.ms()) {
                 Ok(job) => file.loads_ahead(job),
                 Err(_) => return,
             }
@@ -114,10 +114,10 @@ impl<F> Sending<F> {
     }
 
     /// Leaves all jobs and gives back what is reserved, because the answer has ended.
-    pub(crate) fn leave<M: Machine<File = F>>(&mut self, desk: &mut Desk<'_, M>, key: ExchangeKey) {
+    pub(crate) fn leave<M: Machine<File = F>>(&mut self, context: &mut Context<'_, M>, key: ExchangeKey) {
         for job in self.body.take_jobs_ahead().into_iter().chain(self.waits_for.take()) {
-            desk.core.jobs.leave(job, key);
+            context.core.jobs.leave(job, key);
         }
-        self.pace.leave(desk);
+        self.pace.leave(context);
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::Exchanges;
-use crate::desk::Desk;
+use crate::context::Context;
 use crate::limits::{
     H2_REQUESTS_PER_TURN_MAX, HEADS_BYTES_MAX, HEADS_BYTES_PER_CLIENT_MAX, REQUESTS_PER_TURN_MAX,
     SEND_BYTES_PER_TURN_MAX,
@@ -16,14 +16,14 @@ use crate::upstream::Links;
 /// Everything that is lent to a connection for one turn.
 #[derive(Debug)]
 pub(crate) struct Turn<'t, M: Machine> {
-    pub(crate) desk: Desk<'t, M>,
+    pub(crate) context: Context<'t, M>,
     pub(crate) exchanges: &'t mut Exchanges<M::File>,
     pub(crate) links: &'t mut Links<M::Socket>,
     pub(crate) inputs: &'t mut Inputs,
     pub(crate) budget: Budget,
     pub(crate) draining: bool,
     /// The request being served, for the report of a panic.
-    pub(crate) blamed: &'t mut Blamed,
+    pub(crate) serving: &'t mut Serving,
     /// Buffer for response heads.
     pub(crate) head: &'t mut Vec<u8>,
 }
@@ -52,7 +52,7 @@ impl Budget {
 
 /// The request that a panic is attributed to.
 #[derive(Debug, Default)]
-pub(crate) enum Blamed {
+pub(crate) enum Serving {
     #[default]
     None,
     /// The request at this offset of the receive buffer.

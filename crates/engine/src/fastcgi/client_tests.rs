@@ -7,7 +7,7 @@ use proptest::sample::select;
 use super::super::Pairs;
 use super::*;
 use crate::backend::fastcgi::FastCgi;
-use crate::backend::warm::{Next, Part, WarmRequest, WarmResult};
+use crate::backend::warm::{FileRange, Next, WarmRequest, WarmResult};
 
 /// A record: type, id, content, bytes of padding.
 type Record = (u8, u16, Vec<u8>, u8);
@@ -134,7 +134,7 @@ fn the_warm_endpoint_answers_one_request_after_another() {
         let mut answer = Vec::new();
         endpoint.handle_bytes(&out, &mut answer);
         let path = format!("/{}{number}", "a".repeat(200)).into_bytes();
-        assert_eq!(endpoint.poll(), Next::Request(WarmRequest { path, part: Part::of_range(None) }));
+        assert_eq!(endpoint.poll(), Next::Request(WarmRequest { path, part: FileRange::of_range(None) }));
         endpoint.handle_answer(WarmResult::Done, &mut answer);
         assert_eq!(endpoint.poll(), Next::Input, "the connection stays open");
         let taken = ResponseReader::default().take(&mut answer, &mut Vec::new()).unwrap();

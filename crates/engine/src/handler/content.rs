@@ -7,7 +7,7 @@ use flash_http::response::Status;
 use super::head::{HeadForm, write_head};
 use super::{About, Extent};
 use crate::caches::{Content, ContentBytes, Persistence, Version};
-use crate::desk::Core;
+use crate::context::Core;
 
 /// The content of a one-block file, together with its response head if heads are cached.
 pub(crate) fn content<F>(core: &Core<F>, version: &Arc<Version>, body: ContentBytes) -> Arc<Content> {

@@ -1,7 +1,7 @@
 //! Counts requests for the rules that limit their rate. Called by the [gate](super::gate).
 
 use super::error_page::TooSoon;
-use crate::desk::Core;
+use crate::context::Core;
 use crate::machine::{BucketKey, Machine};
 use crate::rates::{Rate, Rates};
 use crate::slab::{ClientNumber, SiteId};
@@ -37,15 +37,14 @@ impl Counting {
     /// The rates of rules, with the buckets of this request.
     pub(super) fn buckets(&self, rules: &[(usize, Rates)]) -> impl Iterator<Item = (Rate, BucketKey)> {
         rules.iter().flat_map(|(rule, rates)| {
-            let of_both = [(rates.of_client, Some(self.client.0)), (rates.of_all, None)];
             let key = |rate: Rate, client| BucketKey {
                 site: self.site.0,
                 rule: *rule as u32,
-                interval_us: rate.interval_us,
+                rate: rate.interval_us,
                 burst: rate.burst,
                 client,
             };
-            of_both.into_iter().filter_map(move |(rate, client)| rate.map(|rate| (rate, key(rate, client))))
+            rates.each(self.client.0).map(move |(rate, client)| (rate, key(rate, client)))
         })
     }
 }

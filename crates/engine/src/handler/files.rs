@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use flash_http::conditional::{Verdict, evaluate, range_applies};
+use flash_http::conditional::{PreconditionResult, evaluate, range_applies};
 use flash_http::negotiate::{Choice, Coding, accept_encoding};
 use flash_http::range::multipart::{boundary, part_end, part_head};
 use flash_http::range::{ByteRange, Ranges, parse_range};
@@ -15,10 +15,10 @@ use flash_http::response::Status;
 
 use super::error_page::{NOT_ACCEPTABLE, PRECONDITION_FAILED, READ_FAILED, Refusal, UNSTEADY, unsatisfiable};
 use super::form::{self, Compressed};
-use super::{About, Extent, FileRequest, Found, Handled, Held, Response, Step, Wait, content, refuse};
-use crate::body::{Body, Source, ask_in, fill, hand_over, load, multipart, with_name};
+use super::{About, Extent, FileRequest, Found, Handled, Kept, Response, Step, Wait, content, refuse};
+use crate::body::{Body, Source, fill, load, multipart, queue_fill, read_by_helper, with_name};
 use crate::caches::{Content, ContentBytes, NameEntry, ReplyForm, Resource, Version};
-use crate::desk::{Core, Desk};
+use crate::context::{Context, Core};
 use crate::jobs::{Urgency, Wanted};
 use crate::limits::{FILLS_MAX, LOAD_BYTES, SMALL_FILE_BYTES_MAX, TRIES_MAX};
 use crate::machine::{Machine, NameOfFile, Resident};
@@ -26,7 +26,7 @@ use crate::machine::{Machine, NameOfFile, Resident};
 /// The entry that a request is answered from, and anything already found for its file.
 pub(super) struct Looked<'e, F> {
     pub(super) entry: &'e Arc<NameEntry>,
-    pub(super) held: Held<F>,
+    pub(super) kept: Kept<F>,
     pub(super) tries: u8,
     /// Whether the file was opened for this request, by the worker or by a helper.
     pub(super) opened: bool,
@@ -38,7 +38,7 @@ pub(super) struct Looked<'e, F> {
 pub(super) enum Obtained<F> {
     Source(Source<F>),
     /// A job must bring the bytes first.
-    Wait(Box<Wanted<F, Arc<Version>>>, Held<F>),
+    Wait(Box<Wanted<F, Arc<Version>>>, Kept<F>),
     Refused(Refusal),
     /// The file is no longer in the state that its version describes.
     Changed,
@@ -47,19 +47,19 @@ pub(super) enum Obtained<F> {
 }
 
 pub(super) fn answer<M: Machine>(
-    desk: &mut Desk<'_, M>,
+    context: &mut Context<'_, M>,
     asked: &FileRequest<'_>,
     resource: &Resource,
     looked: Looked<'_, M::File>,
 ) -> Handled<M::File> {
     let request = asked.request;
     let entry = Arc::clone(looked.entry);
-    let variant = choose(desk, asked, resource, looked.opened);
+    let variant = choose(context, asked, resource, looked.opened);
     let is_final = !matches!(variant, Variant::ForNow(_));
     let (version, looked) = match variant {
         Variant::None => return Handled::Step(refuse(request, NOT_ACCEPTABLE)),
         Variant::Final(version) | Variant::ForNow(version) => (version, looked),
-        Variant::Made(version, held) => (version, Looked { held, ..looked }),
+        Variant::Made(version, kept) => (version, Looked { kept, ..looked }),
     };
     let version = &version;
     let repeating = |response: Response<M::File>, form| {
@@ -67,12 +67,12 @@ pub(super) fn answer<M: Machine>(
     };
     let validators = version.validators();
     match evaluate(request, &validators) {
-        Verdict::Proceed => {}
-        Verdict::NotModified => {
+        PreconditionResult::Proceed => {}
+        PreconditionResult::NotModified => {
             let response = repeating(Response::not_modified(version), ReplyForm::NotModified);
             return Handled::Step(Step::Answer(response));
         }
-        Verdict::PreconditionFailed => return Handled::Step(refuse(request, PRECONDITION_FAILED)),
+        PreconditionResult::PreconditionFailed => return Handled::Step(refuse(request, PRECONDITION_FAILED)),
     }
     if request.method == Method::Head {
         let response = repeating(Response::head_only(version), ReplyForm::HeadOnly);
@@ -80,7 +80,7 @@ pub(super) fn answer<M: Machine>(
     }
     let size_bytes = version.stat.size_bytes;
     let ranges = match request.range {
-        Some(field) if range_applies(request, &validators, desk.core.clock.wall_s) => {
+        Some(field) if range_applies(request, &validators, context.core.clock.wall_s) => {
             parse_range(field, size_bytes, &version.content_type)
         }
         _ => Ranges::Whole,
@@ -89,13 +89,13 @@ pub(super) fn answer<M: Machine>(
         return Handled::Step(Step::Answer(unsatisfiable(request, size_bytes)));
     }
     let tries = looked.tries;
-    let source = match obtain(desk, version, looked) {
+    let source = match obtain(context, version, looked) {
         Obtained::Source(source) => source,
         other => return other.handled(request, entry, tries),
     };
     let mut response = match ranges {
         Ranges::One(range) => one_range(version, source, range),
-        Ranges::Many(ranges) => many_ranges(desk.core, version, source, &ranges),
+        Ranges::Many(ranges) => many_ranges(context.core, version, source, &ranges),
         Ranges::Whole | Ranges::Unsatisfiable => {
             let whole = Response::whole(version, source);
             let repeats = matches!(whole.body, Body::Content(..)) && request.range.is_none();
@@ -105,7 +105,7 @@ pub(super) fn answer<M: Machine>(
     if let Body::Content(content, range) = &response.body
         && content.is_stored()
     {
-        desk.core.counters.stored_bytes += range.len() as u64;
+        context.core.counters.stored_bytes += range.len() as u64;
     }
     response.tries = tries;
     Handled::Step(Step::Answer(response))
@@ -115,8 +115,8 @@ impl<F> Obtained<F> {
     /// The handler's result when there is no source.
     pub(super) fn handled(self, request: &Request<'_>, entry: Arc<NameEntry>, tries: u8) -> Handled<F> {
         match self {
-            Obtained::Wait(wanted, held) => {
-                let found = Found { entry: Some(entry), held, tries, ..Found::NOTHING };
+            Obtained::Wait(wanted, kept) => {
+                let found = Found { entry: Some(entry), kept, tries, ..Found::NOTHING };
                 Handled::Step(Step::Wait(Box::new(Wait { wanted: *wanted, found })))
             }
             Obtained::Refused(refusal) => Handled::Step(refuse(request, refusal)),
@@ -133,14 +133,14 @@ enum Variant<F> {
     /// This one answers equal requests too.
     Final(Arc<Version>),
     /// The same, whose content is at hand.
-    Made(Arc<Version>, Held<F>),
+    Made(Arc<Version>, Kept<F>),
     /// Another one will soon answer equal requests.
     ForNow(Arc<Version>),
 }
 
 /// Chooses the variant to answer with.
 fn choose<M: Machine>(
-    desk: &mut Desk<'_, M>,
+    context: &mut Context<'_, M>,
     asked: &FileRequest<'_>,
     resource: &Resource,
     is_new: bool,
@@ -152,11 +152,11 @@ fn choose<M: Machine>(
     let file = |variant: fn(Arc<Version>) -> Variant<M::File>| {
         found.map_or(Variant::None, |file| variant(Arc::clone(file)))
     };
-    match form::choose(desk, asked, &resource.plain, is_new) {
+    match form::choose(context, asked, &resource.plain, is_new) {
         Compressed::None => file(Variant::Final),
         Compressed::Coming => file(Variant::ForNow),
         Compressed::Known(form) => Variant::Final(form),
-        Compressed::Ready(form, content) => Variant::Made(Arc::clone(&form), Held::Content(form, content)),
+        Compressed::Ready(form, content) => Variant::Made(Arc::clone(&form), Kept::Content(form, content)),
     }
 }
 
@@ -203,52 +203,54 @@ fn many_ranges<F>(
 
 /// Finds the source of a version's bytes: memory for a one-block file, otherwise the file.
 pub(super) fn obtain<M: Machine>(
-    desk: &mut Desk<'_, M>,
+    context: &mut Context<'_, M>,
     version: &Arc<Version>,
     looked: Looked<'_, M::File>,
 ) -> Obtained<M::File> {
-    if let Some(content) = stored(desk, version) {
+    if let Some(content) = stored(context, version) {
         // After a wait, a helper has brought the block: a miss. A request that holds its file was counted
         // when it found the file.
-        match looked.held {
-            Held::Nothing if looked.tries == 0 => desk.core.counters.content_hits += 1,
-            Held::Nothing => desk.core.counters.content_misses += 1,
-            Held::File(..) | Held::Content(..) => {}
+        match looked.kept {
+            Kept::Nothing if looked.tries == 0 => context.core.counters.content_hits += 1,
+            Kept::Nothing => context.core.counters.content_misses += 1,
+            Kept::File(..) | Kept::Content(..) => {}
         }
         return Obtained::Source(Source::Memory(content));
     }
-    let held = match looked.held {
-        Held::Content(of, content) if of.id == version.id => {
+    let kept = match looked.kept {
+        Kept::Content(of, content) if of.id == version.id => {
             return Obtained::Source(Source::Memory(content));
         }
-        Held::File(of, file) if of.id == version.id => Some(file),
-        Held::Content(..) | Held::File(..) | Held::Nothing => None,
+        Kept::File(of, file) if of.id == version.id => Some(file),
+        Kept::Content(..) | Kept::File(..) | Kept::Nothing => None,
     };
-    let is_first_look = held.is_none();
+    let is_first_look = kept.is_none();
     // The entry was confirmed without opening its file, which may have been closed at the limit of open
     // files.
-    let Some(file) = held.or_else(|| desk.core.caches.files.get(version.id)) else { return Obtained::Closed };
+    let Some(file) = kept.or_else(|| context.core.caches.files.get(version.id)) else {
+        return Obtained::Closed;
+    };
     if is_first_look {
-        count_file(desk.core, looked.opened, version.stat.size_bytes);
+        count_file(context.core, looked.opened, version.stat.size_bytes);
     }
     let name = NameOfFile { site: version.site, path: looked.path.into() };
-    match read(desk, version, &file, looked.tries, &name) {
+    match read(context, version, &file, looked.tries, &name) {
         Obtained::Wait(..) if looked.tries > 3 * TRIES_MAX => Obtained::Refused(UNSTEADY),
-        Obtained::Wait(wanted, held) => wait(with_name(*wanted, Some(name)), held),
+        Obtained::Wait(wanted, kept) => wait(with_name(*wanted, Some(name)), kept),
         other => other,
     }
 }
 
 /// The content of a one-block file, if its block is in the store.
-fn stored<M: Machine>(desk: &mut Desk<'_, M>, version: &Arc<Version>) -> Option<Arc<Content>> {
-    let core = &mut *desk.core;
+fn stored<M: Machine>(context: &mut Context<'_, M>, version: &Arc<Version>) -> Option<Arc<Content>> {
+    let core = &mut *context.core;
     if let Some(content) = core.caches.contents.get(version.id) {
         return Some(Arc::clone(content));
     }
     if version.stat.size_bytes > LOAD_BYTES || !core.rules.has_store || !version.is_storable() {
         return None;
     }
-    let block = desk.machine.block(&version.stat, 0)?;
+    let block = context.machine.block(&version.stat, 0)?;
     block.note_use();
     let content = content(core, version, ContentBytes::Stored(block));
     core.caches.keep_content(version, &content);
@@ -265,31 +267,31 @@ fn count_file<F>(core: &mut Core<F>, opened: bool, size_bytes: u64) {
 /// Reads a small file from the page cache; a large file is read while it is sent. A helper loads a missing
 /// part, or hands it over after too many loads in vain.
 fn read<M: Machine>(
-    desk: &mut Desk<'_, M>,
+    context: &mut Context<'_, M>,
     version: &Arc<Version>,
     file: &Arc<M::File>,
     tries: u8,
     name: &NameOfFile,
 ) -> Obtained<M::File> {
     let size_bytes = version.stat.size_bytes;
-    let core = &mut *desk.core;
+    let core = &mut *context.core;
     let is_small = size_bytes <= SMALL_FILE_BYTES_MAX && core.rules.has_store;
     let mut filled = 0;
     while is_small && filled < size_bytes {
         let room = &mut core.file_buffer[filled as usize..size_bytes as usize];
-        match desk.machine.read_resident(file, filled, room) {
+        match context.machine.read_resident(file, filled, room) {
             Ok(Resident::Bytes(0)) => return Obtained::Changed,
             Ok(Resident::Bytes(n)) => filled += n as u64,
             Ok(found @ (Resident::Absent | Resident::Unknown)) => {
                 core.counters.loads_in_vain += u64::from(tries > 0 && found == Resident::Absent);
-                let held = Held::File(Arc::clone(version), Arc::clone(file));
-                return wait(wanted_whole(version, file, found, tries), held);
+                let kept = Kept::File(Arc::clone(version), Arc::clone(file));
+                return wait(wanted_whole(version, file, found, tries), kept);
             }
             Err(_) => return Obtained::Refused(READ_FAILED),
         }
     }
     // The file is checked after the read, so that a change during the read shows in its times.
-    let unchanged = match desk.machine.stat(file) {
+    let unchanged = match context.machine.stat(file) {
         Ok(stat) => stat.same_content(&version.stat),
         // Bytes that a helper hands over come with the file's state. An empty file has no bytes, so it needs
         // no check.
@@ -301,7 +303,7 @@ fn read<M: Machine>(
     if !is_small {
         return Obtained::Source(Source::File(Arc::clone(version), Arc::clone(file)));
     }
-    ask_in(core, version, file, 0, Some(name.clone()));
+    queue_fill(core, version, file, 0, Some(name.clone()));
     let bytes = core.file_buffer[..size_bytes as usize].into();
     Obtained::Source(Source::Memory(content(core, version, ContentBytes::Own(bytes))))
 }
@@ -318,10 +320,10 @@ fn wanted_whole<F>(
     } else if found == Resident::Absent && tries < TRIES_MAX {
         load(version, file, 0, Urgency::Bounded)
     } else {
-        hand_over(version, file, 0..version.stat.size_bytes, Urgency::Bounded)
+        read_by_helper(version, file, 0..version.stat.size_bytes, Urgency::Bounded)
     }
 }
 
-fn wait<F>(wanted: Wanted<F, Arc<Version>>, held: Held<F>) -> Obtained<F> {
-    Obtained::Wait(Box::new(wanted), held)
+fn wait<F>(wanted: Wanted<F, Arc<Version>>, kept: Kept<F>) -> Obtained<F> {
+    Obtained::Wait(Box::new(wanted), kept)
 }

@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-use flash_http::conditional::{Verdict, evaluate};
+use flash_http::conditional::{PreconditionResult, evaluate};
 use flash_http::negotiate::{Choice, Coding, accept_encoding};
 
 use super::{FileRequest, content};
 use crate::caches::{Content, ContentBytes, Forms, Version};
-use crate::desk::Desk;
+use crate::context::Context;
 use crate::jobs::Wanted;
 use crate::machine::{Machine, NO_FORM, block_of_form};
 
@@ -29,7 +29,7 @@ pub(super) enum Compressed {
 /// Chooses the form of a file that answers a request. If there should be one that is not in memory, a helper is asked for it,
 /// unless the file `is_new`.
 pub(super) fn choose<M: Machine>(
-    desk: &mut Desk<'_, M>,
+    context: &mut Context<'_, M>,
     asked: &FileRequest<'_>,
     file: &Arc<Version>,
     is_new: bool,
@@ -43,22 +43,22 @@ pub(super) fn choose<M: Machine>(
     let Choice::Coded(coding) = accepted.choose(|coding| !forms.is_useless(coding)) else {
         return Compressed::None;
     };
-    if let Some((form, content)) = find(desk, (file, forms), coding) {
+    if let Some((form, content)) = find(context, (file, forms), coding) {
         return Compressed::Ready(form, content);
     }
     if forms.is_useless(coding) {
         return Compressed::None;
     }
-    let now_ms = desk.core.clock.ms();
-    if !is_new && forms.asks_for(coding, now_ms) {
+    let now_ms = context.core.clock.ms();
+    if !is_new && forms.needs_form(coding, now_ms) {
         let wanted = Wanted::warm(asked.site, &asked.path, block_of_form(coding));
         // Without room in the queue, a later request asks again.
-        let _ = desk.core.jobs.submit(wanted, None, now_ms);
+        let _ = context.core.jobs.submit(wanted, None, now_ms);
     }
     if request.if_none_match.is_some() {
         // Its tag does not depend on its length.
-        let form = desk.core.caches.version_of_form(file, coding, 0);
-        if evaluate(request, &form.validators()) == Verdict::NotModified {
+        let form = context.core.caches.version_of_form(file, coding, 0);
+        if evaluate(request, &form.validators()) == PreconditionResult::NotModified {
             return Compressed::Known(form);
         }
     }
@@ -67,17 +67,17 @@ pub(super) fn choose<M: Machine>(
 
 /// Finds a form in memory.
 fn find<M: Machine>(
-    desk: &mut Desk<'_, M>,
+    context: &mut Context<'_, M>,
     (file, forms): (&Version, &Forms),
     coding: Coding,
 ) -> Option<(Arc<Version>, Arc<Content>)> {
-    let core = &mut *desk.core;
+    let core = &mut *context.core;
     if let Some(form) = forms.get(coding).and_then(Option::as_ref)
         && let Some(content) = core.caches.contents.get(form.id)
     {
         return Some((Arc::clone(form), Arc::clone(content)));
     }
-    let block = desk.machine.block(&file.stat, block_of_form(coding))?;
+    let block = context.machine.block(&file.stat, block_of_form(coding))?;
     let size_bytes = block.bytes().len() as u64;
     let form = forms.learn(coding, || {
         (block.bytes() != NO_FORM).then(|| core.caches.version_of_form(file, coding, size_bytes))

@@ -3,8 +3,8 @@
 //!
 //! [`admit`] applies all rules for requests, in this order: the site, the path (decoded here), access, rates and passwords, redirects,
 //! rewrites, the route, and then the rules of files or of the route. HTTP/1 answers repeated requests by the bytes of their heads
-//! ([`caches::KnownRequests`](crate::caches::KnownRequests)); such a head keeps the [`Pass`] from the gate and its conditions, and
-//! [`readmit`] decides whether these hold.
+//! ([`caches::RepeatedRequests`](crate::caches::RepeatedRequests)); such a head keeps the [`Pass`] from the gate and its conditions, and
+//! [`readmit`](super::readmit) decides whether these hold.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -27,9 +27,9 @@ use super::file_request::{FileRequest, FileRequestBuf, Substitute};
 use super::https::{self, Scheme};
 use super::password::{PasswordCheck, check_of};
 use super::route::{Authorizer, LateRules, Routed, choose_route, leads_to_script};
-use crate::caches::{KnownReply, Pass};
+use crate::caches::Pass;
 use crate::conditions::Conditions;
-use crate::desk::{Core, Desk};
+use crate::context::{Context, Core};
 use crate::head_changes::HeadChanges;
 use crate::in_flight::{Full, Holds};
 use crate::limits::{RECEIVE_BYTES, REQUEST_BODY_BYTES_MAX};
@@ -70,11 +70,11 @@ pub(crate) const NOT_A_FILE_OF_THE_SITE: &str = "The answer names a path that is
 /// Decides on a request of a connection with this scheme and client. `inbound` returns all its fields, which only an upstream needs.
 #[inline]
 pub(crate) fn admit<'r, M: Machine>(
-    desk: &mut Desk<'_, M>,
+    context: &mut Context<'_, M>,
     (request, scheme, client): (&'r Request<'r>, Scheme, RequestClient),
     inbound: impl FnOnce() -> Inbound<'r>,
 ) -> Admitted<'r, M::File> {
-    let core = &*desk.core;
+    let core = &*context.core;
     let site = core.router.route(request.host);
     let mut path = site.map(|site| (site, decode_path(request.path, core.rules.site(site).encoded_slash)));
     // CONNECT asks for a tunnel to anywhere, and TRACE would show the fields that Flash adds.
@@ -95,7 +95,7 @@ pub(crate) fn admit<'r, M: Machine>(
         && has_path
         && !is_challenge(decoded)
     {
-        entered = match enter(desk, (request, client), *site, decoded) {
+        entered = match enter(context, (request, client), *site, decoded) {
             Ok(entered) => entered,
             Err(response) => return Admitted::Refused(response),
         };
@@ -103,12 +103,12 @@ pub(crate) fn admit<'r, M: Machine>(
         let is_rewritten = rewritten.is_some();
         let query = rewritten.as_ref().and_then(|rewritten| rewritten.query_of(request.query));
         rewritten.into_iter().for_each(|rewritten| *decoded = Cow::Owned(rewritten.path));
-        if let Some(choice) = choose_route(desk, request, (*site, decoded, is_rewritten)) {
+        if let Some(choice) = choose_route(context, request, (*site, decoded, is_rewritten)) {
             let mut late = match choice.fallback() {
-                Some(path) => let_in_at_fallback(desk, (request, client), *site, (path, decoded)),
+                Some(path) => let_in_at_fallback(context, (request, client), *site, (path, decoded)),
                 None => LateRules::default(),
             };
-            let mut routed = choice.routed(described(&desk.core.rules, client, inbound()), *site);
+            let mut routed = choice.routed(described(&context.core.rules, client, inbound()), *site);
             (routed.query, routed.checks, routed.auths) = (query, entered.checks, entered.auths);
             entered.holds.extend(std::mem::take(&mut late.holds));
             routed.holds = entered.holds.shared();
@@ -119,7 +119,7 @@ pub(crate) fn admit<'r, M: Machine>(
                 routed.auths.extend(late.auths);
                 routed.late.refusal = late.refusal;
             }
-            return admit_route(desk.core, routed);
+            return admit_route(context.core, routed);
         }
     }
     // Issuers of certificates must hear that a file of theirs is missing.
@@ -128,12 +128,12 @@ pub(crate) fn admit<'r, M: Machine>(
     let mut auths = std::mem::take(&mut entered.auths);
     let known = (entered, substitute);
     let Some(last) = auths.pop() else {
-        return admit_file(desk.core, (request, scheme, client.is_local), path, known);
+        return admit_file(context.core, (request, scheme, client.is_local), path, known);
     };
     let site = path.as_ref().map(|(site, _)| *site);
-    match (admit_file(desk.core, (request, scheme, client.is_local), path, known), site) {
+    match (admit_file(context.core, (request, scheme, client.is_local), path, known), site) {
         (Admitted::File(file), Some(site)) => {
-            let inbound = described(&desk.core.rules, client, inbound());
+            let inbound = described(&context.core.rules, client, inbound());
             Admitted::Route(Box::new(Routed::for_file((inbound, site), (auths, last), &file)))
         }
         (admitted, _) => admitted,
@@ -166,14 +166,14 @@ struct Entered {
 /// # Errors
 /// The answer, if they decide on it.
 fn enter<M: Machine>(
-    desk: &mut Desk<'_, M>,
+    context: &mut Context<'_, M>,
     (request, client): (&Request<'_>, RequestClient),
     site: SiteId,
     path: &[u8],
 ) -> Result<Entered, Response<M::File>> {
     let mut entered = Entered::default();
-    let_in(desk, (request, client), site, (path, None), &mut entered)?;
-    let rules = &desk.core.rules.site(site).paths;
+    let_in(context, (request, client), site, (path, None), &mut entered)?;
+    let rules = &context.core.rules.site(site).paths;
     if let Some((redirect, parts)) = rules.redirect(path) {
         let location = redirect.location(&parts, request.query);
         return Err(redirect_to(request, redirect.status, location));
@@ -182,20 +182,20 @@ fn enter<M: Machine>(
     let rewritten = rules.rewrite(path).transpose().map_err(bad_page)?;
     if let Some(rewritten) = &rewritten {
         // The rules of access are for the new path too: a part of the client's path can lead anywhere.
-        let_in(desk, (request, client), site, (&rewritten.path, Some(path)), &mut entered)?;
+        let_in(context, (request, client), site, (&rewritten.path, Some(path)), &mut entered)?;
     }
     Ok(Entered { rewritten, ..entered })
 }
 
 /// Applies the rules for the script that answers for missing files. The result is for later, because the file may exist.
 fn let_in_at_fallback<M: Machine>(
-    desk: &mut Desk<'_, M>,
+    context: &mut Context<'_, M>,
     (request, client): (&Request<'_>, RequestClient),
     site: SiteId,
     (path, former): (&[u8], &[u8]),
 ) -> LateRules {
     let mut entered = Entered::default();
-    let denied = let_in(desk, (request, client), site, (path, Some(former)), &mut entered).err();
+    let denied = let_in(context, (request, client), site, (path, Some(former)), &mut entered).err();
     let refusal = denied.map(|denied| match denied.status {
         Status::UNAUTHORIZED => PASSWORD_NEEDED,
         Status::FORBIDDEN => NOT_ADMITTED,
@@ -212,13 +212,13 @@ fn let_in_at_fallback<M: Machine>(
 /// The answer to a client that they do not let in.
 #[inline]
 fn let_in<M: Machine>(
-    desk: &mut Desk<'_, M>,
+    context: &mut Context<'_, M>,
     (request, client): (&Request<'_>, RequestClient),
     site: SiteId,
     (path, former): (&[u8], Option<&[u8]>),
     Entered { conditions, checks, auths, holds, .. }: &mut Entered,
 ) -> Result<(), Response<M::File>> {
-    let Desk { machine, core } = desk;
+    let Context { machine, core } = context;
     let rules = &core.rules.site(site).paths;
     for number in rules.guards(path) {
         if !rules.admits(number, client.address) {
@@ -312,47 +312,6 @@ fn pass(rules: &SiteRules, scheme: Scheme) -> Pass {
         Scheme::Http if rules.https_redirect.is_none() => Pass::SameHeadOverHttp,
         Scheme::Http => Pass::Once,
     }
-}
-
-/// Whether a request with the same head as that of an earlier one can be admitted without being parsed.
-#[inline]
-pub(crate) fn may_readmit(pass: Pass, scheme: Scheme) -> bool {
-    match pass {
-        Pass::Once => false,
-        Pass::SameHead => true,
-        Pass::SameHeadOverHttp => scheme == Scheme::Http,
-        Pass::SameHeadOverHttps => scheme == Scheme::Https,
-    }
-}
-
-/// Whether the conditions of an earlier request with the same head hold for one of this client, so that it is admitted. It counts
-/// for rates.
-#[inline]
-pub(crate) fn readmit<M: Machine>(
-    machine: &mut M,
-    core: &Core<M::File>,
-    known: &KnownReply,
-    client: IpAddr,
-) -> bool {
-    known
-        .conditions
-        .as_deref()
-        .is_none_or(|conditions| hold(machine, core, (known.version.site, conditions), client))
-}
-
-fn hold<M: Machine>(
-    machine: &mut M,
-    core: &Core<M::File>,
-    (site, conditions): (SiteId, &Conditions),
-    client: IpAddr,
-) -> bool {
-    let Conditions { guards, rates, passwords } = conditions;
-    let rules = &core.rules.site(site).paths;
-    let site = core.rules.public_site(site);
-    let counting = Counting::of(site, ClientNumber::of(client), core);
-    guards.iter().all(|number| rules.admits(*number, client))
-        && passwords.iter().all(|pair| core.caches.verdicts.get(*pair, core.clock.ms()) == Some(true))
-        && counting.count(machine, rates).is_ok()
 }
 
 /// The changes that rules make to the head of the answer to a request.

@@ -11,8 +11,8 @@ use flash_http::response::{HeadWriter, ServerField, Status};
 use flash_http::upstream_response::{ResponseBody, ResponseHead};
 
 use crate::caches::{Persistence, Version, VersionKind};
-use crate::desk::Core;
-use crate::head_changes::{HeadChanges, has_strict};
+use crate::context::Core;
+use crate::head_changes::{HeadChanges, has_hsts};
 use crate::limits::RETRY_AFTER_S;
 
 /// The subject of a response's fields.
@@ -221,7 +221,7 @@ pub(crate) fn write_head(
 fn change(out: &mut Vec<u8>, start: usize, (form, status): (HeadForm<'_>, Status), fields: &[u8]) {
     if let Some(changes) = form.changes.and_then(|changes| changes.of(status)) {
         let head = out.split_off(start);
-        changes.copy(out, &head, has_strict(fields));
+        changes.copy(out, &head, has_hsts(fields));
     }
 }
 

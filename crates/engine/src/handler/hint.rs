@@ -8,15 +8,15 @@ use flash_http::response::Status;
 use super::error_page::{NOT_FOUND, page_with};
 use super::{FileRequest, Step, refuse};
 use crate::caches::relative;
-use crate::desk::Desk;
+use crate::context::Context;
 use crate::machine::{FileKind, Machine, Want};
 
 /// Answers a request for a missing path.
-pub(super) fn missing<M: Machine>(desk: &mut Desk<'_, M>, asked: &FileRequest<'_>) -> Step<M::File> {
-    if !is_from_operator(asked) || !is_unlisted(desk, asked) {
+pub(super) fn missing<M: Machine>(context: &mut Context<'_, M>, asked: &FileRequest<'_>) -> Step<M::File> {
+    if !is_from_operator(asked) || !is_unlisted(context, asked) {
         return refuse(asked.request, NOT_FOUND);
     }
-    let index = desk.core.rules.site(asked.site).index.first();
+    let index = context.core.rules.site(asked.site).index.first();
     let put = index.map_or(String::new(), |index| format!("put {index} there, or "));
     let text = format!(
         "This directory has no index file. To show a page, {put}list the directory with browse = true or --browse. \
@@ -44,11 +44,11 @@ fn is_name_of_loopback(host: &[u8]) -> bool {
 }
 
 /// Whether there is a directory, as far as can be told without waiting.
-fn is_unlisted<M: Machine>(desk: &mut Desk<'_, M>, asked: &FileRequest<'_>) -> bool {
-    if desk.core.rules.site(asked.site).browse || !asked.path.ends_with(b"/") {
+fn is_unlisted<M: Machine>(context: &mut Context<'_, M>, asked: &FileRequest<'_>) -> bool {
+    if context.core.rules.site(asked.site).browse || !asked.path.ends_with(b"/") {
         return false;
     }
-    let found = desk.machine.open_cached(asked.site, relative(&asked.path), Want::Stat);
+    let found = context.machine.open_cached(asked.site, relative(&asked.path), Want::Stat);
     found.is_ok_and(|found| found.stat.kind == FileKind::Directory)
 }
 

@@ -9,17 +9,17 @@ use flash_http::request::Method;
 use super::error_page::BUSY;
 use super::files::{Looked, Obtained, obtain};
 use super::route::leads_to_server;
-use super::{FileRequest, Found, Handled, Held, Response, Step, Wait, refuse};
+use super::{FileRequest, Found, Handled, Kept, Response, Step, Wait, refuse};
 use crate::caches::{ListingForms, NameEntry};
+use crate::context::Context;
 use crate::counters::JobKind;
-use crate::desk::Desk;
 use crate::jobs::{JobKey, Urgency, Wanted};
 use crate::machine::{ListingForm, ListingOrder, Machine, README_NAMES, Task};
 use crate::rules::SiteRules;
 
 /// Answers with a listing of the directory.
 pub(super) fn answer<M: Machine>(
-    desk: &mut Desk<'_, M>,
+    context: &mut Context<'_, M>,
     asked: &FileRequest<'_>,
     forms: &ListingForms,
     looked: Looked<'_, M::File>,
@@ -29,23 +29,23 @@ pub(super) fn answer<M: Machine>(
     let form = ListingForm {
         json: prefers_json(request.accept.as_deref()),
         order: ListingOrder::of_query(request.query),
-        coding: match desk.core.caches.compresses(asked.site).then(accepted) {
+        coding: match context.core.caches.compresses(asked.site).then(accepted) {
             Some(Choice::Coded(coding)) => Some(coding),
             _ => None,
         },
     };
     let (entry, tries) = (Arc::clone(looked.entry), looked.tries);
-    let own = match &looked.held {
-        Held::File(version, _) | Held::Content(version, _) => Some(Arc::clone(version)),
-        Held::Nothing => None,
+    let own = match &looked.kept {
+        Kept::File(version, _) | Kept::Content(version, _) => Some(Arc::clone(version)),
+        Kept::Nothing => None,
     };
     let Some(version) = own.or_else(|| forms.get(form)) else {
-        return Handled::Step(request_listing(desk, asked, (entry, tries), form));
+        return Handled::Step(request_listing(context, asked, (entry, tries), form));
     };
     if request.method == Method::Head {
         return Handled::Step(Step::Answer(Response::head_only(&version)));
     }
-    match obtain(desk, &version, looked) {
+    match obtain(context, &version, looked) {
         Obtained::Source(source) => {
             let mut response = Response::whole(&version, source);
             response.tries = tries;
@@ -53,8 +53,8 @@ pub(super) fn answer<M: Machine>(
         }
         // Other forms of it can still be open.
         Obtained::Closed => {
-            desk.core.caches.forget_listing(asked.site, &asked.path, &version);
-            Handled::Step(request_listing(desk, asked, (entry, tries), form))
+            context.core.caches.forget_listing(asked.site, &asked.path, &version);
+            Handled::Step(request_listing(context, asked, (entry, tries), form))
         }
         other => other.handled(request, entry, tries),
     }
@@ -62,17 +62,17 @@ pub(super) fn answer<M: Machine>(
 
 /// Returns the job that makes a listing.
 fn request_listing<M: Machine>(
-    desk: &mut Desk<'_, M>,
+    context: &mut Context<'_, M>,
     asked: &FileRequest<'_>,
     (entry, tries): (Arc<NameEntry>, u8),
     form: ListingForm,
 ) -> Step<M::File> {
-    if !desk.core.caches.has_room_for_listing(desk.core.jobs.listings_len()) {
-        desk.core.jobs.count(JobKind::List).refused += 1;
+    if !context.core.caches.has_room_for_listing(context.core.jobs.listings_len()) {
+        context.core.jobs.count(JobKind::List).refused += 1;
         return refuse(asked.request, BUSY);
     }
     let (site, path) = (asked.site, asked.path.as_ref());
-    let with_readme = !form.json && serves_readme(desk.core.rules.site(site), path);
+    let with_readme = !form.json && serves_readme(context.core.rules.site(site), path);
     let wanted = Wanted {
         key: JobKey::List(site, path.into(), form),
         task: Task::List { site, path: path.into(), form, with_readme },

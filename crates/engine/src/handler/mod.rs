@@ -18,6 +18,7 @@ mod https;
 mod listing;
 mod look_up;
 mod password;
+mod repeated;
 mod response;
 mod route;
 mod script;
@@ -37,7 +38,7 @@ pub(crate) use error_page::{
 pub(crate) use file_request::{FileRequest, FileRequestBuf, Substitute};
 pub(crate) use gate::{
     Admitted, NOT_A_FILE_OF_THE_SITE, RequestClient, admit, admit_application_file, admit_preferred_file,
-    head_changes, head_changes_of_path, may_readmit, readmit,
+    head_changes, head_changes_of_path,
 };
 pub(crate) use head::{
     About, CommonFields, Extent, HeadForm, RelayedHead, each_own_field, each_shared_field, persistence,
@@ -45,12 +46,13 @@ pub(crate) use head::{
 };
 pub(crate) use https::Scheme;
 pub(crate) use password::{Password, PasswordCheck, verify};
+pub(crate) use repeated::{is_valid, readmit, remember, repeat};
 pub(crate) use response::Response;
 pub(crate) use route::{Authorizer, Preferred, RouteTarget, Routed};
 pub(crate) use script::{PathFound, check_script, find_path};
 
 use crate::caches::{Content, NameEntry, Pass, Resolved, Version};
-use crate::desk::{Core, Desk};
+use crate::context::{Context, Core};
 use crate::jobs::Wanted;
 use crate::limits::TRIES_MAX;
 use crate::machine::Machine;
@@ -77,14 +79,14 @@ pub(crate) struct Found<F> {
     pub(crate) entry: Option<Arc<NameEntry>>,
     /// A stale entry to be used if the job does not check it within a moment.
     pub(crate) stale: Option<Arc<NameEntry>>,
-    pub(crate) held: Held<F>,
+    pub(crate) kept: Kept<F>,
     /// How often the request had to wait, or found that an entry was no longer valid.
     pub(crate) tries: u8,
 }
 
 /// A file or content kept for a waiting request, because the caches may evict it.
 #[derive(Debug)]
-pub(crate) enum Held<F> {
+pub(crate) enum Kept<F> {
     Nothing,
     /// The open file of a version.
     File(Arc<Version>, Arc<F>),
@@ -93,7 +95,7 @@ pub(crate) enum Held<F> {
 }
 
 impl<F> Found<F> {
-    pub(crate) const NOTHING: Self = Self { entry: None, stale: None, held: Held::Nothing, tries: 0 };
+    pub(crate) const NOTHING: Self = Self { entry: None, stale: None, kept: Kept::Nothing, tries: 0 };
 
     /// The start of the next attempt, with nothing found.
     pub(crate) fn next_try(&self) -> Self {
@@ -115,12 +117,12 @@ pub(crate) enum Handled<F> {
 /// Answers a request for a file, or returns the job that it must wait for. If the file is missing and a rule names another, the
 /// request is for that one from then on.
 pub(crate) fn answer<M: Machine>(
-    desk: &mut Desk<'_, M>,
+    context: &mut Context<'_, M>,
     asked: &mut FileRequest<'_>,
     mut found: Found<M::File>,
 ) -> Step<M::File> {
     let request = asked.request;
-    match verify(desk, &mut asked.checks) {
+    match verify(context, &mut asked.checks) {
         Password::Right => {}
         Password::Wait(wanted) => return Step::Wait(Box::new(Wait { wanted: *wanted, found })),
         Password::Refused(refusal) => return refuse(request, refusal),
@@ -129,7 +131,7 @@ pub(crate) fn answer<M: Machine>(
     loop {
         let (entry, opened) = match found.entry.take() {
             Some(entry) => (entry, true),
-            None => match look_up::look_up(desk, asked, std::mem::take(&mut reopen)) {
+            None => match look_up::look_up(context, asked, std::mem::take(&mut reopen)) {
                 look_up::LookUp::Known(entry) => (entry, false),
                 look_up::LookUp::Opened(entry) => (entry, true),
                 look_up::LookUp::Wait(wanted, stale) => {
@@ -139,15 +141,15 @@ pub(crate) fn answer<M: Machine>(
             },
         };
         let tries = found.tries;
-        let looked = files::Looked { entry: &entry, held: found.held, tries, opened, path: &asked.path };
+        let looked = files::Looked { entry: &entry, kept: found.kept, tries, opened, path: &asked.path };
         let handled = match &entry.resolved {
-            Resolved::File(resource) => files::answer(desk, asked, resource, looked),
-            Resolved::Listing(forms) => listing::answer(desk, asked, forms, looked),
-            Resolved::Redirect | Resolved::Missing if extend(desk.core, asked) => Handled::Elsewhere,
-            Resolved::Redirect => return to_directory(desk.core, asked),
-            Resolved::Missing if is_alias(desk.core, asked) => return to_directory(desk.core, asked),
-            Resolved::Missing if fall_back(desk.core, asked) => Handled::Elsewhere,
-            Resolved::Missing => return hint::missing(desk, asked),
+            Resolved::File(resource) => files::answer(context, asked, resource, looked),
+            Resolved::Listing(forms) => listing::answer(context, asked, forms, looked),
+            Resolved::Redirect | Resolved::Missing if extend(context.core, asked) => Handled::Elsewhere,
+            Resolved::Redirect => return to_directory(context.core, asked),
+            Resolved::Missing if is_alias(context.core, asked) => return to_directory(context.core, asked),
+            Resolved::Missing if fall_back(context.core, asked) => Handled::Elsewhere,
+            Resolved::Missing => return hint::missing(context, asked),
             Resolved::Script => return refuse(request, error_page::NOT_FOUND),
             Resolved::Denied => return refuse(request, error_page::DENIED),
         };
@@ -160,8 +162,8 @@ pub(crate) fn answer<M: Machine>(
                 continue;
             }
             Handled::Stale => {
-                desk.core.caches.forget(asked.site, &asked.path, &entry);
-                look_up::doubt(desk, asked.site, &asked.path);
+                context.core.caches.forget(asked.site, &asked.path, &entry);
+                look_up::report_wrong(context, asked.site, &asked.path);
             }
         }
         // The number of attempts is bounded, in case the file keeps changing.
@@ -230,12 +232,12 @@ fn to_directory<F>(core: &Core<F>, asked: &FileRequest<'_>) -> Step<F> {
 }
 
 /// Forgets the entry for a path, because its file has changed.
-pub(crate) fn forget<M: Machine>(desk: &mut Desk<'_, M>, asked: &FileRequest<'_>) {
-    let entry = desk.core.caches.names.get(asked.site, &asked.path).map(Arc::clone);
+pub(crate) fn forget<M: Machine>(context: &mut Context<'_, M>, asked: &FileRequest<'_>) {
+    let entry = context.core.caches.names.get(asked.site, &asked.path).map(Arc::clone);
     if let Some(entry) = entry {
-        desk.core.caches.forget(asked.site, &asked.path, &entry);
+        context.core.caches.forget(asked.site, &asked.path, &entry);
     }
-    look_up::doubt(desk, asked.site, &asked.path);
+    look_up::report_wrong(context, asked.site, &asked.path);
 }
 
 fn refuse<F>(request: &Request<'_>, refusal: Refusal) -> Step<F> {

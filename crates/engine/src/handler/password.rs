@@ -8,7 +8,7 @@ use flash_http::request::Request;
 
 use super::error_page::{PASSWORD_NEEDED, Refusal};
 use crate::caches::Version;
-use crate::desk::{Core, Desk};
+use crate::context::{Context, Core};
 use crate::jobs::{JobKey, Urgency, Wanted};
 use crate::machine::{Machine, Task};
 use crate::secret::Secret;
@@ -55,19 +55,22 @@ pub(super) fn check_of<F>(core: &Core<F>, users: &Users, request: &Request<'_>) 
     let (stored, is_user) = users.stored_of(&name);
     // Otherwise the time of a second request would tell whether the password is that of another user.
     let given = if is_user { password } else { [UNKNOWN, &password].concat() };
-    let pair = core.caches.verdicts.pair(stored, &given);
+    let pair = core.caches.password_results.pair(stored, &given);
     Some(PasswordCheck { user: name.into(), pair, stored: stored.clone(), given: given.into(), is_user })
 }
 
 /// Whether all of these passwords are right, as far as is known. Those that are need no further look.
-pub(crate) fn verify<M: Machine>(desk: &Desk<'_, M>, checks: &mut Vec<PasswordCheck>) -> Password<M::File> {
+pub(crate) fn verify<M: Machine>(
+    context: &Context<'_, M>,
+    checks: &mut Vec<PasswordCheck>,
+) -> Password<M::File> {
     while let Some(check) = checks.last() {
-        match desk.core.caches.verdicts.get(check.pair, desk.core.clock.ms()) {
+        match context.core.caches.password_results.get(check.pair, context.core.clock.ms()) {
             Some(true) if check.is_user => drop(checks.pop()),
             Some(_) => return Password::Refused(PASSWORD_NEEDED),
             None => {
                 return Password::Wait(Box::new(Wanted {
-                    key: JobKey::Verify(desk.core.verifying, check.pair),
+                    key: JobKey::Verify(context.core.verifying, check.pair),
                     task: Task::Verify { stored: check.stored.clone(), given: check.given.clone() },
                     urgency: Urgency::Bounded,
                     subject: None,

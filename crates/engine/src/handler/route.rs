@@ -13,7 +13,7 @@ use super::file_request::{FileRequest, FileRequestBuf};
 use super::look_up::fresh;
 use super::password::PasswordCheck;
 use crate::caches::Resolved;
-use crate::desk::{Core, Desk};
+use crate::context::{Context, Core};
 use crate::in_flight::Holds;
 use crate::machine::Machine;
 use crate::path_rule::AuthRule;
@@ -235,11 +235,11 @@ fn is_ambiguous(rules: &SiteRules, path: &[u8], target: &RouteTarget<'_>) -> boo
 /// answers, or nothing.
 #[inline]
 pub(super) fn choose_route<'r, M: Machine>(
-    desk: &mut Desk<'_, M>,
+    context: &mut Context<'_, M>,
     request: &Request<'_>,
     (site, path, is_rewritten): (SiteId, &Cow<'r, [u8]>, bool),
 ) -> Option<RouteChoice<'r>> {
-    let rules = desk.core.rules.site(site);
+    let rules = context.core.rules.site(site);
     if rules.routes.is_empty() {
         return None;
     }
@@ -257,24 +257,24 @@ pub(super) fn choose_route<'r, M: Machine>(
         })
     };
     match own {
-        Some(own) if files_first => after_file(desk, request, (site, path), own),
+        Some(own) if files_first => after_file(context, request, (site, path), own),
         Some(own) if finds_scripts => match fallback().filter(|other| other.target.route == own.target.route)
         {
-            Some(other) => Some(after_script(desk, site, own, other)),
+            Some(other) => Some(after_script(context, site, own, other)),
             None => Some(own),
         },
         Some(own) => Some(own),
         None if is_hidden(path) || rules.paths.is_alias(path) => None,
         None => {
             let other = fallback()?;
-            after_file(desk, request, (site, path), other)
+            after_file(context, request, (site, path), other)
         }
     }
 }
 
 /// The route that answers if there is no file of a path.
 fn after_file<'r, M: Machine>(
-    desk: &mut Desk<'_, M>,
+    context: &mut Context<'_, M>,
     request: &Request<'_>,
     (site, path): (SiteId, &Cow<'r, [u8]>),
     choice: RouteChoice<'r>,
@@ -284,8 +284,8 @@ fn after_file<'r, M: Machine>(
     if asks_methods && !choice.is_fallback || is_hidden(path) {
         return Some(choice);
     }
-    let (place, beneath) = desk.core.rules.place(site, Cow::Borrowed(&**path));
-    match fresh(desk, (place, &beneath)) {
+    let (place, beneath) = context.core.rules.place(site, Cow::Borrowed(&**path));
+    match fresh(context, (place, &beneath)) {
         Some(entry) => (!entry.resolved.answers()).then_some(choice),
         None if asks_methods => Some(choice),
         None => Some(RouteChoice { preferred: Some(Preferred::File(path.clone())), ..choice }),
@@ -294,12 +294,13 @@ fn after_file<'r, M: Machine>(
 
 /// The first of two choices of a route whose script is there.
 fn after_script<'r, M: Machine>(
-    desk: &mut Desk<'_, M>,
+    context: &mut Context<'_, M>,
     site: SiteId,
     first: RouteChoice<'r>,
     other: RouteChoice<'r>,
 ) -> RouteChoice<'r> {
-    match fresh(desk, (site, first.target.script())).map(|entry| matches!(entry.resolved, Resolved::Missing))
+    match fresh(context, (site, first.target.script()))
+        .map(|entry| matches!(entry.resolved, Resolved::Missing))
     {
         Some(true) => other,
         Some(false) => first,

@@ -7,7 +7,7 @@ use super::FileRequest;
 use super::error_page::{DENIED, NOT_FOUND, Refusal};
 use super::look_up::{LookUp, look_up};
 use crate::caches::{NameEntry, Resolved, Version};
-use crate::desk::Desk;
+use crate::context::Context;
 use crate::jobs::Wanted;
 use crate::machine::Machine;
 
@@ -22,12 +22,15 @@ pub(crate) enum PathFound<F> {
 }
 
 /// Looks up a path for a request that a server answers.
-pub(crate) fn find_path<M: Machine>(desk: &mut Desk<'_, M>, asked: &FileRequest<'_>) -> PathFound<M::File> {
-    match look_up(desk, asked, false) {
+pub(crate) fn find_path<M: Machine>(
+    context: &mut Context<'_, M>,
+    asked: &FileRequest<'_>,
+) -> PathFound<M::File> {
+    match look_up(context, asked, false) {
         LookUp::Known(entry) | LookUp::Opened(entry) => PathFound::Entry(entry),
         // Whoever answers opens the file again, so no request waits while a helper checks.
         LookUp::Wait(_, Some(stale)) => {
-            desk.core.counters.name_hits += 1;
+            context.core.counters.name_hits += 1;
             PathFound::Entry(stale)
         }
         LookUp::Wait(wanted, None) => PathFound::Wait(wanted),

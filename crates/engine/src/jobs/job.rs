@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use super::backlog::{Claim, Rank};
 use crate::counters::JobKind;
-use crate::machine::{FileId, ListingForm, Part, Task};
+use crate::machine::{FileId, FileRange, ListingForm, Task};
 use crate::slab::SiteId;
-use crate::slab::{ClientNumber, ExchangeKey, HeldKey, PasswordPair, VersionId};
+use crate::slab::{ClientNumber, ExchangeKey, PasswordPair, SpooledKey, VersionId};
 
 /// The identity of a job: requests for the same key are joined.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -19,16 +19,16 @@ pub(crate) enum JobKey {
     Read(SiteId, VersionId, u64, u64),
     Close(SiteId, u64),
     /// Write a piece of a body to this slot.
-    SpoolWrite(SiteId, HeldKey, u32),
+    SpoolWrite(SiteId, SpooledKey, u32),
     /// Read the part of a body that begins here.
-    SpoolRead(SiteId, HeldKey, u64),
+    SpoolRead(SiteId, SpooledKey, u64),
     /// Give room of the file for bodies back.
     SpoolGiveBack(SiteId),
     /// A user's path beneath this root: no user's job depends on a descriptor that another has sent.
     Touch(SiteId, u32, FileId, Box<[u8]>),
     /// A user's range of a file.
     Range(SiteId, u32, FileId, u64, u64),
-    WarmFile(SiteId, Box<[u8]>, Part),
+    WarmFile(SiteId, Box<[u8]>, FileRange),
     Verify(SiteId, PasswordPair),
     /// The piece of this number of the answer of an exchange.
     Deflate(SiteId, ExchangeKey, u64),

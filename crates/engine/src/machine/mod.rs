@@ -21,9 +21,9 @@ use std::sync::atomic::AtomicU64;
 pub use file::{FileKind, FilePart, FileSent, FileStat, LookUpError, Opened, Resident, Want};
 pub use form::{NO_FORM, block_of_form, form_of_block};
 pub use listing::{ListingForm, ListingKey, ListingOrder, README_NAMES};
-pub use name::{KnownName, NameFacts, SharedNames};
+pub use name::{NameFacts, SharedName, SharedNames};
 pub use records::{Handshake, ReceiveCall, RecordLayer, SendCall};
-pub use task::{FileId, Finding, JobId, NameOfFile, Outcome, Part, Task};
+pub use task::{FileId, FileRange, Finding, JobId, NameOfFile, Outcome, Task};
 
 use crate::rules::ServerId;
 use crate::schedule::Band;
@@ -95,7 +95,7 @@ pub struct BucketKey {
     pub rule: u32,
     /// The time in which a bucket of requests gets a token, in microseconds; the rate of one of bytes, in bytes per second. 0 for a
     /// count.
-    pub interval_us: u64,
+    pub rate: u64,
     /// How many tokens it can have; 0 for a bucket of bytes. The bound of a count.
     pub burst: u32,
     /// The number of the client; None for all clients together.
@@ -109,7 +109,7 @@ impl BucketKey {
         let mut bytes = [0; 27];
         bytes[..2].copy_from_slice(&self.site.to_le_bytes());
         bytes[2..6].copy_from_slice(&self.rule.to_le_bytes());
-        bytes[6..14].copy_from_slice(&self.interval_us.to_le_bytes());
+        bytes[6..14].copy_from_slice(&self.rate.to_le_bytes());
         bytes[14..18].copy_from_slice(&self.burst.to_le_bytes());
         bytes[18] = self.client.is_some().into();
         bytes[19..].copy_from_slice(&self.client.unwrap_or(0).to_le_bytes());
@@ -187,8 +187,8 @@ pub trait Gateway {
     fn connect(&mut self, link: Key, server: ServerId);
 
     /// The record layer of a new connection to `server`, on which it is the client. None if memory or random bytes are
-    /// short. Called only for servers whose connections are [encrypted](crate::ServerRules::is_sealed).
-    fn seal(&mut self, server: ServerId) -> Option<Box<dyn RecordLayer>>;
+    /// short. Called only for servers whose connections are [encrypted](crate::ServerRules::is_encrypted).
+    fn record_layer(&mut self, server: ServerId) -> Option<Box<dyn RecordLayer>>;
 }
 
 /// The logs.

@@ -93,25 +93,25 @@ impl NameFacts {
 
 /// A name as the machine knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KnownName {
+pub struct SharedName {
     /// Its target.
     pub facts: NameFacts,
     /// When it was looked up, in milliseconds of the monotonic clock.
     pub found_ms: u64,
-    /// When that was last known to be true: later than `found_ms` if no change was told up to then.
+    /// When that was last known to be true: later than `found_ms` if no change was reported up to then.
     pub confirmed_ms: u64,
-    /// Whether a change is told as soon as it happens.
+    /// Whether a change is reported as soon as it happens.
     pub is_watched: bool,
 }
 
 /// The names that all workers share. Helpers find them; nothing here waits.
 pub trait SharedNames {
     /// The facts about a decoded path, however old.
-    fn known_name(&mut self, site: SiteId, path: &[u8]) -> Option<KnownName>;
+    fn shared_name(&mut self, site: SiteId, path: &[u8]) -> Option<SharedName>;
 
-    /// Whether the changes of any names are told.
-    fn are_changes_told(&self) -> bool;
+    /// Whether the changes of any names are reported.
+    fn are_changes_reported(&self) -> bool;
 
     /// The worker has found that the facts about a path are wrong.
-    fn doubt_name(&mut self, site: SiteId, path: &[u8]);
+    fn report_wrong_name(&mut self, site: SiteId, path: &[u8]);
 }

@@ -40,7 +40,7 @@ pub struct FileId {
 
 /// A part of a file's content, at most [`RANGE_BYTES_MAX`](crate::backend::protocol::RANGE_BYTES_MAX) long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Part {
+pub enum FileRange {
     /// Bytes from an offset on; none if the length is 0.
     From {
         /// Offset of the first byte.
@@ -65,13 +65,13 @@ pub struct NameOfFile {
     pub path: Arc<[u8]>,
 }
 
-impl Part {
+impl FileRange {
     /// Its offset and its length in a file of this size.
     #[must_use]
     pub fn within(self, size_bytes: u64) -> (u64, u64) {
         let (offset, length_bytes) = match self {
-            Part::From { offset, length_bytes } => (offset, length_bytes),
-            Part::Last { length_bytes } => (size_bytes.saturating_sub(length_bytes), length_bytes),
+            FileRange::From { offset, length_bytes } => (offset, length_bytes),
+            FileRange::Last { length_bytes } => (size_bytes.saturating_sub(length_bytes), length_bytes),
         };
         (offset, length_bytes.min(size_bytes.saturating_sub(offset)))
     }
@@ -185,7 +185,7 @@ pub enum Task<F> {
         #[serde(with = "bytes")]
         path: Arc<[u8]>,
         /// The part.
-        part: Part,
+        part: FileRange,
     },
     /// Compare a password with a stored one.
     Verify {

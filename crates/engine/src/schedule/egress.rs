@@ -31,7 +31,7 @@ pub(crate) struct Egress {
     /// The rate of packets with their headers, for all workers; None if the kernel alone decides.
     bytes_per_s: Option<u64>,
     /// The workers that use the uplink now, as if this one did.
-    sharers: u32,
+    users: u32,
     /// Bytes that may be sent now, headers included, in thousandths; negative after a send longer than its grant.
     tokens_milli: i64,
     burst_milli: i64,
@@ -61,7 +61,7 @@ impl Egress {
         let used = |rate: u64| (rate.saturating_mul(EGRESS_RATE_PERCENT) / 100).max(1);
         let mut egress = Self {
             bytes_per_s: rules.map(|rules| used(rules.bytes_per_s)),
-            sharers: rules.map_or(1, |rules| rules.workers.max(1)),
+            users: rules.map_or(1, |rules| rules.workers.max(1)),
             tokens_milli: 0,
             burst_milli: 0,
             refilled_ms: now_ms,
@@ -83,12 +83,12 @@ impl Egress {
 
     /// Takes the number of other workers that use the uplink.
     pub(crate) fn share(&mut self, others: u32, now_ms: u64) {
-        let sharers = others.saturating_add(1);
-        if sharers != self.sharers {
+        let users = others.saturating_add(1);
+        if users != self.users {
             self.refill(now_ms);
             // A worker that has nothing to send stays full, whatever its part.
             let is_full = self.tokens_milli == self.burst_milli;
-            self.sharers = sharers;
+            self.users = users;
             self.set_burst();
             self.tokens_milli =
                 if is_full { self.burst_milli } else { self.tokens_milli.min(self.burst_milli) };
@@ -97,7 +97,7 @@ impl Egress {
 
     /// This worker's part of the rate.
     fn part_bytes_per_s(&self) -> Option<u64> {
-        self.bytes_per_s.map(|rate| (rate / u64::from(self.sharers)).max(1))
+        self.bytes_per_s.map(|rate| (rate / u64::from(self.users)).max(1))
     }
 
     fn set_burst(&mut self) {
@@ -113,7 +113,7 @@ impl Egress {
 
     /// How many bytes an answer with `left_bytes` left may send now. None if it must wait, because the uplink
     /// is busy or another answer goes first.
-    pub(crate) fn ask(&mut self, left_bytes: u64, now_ms: u64) -> Option<usize> {
+    pub(crate) fn request(&mut self, left_bytes: u64, now_ms: u64) -> Option<usize> {
         if self.is_off() {
             return Some(usize::MAX);
         }
@@ -272,9 +272,9 @@ mod tests {
     #[test]
     fn without_a_rate_every_answer_is_sent_at_once() {
         let mut egress = Egress::new(None, 0);
-        assert_eq!(egress.ask(u64::MAX, 0), Some(usize::MAX));
+        assert_eq!(egress.request(u64::MAX, 0), Some(usize::MAX));
         egress.spend(usize::MAX / 2_000);
-        assert_eq!((egress.ask(1, 0), egress.next_ms()), (Some(usize::MAX), None));
+        assert_eq!((egress.request(1, 0), egress.next_ms()), (Some(usize::MAX), None));
     }
 
     #[test]
@@ -284,7 +284,7 @@ mod tests {
         let keys = keys(3);
         let mut left = vec![(keys[0], 4_000), (keys[1], 1_500), (keys[2], 3_000)];
         for (key, bytes) in &left {
-            assert_eq!(egress.ask(*bytes, 0), None);
+            assert_eq!(egress.request(*bytes, 0), None);
             egress.wait(*key, *bytes, 0);
         }
         let mut order: Vec<usize> = Vec::new();
@@ -302,8 +302,8 @@ mod tests {
         let mut egress = of_workers(1);
         let keys = keys(1);
         egress.wait(keys[0], 1_000, 0);
-        assert!(egress.ask(999, 0).is_some());
-        assert_eq!(egress.ask(1_000, 0), None);
+        assert!(egress.request(999, 0).is_some());
+        assert_eq!(egress.request(1_000, 0), None);
         let ticket = egress.wait(keys[0], 2_000, 0);
         assert_eq!(egress.leave(ticket), Some(keys[0]));
         assert_eq!(egress.leave(ticket), None);
@@ -349,7 +349,7 @@ mod tests {
             for now_ms in (line as u64 * 1_000..).take(1_000) {
                 for (place, worker) in workers.iter_mut().enumerate() {
                     while busy[place]
-                        && let Some(grant) = worker.ask(u64::MAX, now_ms)
+                        && let Some(grant) = worker.request(u64::MAX, now_ms)
                     {
                         worker.spend(grant);
                         let packets = (grant as u64).div_ceil(EGRESS_PACKET_PAYLOAD_BYTES);
@@ -395,11 +395,11 @@ mod tests {
         let mut egress = of_workers(1);
         (0..100_000).for_each(|_| egress.spend_connection());
         let burst_ms = EGRESS_BURST_BYTES_MIN / 1_000 + 1;
-        assert_eq!(egress.ask(1, burst_ms), None);
-        assert!(egress.ask(1, burst_ms + EGRESS_GRANT_BYTES_MIN as u64 / 1_000 + 1).is_some());
+        assert_eq!(egress.request(1, burst_ms), None);
+        assert!(egress.request(1, burst_ms + EGRESS_GRANT_BYTES_MIN as u64 / 1_000 + 1).is_some());
         egress.spend(1_000_000);
         egress.spend_connection();
-        assert_eq!(egress.ask(1, 900), None, "a debt of bytes stays");
+        assert_eq!(egress.request(1, 900), None, "a debt of bytes stays");
     }
 
     proptest! {
@@ -414,7 +414,7 @@ mod tests {
             let (mut now_ms, mut sent) = (0, 0);
             for (pause_ms, left) in sends {
                 now_ms += pause_ms;
-                if let Some(grant) = egress.ask(left, now_ms) {
+                if let Some(grant) = egress.request(left, now_ms) {
                     let bytes = left.min(grant as u64);
                     egress.spend(bytes as usize);
                     let packets = bytes.div_ceil(EGRESS_PACKET_PAYLOAD_BYTES);

@@ -4,7 +4,7 @@
 //! system. Called by [`relay`](crate::exchange::relay), and by [`exchange`](crate::exchange) with the
 //! results of jobs.
 
-mod held;
+mod body;
 mod idle;
 mod slots;
 
@@ -19,8 +19,8 @@ use crate::limits::{
 };
 use crate::machine::{JobId, Outcome, Task};
 use crate::shares::{ClientShares, Sharer};
-use crate::slab::{ExchangeKey, HeldKey, SiteId};
-use held::{Freed, HeldBody, PartRead};
+use crate::slab::{ExchangeKey, SiteId, SpooledKey};
+use body::{Freed, SpoolRead, SpooledBody};
 use slots::{Back, GivenBack, Slots};
 
 /// A number of a slot in the file.
@@ -34,7 +34,7 @@ pub(crate) struct Spool<F> {
     slots: Slots,
     /// How long room is idle before it is given back.
     idle_ms: u64,
-    bodies: HashMap<HeldKey, HeldBody>,
+    bodies: HashMap<SpooledKey, SpooledBody>,
     memory_bytes: usize,
     /// Bytes in memory of each client.
     memory_of_clients: ClientShares,
@@ -76,15 +76,15 @@ impl<F> Spool<F> {
     }
 
     /// Begins a body.
-    pub(crate) fn begin(&mut self, key: HeldKey, sharer: Sharer) {
-        self.bodies.insert(key, HeldBody::new(sharer));
+    pub(crate) fn begin(&mut self, key: SpooledKey, sharer: Sharer) {
+        self.bodies.insert(key, SpooledBody::new(sharer));
     }
 
     /// Whether a body can take what is received at once.
-    pub(crate) fn has_room(&self, key: HeldKey) -> bool {
+    pub(crate) fn has_room(&self, key: SpooledKey) -> bool {
         let most = match key {
-            HeldKey::Request(_) => SPOOL_PIECE_BYTES_MAX,
-            HeldKey::Answer(_) => SPOOL_ANSWER_MEMORY_BYTES_MAX,
+            SpooledKey::Request(_) => SPOOL_PIECE_BYTES_MAX,
+            SpooledKey::Answer(_) => SPOOL_ANSWER_MEMORY_BYTES_MAX,
         };
         self.bodies
             .get(&key)
@@ -100,10 +100,10 @@ impl<F> Spool<F> {
 
     /// Whether the next piece of a body belongs into the file. For an answer this holds before its memory is full, so
     /// that a helper writes while the server sends, and only what lies behind the first piece: the client needs that soon.
-    pub(crate) fn wants_write(&self, key: HeldKey) -> bool {
+    pub(crate) fn wants_write(&self, key: SpooledKey) -> bool {
         let kept = match key {
-            HeldKey::Request(_) => SPOOL_PIECE_BYTES_MAX,
-            HeldKey::Answer(_) => 2 * SPOOL_PIECE_BYTES_MAX,
+            SpooledKey::Request(_) => SPOOL_PIECE_BYTES_MAX,
+            SpooledKey::Answer(_) => 2 * SPOOL_PIECE_BYTES_MAX,
         };
         self.bodies.get(&key).is_some_and(|body| {
             let is_long = body.memory_bytes + RECEIVE_BYTES > kept;
@@ -112,17 +112,17 @@ impl<F> Spool<F> {
     }
 
     /// Whether a helper works for a body.
-    pub(crate) fn is_busy(&self, key: HeldKey) -> bool {
+    pub(crate) fn is_busy(&self, key: SpooledKey) -> bool {
         self.bodies.get(&key).is_some_and(|body| body.writing.is_some() || body.reading.is_some())
     }
 
     /// Whether a helper reads a part of a body.
-    pub(crate) fn is_reading(&self, key: HeldKey) -> bool {
+    pub(crate) fn is_reading(&self, key: SpooledKey) -> bool {
         self.bodies.get(&key).is_some_and(|body| body.reading.is_some())
     }
 
     /// Appends bytes to a body that has room.
-    pub(crate) fn add(&mut self, key: HeldKey, bytes: &[u8]) {
+    pub(crate) fn add(&mut self, key: SpooledKey, bytes: &[u8]) {
         let Some(body) = self.bodies.get_mut(&key) else { return };
         body.add(bytes);
         self.memory_bytes += bytes.len();
@@ -130,7 +130,7 @@ impl<F> Spool<F> {
     }
 
     /// The length of a body, in bytes.
-    pub(crate) fn length_bytes(&self, key: HeldKey) -> u64 {
+    pub(crate) fn length_bytes(&self, key: SpooledKey) -> u64 {
         self.bodies.get(&key).map_or(0, |body| body.length_bytes)
     }
 
@@ -140,7 +140,7 @@ impl<F> Spool<F> {
     /// There is no room for it in the file or in the queue of jobs, or it is too little to be worth that.
     pub(crate) fn write<S>(
         &mut self,
-        key: HeldKey,
+        key: SpooledKey,
         jobs: &mut Jobs<F, S>,
         now_ms: u64,
     ) -> Result<(), SpoolFull> {
@@ -169,7 +169,7 @@ impl<F> Spool<F> {
     }
 
     /// The part of a body from `at` on.
-    pub(crate) fn part(&self, key: HeldKey, at: u64) -> Supply<'_> {
+    pub(crate) fn part(&self, key: SpooledKey, at: u64) -> Supply<'_> {
         let Some(body) = self.bodies.get(&key) else { return Supply::Bytes(&[]) };
         body.part(at).map_or(Supply::InFile, Supply::Bytes)
     }
@@ -181,7 +181,7 @@ impl<F> Spool<F> {
     /// There is no such part.
     pub(crate) fn read<S>(
         &mut self,
-        key: HeldKey,
+        key: SpooledKey,
         at: u64,
         jobs: &mut Jobs<F, S>,
         (handed_over_bytes, now_ms): (u64, u64),
@@ -204,12 +204,12 @@ impl<F> Spool<F> {
         };
         let waiter = Waiter { exchange: key.exchange(), client: body.sharer.client };
         let job = jobs.submit(wanted, Some(waiter), now_ms).map_err(|_| SpoolFull)?;
-        body.reading = Some(PartRead { job, at, length_bytes });
+        body.reading = Some(SpoolRead { job, at, length_bytes });
         Ok(())
     }
 
     /// Takes the end of a job that wrote to a slot. `late` is the job if its helper may still write.
-    pub(crate) fn wrote(&mut self, key: HeldKey, slot: Slot, is_written: bool, late: Option<JobId>) {
+    pub(crate) fn wrote(&mut self, key: SpooledKey, slot: Slot, is_written: bool, late: Option<JobId>) {
         let is_written = is_written && late.is_none();
         let body = self.bodies.get_mut(&key);
         let ended = body.and_then(|body| Some((body.end_writing(slot, is_written)?, body)));
@@ -229,7 +229,7 @@ impl<F> Spool<F> {
 
     /// Takes the result of a job that read a part of a body: its bytes, if there are any. Returns whether the body can
     /// continue: a part can be read again a few times.
-    pub(crate) fn took(&mut self, key: HeldKey, job: JobId, bytes: Option<HandedOver>) -> bool {
+    pub(crate) fn took(&mut self, key: SpooledKey, job: JobId, bytes: Option<HandedOver>) -> bool {
         let Some(body) = self.bodies.get_mut(&key) else { return true };
         let Some(reading) = body.reading.take_if(|reading| reading.job == job) else { return true };
         match bytes.filter(|bytes| bytes.len() as u64 == reading.length_bytes) {
@@ -285,7 +285,7 @@ impl<F> Spool<F> {
     }
 
     /// Forgets the part of a body before `to`.
-    pub(crate) fn forget<S>(&mut self, key: HeldKey, to: u64, jobs: &mut Jobs<F, S>) {
+    pub(crate) fn forget<S>(&mut self, key: SpooledKey, to: u64, jobs: &mut Jobs<F, S>) {
         let Some(body) = self.bodies.get_mut(&key) else { return };
         let sharer = body.sharer;
         let (mut freed_bytes, mut slots) = (0, Vec::new());
@@ -315,7 +315,7 @@ impl<F> Spool<F> {
     }
 
     /// Ends a body, if it exists.
-    pub(crate) fn end<S>(&mut self, key: HeldKey, jobs: &mut Jobs<F, S>) {
+    pub(crate) fn end<S>(&mut self, key: SpooledKey, jobs: &mut Jobs<F, S>) {
         self.forget(key, u64::MAX, jobs);
         if let Some(body) = self.bodies.remove(&key)
             && let Some(reading) = body.reading
@@ -326,8 +326,8 @@ impl<F> Spool<F> {
 
     /// Ends the bodies of an exchange.
     pub(crate) fn end_all<S>(&mut self, exchange: ExchangeKey, jobs: &mut Jobs<F, S>) {
-        self.end(HeldKey::Request(exchange), jobs);
-        self.end(HeldKey::Answer(exchange), jobs);
+        self.end(SpooledKey::Request(exchange), jobs);
+        self.end(SpooledKey::Answer(exchange), jobs);
     }
 
     fn forget_memory(&mut self, sharer: Sharer, bytes: usize) {

@@ -8,7 +8,7 @@ use super::idle::IdleRoom;
 use crate::limits::{SPOOL_GIVEN_BACK_MAX, SPOOL_KEPT_SLOTS, SPOOL_SHARE_ONE_IN};
 use crate::machine::JobId;
 use crate::shares::{ClientShares, Sharer};
-use crate::slab::{ClientNumber, HeldKey};
+use crate::slab::{ClientNumber, SpooledKey};
 
 /// The slots of the file.
 #[derive(Debug)]
@@ -84,9 +84,9 @@ impl Slots {
 
     /// Takes a slot for a body of a client. Answers leave half of the slots to request bodies: without a slot an answer
     /// slows its server down, and a request is refused.
-    pub(super) fn take(&mut self, sharer: Sharer, body: HeldKey) -> Option<Slot> {
+    pub(super) fn take(&mut self, sharer: Sharer, body: SpooledKey) -> Option<Slot> {
         let slots = self.slots as usize;
-        let kept = if matches!(body, HeldKey::Answer(_)) { slots / 2 } else { 0 };
+        let kept = if matches!(body, SpooledKey::Answer(_)) { slots / 2 } else { 0 };
         let free = (slots - self.used()).saturating_sub(kept);
         if !self.of_clients.has_room(sharer, free, SPOOL_SHARE_ONE_IN) {
             return None;
@@ -226,12 +226,12 @@ mod tests {
 
     const IDLE_MS: u64 = 5_000;
 
-    fn request() -> HeldKey {
-        HeldKey::Request(ExchangeKey(Slab::new().insert(())))
+    fn request() -> SpooledKey {
+        SpooledKey::Request(ExchangeKey(Slab::new().insert(())))
     }
 
-    fn answer() -> HeldKey {
-        HeldKey::Answer(request().exchange())
+    fn answer() -> SpooledKey {
+        SpooledKey::Answer(request().exchange())
     }
 
     fn client(number: u64) -> Sharer {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     /// Takes as many slots as a client gets.
-    fn take_all(slots: &mut Slots, number: u64, body: HeldKey) -> Vec<Slot> {
+    fn take_all(slots: &mut Slots, number: u64, body: SpooledKey) -> Vec<Slot> {
         std::iter::from_fn(|| slots.take(client(number), body)).collect()
     }
 

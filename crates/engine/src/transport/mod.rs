@@ -4,7 +4,7 @@
 //! [`RecordLayer`](crate::RecordLayer): then bytes can wait on this side of the socket, decrypted in one direction and
 //! encrypted in the other, and no event announces them.
 
-mod sealed;
+mod tls;
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::limits::ENCRYPTED_BYTES_MAX;
 use crate::machine::{FilePart, FileSent, Handshake, Machine, RecordLayer, Resident};
 use crate::schedule::Band;
-use sealed::{Sealed, SendingEnd};
+use tls::{SendingEnd, TlsState};
 
 /// The readiness of a connection's socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub(crate) struct Transport<S> {
     /// The band that the socket has.
     band: Band,
     /// The record layer of an encrypted connection.
-    sealed: Option<Box<Sealed>>,
+    tls: Option<Box<TlsState>>,
 }
 
 /// Maximum number of receives in one step of a handshake.
@@ -51,7 +51,7 @@ const HANDSHAKE_RECEIVES_MAX: u32 = 8;
 
 /// The result of a step of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shaken {
+pub(crate) enum HandshakeStep {
     Done(Handshake),
     /// The client has to send more.
     Waits,
@@ -90,28 +90,28 @@ impl<S> Transport<S> {
             ended: false,
             sent_bytes: 0,
             band: Band::FIRST,
-            sealed: None,
+            tls: None,
         }
     }
 
     /// Puts a record layer between the connection and its socket, which is new.
-    pub(crate) fn seal(&mut self, layer: Box<dyn RecordLayer>) {
-        self.sealed = Some(Box::new(Sealed::new(layer)));
+    pub(crate) fn start_tls(&mut self, layer: Box<dyn RecordLayer>) {
+        self.tls = Some(Box::new(TlsState::new(layer)));
     }
 
     /// Why the handshake failed, if the record layer or the socket has a reason.
     pub(crate) fn why_failed(&mut self) -> Option<io::Error> {
-        self.sealed.as_mut()?.failure.take()
+        self.tls.as_mut()?.failure.take()
     }
 
     /// Whether the end of input is what the peer wanted. Without that of the record layer, anyone on the way can have cut it.
     pub(crate) fn is_end_announced(&self) -> bool {
-        self.sealed.as_ref().is_none_or(|sealed| sealed.layer.has_ended())
+        self.tls.as_ref().is_none_or(|tls| tls.layer.has_ended())
     }
 
     /// Whether the connection is encrypted.
-    pub(crate) fn is_sealed(&self) -> bool {
-        self.sealed.is_some()
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
     }
 
     pub(crate) fn band(&self) -> Band {
@@ -135,10 +135,10 @@ impl<S> Transport<S> {
 
     /// Closes the sending side, which tells the client that nothing follows.
     pub(crate) fn end_sending<M: Machine<Socket = S>>(&mut self, machine: &mut M) {
-        let Some(sealed) = &mut self.sealed else { return machine.end_sending(&self.socket) };
-        sealed.announce_end();
-        if sealed.ending == SendingEnd::Announced {
-            sealed.ending = SendingEnd::ClosesSide;
+        let Some(tls) = &mut self.tls else { return machine.end_sending(&self.socket) };
+        tls.announce_end();
+        if tls.ending == SendingEnd::Announced {
+            tls.ending = SendingEnd::ClosesSide;
         }
         // If the client has gone, the next call on the socket notices it.
         let _ = self.flush(machine);
@@ -147,20 +147,20 @@ impl<S> Transport<S> {
     /// Tells the client of an encrypted connection that it closes. Returns whether it can close now: nothing waits to be
     /// sent, or the client has gone.
     pub(crate) fn begin_close<M: Machine<Socket = S>>(&mut self, machine: &mut M) -> bool {
-        let Some(sealed) = &mut self.sealed else { return true };
-        sealed.announce_end();
+        let Some(tls) = &mut self.tls else { return true };
+        tls.announce_end();
         self.flush(machine).is_err() || self.is_flushed()
     }
 
     /// Whether no ciphertext waits to be sent.
     pub(crate) fn is_flushed(&self) -> bool {
-        self.sealed.as_ref().is_none_or(|sealed| !sealed.layer.wants_write())
+        self.tls.as_ref().is_none_or(|tls| !tls.layer.wants_write())
     }
 
     /// Records that the client has been sent all that it asked for.
     pub(crate) fn note_pause(&mut self) {
-        if let Some(sealed) = &mut self.sealed {
-            sealed.note_pause();
+        if let Some(tls) = &mut self.tls {
+            tls.note_pause();
         }
     }
 
@@ -168,14 +168,14 @@ impl<S> Transport<S> {
     /// need not send anything, so this must precede every turn.
     #[inline]
     pub(crate) fn flush<M: Machine<Socket = S>>(&mut self, machine: &mut M) -> Result<(), Gone> {
-        if self.sealed.is_some() { self.flush_sealed(machine) } else { Ok(()) }
+        if self.tls.is_some() { self.flush_encrypted(machine) } else { Ok(()) }
     }
 
-    fn flush_sealed<M: Machine<Socket = S>>(&mut self, machine: &mut M) -> Result<(), Gone> {
-        let Some(sealed) = &mut self.sealed else { return Ok(()) };
-        while self.writable && sealed.layer.wants_write() {
+    fn flush_encrypted<M: Machine<Socket = S>>(&mut self, machine: &mut M) -> Result<(), Gone> {
+        let Some(tls) = &mut self.tls else { return Ok(()) };
+        while self.writable && tls.layer.wants_write() {
             let mut offered = 0;
-            let pushed = sealed.layer.push(&mut |pieces| {
+            let pushed = tls.layer.push(&mut |pieces| {
                 offered = pieces.iter().map(|piece| piece.len()).sum();
                 machine.send_pieces(&self.socket, pieces)
             });
@@ -187,8 +187,8 @@ impl<S> Transport<S> {
             self.writable = sent == offered;
             self.sent_bytes += sent as u64;
         }
-        if sealed.ending == SendingEnd::ClosesSide && !sealed.layer.wants_write() {
-            sealed.ending = SendingEnd::SideClosed;
+        if tls.ending == SendingEnd::ClosesSide && !tls.layer.wants_write() {
+            tls.ending = SendingEnd::SideClosed;
             machine.end_sending(&self.socket);
         }
         Ok(())
@@ -196,16 +196,16 @@ impl<S> Transport<S> {
 
     /// Continues the handshake of an encrypted connection. Its first requests may have come along with the end of the
     /// handshake, and no event will report them.
-    pub(crate) fn shake_hands<M: Machine<Socket = S>>(&mut self, machine: &mut M) -> Shaken {
+    pub(crate) fn continue_handshake<M: Machine<Socket = S>>(&mut self, machine: &mut M) -> HandshakeStep {
         for _ in 0..HANDSHAKE_RECEIVES_MAX {
-            let Some(sealed) = &mut self.sealed else { return Shaken::Plain };
-            if let Some(handshake) = sealed.layer.handshake() {
-                return Shaken::Done(handshake);
+            let Some(tls) = &mut self.tls else { return HandshakeStep::Plain };
+            if let Some(handshake) = tls.layer.handshake() {
+                return HandshakeStep::Done(handshake);
             }
             if !self.readable {
-                return Shaken::Waits;
+                return HandshakeStep::Waits;
             }
-            let is_first = !sealed.has_received;
+            let is_first = !tls.has_received;
             let mut is_plain = false;
             // The record layer must not see such bytes: it would answer with an alert, which the client does not understand.
             let pulled = self.pull(machine, |bytes| {
@@ -213,23 +213,23 @@ impl<S> Transport<S> {
                 if is_plain { Err(ErrorKind::InvalidData.into()) } else { Ok(()) }
             });
             match pulled {
-                Ok(0) => return Shaken::Left,
+                Ok(0) => return HandshakeStep::Left,
                 Ok(_) => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {}
                 Err(e) if e.kind() == ErrorKind::InvalidData && is_plain => {
-                    self.sealed = None;
-                    return Shaken::Plain;
+                    self.tls = None;
+                    return HandshakeStep::Plain;
                 }
                 Err(e) => {
                     let is_of_layer = e.kind() == ErrorKind::InvalidData;
-                    if let Some(sealed) = &mut self.sealed {
-                        sealed.failure = Some(e);
+                    if let Some(tls) = &mut self.tls {
+                        tls.failure = Some(e);
                     }
-                    return if is_of_layer { Shaken::Failed } else { Shaken::Left };
+                    return if is_of_layer { HandshakeStep::Failed } else { HandshakeStep::Left };
                 }
             }
         }
-        Shaken::Yields
+        HandshakeStep::Yields
     }
 
     /// Receives ciphertext once, which `check` can refuse, and sends what the record layer answers.
@@ -238,9 +238,9 @@ impl<S> Transport<S> {
         machine: &mut M,
         mut check: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> io::Result<usize> {
-        let Some(sealed) = &mut self.sealed else { return Ok(0) };
+        let Some(tls) = &mut self.tls else { return Ok(0) };
         let mut room = 0;
-        let Sealed { layer, has_received, .. } = &mut **sealed;
+        let TlsState { layer, has_received, .. } = &mut **tls;
         let pulled = layer.pull(&mut |buffer| {
             room = buffer.len();
             let received = machine.recv(&self.socket, buffer)?;
@@ -260,15 +260,15 @@ impl<S> Transport<S> {
     }
 
     /// Receives plaintext into `buffer`.
-    fn receive_sealed<M: Machine<Socket = S>>(&mut self, machine: &mut M, buffer: &mut [u8]) -> Received {
+    fn receive_encrypted<M: Machine<Socket = S>>(&mut self, machine: &mut M, buffer: &mut [u8]) -> Received {
         let mut filled = 0;
         let end = loop {
-            let Some(sealed) = &mut self.sealed else { break Received::Failed };
-            filled += sealed.layer.read(&mut buffer[filled..]);
+            let Some(tls) = &mut self.tls else { break Received::Failed };
+            filled += tls.layer.read(&mut buffer[filled..]);
             if filled == buffer.len() {
                 break Received::Nothing;
             }
-            if sealed.layer.has_ended() {
+            if tls.layer.has_ended() {
                 self.hung_up = true;
                 break Received::End;
             }
@@ -290,7 +290,7 @@ impl<S> Transport<S> {
     }
 
     /// Encrypts and sends `first`, then `second`. Returns how many bytes of both were accepted.
-    fn send_sealed<M: Machine<Socket = S>>(
+    fn send_encrypted<M: Machine<Socket = S>>(
         &mut self,
         machine: &mut M,
         first: &[u8],
@@ -299,16 +299,16 @@ impl<S> Transport<S> {
         self.flush(machine)?;
         let (mut taken, all) = (0, first.len() + second.len());
         while taken < all && self.writable {
-            let Some(sealed) = &mut self.sealed else { return Err(Gone) };
+            let Some(tls) = &mut self.tls else { return Err(Gone) };
             let of_second = &second[taken.saturating_sub(first.len())..];
-            taken += sealed.write(&first[taken.min(first.len())..], of_second);
+            taken += tls.write(&first[taken.min(first.len())..], of_second);
             self.flush(machine)?;
         }
         Ok(taken)
     }
 
     /// Encrypts and sends a head and a part of a file: the kernel cannot send what is not encrypted.
-    fn send_file_sealed<M: Machine<Socket = S>>(
+    fn send_file_encrypted<M: Machine<Socket = S>>(
         &mut self,
         machine: &mut M,
         head: &[u8],
@@ -319,7 +319,7 @@ impl<S> Transport<S> {
         match machine.read_resident(file, part.offset, &mut bytes) {
             Ok(Resident::Bytes(0)) => Ok(FileSent::Changed),
             Ok(Resident::Bytes(read)) => {
-                let sent = self.send_sealed(machine, head, &bytes[..read])?;
+                let sent = self.send_encrypted(machine, head, &bytes[..read])?;
                 Ok(FileSent::Took { offered: head.len() + read, sent })
             }
             Ok(Resident::Absent) => Ok(FileSent::Absent),
@@ -374,7 +374,7 @@ impl<S> Transport<S> {
 
     /// Whether there may be unread input, which would turn a close into a reset.
     pub(crate) fn may_have_input(&self) -> bool {
-        let is_held = self.sealed.as_ref().is_some_and(|sealed| sealed.layer.has_plaintext());
+        let is_held = self.tls.as_ref().is_some_and(|tls| tls.layer.has_plaintext());
         (self.readable || is_held) && !self.ended
     }
 
@@ -384,7 +384,7 @@ impl<S> Transport<S> {
 
     /// Whether anything was ever sent, except for the handshake of an encrypted connection.
     pub(crate) fn has_sent(&self) -> bool {
-        self.sealed.as_ref().map_or(self.sent_bytes > 0, |sealed| sealed.has_encrypted)
+        self.tls.as_ref().map_or(self.sent_bytes > 0, |tls| tls.has_encrypted)
     }
 
     /// Stops receiving.
@@ -398,8 +398,8 @@ impl<S> Transport<S> {
         if self.ended {
             return Received::End;
         }
-        if self.sealed.is_some() {
-            return self.receive_sealed(machine, buffer);
+        if self.tls.is_some() {
+            return self.receive_encrypted(machine, buffer);
         }
         if !self.readable {
             return Received::Nothing;
@@ -430,8 +430,8 @@ impl<S> Transport<S> {
         first: &[u8],
         second: &[u8],
     ) -> Result<usize, Gone> {
-        if self.sealed.is_some() {
-            return self.send_sealed(machine, first, second);
+        if self.tls.is_some() {
+            return self.send_encrypted(machine, first, second);
         }
         let result = match (first, second) {
             (bytes, []) | ([], bytes) => machine.send(&self.socket, bytes),
@@ -448,8 +448,8 @@ impl<S> Transport<S> {
         file: &Arc<M::File>,
         part: FilePart,
     ) -> Result<FileSent, Gone> {
-        if self.sealed.is_some() {
-            return self.send_file_sealed(machine, head, file, part);
+        if self.tls.is_some() {
+            return self.send_file_encrypted(machine, head, file, part);
         }
         match machine.send_file(&self.socket, head, file, part) {
             Ok(FileSent::Took { offered, sent }) => {

@@ -14,8 +14,8 @@ impl<S> Links<S> {
     pub(super) fn make_idle<M: Machine<Socket = S>>(&mut self, machine: &mut M, key: Key, now_ms: u64) {
         let Some(link) = self.links.get_mut(key) else { return };
         let server = link.server;
-        let (LinkState::Held(_, mut transport) | LinkState::Granted(_, mut transport)) =
-            std::mem::replace(&mut link.state, LinkState::Asked(None))
+        let (LinkState::InUse(_, mut transport) | LinkState::Granted(_, mut transport)) =
+            std::mem::replace(&mut link.state, LinkState::Requested(None))
         else {
             return self.remove(key);
         };
@@ -52,7 +52,7 @@ impl<S> Links<S> {
         let IdleLink { key, .. } = idle.pop_back()?;
         if let Some(link) = self.links.get_mut(key) {
             link.client = Some(seeker.sharer.client);
-            link.state = match std::mem::replace(&mut link.state, LinkState::Asked(None)) {
+            link.state = match std::mem::replace(&mut link.state, LinkState::Requested(None)) {
                 LinkState::Idle(transport) => LinkState::Granted(seeker.holder, transport),
                 state => state,
             };
@@ -71,8 +71,8 @@ impl<S> Links<S> {
         if !is_quiet {
             return true;
         }
-        link.state = match std::mem::replace(&mut link.state, LinkState::Asked(None)) {
-            LinkState::Granted(holder, transport) => LinkState::Held(holder, transport),
+        link.state = match std::mem::replace(&mut link.state, LinkState::Requested(None)) {
+            LinkState::Granted(holder, transport) => LinkState::InUse(holder, transport),
             state => state,
         };
         self.counters.reused += 1;

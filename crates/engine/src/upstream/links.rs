@@ -1,6 +1,7 @@
 //! The connections of a worker to the servers of its upstreams: assigns them to requests, queues the requests
-//! that must wait. `health` counts the failures of servers, `idle` keeps the connections that no request uses. Called by
-//! the wires, for requests that an upstream answers, and by [`Engine`](crate::Engine) with the events of the connections.
+//! that must wait. `events` handles what happens to them, `handshake` encrypts them, `health` counts the failures of servers, and
+//! `idle` keeps the connections that no request uses. Called by the wires, for requests that an upstream answers, and by
+//! [`Engine`](crate::Engine).
 //!
 //! A request [`seek`](Links::seek)s a link. It gets an idle one, or one that the gateway makes for it, or it
 //! waits in the upstream's queue. New requests do not pass those in the queue, except those of a client that has its
@@ -15,7 +16,7 @@ use crate::machine::Machine;
 use crate::report_limit::ReportLimit;
 use crate::rules::{ServerId, ServerRules, UpstreamId, UpstreamRules};
 use crate::slab::{ClientNumber, ExchangeKey, Key, Slab};
-use crate::transport::{Readiness, Received, Transport};
+use crate::transport::Transport;
 use crate::upstream::pool::{Pool, Seeker};
 
 /// A connection to a server.
@@ -29,7 +30,7 @@ pub(super) struct Link<S> {
     /// When it was asked for.
     since_ms: u64,
     /// Whether its end was reported. It needs no further events.
-    is_broken: bool,
+    pub(super) is_broken: bool,
     /// When its handshake must be over, if it is encrypted.
     pub(super) due_ms: u64,
     pub(super) state: LinkState<S>,
@@ -38,22 +39,22 @@ pub(super) struct Link<S> {
 #[derive(Debug)]
 pub(super) enum LinkState<S> {
     /// The gateway makes it, for this exchange; None if that no longer needs it.
-    Asked(Option<ExchangeKey>),
+    Requested(Option<ExchangeKey>),
     /// The gateway has made it, and its handshake is under way, for this exchange.
-    Shaking(ExchangeKey, Transport<S>),
+    Handshaking(ExchangeKey, Transport<S>),
     /// The gateway could not make it, or its handshake failed, for this reason; this exchange does not know yet.
     Failed(ExchangeKey, NoLink),
     /// It was idle and is now for this exchange, which has not sent anything yet.
     Granted(ExchangeKey, Transport<S>),
     /// This exchange uses it.
-    Held(ExchangeKey, Transport<S>),
+    InUse(ExchangeKey, Transport<S>),
     /// No request uses it.
     Idle(Transport<S>),
 }
 
 /// How a request stands with its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LinkPlace {
+pub(crate) enum LinkClaim {
     /// It has not asked for one.
     None,
     /// It waits in the queue, with this ticket.
@@ -143,39 +144,39 @@ impl<S> Links<S> {
         &mut self,
         machine: &mut M,
         seeker: Seeker,
-        place: &mut LinkPlace,
+        claim: &mut LinkClaim,
         now_ms: u64,
     ) -> Sought {
-        match *place {
-            LinkPlace::None => match self.ask(machine, seeker, now_ms) {
-                Some(new) => *place = new,
+        match *claim {
+            LinkClaim::None => match self.claim(machine, seeker, now_ms) {
+                Some(new) => *claim = new,
                 None => return Sought::Full,
             },
-            LinkPlace::Queued(ticket) => {
+            LinkClaim::Queued(ticket) => {
                 let Some(link) = self.granted.remove(&ticket) else { return Sought::Waits };
-                *place = LinkPlace::Has(link);
+                *claim = LinkClaim::Has(link);
             }
-            LinkPlace::Has(_) => {}
+            LinkClaim::Has(_) => {}
         }
-        let LinkPlace::Has(mut key) = *place else { return Sought::Waits };
+        let LinkClaim::Has(mut key) = *claim else { return Sought::Waits };
         while self.has_ended(machine, key) {
             self.remove(key);
             // Since that link was chosen, its server may have been found to be in trouble.
             let Some(server) = self.pools[usize::from(seeker.upstream.0)].choose(seeker, now_ms) else {
-                *place = LinkPlace::None;
-                return self.seek(machine, seeker, place, now_ms);
+                *claim = LinkClaim::None;
+                return self.seek(machine, seeker, claim, now_ms);
             };
             key = self.link_to(machine, server, seeker, now_ms);
-            *place = LinkPlace::Has(key);
+            *claim = LinkClaim::Has(key);
         }
-        self.shake_hands(machine, key, now_ms);
+        self.continue_handshake(machine, key, now_ms);
         match self.links.get(key) {
-            Some(Link { state: LinkState::Held(..), was_used, .. }) => {
+            Some(Link { state: LinkState::InUse(..), was_used, .. }) => {
                 Sought::Linked { link: key, was_used: *was_used }
             }
             Some(Link { state: LinkState::Failed(_, why), server, .. }) => {
                 let (server, why) = (*server, *why);
-                *place = LinkPlace::None;
+                *claim = LinkClaim::None;
                 self.remove(key);
                 self.serve_queue(machine, server.upstream, now_ms);
                 Sought::Failed(server, why)
@@ -185,18 +186,18 @@ impl<S> Links<S> {
     }
 
     /// Gets a link or a place in the queue; None if the queue is full.
-    fn ask<M: Machine<Socket = S>>(
+    fn claim<M: Machine<Socket = S>>(
         &mut self,
         machine: &mut M,
         seeker: Seeker,
         now_ms: u64,
-    ) -> Option<LinkPlace> {
+    ) -> Option<LinkClaim> {
         // A server that was left alone can have come back, and no event has reported it.
         self.serve_queue(machine, seeker.upstream, now_ms);
         let pool = &mut self.pools[usize::from(seeker.upstream.0)];
         // Those in the queue cannot have it: their clients have their shares.
         if let Some(server) = pool.choose(seeker, now_ms) {
-            return Some(LinkPlace::Has(self.link_to(machine, server, seeker, now_ms)));
+            return Some(LinkClaim::Has(self.link_to(machine, server, seeker, now_ms)));
         }
         if !pool.may_queue(seeker.sharer) {
             return None;
@@ -205,7 +206,7 @@ impl<S> Links<S> {
         self.next_ticket += 1;
         pool.enqueue(ticket, seeker);
         self.counters.queued += 1;
-        Some(LinkPlace::Queued(ticket))
+        Some(LinkClaim::Queued(ticket))
     }
 
     /// An idle link to the server, or a new one.
@@ -223,7 +224,7 @@ impl<S> Links<S> {
             return key;
         }
         self.pools[usize::from(server.upstream.0)].servers[usize::from(server.server)].links += 1;
-        let state = LinkState::Asked(Some(seeker.holder));
+        let state = LinkState::Requested(Some(seeker.holder));
         let client = Some(client);
         let due_ms = now_ms.saturating_add(self.rules(server.upstream).connect_ms);
         let link =
@@ -237,7 +238,7 @@ impl<S> Links<S> {
     /// The socket of a link that a request has.
     pub(crate) fn transport(&mut self, key: Key) -> Option<&mut Transport<S>> {
         match &mut self.links.get_mut(key)?.state {
-            LinkState::Held(_, transport) => Some(transport),
+            LinkState::InUse(_, transport) => Some(transport),
             _ => None,
         }
     }
@@ -259,7 +260,7 @@ impl<S> Links<S> {
     pub(crate) fn release<M: Machine<Socket = S>>(&mut self, machine: &mut M, key: Key, now_ms: u64) {
         let Some(Link { server, since_ms, .. }) = self.links.get(key) else { return };
         let (server, since_ms) = (*server, *since_ms);
-        if self.pools[usize::from(server.upstream.0)].is_turn_over(since_ms, now_ms) {
+        if self.pools[usize::from(server.upstream.0)].is_too_old(since_ms, now_ms) {
             self.close(machine, key);
         } else {
             self.make_idle(machine, key, now_ms);
@@ -273,26 +274,26 @@ impl<S> Links<S> {
         &mut self,
         machine: &mut M,
         upstream: UpstreamId,
-        place: LinkPlace,
+        claim: LinkClaim,
         now_ms: u64,
     ) {
-        let key = match place {
-            LinkPlace::None => return,
-            LinkPlace::Queued(ticket) => {
+        let key = match claim {
+            LinkClaim::None => return,
+            LinkClaim::Queued(ticket) => {
                 self.pools[usize::from(upstream.0)].dequeue(|other, _| other == ticket);
                 match self.granted.remove(&ticket) {
                     Some(key) => key,
                     None => return,
                 }
             }
-            LinkPlace::Has(key) => key,
+            LinkClaim::Has(key) => key,
         };
         let Some(link) = self.links.get_mut(key) else { return };
         match &mut link.state {
             // It will be idle once it is made.
-            LinkState::Asked(holder) => *holder = None,
+            LinkState::Requested(holder) => *holder = None,
             LinkState::Granted(..) => self.release(machine, key, now_ms),
-            LinkState::Held(_, transport) if !transport.has_sent() => self.release(machine, key, now_ms),
+            LinkState::InUse(_, transport) if !transport.has_sent() => self.release(machine, key, now_ms),
             _ => {
                 self.close(machine, key);
                 self.serve_queue(machine, upstream, now_ms);
@@ -321,17 +322,17 @@ impl<S> Links<S> {
         for key in held {
             self.granted.retain(|_, granted| *granted != key);
             let Some(server) = self.server_of(key) else { continue };
-            self.leave(machine, server.upstream, LinkPlace::Has(key), now_ms);
+            self.leave(machine, server.upstream, LinkClaim::Has(key), now_ms);
         }
     }
 
     fn is_held_by(&self, key: Key, holder: ExchangeKey) -> bool {
         self.links.get(key).is_some_and(|link| match &link.state {
-            LinkState::Asked(other) => *other == Some(holder),
+            LinkState::Requested(other) => *other == Some(holder),
             LinkState::Failed(other, _)
-            | LinkState::Shaking(other, _)
+            | LinkState::Handshaking(other, _)
             | LinkState::Granted(other, _)
-            | LinkState::Held(other, _) => *other == holder,
+            | LinkState::InUse(other, _) => *other == holder,
             LinkState::Idle(_) => false,
         })
     }
@@ -349,7 +350,7 @@ impl<S> Links<S> {
     /// keeps nothing, and is useless for a Unix socket. It comes only when the server has all that was sent, and not if the server has closed first.
     pub(super) fn close<M: Machine<Socket = S>>(&mut self, machine: &mut M, key: Key) {
         if let Some(Link {
-            server, state: LinkState::Held(_, transport) | LinkState::Idle(transport), ..
+            server, state: LinkState::InUse(_, transport) | LinkState::Idle(transport), ..
         }) = self.links.get(key)
             && !self.rules_of(*server).is_unix
             && !transport.has_ended()
@@ -379,123 +380,6 @@ impl<S> Links<S> {
             let key = self.link_to(machine, server, seeker, now_ms);
             self.granted.insert(ticket, key);
             self.woken.push(seeker.holder);
-        }
-    }
-
-    /// Takes a connection that the gateway has made.
-    pub(crate) fn connected<M: Machine<Socket = S>>(
-        &mut self,
-        machine: &mut M,
-        key: Key,
-        socket: S,
-        now_ms: u64,
-    ) {
-        let Some(Link { server, due_ms, state: LinkState::Asked(holder), .. }) = self.links.get(key) else {
-            return;
-        };
-        let (server, due_ms, holder) = (*server, *due_ms, *holder);
-        let is_sealed = self.rules_of(server).is_sealed;
-        let Some(link) = self.links.get_mut(key) else { return };
-        self.woken.extend(holder);
-        match holder {
-            Some(holder) if is_sealed => {
-                link.state = LinkState::Shaking(holder, Transport::new(socket));
-                self.handshakes.insert((due_ms, key.to_u64()));
-            }
-            Some(holder) => link.state = LinkState::Held(holder, Transport::new(socket)),
-            // No request needs it any more, and a handshake is only made for one.
-            None if is_sealed => {
-                self.remove(key);
-                self.serve_queue(machine, server.upstream, now_ms);
-            }
-            None => {
-                link.state = LinkState::Idle(Transport::new(socket));
-                self.file_idle(key, server, now_ms);
-                self.serve_queue(machine, server.upstream, now_ms);
-                self.trim(machine, server);
-            }
-        }
-    }
-
-    /// Handles that the gateway could not make a connection. Returns its server if that is at fault.
-    pub(crate) fn not_connected<M: Machine<Socket = S>>(
-        &mut self,
-        machine: &mut M,
-        key: Key,
-        why: NoLink,
-        now_ms: u64,
-    ) -> Option<ServerId> {
-        let link = self.links.get_mut(key)?;
-        let LinkState::Asked(holder) = link.state else { return None };
-        let server = link.server;
-        let is_of_server = why != NoLink::OwnFault;
-        *(if is_of_server { &mut self.counters.refused } else { &mut self.counters.shortages }) += 1;
-        match holder {
-            Some(holder) => {
-                link.state = LinkState::Failed(holder, why);
-                self.woken.push(holder);
-            }
-            None => self.remove(key),
-        }
-        if is_of_server {
-            self.note_failure(server, now_ms);
-        }
-        if holder.is_none() {
-            self.serve_queue(machine, server.upstream, now_ms);
-        }
-        is_of_server.then_some(server)
-    }
-
-    /// Notes that a link is ready. An idle one that has ended, or on which there is an answer that nobody asked for,
-    /// is closed.
-    pub(crate) fn ready<M: Machine<Socket = S>>(
-        &mut self,
-        machine: &mut M,
-        key: Key,
-        ready: Readiness,
-        now_ms: u64,
-    ) {
-        let Some(link) = self.links.get_mut(key) else { return };
-        let server = link.server;
-        link.is_broken |= ready.broken;
-        // A receive finds out how a broken one has ended; until then its last bytes are not lost.
-        let ready = Readiness { readable: ready.readable | ready.broken, ..ready };
-        match &mut link.state {
-            LinkState::Held(holder, transport)
-            | LinkState::Granted(holder, transport)
-            | LinkState::Shaking(holder, transport) => {
-                transport.note_and_flush(machine, ready);
-                self.woken.push(*holder);
-            }
-            LinkState::Idle(transport) => {
-                transport.note_and_flush(machine, ready);
-                // The event can be that of bytes that were received already.
-                if transport.receive(machine, &mut [0]) != Received::Nothing {
-                    self.remove_idle(key, server);
-                    self.serve_queue(machine, server.upstream, now_ms);
-                }
-            }
-            LinkState::Asked(_) | LinkState::Failed(..) => {}
-        }
-    }
-
-    /// The next exchange that can continue.
-    #[inline]
-    pub(crate) fn next_woken(&mut self) -> Option<ExchangeKey> {
-        self.woken.pop()
-    }
-
-    /// The events that a link waits for.
-    pub(crate) fn awaited(&self, key: Key) -> Option<Readiness> {
-        let link = self.links.get(key)?;
-        match &link.state {
-            // poll reports the end again and again.
-            _ if link.is_broken => None,
-            LinkState::Held(_, transport)
-            | LinkState::Granted(_, transport)
-            | LinkState::Shaking(_, transport)
-            | LinkState::Idle(transport) => Some(transport.awaited()),
-            LinkState::Asked(_) | LinkState::Failed(..) => None,
         }
     }
 

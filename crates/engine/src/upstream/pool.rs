@@ -4,7 +4,8 @@
 use std::collections::VecDeque;
 
 use crate::limits::{
-    LINK_IDLE_MS, LINK_LOOK_MS, LINK_PAUSE_MS, LINK_TURN_MS, REPORT_MS, SERVER_DOWN_MS, SERVER_FAILURES_MAX,
+    LINK_AGE_MAX_MS, LINK_IDLE_MS, LINK_LOOK_MS, LINK_PAUSE_MS, REPORT_MS, SERVER_DOWN_MS,
+    SERVER_FAILURES_MAX,
 };
 use crate::report_limit::ReportLimit;
 use crate::rules::{UpstreamId, UpstreamRules};
@@ -178,8 +179,8 @@ impl Pool {
     }
 
     /// Whether a link to such a server, asked for at this time, has had its turn.
-    pub(super) fn is_turn_over(&self, since_ms: u64, now_ms: u64) -> bool {
-        !self.keeps_links() && now_ms.saturating_sub(since_ms) >= LINK_TURN_MS
+    pub(super) fn is_too_old(&self, since_ms: u64, now_ms: u64) -> bool {
+        !self.keeps_links() && now_ms.saturating_sub(since_ms) >= LINK_AGE_MAX_MS
     }
 
     /// When the next pause of a server ends.

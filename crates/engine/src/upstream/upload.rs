@@ -1,4 +1,4 @@
-//! The body of a request on its way to a server, whose framing it gets. Called by [`talk`](super::talk).
+//! The body of a request on its way to a server, whose framing it gets. Called by [`transaction`](super::transaction).
 
 use flash_http::request::Body;
 use flash_http::response::Status;
@@ -18,7 +18,7 @@ pub(crate) enum Upload {
     /// After an upgrade the client sends whatever it likes.
     Raw,
     /// The [spool](crate::spool) has this many bytes more.
-    Held(u64),
+    Spooled(u64),
     /// The server has all of it, or gets it with what was framed.
     Done,
 }
@@ -56,7 +56,7 @@ impl Upload {
 
     /// Takes data from the spool. Returns how many bytes belonged to the body.
     pub(crate) fn give(&mut self, bytes: usize) -> usize {
-        let Upload::Held(left) = self else { return 0 };
+        let Upload::Spooled(left) = self else { return 0 };
         let taken = bytes.min(usize::try_from(*left).unwrap_or(usize::MAX));
         *left -= taken as u64;
         if *left == 0 {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::conn::Conn;
 use super::h1::H1;
-use super::introduction::Introducing;
+use super::proxy_header::AwaitingProxyHeader;
 use super::timers::{Look, SearchPlace};
 use super::{Connection, Protocol, Wire, Wires};
 use crate::admission::{Room, WhyRefused};
@@ -30,10 +30,10 @@ impl<S> Wires<S> {
             Room::OfAnyIdle => return Err((socket, WhyRefused::Connections)),
             Room::OfOwnIdle => return Err((socket, WhyRefused::Client)),
         }
-        let begins_with_introduction = turn.desk.core.rules.proxies.introduces(peer.ip());
-        if matches!(protocol, Protocol::Sealed(_))
-            && !begins_with_introduction
-            && !self.admission.shakes(client, peer.ip())
+        let begins_with_proxy_header = turn.context.core.rules.proxies.send_header(peer.ip());
+        if matches!(protocol, Protocol::Tls(_))
+            && !begins_with_proxy_header
+            && !self.admission.admits_handshake(client, peer.ip())
         {
             return Err((socket, WhyRefused::Client));
         }
@@ -42,26 +42,28 @@ impl<S> Wires<S> {
         let key = self.connections.reserve();
         let opener = Opener { connection: key, client, is_exempt };
         let mut conn = Conn::new(socket, peer, opener);
-        conn.set_proxy(turn.desk.core.rules.proxies.contain(peer.ip()));
+        conn.set_proxy(turn.context.core.rules.proxies.contain(peer.ip()));
         let wire = match protocol {
-            Protocol::H1 if begins_with_introduction => Wire::Introducing(Box::new(Introducing::new(None))),
-            Protocol::Sealed(layer) if begins_with_introduction => {
-                Wire::Introducing(Box::new(Introducing::new(Some(layer))))
+            Protocol::H1 if begins_with_proxy_header => {
+                Wire::AwaitingProxyHeader(Box::new(AwaitingProxyHeader::new(None)))
+            }
+            Protocol::Tls(layer) if begins_with_proxy_header => {
+                Wire::AwaitingProxyHeader(Box::new(AwaitingProxyHeader::new(Some(layer))))
             }
             Protocol::H1 => Wire::H1(H1::new()),
-            Protocol::Sealed(layer) => {
-                conn.seal(layer);
+            Protocol::Tls(layer) => {
+                conn.start_tls(layer);
                 Wire::Handshake
             }
         };
         self.connections.put_back(key, Connection { conn, wire });
-        turn.desk.core.egress.spend_connection();
-        let counters = &mut turn.desk.core.counters;
+        turn.context.core.egress.spend_connection();
+        let counters = &mut turn.context.core.counters;
         counters.accepted += 1;
         counters.connections_most = counters.connections_most.max(self.connections.len());
         // The first head has a deadline like any other, so that a silent client is not kept as an idle one.
-        let now_ms = turn.desk.core.clock.ms();
-        let deadline_ms = now_ms + turn.desk.core.rules.timeouts.head_ms;
+        let now_ms = turn.context.core.clock.ms();
+        let deadline_ms = now_ms + turn.context.core.rules.timeouts.head_ms;
         if let Some(Connection { conn, .. }) = self.connections.get_mut(key) {
             conn.deadline_ms = deadline_ms;
             conn.idle_since_ms = now_ms + NEWCOMER_GRACE_MS;
@@ -85,10 +87,10 @@ impl<S> Wires<S> {
         }
         self.evict_from[search] = end;
         let Some(key) = oldest else { return false };
-        turn.desk.core.counters.evicted += 1;
+        turn.context.core.counters.evicted += 1;
         if let Some(Connection { conn, .. }) = self.connections.get_mut(key) {
             // The new connection needs the place now, so this is a best effort.
-            conn.transport.begin_close(turn.desk.machine);
+            conn.transport.begin_close(turn.context.machine);
         }
         self.close(turn, key);
         true
@@ -101,7 +103,7 @@ impl<S> Wires<S> {
         from: Option<SearchPlace>,
     ) -> (Option<Key>, Option<SearchPlace>) {
         let connections = &self.connections;
-        let (timeouts, now_ms) = (turn.desk.core.rules.timeouts, turn.desk.core.clock.ms());
+        let (timeouts, now_ms) = (turn.context.core.rules.timeouts, turn.context.core.clock.ms());
         let longest_ms = timeouts.idle_ms.max(timeouts.head_ms) + TICK_MS;
         let mut oldest: Option<(u64, Key)> = None;
         let end = self.timers.search(from, EVICTION_LOOKS_MAX, |key, tick| {

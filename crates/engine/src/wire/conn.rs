@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 
 use flash_http::Field;
 use flash_http::proxies::{NamedClient, named_client};
-use flash_http::proxy_protocol::Introduction;
+use flash_http::proxy_protocol::ProxyHeader;
 
-use crate::desk::{Core, Desk};
+use crate::context::{Context, Core};
 use crate::exchange::{Inputs, Opener};
 use crate::handler::{RequestClient, Scheme};
 use crate::limits::RATE_WINDOW_MS;
@@ -26,9 +26,9 @@ pub(crate) struct Conn<S> {
     /// Whether the peer is a proxy whose word about its clients counts.
     pub(crate) is_proxy: bool,
     /// Who sends its requests: the peer, or the client that it has introduced.
-    own: Asker,
+    own: Requester,
     /// Who sent the last request: the same, or the client that a trusted proxy names in it.
-    pub(crate) asker: Asker,
+    pub(crate) requester: Requester,
     /// The address that the client reached, once an application has wanted it.
     local: OnceCell<Option<SocketAddr>>,
     pub(crate) opener: Opener,
@@ -50,7 +50,7 @@ pub(crate) struct Conn<S> {
 
 /// Who sent a request, and how.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asker {
+pub(crate) struct Requester {
     pub(crate) address: SocketAddr,
     /// The scheme of the request (RFC 9110, section 4.2).
     pub(crate) scheme: Scheme,
@@ -61,7 +61,7 @@ pub(crate) struct Asker {
     is_proxied: bool,
 }
 
-impl Asker {
+impl Requester {
     /// The client, as the gate sees it.
     pub(crate) fn client(&self) -> RequestClient {
         RequestClient { address: self.address.ip(), is_local: self.is_local, is_proxied: self.is_proxied }
@@ -81,7 +81,7 @@ pub(crate) enum Uplink {
 
 /// How a turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum TurnEnd {
     /// The connection waits for its socket, a job, or its deadline.
     Blocked,
     /// The connection has used up its turn.
@@ -97,13 +97,13 @@ impl<S> Conn<S> {
     pub(crate) fn new(socket: S, peer: SocketAddr, opener: Opener) -> Self {
         let is_local = peer.ip().to_canonical().is_loopback();
         let (scheme, sharer, is_proxied) = (Scheme::Http, opener.sharer(), false);
-        let own = Asker { address: peer, scheme, sharer, is_local, is_proxied };
+        let own = Requester { address: peer, scheme, sharer, is_local, is_proxied };
         Self {
             transport: Transport::new(socket),
             peer,
             is_proxy: false,
             own,
-            asker: own,
+            requester: own,
             local: OnceCell::new(),
             opener,
             input: Vec::new(),
@@ -117,24 +117,24 @@ impl<S> Conn<S> {
     }
 
     /// Puts a record layer between the connection and its socket, which is new.
-    pub(crate) fn seal(&mut self, layer: Box<dyn RecordLayer>) {
-        self.transport.seal(layer);
+    pub(crate) fn start_tls(&mut self, layer: Box<dyn RecordLayer>) {
+        self.transport.start_tls(layer);
         self.own.scheme = Scheme::Https;
-        self.asker.scheme = Scheme::Https;
+        self.requester.scheme = Scheme::Https;
     }
 
     /// Gives the connection the client that its proxy has introduced.
-    pub(crate) fn introduce(&mut self, introduction: &Introduction, is_exempt: bool) {
-        if let Some((client, server)) = introduction.addresses {
+    pub(crate) fn take_proxy_header(&mut self, header: &ProxyHeader, is_exempt: bool) {
+        if let Some((client, server)) = header.addresses {
             self.opener = Opener { client: ClientNumber::of(client.ip()), is_exempt, ..self.opener };
-            self.own = Asker { address: client, sharer: self.opener.sharer(), ..self.own };
+            self.own = Requester { address: client, sharer: self.opener.sharer(), ..self.own };
             self.local = OnceCell::from(Some(server));
         }
-        if introduction.is_encrypted {
+        if header.is_encrypted {
             self.own.scheme = Scheme::Https;
         }
         self.own.is_local = false;
-        self.asker = self.own;
+        self.requester = self.own;
     }
 
     /// Says whether the peer is a proxy whose word about its clients counts.
@@ -142,24 +142,24 @@ impl<S> Conn<S> {
         self.is_proxy = is_proxy;
         self.own.is_local &= !is_proxy;
         self.own.is_proxied = is_proxy;
-        self.asker = self.own;
+        self.requester = self.own;
     }
 
     /// Counts input that is no request as sent by the peer, or by the client that it has introduced.
-    pub(crate) fn forget_asker(&mut self) {
-        self.asker = self.own;
+    pub(crate) fn forget_requester(&mut self) {
+        self.requester = self.own;
     }
 
     /// Who sent a request with these fields, if the peer is a trusted proxy.
-    pub(crate) fn named_asker<F>(&self, core: &Core<F>, fields: &[Field<'_>]) -> Asker {
+    pub(crate) fn named_requester<F>(&self, core: &Core<F>, fields: &[Field<'_>]) -> Requester {
         let own = self.own;
         let NamedClient { address, is_https } =
             named_client(fields, core.rules.proxies.field, |ip| core.rules.proxies.contain(ip));
         let scheme =
             is_https.map_or(own.scheme, |is_https| if is_https { Scheme::Https } else { Scheme::Http });
-        let Some(address) = address else { return Asker { scheme, ..own } };
+        let Some(address) = address else { return Requester { scheme, ..own } };
         let is_exempt = core.rules.admission.exempts(address.ip());
-        Asker {
+        Requester {
             address,
             scheme,
             sharer: Sharer { client: ClientNumber::of(address.ip()), is_exempt },
@@ -169,8 +169,8 @@ impl<S> Conn<S> {
     }
 
     /// The connection and the client that the exchange of a request belongs to.
-    pub(crate) fn opener_for(&self, asker: &Asker) -> Opener {
-        let Sharer { client, is_exempt } = asker.sharer;
+    pub(crate) fn opener_for(&self, requester: &Requester) -> Opener {
+        let Sharer { client, is_exempt } = requester.sharer;
         Opener { client, is_exempt, ..self.opener }
     }
 
@@ -204,11 +204,12 @@ impl<S> Conn<S> {
     /// Gives the socket the band of the bytes that its answer has left. Costs nothing with a fair schedule.
     pub(crate) fn follow_schedule<M: Machine<Socket = S>>(
         &mut self,
-        desk: &mut Desk<'_, M>,
+        context: &mut Context<'_, M>,
         left_bytes: u64,
     ) {
-        let schedule = &mut desk.core.schedule;
-        if !schedule.is_fair() && self.transport.set_band(desk.machine, &self.peer, schedule.band(left_bytes))
+        let schedule = &mut context.core.schedule;
+        if !schedule.is_fair()
+            && self.transport.set_band(context.machine, &self.peer, schedule.band(left_bytes))
         {
             schedule.count_change();
         }
@@ -216,18 +217,18 @@ impl<S> Conn<S> {
 
     /// How many bytes of an answer with `left_bytes` left may go to the uplink now. None if the connection has
     /// to wait for its turn; the uplink calls it then.
-    pub(crate) fn ask_uplink<M: Machine>(
+    pub(crate) fn request_uplink<M: Machine>(
         &mut self,
-        desk: &mut Desk<'_, M>,
+        context: &mut Context<'_, M>,
         left_bytes: u64,
     ) -> Option<usize> {
-        let (egress, now_ms) = (&mut desk.core.egress, desk.core.clock.ms());
+        let (egress, now_ms) = (&mut context.core.egress, context.core.clock.ms());
         match self.uplink {
             Uplink::Granted => {
                 self.uplink = Uplink::Free;
                 return Some(egress.grant_bytes());
             }
-            Uplink::Free => match egress.ask(left_bytes, now_ms) {
+            Uplink::Free => match egress.request(left_bytes, now_ms) {
                 Some(bytes) => return Some(bytes),
                 None => {
                     let ticket = egress.wait(self.opener.connection, left_bytes, now_ms);
@@ -254,20 +255,20 @@ impl<S> Conn<S> {
     }
 
     /// Waits until the client has read more, and starts to check its rate.
-    pub(crate) fn await_room<M: Machine<Socket = S>>(&mut self, machine: &mut M, now_ms: u64) -> Verdict {
+    pub(crate) fn await_room<M: Machine<Socket = S>>(&mut self, machine: &mut M, now_ms: u64) -> TurnEnd {
         if self.acknowledged_before.is_none() {
             self.acknowledged_before = Some(self.transport.acknowledged_bytes(machine));
             self.deadline_ms = now_ms + RATE_WINDOW_MS;
         }
-        Verdict::Blocked
+        TurnEnd::Blocked
     }
 
     /// Checks the client's rate. If it is too low, the transport tries again to send, because the kernel reports room only
     /// when there is much of it; a second check then decides. A client that is fast enough is sent nothing: to fill its
     /// socket takes long, and thousands of clients can be checked at once.
-    pub(crate) fn seems_slow<M: Machine<Socket = S>>(&mut self, desk: &mut Desk<'_, M>) -> bool {
+    pub(crate) fn seems_slow<M: Machine<Socket = S>>(&mut self, context: &mut Context<'_, M>) -> bool {
         let before = self.acknowledged_before;
-        let is_slow = !self.check_reader_rate(desk);
+        let is_slow = !self.check_reader_rate(context);
         if is_slow {
             self.acknowledged_before = before;
             self.transport.suspect(Readiness { writable: true, ..Readiness::default() });
@@ -276,11 +277,11 @@ impl<S> Conn<S> {
     }
 
     /// Checks how much a client has acknowledged since the last check. Returns false if its rate is too low.
-    pub(crate) fn check_reader_rate<M: Machine<Socket = S>>(&mut self, desk: &mut Desk<'_, M>) -> bool {
-        let wanted_bytes = desk.core.rules.least_rate_bytes_per_s * RATE_WINDOW_MS / 1000;
-        let acknowledged_bytes = self.transport.acknowledged_bytes(desk.machine);
+    pub(crate) fn check_reader_rate<M: Machine<Socket = S>>(&mut self, context: &mut Context<'_, M>) -> bool {
+        let wanted_bytes = context.core.rules.least_rate_bytes_per_s * RATE_WINDOW_MS / 1000;
+        let acknowledged_bytes = self.transport.acknowledged_bytes(context.machine);
         let before = self.acknowledged_before.replace(acknowledged_bytes).unwrap_or(0);
-        self.deadline_ms = desk.core.clock.ms() + RATE_WINDOW_MS;
+        self.deadline_ms = context.core.clock.ms() + RATE_WINDOW_MS;
         acknowledged_bytes.saturating_sub(before) >= wanted_bytes
     }
 }

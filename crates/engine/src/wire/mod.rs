@@ -7,24 +7,24 @@ mod conn;
 mod drain;
 mod h1;
 mod h2;
-mod introduction;
-mod sealed;
+mod proxy_header;
 mod timers;
+mod tls;
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use flash_http::request::first_line;
 
-use conn::{Conn, Uplink, Verdict};
+use conn::{Conn, TurnEnd, Uplink};
 use h1::H1;
 use h2::{H2, Workspace};
-use introduction::Introducing;
-use sealed::{finish_closing, judge_closing, late};
+use proxy_header::AwaitingProxyHeader;
 use timers::{SearchPlace, Timers};
+use tls::{finish_closing, judge_closing, late};
 
 use crate::admission::{AdmissionRules, OpenConnections, WhyRefused};
-use crate::exchange::{Blamed, Budget, Exchanges, Turn};
+use crate::exchange::{Budget, Exchanges, Serving, Turn};
 use crate::limits::{
     CONTINUED_PER_TURN_MAX, DEADLINES_PER_TURN_MAX, READ_BYTES_MAX, RECEIVE_BYTES, TARGET_BYTES_MAX, TICK_MS,
 };
@@ -44,8 +44,8 @@ pub(crate) struct Wires<S> {
     due: VecDeque<(u64, Key)>,
     continued: VecDeque<Key>,
     /// Connections whose handshake is to be continued.
-    shaking: VecDeque<Key>,
-    introduction_reports: ReportLimit,
+    handshaking: VecDeque<Key>,
+    proxy_header_reports: ReportLimit,
     receive_buffer: Vec<u8>,
     h2_workspace: Workspace,
     draining: bool,
@@ -68,7 +68,7 @@ impl<S> Connection<S> {
         let is_idle = match &self.wire {
             Wire::H1(h1) => h1.is_idle(),
             Wire::H2(h2) => h2.is_idle(),
-            Wire::Handshake | Wire::Introducing(_) => true,
+            Wire::Handshake | Wire::AwaitingProxyHeader(_) => true,
             Wire::Closing => false,
         };
         is_idle && !self.conn.queued && self.conn.input.is_empty() && self.conn.transport.is_flushed()
@@ -79,7 +79,7 @@ impl<S> Connection<S> {
 #[derive(Debug)]
 enum Wire {
     /// None yet: the client is to be introduced by its proxy.
-    Introducing(Box<Introducing>),
+    AwaitingProxyHeader(Box<AwaitingProxyHeader>),
     /// None yet: the handshake of an encrypted connection is under way.
     Handshake,
     H1(H1),
@@ -100,7 +100,7 @@ enum Act {
 pub(crate) enum Protocol {
     H1,
     /// The handshake of this record layer, which then chooses.
-    Sealed(Box<dyn RecordLayer>),
+    Tls(Box<dyn RecordLayer>),
 }
 
 impl<S> Wires<S> {
@@ -111,8 +111,8 @@ impl<S> Wires<S> {
             timers: Timers::new(now_ms),
             due: VecDeque::new(),
             continued: VecDeque::new(),
-            shaking: VecDeque::new(),
-            introduction_reports: ReportLimit::default(),
+            handshaking: VecDeque::new(),
+            proxy_header_reports: ReportLimit::default(),
             receive_buffer: vec![0; RECEIVE_BYTES],
             h2_workspace: Workspace::default(),
             draining: false,
@@ -146,16 +146,16 @@ impl<S> Wires<S> {
     fn act<M: Machine<Socket = S>>(&mut self, turn: &mut Turn<'_, M>, key: Key, act: Act) {
         let acted = catch_unwind(AssertUnwindSafe(|| self.act_unguarded(turn, key, act)));
         match acted {
-            Ok(Some(Verdict::Blocked)) => self.file_deadline(key),
-            Ok(Some(Verdict::Yield)) => self.continue_later(key),
-            Ok(Some(Verdict::Close)) => self.part(turn, key),
-            Ok(Some(Verdict::Reset)) => {
+            Ok(Some(TurnEnd::Blocked)) => self.file_deadline(key),
+            Ok(Some(TurnEnd::Yield)) => self.continue_later(key),
+            Ok(Some(TurnEnd::Close)) => self.begin_closing(turn, key),
+            Ok(Some(TurnEnd::Reset)) => {
                 if let Some(connection) = self.connections.get(key) {
-                    connection.conn.transport.reset(turn.desk.machine);
+                    connection.conn.transport.reset(turn.context.machine);
                 }
                 self.close(turn, key);
             }
-            Ok(None | Some(Verdict::SpeaksHttp2)) => {}
+            Ok(None | Some(TurnEnd::SpeaksHttp2)) => {}
             Err(_) => self.clean_up_after_panic(turn, key),
         }
         self.wake(turn.links, turn.exchanges);
@@ -177,33 +177,33 @@ impl<S> Wires<S> {
         turn: &mut Turn<'_, M>,
         key: Key,
         act: Act,
-    ) -> Option<Verdict> {
+    ) -> Option<TurnEnd> {
         let connection = self.connections.get_mut(key)?;
         turn.budget = Budget::new();
         turn.draining = self.draining;
-        *turn.blamed = Blamed::None;
+        *turn.serving = Serving::None;
         if matches!(act, Act::TimeOut) && !connection.conn.transport.is_flushed() {
             // The kernel reports room only when there is much of it, but here any room counts.
             connection.conn.transport.suspect(Readiness { writable: true, ..Readiness::default() });
         }
-        if connection.conn.transport.flush(turn.desk.machine).is_err() {
-            return Some(Verdict::Close);
+        if connection.conn.transport.flush(turn.context.machine).is_err() {
+            return Some(TurnEnd::Close);
         }
-        if matches!((&connection.wire, act), (Wire::Introducing(_), Act::Turn)) {
-            return Some(self.introduce(turn, key));
+        if matches!((&connection.wire, act), (Wire::AwaitingProxyHeader(_), Act::Turn)) {
+            return Some(self.receive_proxy_header(turn, key));
         }
         if matches!((&connection.wire, act), (Wire::Handshake, Act::Turn)) {
-            let verdict = connection.shake_hands(turn);
+            let turn_end = connection.continue_handshake(turn);
             if !matches!(connection.wire, Wire::Handshake) {
-                self.admission.shaken(connection.conn.opener.client);
+                self.admission.handshake_ended(connection.conn.opener.client);
             }
-            if verdict.is_some() {
-                return verdict;
+            if turn_end.is_some() {
+                return turn_end;
             }
         }
         let buffer = &mut self.receive_buffer[..];
         let Connection { conn, wire } = connection;
-        let verdict = match (&mut *wire, act) {
+        let turn_end = match (&mut *wire, act) {
             (Wire::H1(h1), Act::Turn) => h1.turn(conn, turn, buffer),
             (Wire::H1(h1), Act::TimeOut) => h1.time_out(conn, turn, buffer),
             (Wire::H2(h2), Act::Turn) => {
@@ -214,23 +214,23 @@ impl<S> Wires<S> {
                 turn.budget = Budget::of_h2();
                 h2.time_out(conn, turn, (buffer, &mut self.h2_workspace))
             }
-            (Wire::Introducing(_), _) => {
-                turn.desk.core.counters.refused[WhyRefused::Introduction as usize] += 1;
-                Verdict::Close
+            (Wire::AwaitingProxyHeader(_), _) => {
+                turn.context.core.counters.refused[WhyRefused::ProxyHeader as usize] += 1;
+                TurnEnd::Close
             }
             (Wire::Handshake, _) => late(turn),
             (Wire::Closing, Act::Turn) => finish_closing(conn),
             (Wire::Closing, Act::TimeOut) => judge_closing(conn, turn),
         };
-        if verdict != Verdict::SpeaksHttp2 {
-            return Some(verdict);
+        if turn_end != TurnEnd::SpeaksHttp2 {
+            return Some(turn_end);
         }
-        let mut h2 = Box::new(H2::new(turn.desk.core.clock.ms()));
-        turn.desk.core.counters.http2.connections += 1;
+        let mut h2 = Box::new(H2::new(turn.context.core.clock.ms()));
+        turn.context.core.counters.http2.connections += 1;
         turn.budget = Budget::of_h2();
-        let verdict = h2.turn(conn, turn, (&mut self.receive_buffer[..], &mut self.h2_workspace));
+        let turn_end = h2.turn(conn, turn, (&mut self.receive_buffer[..], &mut self.h2_workspace));
         *wire = Wire::H2(h2);
-        Some(verdict)
+        Some(turn_end)
     }
 
     /// Drops all exchanges of a connection.
@@ -244,20 +244,23 @@ impl<S> Wires<S> {
             Some(Connection { conn, wire: Wire::H1(h1) }) if has_panicked => h1.drop_after_panic(conn, turn),
             Some(Connection { conn, wire: Wire::H1(h1) }) => h1.drop_exchange(conn, turn),
             Some(Connection { conn, wire: Wire::H2(h2) }) => h2.drop_exchanges(conn, turn, has_panicked),
-            Some(Connection { wire: Wire::Introducing(_) | Wire::Handshake | Wire::Closing, .. }) | None => {}
+            Some(Connection {
+                wire: Wire::AwaitingProxyHeader(_) | Wire::Handshake | Wire::Closing, ..
+            })
+            | None => {}
         }
     }
 
     fn clean_up_after_panic<M: Machine<Socket = S>>(&mut self, turn: &mut Turn<'_, M>, key: Key) {
-        turn.desk.core.counters.panics += 1;
-        turn.desk.core.file_buffer.resize(READ_BYTES_MAX, 0);
-        let line = match &*turn.blamed {
-            Blamed::None => &[],
-            Blamed::InBuffer(at) => first_line(&self.receive_buffer[*at..], TARGET_BYTES_MAX),
-            Blamed::Line(line) => line.as_slice(),
+        turn.context.core.counters.panics += 1;
+        turn.context.core.file_buffer.resize(READ_BYTES_MAX, 0);
+        let line = match &*turn.serving {
+            Serving::None => &[],
+            Serving::InBuffer(at) => first_line(&self.receive_buffer[*at..], TARGET_BYTES_MAX),
+            Serving::Line(line) => line.as_slice(),
         };
         let line = String::from_utf8_lossy(line).into_owned();
-        turn.desk.machine.report(&format!(
+        turn.context.machine.report(&format!(
             "a bug: panic while serving {line:?}; the connection was closed, all others continue"
         ));
         self.drop_exchanges(turn, key, true);
@@ -273,7 +276,7 @@ impl<S> Wires<S> {
             h2.drop_exchange(conn, turn, key);
             return self.continue_later(connection);
         }
-        self.part(turn, connection);
+        self.begin_closing(turn, connection);
     }
 
     /// Drops a connection and the jobs that its exchanges wait for.
@@ -281,10 +284,10 @@ impl<S> Wires<S> {
         self.drop_exchanges(turn, key, false);
         if let Some(Connection { mut conn, wire }) = self.connections.remove(key) {
             if matches!(wire, Wire::Handshake) {
-                self.admission.shaken(conn.opener.client);
+                self.admission.handshake_ended(conn.opener.client);
             }
             conn.take_input(turn.inputs);
-            conn.leave_uplink(&mut turn.desk.core.egress);
+            conn.leave_uplink(&mut turn.context.core.egress);
             self.admission.closed(conn.opener.client);
         }
         self.wake(turn.links, turn.exchanges);
@@ -311,7 +314,8 @@ impl<S> Wires<S> {
             && !conn.queued
         {
             conn.queued = true;
-            let queue = if matches!(wire, Wire::Handshake) { &mut self.shaking } else { &mut self.continued };
+            let queue =
+                if matches!(wire, Wire::Handshake) { &mut self.handshaking } else { &mut self.continued };
             queue.push_back(key);
         }
     }
@@ -327,14 +331,14 @@ impl<S> Wires<S> {
         }
         self.serve_uplink(turn);
         self.drain_idle(turn);
-        self.shake_hands(turn);
+        self.continue_handshake(turn);
     }
 
     /// Lets connections send to an uplink of known rate, in the order of the uplink, as long as it has room.
     fn serve_uplink<M: Machine<Socket = S>>(&mut self, turn: &mut Turn<'_, M>) {
-        let now_ms = turn.desk.core.clock.ms();
+        let now_ms = turn.context.core.clock.ms();
         for _ in 0..CONTINUED_PER_TURN_MAX {
-            let Some(key) = turn.desk.core.egress.next(now_ms) else { return };
+            let Some(key) = turn.context.core.egress.next(now_ms) else { return };
             if let Some(Connection { conn, .. }) = self.connections.get_mut(key) {
                 conn.uplink = Uplink::Granted;
                 self.act(turn, key, Act::Turn);
@@ -350,7 +354,7 @@ impl<S> Wires<S> {
 
     /// Handles a bounded number of deadlines that have passed.
     pub(crate) fn time_out<M: Machine<Socket = S>>(&mut self, turn: &mut Turn<'_, M>) {
-        let now_ms = turn.desk.core.clock.ms();
+        let now_ms = turn.context.core.clock.ms();
         for _ in 0..DEADLINES_PER_TURN_MAX {
             while self.due.is_empty() {
                 let Some((tick, keys)) = self.timers.due(now_ms) else { return };
@@ -395,7 +399,7 @@ impl<S> Wires<S> {
     /// at once.
     pub(crate) fn next_ms(&self) -> Option<u64> {
         if !self.continued.is_empty()
-            || !self.shaking.is_empty()
+            || !self.handshaking.is_empty()
             || !self.due.is_empty()
             || self.drain_at.is_some()
         {

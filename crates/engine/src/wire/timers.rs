@@ -15,7 +15,7 @@ pub(crate) struct SearchPlace {
     place: usize,
 }
 
-/// The verdict on an entry in a search of the timers.
+/// The result for an entry in a search of the timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
     /// The search is over.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use flash_engine::{FileId, Part, Task};
+use flash_engine::{FileId, FileRange, Task};
 
 /// An open file that a client has sent.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl Ledger {
 pub(crate) enum Topic {
     Name { root: FileId, path: Vec<u8> },
     Range { file: FileId, offset: u64, length_bytes: u64 },
-    Warm { path: Vec<u8>, part: Part },
+    Warm { path: Vec<u8>, part: FileRange },
 }
 
 /// A topic, and the user whose root or descriptor the helper uses.

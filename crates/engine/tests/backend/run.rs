@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use flash_engine::backend::protocol::{Request, decode};
 use flash_engine::backend::warm;
 use flash_engine::backend::{Backend, ClientFile, HELLO_MS, Residency, SHARES_MAX, UNGREETED_MAX};
-use flash_engine::{FileId, FileKind, JobId, Key, Outcome, Part, SiteId};
+use flash_engine::{FileId, FileKind, FileRange, JobId, Key, Outcome, SiteId};
 
 use crate::client::{self, Ask, Client, GroupName, Message, Stage, name};
 use crate::disk::{Ending, Handle, Ledger, Memory, Subject, Topic};
@@ -622,7 +622,8 @@ impl Run {
         }
         self.take_replies(None);
         let path = format!("/{}", self.rng.below(self.plan.pool)).into_bytes();
-        let part = self.rng.pick(&[Part::FIRST, Part::NOTHING, Part::Last { length_bytes: 5 }]);
+        let part =
+            self.rng.pick(&[FileRange::FIRST, FileRange::NOTHING, FileRange::Last { length_bytes: 5 }]);
         let topic = Topic::Warm { path: path.clone(), part };
         self.share_of(self.plan.device_of(OWN_ROOT, &path));
         let ask = warm::WarmRequest { path, part };

@@ -48,7 +48,7 @@ fn frames_that_ask_for_nothing_have_a_budget() {
         client.client.send(flood.repeat(100));
         world.run();
         assert_eq!(client.goaway(), Some(ENHANCE_YOUR_CALM), "{what}");
-        assert_eq!(world.engine.counters().http2.calmed, 1, "{what}");
+        assert_eq!(world.engine.counters().http2.flooding, 1, "{what}");
         assert_eq!(world.engine.counters().exchanges, 0, "{what}");
         world.end();
     }

@@ -87,9 +87,9 @@ fn a_client_behind_a_proxy_gets_the_bare_page() {
         assert!(!is_hint(&answer), "{field}");
     }
     world.end();
-    let mut introducing = without_browse();
-    introducing.proxies = ProxyRules { introducing: network(), ..ProxyRules::default() };
-    let mut world = world_from("127.0.0.1", introducing);
+    let mut sending_header = without_browse();
+    sending_header.proxies = ProxyRules { sending_header: network(), ..ProxyRules::default() };
+    let mut world = world_from("127.0.0.1", sending_header);
     for header in
         ["PROXY TCP4 192.0.2.1 192.0.2.2 1 80", "PROXY TCP4 127.0.0.1 127.0.0.1 1 80", "PROXY UNKNOWN"]
     {

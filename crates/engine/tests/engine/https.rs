@@ -42,21 +42,21 @@ fn answer(world: &mut World, client: &Client, asked: &str) -> (u16, Option<Strin
 fn plain_requests_are_redirected_however_often_they_come() {
     for (port, shown) in [(443, ""), (8443, ":8443")] {
         let mut world = world(port);
-        let [plain, sealed] = [world.connect(), world.connect_sealed()];
+        let [plain, encrypted] = [world.connect(), world.connect_encrypted()];
         world.run();
         let location = Some(format!("https://strict.example{shown}/a?b"));
         let strict = Some("max-age=9".to_owned());
         // The same bytes on both kinds of connections, in turn: no answer that is known by its bytes is given to the other.
         for _ in 0..4 {
             let asked = ask("strict.example", "/a?b");
-            assert_eq!(answer(&mut world, &sealed, &asked), (200, None, strict.clone()));
+            assert_eq!(answer(&mut world, &encrypted, &asked), (200, None, strict.clone()));
             assert_eq!(answer(&mut world, &plain, &asked), (308, location.clone(), None));
             let asked = ask("lax.example", "/a?b");
-            assert_eq!(answer(&mut world, &sealed, &asked), (200, None, None));
+            assert_eq!(answer(&mut world, &encrypted, &asked), (200, None, None));
             assert_eq!(answer(&mut world, &plain, &asked), (200, None, None));
             let asked = ask("strict.example", &format!("/{CHALLENGE}"));
             assert_eq!(answer(&mut world, &plain, &asked), (200, None, None));
-            assert_eq!(answer(&mut world, &sealed, &asked), (200, None, strict.clone()));
+            assert_eq!(answer(&mut world, &encrypted, &asked), (200, None, strict.clone()));
         }
         world.end();
     }
@@ -65,7 +65,7 @@ fn plain_requests_are_redirected_however_often_they_come() {
 #[test]
 fn every_kind_of_answer_over_https_is_strict() {
     let mut world = world(443);
-    let client = world.connect_sealed();
+    let client = world.connect_encrypted();
     world.run();
     for (path, fields, status) in [
         ("/large", "", 200),
@@ -94,9 +94,9 @@ fn every_kind_of_answer_over_https_is_strict() {
 fn streams_of_http2_are_redirected_and_strict_as_well() {
     let mut world = world(443);
     let fields = |host| [(":authority", host)];
-    for is_sealed in [false, true] {
+    for is_encrypted in [false, true] {
         let mut client =
-            H2Client::new(if is_sealed { world.connect_sealed_http2() } else { world.connect() });
+            H2Client::new(if is_encrypted { world.connect_encrypted_http2() } else { world.connect() });
         for (path, host) in [("/a", "strict.example"), ("/a", "strict.example"), ("/large", "strict.example")]
         {
             let pseudo = [(":method", "GET"), (":scheme", "https"), (":path", path)];
@@ -105,7 +105,7 @@ fn streams_of_http2_are_redirected_and_strict_as_well() {
             client.client.send(frame);
             world.run();
             let mut answer = client.take(stream);
-            while answer.reset.is_none() && !answer.is_whole && is_sealed {
+            while answer.reset.is_none() && !answer.is_whole && is_encrypted {
                 world.run();
                 let more = client.take(stream);
                 answer.body.extend(more.body);
@@ -113,7 +113,7 @@ fn streams_of_http2_are_redirected_and_strict_as_well() {
             }
             let strict = answer.head.matches("strict-transport-security: max-age=9\r\n").count();
             let location = answer.head.contains(&format!("location: https://strict.example{path}\r\n"));
-            let expected = if is_sealed { (200, 1, false) } else { (308, 0, true) };
+            let expected = if is_encrypted { (200, 1, false) } else { (308, 0, true) };
             assert_eq!((answer.status(), strict, location), expected, "{}", answer.head);
         }
         client.client.end();
@@ -125,13 +125,13 @@ fn streams_of_http2_are_redirected_and_strict_as_well() {
 #[test]
 fn after_an_agreement_on_http2_nothing_else_is_spoken() {
     let mut world = World::new();
-    let client = world.connect_sealed_http2();
+    let client = world.connect_encrypted_http2();
     client.send(ask("lax.example", "/a"));
     world.run();
     let mut heard = H2Client { client, codec: crate::machine::h2::H2Codec::new(), heard: Default::default() };
     heard.hear();
     assert_eq!(heard.heard.pop_front(), Some(Heard::GoAway(0, 1)), "RFC 9113, section 3.4");
-    let silent = world.connect_sealed_http2();
+    let silent = world.connect_encrypted_http2();
     world.run();
     world.advance(HEAD_MS + 1_000);
     assert!(silent.is_closed(), "a client that does not begin");

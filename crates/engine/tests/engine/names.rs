@@ -1,7 +1,7 @@
 //! Names that all workers share: a worker answers from them without a look-up, and never with something older than it
 //! has found itself.
 
-use flash_engine::limits::{UNTOLD_MS, UNWATCHED_MS, WATCHED_MS, WATCHED_PROOF_MS};
+use flash_engine::limits::{UNREPORTED_MS, UNWATCHED_MS, WATCHED_MS, WATCHED_PROOF_MS};
 use flash_engine::{Rules, SiteId};
 
 use crate::machine::store::Word;
@@ -258,7 +258,7 @@ fn a_change_is_noticed_however_long_names_are_fresh() {
         assert_eq!(world.get("/f4").text(), "content 4");
         world.store().borrow_mut().names.are_missed = false;
         change(&mut world, 4);
-        world.pass(UNTOLD_MS + 1);
+        world.pass(UNREPORTED_MS + 1);
         tell_until(&mut world);
         assert_eq!(world.get("/f4").text(), "changed");
         world.end();

@@ -17,8 +17,8 @@ fn behind_proxies(field: ProxyField) -> Rules {
     let mut rules = proxying();
     rules.log_format = LogFormat::Json;
     let network = |text: &str| text.parse().expect("a network");
-    let introducing = vec![network("10.9.0.0/16")];
-    rules.proxies = ProxyRules { networks: vec![network("10.0.0.0/8")], field, introducing };
+    let sending_header = vec![network("10.9.0.0/16")];
+    rules.proxies = ProxyRules { networks: vec![network("10.0.0.0/8")], field, sending_header };
     let access = Access { allow: vec![], deny: vec![network("192.0.2.0/24")] };
     rules.sites[0].paths = PathRules::new(vec![PathRule { access, ..PathRule::new("*") }]).into();
     rules
@@ -273,7 +273,7 @@ fn a_proxy_introduces_the_client_of_a_connection() {
 #[test]
 fn an_introduced_client_can_speak_tls() {
     let mut world = world_from("10.9.0.1", behind_proxies(ProxyField::XForwarded));
-    let client = world.connect_sealed_introduced(&binary_header(&[]));
+    let client = world.connect_encrypted_introduced(&binary_header(&[]));
     client.send(GET);
     world.run();
     assert_eq!(client.take_one().status, 200);
@@ -312,7 +312,7 @@ fn a_proxy_that_introduces_nobody_is_refused() {
     let silent = world.connect();
     world.advance(HEAD_MS + 1_000);
     assert!(silent.is_ended());
-    assert_eq!(world.engine.counters().refused[WhyRefused::Introduction as usize], 3);
+    assert_eq!(world.engine.counters().refused[WhyRefused::ProxyHeader as usize], 3);
     assert_eq!(world.machine.reports.len(), 1, "once in a while: {:?}", world.machine.reports);
     assert!(world.machine.reports[0].contains("connection from 10.9.0.1"), "{:?}", world.machine.reports);
     world.end();

@@ -1,7 +1,7 @@
 //! Requests that an upstream answers: what its servers get, what clients get, whatever either of them does.
 
 use flash_engine::limits::{
-    ANSWER_HEAD_BYTES_MAX, GATEWAY_LATE_MS, LINK_IDLE_MS, LINK_PAUSE_MS, LINK_TURN_MS, PASSED_ON_BYTES,
+    ANSWER_HEAD_BYTES_MAX, GATEWAY_LATE_MS, LINK_AGE_MAX_MS, LINK_IDLE_MS, LINK_PAUSE_MS, PASSED_ON_BYTES,
     RECEIVE_BYTES, SEND_BYTES_PER_TURN_MAX, SERVER_DOWN_MS, SERVER_FAILURES_MAX,
 };
 use flash_engine::{
@@ -21,7 +21,7 @@ pub(crate) const ANSWER_MS: u64 = 60_000;
 const BODY_BYTES_MAX: u64 = 1 << 20;
 
 fn server(number: usize, weight: u32) -> ServerRules {
-    ServerRules { name: format!("server {number}"), weight, is_unix: false, is_sealed: false }
+    ServerRules { name: format!("server {number}"), weight, is_unix: false, is_encrypted: false }
 }
 
 fn upstream(protocol: UpstreamProtocol, servers: usize) -> UpstreamRules {
@@ -458,7 +458,7 @@ fn a_process_that_serves_one_connection_at_a_time_is_left_to_others_now_and_then
     server.send(answer());
     world.run();
     assert!(!server.take_bytes().is_empty(), "the next request has the same connection");
-    world.advance(LINK_TURN_MS);
+    world.advance(LINK_AGE_MAX_MS);
     server.send(answer());
     world.run();
     assert_eq!(status(&waiting[0]), 200);

@@ -128,11 +128,11 @@ fn waiting_for_the_disk_does_not_count_as_slow_reading() {
 fn a_client_that_stops_reading_is_closed_although_its_file_leaves_memory() {
     // Wherever in a piece or a record its buffer is full.
     for room_bytes in (1..10).map(|eighths| 8 * KIB as usize * eighths) {
-        for (is_sealed, send_file) in [(false, true), (false, false), (true, false)] {
+        for (is_encrypted, send_file) in [(false, true), (false, false), (true, false)] {
             let optimizations = Optimizations { send_file, ..rules().optimizations };
             let mut world = World::with(Rules { optimizations, ..rules() });
             world.machine.files.add("f", Content::Pattern(1, 3 * MIB));
-            let client = if is_sealed { world.connect_sealed() } else { world.connect() };
+            let client = if is_encrypted { world.connect_encrypted() } else { world.connect() };
             world.run();
             client.set_room(room_bytes);
             client.get("/f");
@@ -141,7 +141,10 @@ fn a_client_that_stops_reading_is_closed_although_its_file_leaves_memory() {
                 world.machine.files.inode("f").evict();
                 world.advance(RATE_WINDOW_MS + 2 * TICK_MS);
             }
-            assert!(client.is_closed(), "{room_bytes} bytes, encrypted: {is_sealed}, send_file: {send_file}");
+            assert!(
+                client.is_closed(),
+                "{room_bytes} bytes, encrypted: {is_encrypted}, send_file: {send_file}"
+            );
             world.end();
         }
     }

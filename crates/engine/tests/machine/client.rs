@@ -206,7 +206,7 @@ impl Wire {
     }
 
     /// The client's record layer.
-    pub(crate) fn sealed(&self) -> Option<&Seal> {
+    pub(crate) fn encrypted(&self) -> Option<&Seal> {
         self.seal.as_ref()
     }
 

@@ -421,7 +421,7 @@ impl Files {
     }
 
     /// Whether every change of a path of a site is told where its directory is watched.
-    pub(crate) fn tells_changes(&self, site: SiteId, path: &[u8]) -> bool {
+    pub(crate) fn reports_changes(&self, site: SiteId, path: &[u8]) -> bool {
         !self.is_place(&self.full(site, path))
     }
 

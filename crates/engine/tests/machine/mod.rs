@@ -26,8 +26,8 @@ use std::sync::atomic::AtomicU64;
 
 use flash_engine::limits::{LOAD_BYTES, READ_BYTES_MAX};
 use flash_engine::{
-    Band, Block, BucketKey, FilePart, FileSent, FileStat, Gateway, JobId, Key, KnownName, Log, LookUpError,
-    Moment, Net, Opened, RecordLayer, Resident, ServerId, SiteId, Task, Want, form_of_block,
+    Band, Block, BucketKey, FilePart, FileSent, FileStat, Gateway, JobId, Key, Log, LookUpError, Moment, Net,
+    Opened, RecordLayer, Resident, ServerId, SharedName, SiteId, Task, Want, form_of_block,
 };
 
 pub(crate) use client::Client;
@@ -64,7 +64,7 @@ pub(crate) struct Calls {
     pub(crate) read_bytes: u64,
     pub(crate) sent_bytes: u64,
     /// Bytes of ciphertext that were sent; they do not count in `sent_bytes`.
-    pub(crate) sealed_bytes: u64,
+    pub(crate) encrypted_bytes: u64,
 }
 
 /// A number that increases with each new item and decreases when one is dropped.
@@ -125,7 +125,7 @@ pub(crate) struct Machine {
     /// The connections to servers that the engine has asked for, oldest first.
     pub(crate) asked: Vec<(Key, ServerId)>,
     /// The servers to which connections are encrypted.
-    pub(crate) sealed: BTreeSet<ServerId>,
+    pub(crate) encrypted: BTreeSet<ServerId>,
     /// The inode number and size of the file that each version stands for.
     versions: BTreeMap<u64, (u64, u64)>,
 }
@@ -148,7 +148,7 @@ impl Machine {
             answering: HashMap::new(),
             buckets: HashMap::new(),
             asked: Vec::new(),
-            sealed: BTreeSet::new(),
+            encrypted: BTreeSet::new(),
             versions: BTreeMap::new(),
         }
     }
@@ -195,7 +195,7 @@ impl Machine {
 impl Calls {
     /// Whether the engine may have counted this many bytes as sent. Plaintext is counted when it is encrypted.
     pub(crate) fn agree_with(&self, counted: u64) -> bool {
-        counted == self.sent_bytes || (self.sealed_bytes > 0 && counted > self.sent_bytes)
+        counted == self.sent_bytes || (self.encrypted_bytes > 0 && counted > self.sent_bytes)
     }
 }
 
@@ -223,7 +223,7 @@ impl Net for Machine {
         let pieces: Vec<&[u8]> = pieces.iter().map(|piece| &**piece).collect();
         let before = self.calls.sent_bytes;
         let sent = self.sent(socket, &pieces);
-        self.calls.sealed_bytes += std::mem::replace(&mut self.calls.sent_bytes, before) - before;
+        self.calls.encrypted_bytes += std::mem::replace(&mut self.calls.sent_bytes, before) - before;
         sent
     }
 
@@ -311,7 +311,7 @@ impl flash_engine::Files for Machine {
 }
 
 impl flash_engine::SharedNames for Machine {
-    fn known_name(&mut self, site: SiteId, path: &[u8]) -> Option<KnownName> {
+    fn shared_name(&mut self, site: SiteId, path: &[u8]) -> Option<SharedName> {
         let known = self.store.as_ref()?.host().borrow().names.get(site, path);
         self.trace.note(
             "known name",
@@ -320,11 +320,11 @@ impl flash_engine::SharedNames for Machine {
         known
     }
 
-    fn are_changes_told(&self) -> bool {
-        self.store.as_ref().is_some_and(|store| store.host().borrow().names.are_changes_told())
+    fn are_changes_reported(&self) -> bool {
+        self.store.as_ref().is_some_and(|store| store.host().borrow().names.are_changes_reported())
     }
 
-    fn doubt_name(&mut self, site: SiteId, path: &[u8]) {
+    fn report_wrong_name(&mut self, site: SiteId, path: &[u8]) {
         self.trace.note("doubt", &[u64::from(site.0), digest(path)]);
         if let Some(store) = &self.store {
             store.host().borrow_mut().names.doubt(site, path);
@@ -366,8 +366,8 @@ impl Gateway for Machine {
         self.asked.push((link, server));
     }
 
-    fn seal(&mut self, server: ServerId) -> Option<Box<dyn RecordLayer>> {
-        assert!(self.sealed.contains(&server), "{server:?} is not reached over TLS");
+    fn record_layer(&mut self, server: ServerId) -> Option<Box<dyn RecordLayer>> {
+        assert!(self.encrypted.contains(&server), "{server:?} is not reached over TLS");
         Some(Box::new(ToyRecords::of_client()))
     }
 }

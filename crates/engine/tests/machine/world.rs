@@ -140,9 +140,9 @@ fn news(told: Told, wire: &Wire, awaited: impl FnOnce() -> Option<Readiness>) ->
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Edge {
     Plain,
-    Sealed,
+    Encrypted,
     /// The same, agreed on HTTP/2.
-    SealedHttp2,
+    EncryptedHttp2,
     /// The listener has TLS, and the client does not know.
     Mistaken,
 }
@@ -201,18 +201,18 @@ impl World {
     }
 
     /// A client of an encrypted connection. Its handshake has begun.
-    pub(crate) fn connect_sealed(&mut self) -> Client {
-        self.connect_as(Edge::Sealed).expect("room for a connection")
+    pub(crate) fn connect_encrypted(&mut self) -> Client {
+        self.connect_as(Edge::Encrypted).expect("room for a connection")
     }
 
     /// The same, or why there is no room.
-    pub(crate) fn try_connect_sealed(&mut self) -> Result<Client, WhyRefused> {
-        self.connect_as(Edge::Sealed)
+    pub(crate) fn try_connect_encrypted(&mut self) -> Result<Client, WhyRefused> {
+        self.connect_as(Edge::Encrypted)
     }
 
     /// A client of an encrypted connection that has agreed on HTTP/2.
-    pub(crate) fn connect_sealed_http2(&mut self) -> Client {
-        self.connect_as(Edge::SealedHttp2).expect("room for a connection")
+    pub(crate) fn connect_encrypted_http2(&mut self) -> Client {
+        self.connect_as(Edge::EncryptedHttp2).expect("room for a connection")
     }
 
     /// A client without TLS of a listener with it.
@@ -221,7 +221,7 @@ impl World {
     }
 
     /// A client of an encrypted connection whose proxy first sends this header.
-    pub(crate) fn connect_sealed_introduced(&mut self, header: &[u8]) -> Client {
+    pub(crate) fn connect_encrypted_introduced(&mut self, header: &[u8]) -> Client {
         let client = self.connect_by_mistake();
         client.send(header);
         let (_, wire) = self.wires.last().expect("the new one");
@@ -235,16 +235,16 @@ impl World {
         let (engine, machine) = (&mut self.engine, &mut self.machine);
         let accepted = match edge {
             Edge::Plain => engine.handle_accept(machine, socket, address),
-            Edge::Sealed | Edge::Mistaken => {
-                engine.handle_accept_sealed(machine, socket, address, Box::<ToyRecords>::default())
+            Edge::Encrypted | Edge::Mistaken => {
+                engine.handle_accept_encrypted(machine, socket, address, Box::<ToyRecords>::default())
             }
-            Edge::SealedHttp2 => {
-                engine.handle_accept_sealed(machine, socket, address, Box::new(ToyRecords::of_http2()))
+            Edge::EncryptedHttp2 => {
+                engine.handle_accept_encrypted(machine, socket, address, Box::new(ToyRecords::of_http2()))
             }
         };
         let key = accepted.map_err(|(_, why)| why)?;
         self.wires.push((key, Rc::clone(&wire)));
-        if matches!(edge, Edge::Sealed | Edge::SealedHttp2) {
+        if matches!(edge, Edge::Encrypted | Edge::EncryptedHttp2) {
             wire.borrow_mut().seal();
         }
         Ok(Client::new(key, wire))
@@ -258,16 +258,16 @@ impl World {
 
     /// The gateway makes the connection at this place of those that were asked for.
     pub(crate) fn link_at(&mut self, place: usize) -> Client {
-        let is_sealed = self.machine.sealed.contains(&self.machine.asked[place].1);
-        self.link_through(place, is_sealed)
+        let is_encrypted = self.machine.encrypted.contains(&self.machine.asked[place].1);
+        self.link_through(place, is_encrypted)
     }
 
     /// The same, with an application that speaks TLS or not, whatever the engine expects.
-    pub(crate) fn link_through(&mut self, place: usize, is_sealed: bool) -> Client {
+    pub(crate) fn link_through(&mut self, place: usize, is_encrypted: bool) -> Client {
         let (key, _) = self.machine.asked.remove(place);
         let (mut socket, wire) = pair(self.number(), self.machine.sockets_open.up());
         socket.is_link = true;
-        if is_sealed {
+        if is_encrypted {
             wire.borrow_mut().seal_application();
         }
         self.engine.handle_connected(&mut self.machine, key, socket);

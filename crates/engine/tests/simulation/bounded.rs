@@ -121,7 +121,7 @@ impl Run {
         let Bounds { concurrency, bandwidth } = self.plan.bounds;
         let mut under_way = Unanswered::default();
         // To the server, an answer has ended when all of it is encrypted.
-        let plain = self.peers.iter().filter(|peer| !peer.closed && peer.client.wire().sealed().is_none());
+        let plain = self.peers.iter().filter(|peer| !peer.closed && peer.client.wire().encrypted().is_none());
         for peer in plain {
             let files = peer.places_in_files();
             let of_site = files.filter(|(target, _)| self.disk.targets[*target].site == SITE);

@@ -183,7 +183,7 @@ impl Peer {
             self.active_ms = now_ms;
         }
         // Some records arrive in two pieces, one a turn. A request in small records then arrives long after it was sent.
-        let arrives_at_once = self.client.wire().sealed().is_none();
+        let arrives_at_once = self.client.wire().encrypted().is_none();
         let mut begun = true;
         for ask in &mut self.asks {
             if begun && ask.first_ms == u64::MAX {

@@ -75,7 +75,7 @@ pub(crate) struct Plan {
     /// Some clients speak HTTP/2.
     pub(crate) streams: bool,
     /// Percentage of connections of a single request at a time that are encrypted.
-    pub(crate) sealed: u64,
+    pub(crate) encrypted: u64,
     pub(crate) rule: RunRule,
     /// The bounds of the second site.
     pub(crate) bounds: Bounds,
@@ -108,7 +108,7 @@ impl Plan {
             rush_gap_ms: 0,
             places: rng.chance(15),
             streams: rng.chance(25),
-            sealed: 0,
+            encrypted: 0,
             rule: RunRule::None,
             bounds: Bounds::default(),
             endless_stale: frozen && rng.chance(70),
@@ -139,7 +139,7 @@ pub(crate) fn queue(rng: &mut Rng, plan: &mut Plan) -> u64 {
 
 /// How many connections are encrypted, in percent. None of a crowd are: they would all wait for their handshakes, and the
 /// properties of crowds are about requests that arrive. It uses its own random numbers.
-pub(crate) fn sealed(rng: &mut Rng, plan: &Plan) -> u64 {
+pub(crate) fn encrypted(rng: &mut Rng, plan: &Plan) -> u64 {
     let share = rng.pick(&[0, 0, 50, 100]);
     if plan.crowd + plan.rush + plan.hoard > 0 { 0 } else { share }
 }

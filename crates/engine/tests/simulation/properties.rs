@@ -129,7 +129,7 @@ impl Run {
         let patience_ms = self.limits.idle_ms.min(self.limits.head_ms);
         let Some(ask) = peer.next_ask() else {
             // To the server, an answer has ended when all of it is encrypted.
-            let reads_late = peer.slow && peer.client.wire().sealed().is_some();
+            let reads_late = peer.slow && peer.client.wire().encrypted().is_some();
             let may = idle_ms >= patience_ms
                 || peer.ended
                 || self.drained

@@ -198,7 +198,7 @@ impl Run {
         let mut plan = Plan::random(&mut rng);
         let queue_wait_ms = plan::queue(&mut Rng::new(seed ^ QUEUE_SEED), &mut plan);
         let mut sealing = Rng::new(seed ^ SEAL_SEED);
-        plan.sealed = plan::sealed(&mut sealing, &plan);
+        plan.encrypted = plan::encrypted(&mut sealing, &plan);
         plan.store = plan::store(&mut Rng::new(seed ^ STORE_DICE), &plan);
         let mut rules = plan::rules(&mut rng, &plan);
         rules.queue_wait_ms = queue_wait_ms;
@@ -469,12 +469,12 @@ impl Run {
                 let before = self.machine.calls;
                 self.engine.handle_ready(&mut self.machine, key, ready);
                 let now = self.machine.calls;
-                let (sent, sealed) =
-                    (now.sent_bytes - before.sent_bytes, now.sealed_bytes - before.sealed_bytes);
+                let (sent, encrypted) =
+                    (now.sent_bytes - before.sent_bytes, now.encrypted_bytes - before.encrypted_bytes);
                 self.require(
-                    sent <= Limits::TURN_BYTES && sealed <= Limits::SEALED_BYTES,
+                    sent <= Limits::TURN_BYTES && encrypted <= Limits::SEALED_BYTES,
                     "bytes per turn",
-                    || format!("{sent} bytes, {sealed} encrypted"),
+                    || format!("{sent} bytes, {encrypted} encrypted"),
                 );
             }
             Call::Job(id, outcome) => {

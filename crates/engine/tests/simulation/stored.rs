@@ -40,7 +40,7 @@ impl Keeping {
         if let (Some(host), Some(_)) = (&host, &watcher) {
             host.borrow_mut().names.has_watcher = true;
             // The directories of the simulation change untold.
-            host.borrow_mut().names.tells_listings = false;
+            host.borrow_mut().names.reports_listings = false;
         }
         let rng = Rng::new(!seed ^ STORE_DICE);
         Self { host, rng, due_ms: u64::MAX, hung: BTreeMap::new(), size, watcher }

@@ -27,8 +27,8 @@ impl Run {
         let Some(number) = self.connect_as(false, speaks_streams, None) else {
             return self.after(50, Event::Come);
         };
-        let is_sealed = self.peers[number].client.wire().sealed().is_some();
-        if !speaks_streams && !is_sealed && !self.hot_targets.is_empty() && self.rng.chance(5) {
+        let is_encrypted = self.peers[number].client.wire().encrypted().is_some();
+        if !speaks_streams && !is_encrypted && !self.hot_targets.is_empty() && self.rng.chance(5) {
             return self.burst(number);
         }
         let rng = &mut self.rng;
@@ -139,9 +139,9 @@ impl Run {
         let evicted = self.engine.counters().evicted;
         let address = from.map_or_else(|| address(number), |ip| SocketAddr::from((ip, 9)));
         let (engine, machine) = (&mut self.engine, &mut self.machine);
-        let sealed = self.sealing.chance(self.plan.sealed) && !streams;
-        let taken = if sealed {
-            engine.handle_accept_sealed(machine, socket, address, Box::<ToyRecords>::default())
+        let encrypted = self.sealing.chance(self.plan.encrypted) && !streams;
+        let taken = if encrypted {
+            engine.handle_accept_encrypted(machine, socket, address, Box::<ToyRecords>::default())
         } else {
             engine.handle_accept(machine, socket, address)
         };
@@ -160,7 +160,7 @@ impl Run {
         if is_full {
             self.note_evicted(evicted as usize);
         }
-        if sealed {
+        if encrypted {
             wire.borrow_mut().seal();
         }
         let client = Client::new(taken?, wire);
@@ -189,7 +189,7 @@ impl Run {
             if peer.client.is_closed() {
                 closed += 1;
                 // Perhaps this turn received only a part of the record of an encrypted request.
-                let in_pieces = u64::from(peer.client.wire().sealed().is_some());
+                let in_pieces = u64::from(peer.client.wire().encrypted().is_some());
                 let unheard = |turn| turn + in_pieces > self.turn;
                 let unheard = peer.asks.iter().all(|ask| ask.whole_turn.is_none_or(unheard));
                 self.require(peer.reset || (unheard && !peer.has_part()), "eviction", || {
@@ -374,7 +374,7 @@ impl Run {
             let until_ms = in_memory.is_none().then(|| self.now_ms() + SHORT_WAIT_MS);
             let turns = in_memory.or_else(|| self.in_store(ask)).map(Limits::turns);
             // A handshake takes turns of its own, and the rest of a record can come a turn later.
-            let is_whole = peer.client.wire().sealed().is_none_or(Seal::is_established)
+            let is_whole = peer.client.wire().encrypted().is_none_or(Seal::is_established)
                 && !peer.client.wire().has_more();
             let may_wait = self.is_bounded(ask);
             let turns =

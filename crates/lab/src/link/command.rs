@@ -122,7 +122,7 @@ struct Program {
 impl Program {
     fn start(side: &Side, mut command: Command) -> Result<Self> {
         command.env("LINK_SERVER", SERVER.to_string()).env("LINK_CLIENT", CLIENT.to_string());
-        let place = program::Place {
+        let place = program::Placement {
             core: None,
             groups: Vec::new(),
             descriptors: DESCRIPTORS,

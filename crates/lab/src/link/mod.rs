@@ -129,7 +129,7 @@ impl Side {
     }
 
     /// The namespace for a program that is to begin on this side
-    /// ([`program::Place`](flash_waiting::program::Place)).
+    /// ([`program::Placement`](flash_waiting::program::Placement)).
     ///
     /// Errors: run, if this process has no descriptor left.
     pub fn entrance(&self) -> Result<OwnedFd> {

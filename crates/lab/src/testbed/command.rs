@@ -42,7 +42,7 @@ pub fn run(testbed: &InTestbed) -> Result<u8> {
     let stop = interrupt::watch()?;
     let root = place.checked_root()?;
     let mut groups = Groups::make(place, Path::new(&root))?;
-    let apart = program::Place {
+    let apart = program::Placement {
         core: place.core,
         groups: groups.entrances()?.into_iter().map(Into::into).collect(),
         descriptors: DESCRIPTORS,

@@ -259,7 +259,7 @@ pub(super) fn shown(commands: &[&[String]], set: &BTreeMap<String, String>) -> S
 /// thread that started it, and callers' threads come and go.
 pub(super) fn start_kept(
     mut command: Command,
-    place: program::Place,
+    place: program::Placement,
 ) -> std::io::Result<(Child, Sender<()>)> {
     let (tell, told) = mpsc::channel();
     let (keeper, is_over) = mpsc::channel::<()>();

@@ -317,7 +317,7 @@ impl Started {
         let (out, err) = both.map_err(|why| Error::file("write", &path, &why))?;
         command.stdout(out).stderr(err);
         let program = command.get_program().display().to_string();
-        let apart = program::Place {
+        let apart = program::Placement {
             core,
             groups: self.groups.entrances()?.into_iter().map(Into::into).collect(),
             descriptors: DESCRIPTORS,

@@ -421,7 +421,7 @@ fn groups_hold_what_left_the_session() {
 
 #[test]
 fn the_kept_thread_ends_with_the_server() {
-    let place = program::Place {
+    let place = program::Placement {
         core: None,
         groups: Vec::new(),
         descriptors: 64,

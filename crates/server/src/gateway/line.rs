@@ -19,7 +19,7 @@ impl Line {
     /// Continues the handshake. Returns whether it is over.
     ///
     /// Errors: why it failed.
-    pub(super) fn shake_hands(&mut self) -> io::Result<bool> {
+    pub(super) fn continue_handshake(&mut self) -> io::Result<bool> {
         self.flush()?;
         while self.records.as_ref().is_some_and(|records| records.is_handshaking()) {
             match self.pull() {

@@ -225,7 +225,7 @@ impl Probed {
     /// Sends the request once the connection is made and, if it is encrypted, its handshake is over.
     fn ask(&self, epoll: &Epoll, token: u64, mut line: Line, mut sent: usize) -> Stepped {
         net::take_error(&line.socket)?;
-        if !line.shake_hands()? {
+        if !line.continue_handshake()? {
             epoll.change(&line.socket, token, Watch::Input)?;
             return Ok(Some(Step::Shakes(line)));
         }

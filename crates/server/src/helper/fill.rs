@@ -9,13 +9,13 @@ use super::compress::compress;
 use flash_engine::limits::{LOAD_BYTES, RACY_COARSE_NS};
 use flash_engine::{FileKind, FileStat, form_of_block};
 use flash_prompt::file::is_path_only;
-use flash_prompt::table::{BlockKey, Place};
+use flash_prompt::table::{BlockKey, Extent};
 use flash_prompt::{AsFd, OwnedFd, channel, clock};
 use flash_waiting::past_cache::Reader;
 use flash_waiting::{file, store_file};
 use flash_worker::codec::{self, decode};
 use flash_worker::store_protocol::{ANSWER_BYTES_MAX, Answer, Request};
-use flash_worker::{Fills, convert};
+use flash_worker::{Fills, convert, names};
 
 /// The means to fill the store. Threads may share it.
 #[derive(Debug)]
@@ -155,7 +155,13 @@ impl Filler {
     }
 
     /// Reads a block and writes it to its place. False if the file ends early.
-    fn read(&mut self, memory: &OwnedFd, source: impl AsFd, block: u64, place: Place) -> Result<bool, Wrong> {
+    fn read(
+        &mut self,
+        memory: &OwnedFd,
+        source: impl AsFd,
+        block: u64,
+        place: Extent,
+    ) -> Result<bool, Wrong> {
         let read = self.reader.read(source, block * LOAD_BYTES, place.length as usize);
         let bytes = read.map_err(Wrong::Unreadable)?.bytes;
         if bytes.len() != place.length as usize {
@@ -233,14 +239,7 @@ fn identify(stat: &FileStat, block: u64, form: Option<&[u8]>) -> Option<(BlockKe
     if stat.kind != FileKind::Regular {
         return None;
     }
-    let key = BlockKey {
-        device: stat.device,
-        inode: stat.inode,
-        size_bytes: stat.size_bytes,
-        modified_ns: stat.modified_ns.try_into().ok()?,
-        changed_ns: stat.changed_ns.try_into().ok()?,
-        block: block.try_into().ok()?,
-    };
+    let key = BlockKey { file: names::state(stat)?, block: block.try_into().ok()? };
     Some((key, left.min(LOAD_BYTES).try_into().ok()?))
 }
 

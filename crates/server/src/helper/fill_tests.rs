@@ -51,7 +51,7 @@ fn a_keeper_that_hangs_costs_one_wait_and_no_channel() {
     }
     assert!(keeper.has_nothing() && !fill.has_lost_keeper(), "it neither asks again nor ends");
     // A late answer gives a place that is no longer its own.
-    keeper.answer(&Answer::Fill(Place { offset: 0, length: 4096 }));
+    keeper.answer(&Answer::Fill(Extent { offset: 0, length: 4096 }));
     fill.fill(&file, 0).expect("past the store");
     assert!(keeper.has_nothing());
     keeper.answer(&Answer::GivenUp);

@@ -147,7 +147,7 @@ impl DiskWork {
     }
 
     /// Brings a file beneath the warm roots into memory.
-    fn warm_file(&self, path: &[u8], part: flash_engine::Part) -> io::Result<()> {
+    fn warm_file(&self, path: &[u8], part: flash_engine::FileRange) -> io::Result<()> {
         let path = Path::new(OsStr::from_bytes(path));
         warm::warm(path, &|size| part.within(size), &self.warm_roots, INDEX, self.listing_entries_max)
     }
@@ -222,7 +222,7 @@ impl DiskWork {
             found => flash_worker::convert::look_up::<OwnedFd>(found),
         };
         watched::is_direct(path)
-            && watched::tells_changes(root)
+            && watched::reports_changes(root)
             && find(path, rules, &self.types, Want::Stat, look_up)
                 .is_ok_and(|finding| NameFacts::of(&finding, path, rules).as_ref() == Some(facts))
     }

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use flash_prompt::names::{self, NamesWriter};
+use flash_prompt::names::{self, FileState, NamesWriter};
 use flash_prompt::table::{TableReader, file_bytes};
 use flash_worker::codec::encode;
 use flash_worker::control::{CHANNEL_BYTES, receive_notice, send_order};
@@ -109,7 +109,8 @@ impl Peer {
 }
 
 fn key(inode: u64) -> BlockKey {
-    BlockKey { device: 1, inode, size_bytes: LOAD_BYTES, modified_ns: 4, changed_ns: 5, block: 0 }
+    let file = FileState { device: 1, inode, size_bytes: LOAD_BYTES, modified_ns: 4, changed_ns: 5 };
+    BlockKey { file, block: 0 }
 }
 
 fn want(inode: u64) -> Request {
@@ -171,7 +172,7 @@ fn a_worker_learns_first_that_it_is_known() {
     assert!(matches!(helper.ask(&want(1)), protocol::Answer::Fill(_)));
     assert_eq!(helper.ask(&Request::Filled), protocol::Answer::There);
     let worker = keeper.link(Order::Keeper);
-    assert_eq!(decode(&worker.receive()), Some(ToWorker::Known));
+    assert_eq!(decode(&worker.receive()), Some(ToWorker::Registered));
     helper.send(&encode(&want(2)));
     assert_eq!(decode(&worker.receive()), Some(ToWorker::Leaving(vec![0])));
     assert_eq!(helper.answer(), protocol::Answer::Refused, "until the worker releases it");
@@ -223,7 +224,7 @@ fn the_list_has_the_most_valuable_blocks_first_and_a_report_names_what_it_lacks(
     worker.send(&encode(&FromWorker::Notices(used.to_vec())));
     for inode in 1..4 {
         let path = format!("/{inode}").into_bytes();
-        helper.send(&encode(&Request::Named { file: file_of(&key(inode)), root: b"/srv".to_vec(), path }));
+        helper.send(&encode(&Request::Named { file: key(inode).file, root: b"/srv".to_vec(), path }));
     }
     keeper.order(&Order::Drain);
     assert!(keeper.report().contains("the list of hot files has 3 of the 4 blocks in the store"));

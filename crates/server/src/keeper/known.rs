@@ -202,7 +202,7 @@ fn class(entry: &NameEntry) -> NameClass {
 
 #[cfg(test)]
 mod tests {
-    use flash_engine::{FileKind, FileStat, KnownName, PathRules, SiteId, SiteRules};
+    use flash_engine::{FileKind, FileStat, PathRules, SharedName, SiteId, SiteRules};
     use flash_http::EncodedSlash;
     use flash_http::types::TypeTable;
     use flash_prompt::OwnedFd;
@@ -273,7 +273,7 @@ mod tests {
             known.learn(name, &facts, 50, |_| false);
             assert_eq!(
                 shared.find(SITE, b"/a"),
-                Some(KnownName { facts, found_ms: 50, confirmed_ms: 50, is_watched: false })
+                Some(SharedName { facts, found_ms: 50, confirmed_ms: 50, is_watched: false })
             );
             assert_eq!(known.len(), entries);
         }

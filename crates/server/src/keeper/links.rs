@@ -44,7 +44,7 @@ impl WorkerLink {
     /// Errors: as of [`channel::send`](flash_prompt::channel::send).
     pub(super) fn send_waiting(&mut self) -> io::Result<()> {
         if !self.is_greeted {
-            codec::send(&self.channel, &ToWorker::Known, &[])?;
+            codec::send(&self.channel, &ToWorker::Registered, &[])?;
             self.is_greeted = true;
         }
         while !self.leaving.is_empty() {

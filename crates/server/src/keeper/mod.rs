@@ -33,7 +33,7 @@ use crate::control::{Control, unexpected};
 use crate::hot_list;
 use crate::sandbox::{self, Role};
 use crate::stats::StoreStats;
-use entries::{file_of, first_block, is_block, table_place};
+use entries::{first_block, is_block, table_extent};
 use known::KnownNames;
 use links::Link;
 use names::{Name, Names};
@@ -267,7 +267,7 @@ impl Process {
             Some(Request::Learned { name, facts, found_ms, subtree }) => {
                 // A file without content needs no block.
                 let is_stored =
-                    |state: &FileState| state.size_bytes == 0 || self.keeper.has(&first_block(state));
+                    |state: &FileState| state.size_bytes == 0 || self.keeper.has(&first_block(*state));
                 self.known.learn(name, &facts, found_ms, is_stored);
                 if let Some(subtree) = subtree {
                     self.known.watch(name, subtree, &facts, found_ms);
@@ -275,7 +275,7 @@ impl Process {
             }
             Some(Request::Named { file, root, path }) => {
                 if self.hot_list.is_some() {
-                    let is_stored = |file: &FileState| self.keeper.has(&first_block(file));
+                    let is_stored = |file: &FileState| self.keeper.has(&first_block(*file));
                     self.names.insert(file, &root, &path, is_stored);
                 }
             }
@@ -336,11 +336,11 @@ impl Process {
         for slot in 0..self.table.slots_used() {
             let Entry::Ready(key, _) = entries::get(&self.table, slot) else { continue };
             // Compressed forms are made when they are asked for.
-            if form_of_block(key.size_bytes, key.block.into()).is_some() {
+            if form_of_block(key.file.size_bytes, key.block.into()).is_some() {
                 continue;
             }
             all += 1;
-            let valued = self.keeper.value(slot).zip(self.names.get(&file_of(&key)));
+            let valued = self.keeper.value(slot).zip(self.names.get(&key.file));
             blocks.extend(valued.map(|(value, name)| (value, key.block, name)));
         }
         blocks.sort_by(|(a, ..), (b, ..)| b.total_cmp(a));
@@ -412,7 +412,7 @@ impl Process {
                     let answer = match answer {
                         Answer::There => protocol::Answer::There,
                         Answer::Joined => protocol::Answer::Joined,
-                        Answer::Fill(at) => protocol::Answer::Fill(table_place(at)),
+                        Answer::Fill(at) => protocol::Answer::Fill(table_extent(at)),
                         Answer::Refused => protocol::Answer::Refused,
                     };
                     self.answer(number, &answer);

@@ -214,7 +214,7 @@ fn start(script: &Script, memory_bytes_max: u64) -> io::Result<(Running, (ChildS
     }
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     command.current_dir(script.file.parent().unwrap_or(Path::new("/")));
-    let place = program::Place {
+    let place = program::Placement {
         core: None,
         groups: Vec::new(),
         descriptors: 0,

@@ -86,7 +86,7 @@ figures! {
         sites_watched: Gauge = Gauge(totals.sites_watched),
         /// Sites that cannot be watched, because their file systems do not report every change.
         sites_unreported: Gauge = Gauge(totals.sites_unreported),
-        /// Parts of sites whose names need no checks, because their changes are told: up to 64 a site, each with some of the
+        /// Parts of sites whose names need no checks, because their changes are reported: up to 64 a site, each with some of the
         /// directories in its root and everything beneath them.
         subtrees_watched: Gauge = Gauge(totals.subtrees_watched),
         /// Parts of sites that cannot be watched, so that their names are checked.

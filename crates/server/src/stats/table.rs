@@ -9,8 +9,8 @@ use super::stalls::time;
 use super::{
     CertificateStats, Counters, NetworkStats, Queue, ServerStats, StateCounts, StoreStats, WorkerStats,
 };
-use flash_engine::{JobCounters, JobKind};
-use flash_worker::stats::{Backend, Connections, Histogram, RefusedBy, Tls, Upstreams};
+use flash_engine::{JobCounters, JobKind, TlsCounters};
+use flash_worker::stats::{Backend, Connections, Histogram, RefusedBy, Upstreams};
 
 /// Maximum workers shown, one per line; further ones are only counted.
 const WORKERS_SHOWN_MAX: usize = 64;
@@ -146,8 +146,8 @@ fn refused_connections(out: &mut String, by: &RefusedBy, amounts: Amounts) {
 }
 
 /// Encrypted connections. Nothing if there was none.
-fn tls(out: &mut String, tls: &Tls, amounts: Amounts) {
-    if tls == &Tls::default() {
+fn tls(out: &mut String, tls: &TlsCounters, amounts: Amounts) {
+    if tls == &TlsCounters::default() {
         return;
     }
     let _ = writeln!(

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use flash_prompt::OwnedFd;
 use flash_waiting::local;
 use flash_waiting::sandbox::privileges::{self, Keep};
-use flash_waiting::systemd::{Listener, Place};
+use flash_waiting::systemd::{BoundAddress, Listener};
 
 use crate::config::{FilePath, Listen, RunAs, SOCKET_BY_DEFAULT, Settings};
 
@@ -117,8 +117,8 @@ pub(super) struct Passed(pub(super) Vec<Listener>);
 
 impl Passed {
     fn take(&mut self, is_it: impl Fn(&Listener, &Path) -> bool) -> Option<LocalSocket> {
-        let path_of = |listener: &Listener| match &listener.place {
-            Place::Path(path) if is_it(listener, path) => Some(path.clone()),
+        let path_of = |listener: &Listener| match &listener.address {
+            BoundAddress::Path(path) if is_it(listener, path) => Some(path.clone()),
             _ => None,
         };
         let (at, path) = self.0.iter().enumerate().find_map(|(at, it)| Some((at, path_of(it)?)))?;
@@ -129,20 +129,20 @@ impl Passed {
     ///
     /// Errors: the first that is left, with the remedy.
     pub(super) fn finish(self) -> io::Result<()> {
-        let Some(Listener { is_packets, place, .. }) = self.0.first() else { return Ok(()) };
-        let why = match place {
-            Place::Path(path) if *is_packets => format!(
+        let Some(Listener { is_packets, address, .. }) = self.0.first() else { return Ok(()) };
+        let why = match address {
+            BoundAddress::Path(path) if *is_packets => format!(
                 "systemd passed a second socket for packets, `{}`; give its units one ListenSequentialPacket=",
                 path.display()
             ),
-            Place::Path(path) => {
+            BoundAddress::Path(path) => {
                 let path = path.display();
                 format!(
                     "systemd passed the socket `{path}`, which no option names; add --warm unix:{path} or \
                      --fastcgi unix:{path} with --warm-root, or stop its unit"
                 )
             }
-            Place::Tcp(address) => format!(
+            BoundAddress::Tcp(address) => format!(
                 "systemd passed the socket {address}, which `flash backend` cannot take; give its unit a path, or use \
                  --warm {address} without the unit"
             ),

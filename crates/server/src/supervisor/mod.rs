@@ -2,7 +2,7 @@
 //!
 //! It must not wait for a disk while it serves: with one disk that hangs it would answer no signal and replace no process.
 //! `prepare.rs` may wait, and runs before it serves or in a child (`reader.rs`). Children make every other call on a file
-//! system (`flash_waiting::errand`), and no child is waited for, except for 2 s each at the end of the server.
+//! system (`flash_waiting::child_call`), and no child is waited for, except for 2 s each at the end of the server.
 
 mod control_socket;
 mod generation;

@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 
 use flash_prompt::OwnedFd;
-use flash_prompt::file::{Want, tells_residency};
+use flash_prompt::file::{Want, reports_residency};
 use flash_tls::Carried;
 use flash_waiting::directory::Directory;
 use flash_waiting::file;
@@ -112,7 +112,7 @@ fn try_residency<'r>(roots: impl Iterator<Item = &'r OwnedFd>) -> io::Result<()>
         let mut files =
             names.iter().filter_map(|name| file::open_on_same(root, name, Want::Content).ok()?.file);
         if let Some(first) = files.next() {
-            tells_residency(first)?;
+            reports_residency(first)?;
         }
     }
     Ok(())

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use flash_prompt::{OwnedFd, channel};
-use flash_waiting::guarded::Place;
+use flash_waiting::guarded::GuardedFile;
 use flash_waiting::root::Root;
 use flash_waiting::subprocess::Subprocess;
 use flash_waiting::{file, process, signal};
@@ -77,14 +77,14 @@ struct SentSocket {
 /// A [`HotList`] without its three descriptors.
 #[derive(Debug, Serialize, Deserialize)]
 struct SentList {
-    /// See [`Place::into_parts`].
+    /// See [`GuardedFile::into_parts`].
     owner: Option<u32>,
 }
 
 /// A [`FoundRoot`] without its descriptor.
 #[derive(Debug, Serialize, Deserialize)]
 enum SentRoot {
-    Open { is_local: bool, tells_changes: bool, identity: (u64, u64) },
+    Open { is_local: bool, reports_changes: bool, identity: (u64, u64) },
     Hangs,
     Failed(String),
 }
@@ -170,8 +170,8 @@ fn read_document(document: OwnedFd, descriptors: Vec<OwnedFd>) -> io::Result<Res
     let mut roots = Vec::with_capacity(sent.len());
     for root in sent {
         roots.push(match root {
-            SentRoot::Open { is_local, tells_changes, identity } => {
-                FoundRoot::Open(Root { folder: next()?, is_local, tells_changes, identity })
+            SentRoot::Open { is_local, reports_changes, identity } => {
+                FoundRoot::Open(Root { folder: next()?, is_local, reports_changes, identity })
             }
             SentRoot::Hangs => FoundRoot::Hangs,
             SentRoot::Failed(why) => FoundRoot::Failed(why),
@@ -185,7 +185,7 @@ fn read_document(document: OwnedFd, descriptors: Vec<OwnedFd>) -> io::Result<Res
     let hot_list = match (list, &settings.cache_list) {
         (Some(SentList { owner }), Some(path)) => {
             let (load, save) = (Arc::new(next()?), Arc::new(next()?));
-            HotList::from_parts(load, save, Place::from_parts(next()?, owner, path)?)
+            HotList::from_parts(load, save, GuardedFile::from_parts(next()?, owner, path)?)
         }
         _ => HotList::default(),
     };
@@ -247,9 +247,9 @@ fn send_prepared(channel: &OwnedFd, prepared: Prepared) -> io::Result<()> {
     let mut sent = Vec::with_capacity(roots.len());
     for root in roots {
         sent.push(match root {
-            FoundRoot::Open(Root { folder, is_local, tells_changes, identity }) => {
+            FoundRoot::Open(Root { folder, is_local, reports_changes, identity }) => {
                 send_descriptor(channel, DESCRIPTOR, &folder)?;
-                SentRoot::Open { is_local, tells_changes, identity }
+                SentRoot::Open { is_local, reports_changes, identity }
             }
             FoundRoot::Hangs => SentRoot::Hangs,
             FoundRoot::Failed(why) => SentRoot::Failed(why),

@@ -63,15 +63,15 @@ enum Changed {
 struct KnownRoot {
     folder: Shared,
     is_local: bool,
-    tells_changes: bool,
+    reports_changes: bool,
     /// See [`Root::identity`].
     identity: (u64, u64),
 }
 
 impl From<Root> for KnownRoot {
     fn from(root: Root) -> Self {
-        let Root { folder, is_local, tells_changes, identity } = root;
-        Self { folder: Arc::new(folder), is_local, tells_changes, identity }
+        let Root { folder, is_local, reports_changes, identity } = root;
+        Self { folder: Arc::new(folder), is_local, reports_changes, identity }
     }
 }
 
@@ -183,7 +183,7 @@ impl Roots {
 
     /// The number of roots, and of those whose file systems report every change.
     pub(super) fn reporting_len(&self) -> (usize, usize) {
-        let tells = |slot: &&Slot| slot.root.as_ref().is_some_and(|root| root.tells_changes);
+        let tells = |slot: &&Slot| slot.root.as_ref().is_some_and(|root| root.reports_changes);
         (self.slots.len(), self.slots.iter().filter(tells).count())
     }
 }

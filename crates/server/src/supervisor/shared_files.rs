@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use flash_prompt::counts::{CHANGES_AT, COUNTS_FILE_BYTES, NUMBERS_AT};
 use flash_prompt::numbers::{NUMBERS_BYTES, new_key};
-use flash_prompt::sharers::{SHARERS_FILE_BYTES, SHARERS_MAX, word_at};
+use flash_prompt::uplink_users::{UPLINK_FILE_BYTES, WORKERS_MAX, word_at};
 use flash_waiting::store_file;
 use flash_worker::control::Order;
 
@@ -44,7 +44,7 @@ impl SharedFiles {
         let has_rule =
             |needs: fn(&Rule) -> bool| settings.sites.iter().flat_map(|site| &site.rules).any(needs);
         let uplink = (settings.egress_bits_per_s > 0)
-            .then(|| places(&mut self.uplink, || PlacesFile::new(c"flash-uplink", SHARERS_FILE_BYTES)));
+            .then(|| places(&mut self.uplink, || PlacesFile::new(c"flash-uplink", UPLINK_FILE_BYTES)));
         let counts = has_rule(Rule::needs_counts).then(|| places(&mut self.counts, new_counts));
         let needs_buckets = has_rule(Rule::needs_buckets);
         if needs_buckets && self.buckets.is_none() {
@@ -143,7 +143,7 @@ impl PlacesFile {
     /// Errors: if there are none, which the bound on configurations that drain prevents.
     fn places(&mut self) -> io::Result<Places> {
         self.ranges.retain(|range| Rc::strong_count(range) > 1);
-        let mut starts = (0..SHARERS_MAX).step_by(PLACES);
+        let mut starts = (0..WORKERS_MAX).step_by(PLACES);
         let start = starts.find(|start| self.ranges.iter().all(|range| range.start != *start));
         let start =
             start.ok_or_else(|| io::Error::other("too many configurations share the workers' files"))?;
@@ -169,15 +169,15 @@ impl Places {
 
 #[cfg(test)]
 mod tests {
-    use flash_prompt::sharers::{SHARERS_FILE_BYTES, Sharers};
+    use flash_prompt::uplink_users::{UPLINK_FILE_BYTES, UplinkUsers};
 
     use super::*;
 
     #[test]
     fn generations_have_places_of_their_own_until_they_end() {
-        let mut uplink = PlacesFile::new(c"uplink", SHARERS_FILE_BYTES).expect("a file");
+        let mut uplink = PlacesFile::new(c"uplink", UPLINK_FILE_BYTES).expect("a file");
         let [old, new] = [(); 2].map(|()| uplink.places().expect("places"));
-        let of = |places: &Places| Sharers::map(&*places.file, places.range.start + 3).expect("mapped");
+        let of = |places: &Places| UplinkUsers::map(&*places.file, places.range.start + 3).expect("mapped");
         let [first, second] = [of(&old), of(&new)];
         assert_eq!((first.announce(true), second.announce(true)), (0, 1));
         old.set(3, 0);
@@ -186,6 +186,6 @@ mod tests {
         drop(old);
         assert_eq!(uplink.places().expect("places").range.start, start);
         let many: Vec<_> = std::iter::from_fn(|| uplink.places().ok()).collect();
-        assert_eq!(many.len(), SHARERS_MAX / PLACES - 1);
+        assert_eq!(many.len(), WORKERS_MAX / PLACES - 1);
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use flash_prompt::OwnedFd;
 use flash_prompt::net;
-use flash_waiting::systemd::{self, Listener, Place};
+use flash_waiting::systemd::{self, BoundAddress, Listener};
 
 use super::local_socket::{LocalSocket, Passed};
 use crate::config::architecture;
@@ -23,7 +23,7 @@ const BACKLOG: i32 = 4096;
 struct Group {
     wanted: Listen,
     /// As bound: with the port that was chosen for port 0.
-    bound: Place,
+    bound: BoundAddress,
     is_tls: bool,
     sockets: Vec<OwnedFd>,
     /// Whether every worker accepts from all of them.
@@ -34,7 +34,7 @@ struct Group {
 
 impl Group {
     /// The place with its source, if that is systemd: `http://127.0.0.1:8080/ (systemd:http)`.
-    fn shown(&self, place: impl FnOnce(&Place) -> String) -> String {
+    fn shown(&self, place: impl FnOnce(&BoundAddress) -> String) -> String {
         let source = match &self.wanted {
             Listen::Systemd(name) if name.is_empty() => " (systemd)".to_owned(),
             wanted @ Listen::Systemd(_) => format!(" ({wanted})"),
@@ -45,10 +45,10 @@ impl Group {
 
     fn url(&self) -> String {
         self.shown(|bound| match (bound, self.is_tls) {
-            (Place::Tcp(address), false) => format!("http://{address}/"),
-            (Place::Tcp(address), true) => format!("https://{address}/"),
-            (Place::Path(path), false) => format!("unix:{}", path.display()),
-            (Place::Path(path), true) => format!("unix:{} (TLS)", path.display()),
+            (BoundAddress::Tcp(address), false) => format!("http://{address}/"),
+            (BoundAddress::Tcp(address), true) => format!("https://{address}/"),
+            (BoundAddress::Path(path), false) => format!("unix:{}", path.display()),
+            (BoundAddress::Path(path), true) => format!("unix:{} (TLS)", path.display()),
         })
     }
 }
@@ -75,7 +75,7 @@ impl Sockets {
             if let Some(wrong) = passed.iter().find(|listener| listener.is_packets) {
                 let why = format!(
                     "systemd passed the socket `{}` for packets, and HTTP needs a stream; give its unit ListenStream=",
-                    wrong.place
+                    wrong.address
                 );
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
             }
@@ -161,10 +161,10 @@ impl Sockets {
     pub(super) fn listening(&self) -> impl Iterator<Item = Listening<'_>> + '_ {
         self.groups.iter().map(|group| {
             let name = group.shown(|bound| match bound {
-                Place::Tcp(address) => address.to_string(),
-                Place::Path(path) => format!("unix:{}", path.display()),
+                BoundAddress::Tcp(address) => address.to_string(),
+                BoundAddress::Path(path) => format!("unix:{}", path.display()),
             });
-            let address = if let Place::Tcp(address) = group.bound { Some(address) } else { None };
+            let address = if let BoundAddress::Tcp(address) = group.bound { Some(address) } else { None };
             Listening { name, address, sockets: &group.sockets }
         })
     }
@@ -224,7 +224,7 @@ impl Making<'_> {
         };
         Ok(Group {
             wanted: Listen::Unix(path.clone()),
-            bound: Place::Path(path.to_path_buf()),
+            bound: BoundAddress::Path(path.to_path_buf()),
             is_tls: false,
             sockets: vec![local.try_clone()?],
             is_shared: true,
@@ -245,7 +245,7 @@ impl Making<'_> {
 
     /// Every socket of systemd must have a group: clients of another one would wait forever.
     fn finish(self) -> io::Result<()> {
-        let Some(Listener { name, place, .. }) = self.passed.first() else { return Ok(()) };
+        let Some(Listener { name, address, .. }) = self.passed.first() else { return Ok(()) };
         let advice = match name.as_str() {
             "" => {
                 "give its unit FileDescriptorName=, and add `systemd:NAME` to listen or listen_tls".to_owned()
@@ -253,7 +253,7 @@ impl Making<'_> {
             name => format!("add `systemd:{name}` to listen or listen_tls"),
         };
         let why = format!(
-            "systemd passed the socket `{place}`, which no setting names; {advice}, or stop its unit"
+            "systemd passed the socket `{address}`, which no setting names; {advice}, or stop its unit"
         );
         Err(io::Error::new(io::ErrorKind::InvalidInput, why))
     }
@@ -262,7 +262,7 @@ impl Making<'_> {
 fn group_of(listener: &Listener, is_tls: bool) -> io::Result<Group> {
     Ok(Group {
         wanted: Listen::Systemd(listener.name.clone()),
-        bound: listener.place.clone(),
+        bound: listener.address.clone(),
         is_tls,
         sockets: vec![listener.socket.try_clone()?],
         is_shared: true,
@@ -286,7 +286,7 @@ fn not_passed(name: &str, passed: &[Listener]) -> io::Error {
 
 fn bind_group(wanted: SocketAddr, count: usize, known: Option<&Group>) -> io::Result<Group> {
     let (mut bound, mut sockets) = match known {
-        Some(Group { bound: Place::Tcp(bound), sockets, .. }) => {
+        Some(Group { bound: BoundAddress::Tcp(bound), sockets, .. }) => {
             (*bound, sockets.iter().map(OwnedFd::try_clone).collect::<io::Result<Vec<_>>>()?)
         }
         _ => {
@@ -301,7 +301,7 @@ fn bind_group(wanted: SocketAddr, count: usize, known: Option<&Group>) -> io::Re
         bound = net::local_address(&socket)?;
         sockets.push(socket);
     }
-    let (wanted, bound) = (Listen::Tcp(wanted), Place::Tcp(bound));
+    let (wanted, bound) = (Listen::Tcp(wanted), BoundAddress::Tcp(bound));
     Ok(Group { wanted, bound, is_tls: false, sockets, is_shared: false, local: None })
 }
 
@@ -336,8 +336,8 @@ mod tests {
     fn passed(names: &[&str]) -> Sockets {
         let listener = |name: &&str| {
             let socket = net::listen(any_port(), 1).expect("listens");
-            let place = Place::Tcp(net::local_address(&socket).expect("an address"));
-            Listener { socket, name: (*name).to_owned(), is_packets: false, place }
+            let address = BoundAddress::Tcp(net::local_address(&socket).expect("an address"));
+            Listener { socket, name: (*name).to_owned(), is_packets: false, address }
         };
         Sockets { passed: Arc::new(names.iter().map(listener).collect()), ..Sockets::default() }
     }

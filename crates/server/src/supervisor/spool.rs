@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 
 use flash_prompt::OwnedFd;
-use flash_waiting::errand::UnnamedFile;
+use flash_waiting::child_call::UnnamedFile;
 use flash_worker::control::Order;
 
 use super::poller::{Poller, Watched};

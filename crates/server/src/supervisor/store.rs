@@ -13,7 +13,7 @@ use flash_prompt::names::{self, NamesWriter};
 use flash_prompt::store_memory::StoreMemory;
 use flash_prompt::table::{self, TableWriter};
 use flash_prompt::{OwnedFd, channel};
-use flash_waiting::guarded::Place;
+use flash_waiting::guarded::GuardedFile;
 use flash_waiting::{file, store_file};
 use flash_worker::control::{Notice, Order};
 use flash_worker::stats::Figures;
@@ -97,7 +97,7 @@ pub(super) struct HotList {
     /// The next version of the list, open for writing.
     to_save: Option<Shared>,
     /// The place of the list, until the next version is in use.
-    place: Option<Place>,
+    place: Option<GuardedFile>,
 }
 
 impl Store {
@@ -358,7 +358,7 @@ impl HotList {
                 format!("cannot open the list of hot files {}: {e}; {advice}", path.display()),
             )
         };
-        let place = Place::find(path).map_err(cannot)?;
+        let place = GuardedFile::find(path).map_err(cannot)?;
         let mut text = Vec::new();
         if let Some(file) = place.read().map_err(cannot)? {
             File::from(file).take(LIST_BYTES_MAX).read_to_end(&mut text).map_err(cannot)?;
@@ -369,12 +369,12 @@ impl HotList {
     }
 
     /// A list from its current and its next version, and its place.
-    pub(super) fn from_parts(to_load: Shared, to_save: Shared, place: Place) -> Self {
+    pub(super) fn from_parts(to_load: Shared, to_save: Shared, place: GuardedFile) -> Self {
         Self { to_load: Some(to_load), to_save: Some(to_save), place: Some(place) }
     }
 
     /// The parts of a list, for another process.
-    pub(super) fn into_parts(mut self) -> Option<(Shared, Shared, Place)> {
+    pub(super) fn into_parts(mut self) -> Option<(Shared, Shared, GuardedFile)> {
         Some((self.to_load.take()?, self.to_save.take()?, self.place.take()?))
     }
 
@@ -386,7 +386,7 @@ impl HotList {
 
 impl Drop for HotList {
     fn drop(&mut self) {
-        self.place.iter().for_each(Place::drop_next);
+        self.place.iter().for_each(GuardedFile::drop_next);
     }
 }
 

@@ -2,7 +2,7 @@
 //! a check until something happens. It answers no request, and its own look-ups may wait: while it is late, names are only
 //! checked as without it.
 //!
-//! It watches every directory beneath the roots that [`watched::tells_changes`], by inotify. Each root is watched in parts
+//! It watches every directory beneath the roots that [`watched::reports_changes`], by inotify. Each root is watched in parts
 //! ([`roots`]): a part of which it may have missed a change begins anew, and one that it cannot watch is checked instead.
 
 mod depend;

@@ -161,7 +161,7 @@ pub(super) fn find_roots(
     let (mut roots, mut unwatched): (Vec<Root>, u64) = (Vec::new(), 0);
     for (rules, folder) in convert::sites(settings).into_iter().zip(folders) {
         let name = rules.root.display().to_string();
-        let Some(folder) = folder.filter(|folder| watched::tells_changes(folder)) else {
+        let Some(folder) = folder.filter(|folder| watched::reports_changes(folder)) else {
             unwatched += 1;
             continue;
         };

@@ -13,10 +13,10 @@ use rustix::fd::AsFd;
 
 use super::numbers::{NUMBERS_BYTES, SharedNumbers};
 use super::shared::{Access, SharedMemory};
-use super::sharers::{SHARERS_MAX, word_at};
+use super::uplink_users::{WORKERS_MAX, word_at};
 
 /// Where the word is that changes with the terms.
-pub const CHANGES_AT: u64 = word_at(SHARERS_MAX);
+pub const CHANGES_AT: u64 = word_at(WORKERS_MAX);
 /// Where the numbers begin in the memory file.
 pub const NUMBERS_AT: u64 = 12288;
 /// The length of the memory file.
@@ -89,7 +89,7 @@ impl SharedCounts {
 
     /// The terms of all places; 0 where there is no worker.
     fn terms(&self) -> impl Iterator<Item = u32> {
-        let words = (0..SHARERS_MAX).filter_map(|place| self.memory.word(word_at(place)));
+        let words = (0..WORKERS_MAX).filter_map(|place| self.memory.word(word_at(place)));
         words.map(|word| word.load(Ordering::Relaxed))
     }
 }
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn a_place_that_there_is_not_is_refused() {
         let whole = sealed_file(COUNTS_FILE_BYTES);
-        for (file, place) in [(&whole, SHARERS_MAX), (&sealed_file(NUMBERS_AT), 0), (&sealed_file(0), 0)] {
+        for (file, place) in [(&whole, WORKERS_MAX), (&sealed_file(NUMBERS_AT), 0), (&sealed_file(0), 0)] {
             assert_eq!(
                 SharedCounts::map(file, place).expect_err("refused").kind(),
                 io::ErrorKind::InvalidInput

@@ -285,7 +285,7 @@ pub fn is_part_resident(file: impl AsFd, offset: u64, length_bytes: u64) -> bool
 /// Checks whether the kernel reports the residency of a file.
 ///
 /// Errors: `EPERM` for a file of another owner, `ENOSYS` before Linux 6.5.
-pub fn tells_residency(file: impl AsFd) -> io::Result<()> {
+pub fn reports_residency(file: impl AsFd) -> io::Result<()> {
     resident(file, 0, 1)?;
     Ok(())
 }

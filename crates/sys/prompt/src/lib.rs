@@ -28,7 +28,6 @@ pub mod net;
 pub mod numbers;
 pub mod sendfile;
 mod shared;
-pub mod sharers;
 mod siphash;
 #[cfg(test)]
 #[path = "../../../../tests/skip.rs"]
@@ -37,6 +36,7 @@ mod slots;
 pub mod store_memory;
 pub mod table;
 pub mod timer;
+pub mod uplink_users;
 pub mod usage;
 
 pub use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -16,7 +16,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, munlock};
 use rustix::param::page_size;
 
 use super::call::check;
-use super::file::tells_residency;
+use super::file::reports_residency;
 use super::mapped::Mapped;
 use super::sendfile::Sent;
 
@@ -41,8 +41,8 @@ pub struct MappedPart {
 /// too large, the chunks unused for longest are unmapped. A chunk is in use only during a call.
 #[derive(Debug)]
 pub struct Mappings<F> {
-    chunks: HashMap<Place, Chunk<F>>,
-    by_use: BTreeMap<u64, Place>,
+    chunks: HashMap<ChunkKey, Chunk<F>>,
+    by_use: BTreeMap<u64, ChunkKey>,
     uses: u64,
     bytes: u64,
     chunk_bytes: u64,
@@ -53,7 +53,7 @@ pub struct Mappings<F> {
 }
 
 /// A version and the number of a chunk in it.
-type Place = (u64, u64);
+type ChunkKey = (u64, u64);
 
 #[derive(Debug)]
 struct Chunk<F> {
@@ -95,13 +95,13 @@ impl<F: AsFd> Mappings<F> {
         file: &Arc<F>,
         part: MappedPart,
     ) -> io::Result<Sent> {
-        let place = (part.version, part.offset / self.chunk_bytes);
-        if self.chunks.contains_key(&place) {
-            self.touch(place);
-        } else if self.map(place, file, part.size_bytes).is_err() {
+        let key = (part.version, part.offset / self.chunk_bytes);
+        if self.chunks.contains_key(&key) {
+            self.touch(key);
+        } else if self.map(key, file, part.size_bytes).is_err() {
             return Ok(Sent::Unknown);
         }
-        let Some(chunk) = self.chunks.get(&place) else { return Ok(Sent::Unknown) };
+        let Some(chunk) = self.chunks.get(&key) else { return Ok(Sent::Unknown) };
         let start = (part.offset % self.chunk_bytes) as usize;
         match chunk.mapping.resident_bytes(start, part.length, &mut self.pages) {
             Ok(0) => Ok(Sent::Absent),
@@ -110,17 +110,17 @@ impl<F: AsFd> Mappings<F> {
         }
     }
 
-    fn touch(&mut self, place: Place) {
-        let Some(chunk) = self.chunks.get_mut(&place) else { return };
+    fn touch(&mut self, key: ChunkKey) {
+        let Some(chunk) = self.chunks.get_mut(&key) else { return };
         self.uses += 1;
         self.by_use.remove(&std::mem::replace(&mut chunk.used, self.uses));
-        self.by_use.insert(self.uses, place);
+        self.by_use.insert(self.uses, key);
     }
 
-    fn map(&mut self, place: Place, file: &Arc<F>, size_bytes: u64) -> io::Result<()> {
+    fn map(&mut self, key: ChunkKey, file: &Arc<F>, size_bytes: u64) -> io::Result<()> {
         // For a file of another owner, mincore(2) reports all pages as resident.
-        tells_residency(&**file)?;
-        let offset = place.1 * self.chunk_bytes;
+        reports_residency(&**file)?;
+        let offset = key.1 * self.chunk_bytes;
         let length = size_bytes.saturating_sub(offset).min(self.chunk_bytes);
         while !self.chunks.is_empty()
             && (self.chunks.len() >= self.chunks_max || self.bytes + length > self.bytes_max)
@@ -130,14 +130,14 @@ impl<F: AsFd> Mappings<F> {
         let mapping = Mapping::of(&**file, offset, length as usize)?;
         self.uses += 1;
         self.bytes += length;
-        self.by_use.insert(self.uses, place);
-        self.chunks.insert(place, Chunk { mapping, used: self.uses, _file: Arc::clone(file) });
+        self.by_use.insert(self.uses, key);
+        self.chunks.insert(key, Chunk { mapping, used: self.uses, _file: Arc::clone(file) });
         Ok(())
     }
 
     fn unmap_oldest(&mut self) {
-        let Some((_, place)) = self.by_use.pop_first() else { return };
-        if let Some(chunk) = self.chunks.remove(&place) {
+        let Some((_, key)) = self.by_use.pop_first() else { return };
+        if let Some(chunk) = self.chunks.remove(&key) {
             self.bytes -= chunk.mapping.0.length() as u64;
         }
     }

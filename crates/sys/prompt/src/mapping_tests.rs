@@ -39,7 +39,7 @@ fn part(version: u64, size_bytes: u64, offset: u64, length: usize) -> MappedPart
 }
 
 fn residency_is_known(file: &Arc<File>) -> bool {
-    let told = tells_residency(&**file).is_ok();
+    let told = reports_residency(&**file).is_ok();
     if !told {
         crate::skipping::skip("this kernel does not report residency");
     }

@@ -39,6 +39,22 @@ pub struct FileState {
     pub changed_ns: i64,
 }
 
+impl FileState {
+    /// The state as words of a table.
+    #[inline]
+    pub(crate) fn to_words(self) -> [u64; 5] {
+        let Self { device, inode, size_bytes, modified_ns, changed_ns } = self;
+        [device, inode, size_bytes, modified_ns.cast_unsigned(), changed_ns.cast_unsigned()]
+    }
+
+    /// The state in these words.
+    #[inline]
+    pub(crate) fn from_words([device, inode, size_bytes, modified_ns, changed_ns]: [u64; 5]) -> Self {
+        let (modified_ns, changed_ns) = (modified_ns.cast_signed(), changed_ns.cast_signed());
+        Self { device, inode, size_bytes, modified_ns, changed_ns }
+    }
+}
+
 /// The facts about a name, or about a precompressed form of its file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NameEntry {
@@ -96,29 +112,14 @@ impl Record<WORDS> for Name {
 fn to_words(entry: &NameEntry) -> [u64; WORDS] {
     let NameEntry { hash, part, kind, forms, index, state, confirmed_ms, watch } = *entry;
     let marks = u64::from(u32::from_le_bytes([kind, part, forms, index])) | u64::from(watch) << 32;
-    [
-        hash.0[0],
-        hash.0[1],
-        state.device,
-        state.inode,
-        state.size_bytes,
-        state.modified_ns.cast_unsigned(),
-        state.changed_ns.cast_unsigned(),
-        confirmed_ms,
-        marks,
-    ]
+    let [device, inode, size_bytes, modified_ns, changed_ns] = state.to_words();
+    [hash.0[0], hash.0[1], device, inode, size_bytes, modified_ns, changed_ns, confirmed_ms, marks]
 }
 
 fn from_words(words: &[u64; WORDS]) -> NameEntry {
     let [first, second, device, inode, size_bytes, modified_ns, changed_ns, confirmed_ms, marks] = *words;
     let [kind, part, forms, index] = (marks as u32).to_le_bytes();
-    let state = FileState {
-        device,
-        inode,
-        size_bytes,
-        modified_ns: modified_ns.cast_signed(),
-        changed_ns: changed_ns.cast_signed(),
-    };
+    let state = FileState::from_words([device, inode, size_bytes, modified_ns, changed_ns]);
     let watch = (marks >> 32) as u32;
     NameEntry { hash: NameHash([first, second]), part, kind, forms, index, state, confirmed_ms, watch }
 }

@@ -1,8 +1,8 @@
 //! The store's file contents, mapped read-only: workers send hits from here.
 //!
 //! The contents are in one memory file. Helpers write it (`flash_waiting::store_file`), the keeper decides
-//! which place has which block, and [`super::table`] lists the places for workers. The file is sparse and
-//! much longer than the part in use, so that places rarely have to move: its length costs addresses, not
+//! which extent has which block, and [`super::table`] lists the extents for workers. The file is sparse and
+//! much longer than the part in use, so that extents rarely have to move: its length costs addresses, not
 //! memory.
 
 use std::io;
@@ -10,22 +10,22 @@ use std::io;
 use rustix::fd::AsFd;
 
 use super::shared::{Access, SharedMemory};
-use super::table::Place;
+use super::table::Extent;
 
 /// The memory file of contents, mapped read-only. Several threads can use it.
 ///
 /// # The contract
 ///
 /// [`bytes`](Self::bytes) returns a plain slice of memory that other processes can write. It is sound only as
-/// long as no process writes to a place that a reader can use. No type can check that across processes, so
+/// long as no process writes to an extent that a reader can use. No type can check that across processes, so
 /// these rules must hold:
 ///
-/// - Helpers write only to places that no reader knows. A place is added to the table after its last byte was
+/// - Helpers write only to extents that no reader knows. An extent is added to the table after its last byte was
 ///   written, and by [`TableWriter::put`](super::table::TableWriter::put), which orders the two.
-/// - The keeper reuses a place, or returns its memory (by punching a hole into the file), only after it has
-///   removed the place from the table and every worker has released it.
-/// - A worker takes places only from the table, and drops every slice of a place before it releases the
-///   place.
+/// - The keeper reuses an extent, or returns its memory (by punching a hole into the file), only after it has
+///   removed the extent from the table and every worker has released it.
+/// - A worker takes extents only from the table, and drops every slice of an extent before it releases the
+///   extent.
 /// - The file cannot become shorter (F_SEAL_SHRINK, checked by [`map`](Self::map)).
 ///
 /// A violation would send bytes of another file, but it would not cause a memory fault: pages that were never
@@ -48,15 +48,15 @@ impl StoreMemory {
         Ok(Self { memory: SharedMemory::map(fd, bytes, Access::Read)? })
     }
 
-    /// The bytes of a place, under the contract above. None for a place that ends beyond the mapping, or
+    /// The bytes of an extent, under the contract above. None for an extent that ends beyond the mapping, or
     /// beyond the end of the file at the time it was mapped.
     #[inline]
     #[must_use]
-    pub fn bytes(&self, place: Place) -> Option<&[u8]> {
-        let start = self.memory.at(place.offset, u64::from(place.length))?;
+    pub fn bytes(&self, extent: Extent) -> Option<&[u8]> {
+        let start = self.memory.at(extent.offset, u64::from(extent.length))?;
         // SAFETY: `at` has checked that the file backs the range, whose mapping lives as long as `self`. By
         // the contract of this type, no process writes to it meanwhile.
-        Some(unsafe { std::slice::from_raw_parts(start.as_ptr(), place.length as usize) })
+        Some(unsafe { std::slice::from_raw_parts(start.as_ptr(), extent.length as usize) })
     }
 }
 
@@ -76,8 +76,8 @@ mod tests {
         file
     }
 
-    fn place(offset: u64, length: u32) -> Place {
-        Place { offset, length }
+    fn extent(offset: u64, length: u32) -> Extent {
+        Extent { offset, length }
     }
 
     #[test]
@@ -86,9 +86,9 @@ mod tests {
         let store = StoreMemory::map(&file, FILE_BYTES).expect("mapped");
         for offset in [0, 4_095, 1 << 20, FILE_BYTES - 5] {
             rustix::io::pwrite(&file, b"12345", offset).expect("written");
-            assert_eq!(store.bytes(place(offset, 5)), Some(&b"12345"[..]));
+            assert_eq!(store.bytes(extent(offset, 5)), Some(&b"12345"[..]));
         }
-        assert_eq!(store.bytes(place(1 << 30, 3)), Some(&[0; 3][..]), "never written");
+        assert_eq!(store.bytes(extent(1 << 30, 3)), Some(&[0; 3][..]), "never written");
         let held = fstat(&file).expect("its state").st_blocks as u64 * 512;
         assert!(held < 32 << 20, "the file's length must cost no memory: {held} bytes");
     }
@@ -99,17 +99,17 @@ mod tests {
         let mapped_longer = StoreMemory::map(&file, 1 << 20).expect("mapped");
         let mapped_shorter = StoreMemory::map(&file, 5_000).expect("mapped");
         for (store, end) in [(&mapped_longer, 10_000), (&mapped_shorter, 5_000)] {
-            assert_eq!(store.bytes(place(end - 1, 1)), Some(&[0][..]));
-            assert_eq!(store.bytes(place(end, 0)), Some(&[][..]));
+            assert_eq!(store.bytes(extent(end - 1, 1)), Some(&[0][..]));
+            assert_eq!(store.bytes(extent(end, 0)), Some(&[][..]));
             for (offset, length) in
                 [(end - 1, 2), (end, 1), (end + 1, 0), (0, u32::MAX), (u64::MAX, 1), (u64::MAX - 3, u32::MAX)]
             {
-                assert_eq!(store.bytes(place(offset, length)), None, "{length} bytes at {offset}");
+                assert_eq!(store.bytes(extent(offset, length)), None, "{length} bytes at {offset}");
             }
         }
         // The file grows, but bytes beyond its end at the time of the mapping are not read.
         ftruncate(&file, 1 << 20).expect("longer");
-        assert_eq!(mapped_longer.bytes(place(10_000, 1)), None);
+        assert_eq!(mapped_longer.bytes(extent(10_000, 1)), None);
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! The index of the store, shared by processes: which block of which file is at which place of the memory
+//! The index of the store, shared by processes: which block of which file is in which extent of the memory
 //! file of contents ([`super::store_memory`]). One process, the keeper, writes it; workers read it without
 //! asking any process. `slots` describes the memory file, and why a reader never sees half an entry.
 //!
-//! [`TableWriter::remove`] prevents later look-ups from finding a place, but does not end look-ups under way.
+//! [`TableWriter::remove`] prevents later look-ups from finding an extent, but does not end look-ups under way.
 //! So the keeper first removes a block and then sends each reader a message to release it. A look-up that
 //! found the block earlier is over when its reader receives the message.
 
@@ -11,36 +11,29 @@ use std::io;
 use rustix::fd::AsFd;
 use serde::{Deserialize, Serialize};
 
+use super::names::FileState;
 pub use super::slots::SLOTS_MAX;
 use super::slots::{self, Record, Table, Writer, fold};
 
 /// A block of a file in one state.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct BlockKey {
-    /// Device, as in [`Stat`](super::file::Stat).
-    pub device: u64,
-    /// Inode number.
-    pub inode: u64,
-    /// Length of the whole file in bytes.
-    pub size_bytes: u64,
-    /// Time of the last change of the content, in nanoseconds since 1970.
-    pub modified_ns: i64,
-    /// Time of the last change of content or metadata, in nanoseconds since 1970.
-    pub changed_ns: i64,
+    /// The state of the file.
+    pub file: FileState,
     /// Number of the block in the file, starting at 0.
     pub block: u32,
 }
 
 /// A range of the memory file of contents.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub struct Place {
+pub struct Extent {
     /// Offset of the first byte.
     pub offset: u64,
     /// Length in bytes.
     pub length: u32,
 }
 
-/// The words of a slot: the key, then the place. With its links that is one cache line, so that a look-up without
+/// The words of a slot: the key, then the extent. With its links that is one cache line, so that a look-up without
 /// collisions costs two of them: the head and the slot.
 const WORDS: usize = 7;
 
@@ -72,37 +65,24 @@ impl Record<WORDS> for Block {
     }
 }
 
-/// The number of the block, in the word that it shares with the length of its place.
+/// The number of the block, in the word that it shares with the length of its extent.
 #[inline]
 fn block_of(word: u64) -> u32 {
     word as u32
 }
 
 #[inline]
-fn to_words(key: &BlockKey, place: Place) -> [u64; WORDS] {
-    [
-        key.device,
-        key.inode,
-        key.size_bytes,
-        key.modified_ns.cast_unsigned(),
-        key.changed_ns.cast_unsigned(),
-        place.offset,
-        u64::from(key.block) | u64::from(place.length) << 32,
-    ]
+fn to_words(key: &BlockKey, extent: Extent) -> [u64; WORDS] {
+    let [device, inode, size_bytes, modified_ns, changed_ns] = key.file.to_words();
+    let last = u64::from(key.block) | u64::from(extent.length) << 32;
+    [device, inode, size_bytes, modified_ns, changed_ns, extent.offset, last]
 }
 
 #[inline]
-fn from_words(words: &[u64; WORDS]) -> (BlockKey, Place) {
+fn from_words(words: &[u64; WORDS]) -> (BlockKey, Extent) {
     let [device, inode, size_bytes, modified_ns, changed_ns, offset, last] = *words;
-    let key = BlockKey {
-        device,
-        inode,
-        size_bytes,
-        modified_ns: modified_ns.cast_signed(),
-        changed_ns: changed_ns.cast_signed(),
-        block: block_of(last),
-    };
-    (key, Place { offset, length: (last >> 32) as u32 })
+    let file = FileState::from_words([device, inode, size_bytes, modified_ns, changed_ns]);
+    (BlockKey { file, block: block_of(last) }, Extent { offset, length: (last >> 32) as u32 })
 }
 
 /// The length of the memory file of a table with `slots_max` slots; None for 0 slots and for more than
@@ -127,18 +107,18 @@ impl TableReader {
         Ok(Self { table: slots::map_to_read(fd)? })
     }
 
-    /// The slot and the place of a block. None if the store does not have it, and sometimes while the writer
+    /// The slot and the extent of a block. None if the store does not have it, and sometimes while the writer
     /// changes its chain.
     #[inline]
     #[must_use]
-    pub fn find(&self, key: &BlockKey) -> Option<(u32, Place)> {
+    pub fn find(&self, key: &BlockKey) -> Option<(u32, Extent)> {
         let (slot, words) = self.table.find(&to_words(key, NOWHERE))?;
         Some((slot, from_words(&words).1))
     }
 }
 
-/// Stands for the place in the words of a key.
-const NOWHERE: Place = Place { offset: 0, length: 0 };
+/// Stands for the extent in the words of a key.
+const NOWHERE: Extent = Extent { offset: 0, length: 0 };
 
 /// The keeper's view of a table. There must be only one writer at a time; a second one damages chains, but
 /// not memory.
@@ -179,11 +159,11 @@ impl TableWriter {
 
     /// The entry in a slot; None if it is empty. Does not fill holes of the file.
     #[must_use]
-    pub fn get(&self, slot: u32) -> Option<(BlockKey, Place)> {
+    pub fn get(&self, slot: u32) -> Option<(BlockKey, Extent)> {
         self.writer.get(slot).map(|words| from_words(&words))
     }
 
-    /// Makes readers find `key` at `place` from now on, instead of the slot's old entry. The place must be
+    /// Makes readers find `key` at `extent` from now on, instead of the slot's old entry. The extent must be
     /// completely written before. No other slot may have the key, or readers can find either.
     ///
     /// Slots should be used from the lowest number on, because all slots below the highest used one cost
@@ -192,8 +172,8 @@ impl TableWriter {
     /// # Panics
     ///
     /// If the table does not have the slot.
-    pub fn put(&mut self, slot: u32, key: &BlockKey, place: Place) {
-        self.writer.put(slot, &to_words(key, place));
+    pub fn put(&mut self, slot: u32, key: &BlockKey, extent: Extent) {
+        self.writer.put(slot, &to_words(key, extent));
     }
 
     /// Empties a slot. Its entry can no longer be found, except by a look-up under way (see the module). Has

@@ -28,18 +28,18 @@ fn table(slots_max: u32) -> (OwnedFd, TableWriter, TableReader) {
 }
 
 fn key(number: u64) -> BlockKey {
-    BlockKey {
+    let file = FileState {
         device: 7 << 32 | 1,
         inode: number,
         size_bytes: 1000 + number,
         modified_ns: -5,
         changed_ns: i64::MAX,
-        block: number as u32 % 3,
-    }
+    };
+    BlockKey { file, block: number as u32 % 3 }
 }
 
-fn place(number: u64) -> Place {
-    Place { offset: number << 20, length: number as u32 + 1 }
+fn extent(number: u64) -> Extent {
+    Extent { offset: number << 20, length: number as u32 + 1 }
 }
 
 /// A short sequence of numbers that is the same in every run (xorshift).
@@ -58,22 +58,23 @@ impl Numbers {
 fn an_entry_is_found_until_it_is_removed() {
     let (_file, mut writer, reader) = table(100);
     assert_eq!((reader.find(&key(1)), writer.get(3), writer.slots_max()), (None, None, 100));
-    writer.put(3, &key(1), place(1));
-    assert_eq!((reader.find(&key(1)), writer.get(3)), (Some((3, place(1))), Some((key(1), place(1)))));
+    writer.put(3, &key(1), extent(1));
+    assert_eq!((reader.find(&key(1)), writer.get(3)), (Some((3, extent(1))), Some((key(1), extent(1)))));
     // Each part of a key matters.
     let one = key(1);
+    let of = |file| BlockKey { file, ..one };
     for other in [
-        BlockKey { device: 0, ..one },
-        BlockKey { inode: 0, ..one },
-        BlockKey { size_bytes: 0, ..one },
-        BlockKey { modified_ns: 0, ..one },
-        BlockKey { changed_ns: 0, ..one },
+        of(FileState { device: 0, ..one.file }),
+        of(FileState { inode: 0, ..one.file }),
+        of(FileState { size_bytes: 0, ..one.file }),
+        of(FileState { modified_ns: 0, ..one.file }),
+        of(FileState { changed_ns: 0, ..one.file }),
         BlockKey { block: 0, ..one },
     ] {
         assert_eq!(reader.find(&other), None, "{other:?}");
     }
-    writer.put(3, &key(2), place(2));
-    assert_eq!((reader.find(&key(1)), reader.find(&key(2))), (None, Some((3, place(2)))));
+    writer.put(3, &key(2), extent(2));
+    assert_eq!((reader.find(&key(1)), reader.find(&key(2))), (None, Some((3, extent(2)))));
     writer.remove(3);
     writer.remove(3);
     writer.remove(100);
@@ -93,7 +94,7 @@ fn the_table_agrees_with_a_map_after_many_changes() {
             writer.remove(slot);
             expected.remove(&slot);
         } else if !expected.iter().any(|(other, there)| *there == number && *other != slot) {
-            writer.put(slot, &key(number), place(number));
+            writer.put(slot, &key(number), extent(number));
             expected.insert(slot, number);
         }
         if step % 5_000 == 0 {
@@ -109,12 +110,12 @@ fn the_table_agrees_with_a_map_after_many_changes() {
 
 fn agree(reader: &TableReader, writer: &TableWriter, expected: &HashMap<u32, u64>) {
     for slot in 0..writer.slots_max() {
-        let entry = expected.get(&slot).map(|number| (key(*number), place(*number)));
+        let entry = expected.get(&slot).map(|number| (key(*number), extent(*number)));
         assert_eq!(writer.get(slot), entry, "slot {slot}");
     }
     for number in 0..200 {
         let found = expected.iter().find(|(_, there)| **there == number);
-        assert_eq!(reader.find(&key(number)), found.map(|(slot, _)| (*slot, place(number))), "{number}");
+        assert_eq!(reader.find(&key(number)), found.map(|(slot, _)| (*slot, extent(number))), "{number}");
     }
 }
 
@@ -127,12 +128,12 @@ fn cut_short(last: impl Fn(&mut TableWriter), before: Option<u64>, after: Option
         // There are few buckets, so the slot has others before and after it in its chain.
         let (file, mut writer, reader) = table(4);
         for (slot, number) in [(0, 10), (1, 11), (2, 12)] {
-            writer.put(slot, &key(number), place(number));
+            writer.put(slot, &key(number), extent(number));
         }
         writer.remove(1);
         if let Some(number) = before {
-            writer.put(1, &key(number), place(number));
-            writer.put(3, &key(13), place(13));
+            writer.put(1, &key(number), extent(number));
+            writer.put(3, &key(13), extent(13));
         }
         writer.writer.stores_left.set(stores);
         last(&mut writer);
@@ -142,10 +143,10 @@ fn cut_short(last: impl Fn(&mut TableWriter), before: Option<u64>, after: Option
         // Without a writer, readers find no wrong entry.
         for number in 10..20 {
             let found = reader.find(&key(number));
-            assert!(found.is_none_or(|(_, found)| found == place(number)), "{number} after {stores} stores");
+            assert!(found.is_none_or(|(_, found)| found == extent(number)), "{number} after {stores} stores");
         }
         let mut writer = TableWriter::open(&file).expect("taken over");
-        let entry = |number: Option<u64>| number.map(|number| (key(number), place(number)));
+        let entry = |number: Option<u64>| number.map(|number| (key(number), extent(number)));
         let found = writer.get(1);
         // A put over an existing entry first removes that, and can stop there.
         assert!([entry(before), entry(after), None].contains(&found), "{found:?} after {stores} stores");
@@ -153,9 +154,9 @@ fn cut_short(last: impl Fn(&mut TableWriter), before: Option<u64>, after: Option
         seen[1] |= found == entry(after);
         let mut expected = HashMap::from([(0, 10), (2, 12)]);
         expected.extend(before.map(|_| (3, 13)));
-        expected.extend(found.map(|(key, _)| (1, key.inode)));
+        expected.extend(found.map(|(key, _)| (1, key.file.inode)));
         agree(&reader, &writer, &expected);
-        writer.put(1, &key(15), place(15));
+        writer.put(1, &key(15), extent(15));
         expected.insert(1, 15);
         agree(&reader, &writer, &expected);
         if is_whole {
@@ -169,8 +170,8 @@ fn cut_short(last: impl Fn(&mut TableWriter), before: Option<u64>, after: Option
 fn a_writer_can_die_at_any_store() {
     // The chains depend on the table's random key.
     for _ in 0..30 {
-        cut_short(|writer| writer.put(1, &key(11), place(11)), None, Some(11));
-        cut_short(|writer| writer.put(1, &key(14), place(14)), Some(11), Some(14));
+        cut_short(|writer| writer.put(1, &key(11), extent(11)), None, Some(11));
+        cut_short(|writer| writer.put(1, &key(14), extent(14)), Some(11), Some(14));
         cut_short(|writer| writer.remove(1), Some(11), None);
     }
 }
@@ -180,10 +181,10 @@ fn a_writer_can_die_at_the_first_use_of_a_slot() {
     for stores in 0..12 {
         let (file, mut writer, reader) = table(10);
         writer.writer.stores_left.set(stores);
-        writer.put(7, &key(1), place(1));
+        writer.put(7, &key(1), extent(1));
         let found = TableWriter::open(&file).expect("taken over").get(7);
         // The store before the last fills the slot; opening the table makes up for the last one.
-        assert_eq!(found, (stores >= 10).then_some((key(1), place(1))), "{stores} stores");
+        assert_eq!(found, (stores >= 10).then_some((key(1), extent(1))), "{stores} stores");
         assert_eq!(reader.find(&key(1)).is_some(), stores >= 10, "{stores} stores");
     }
 }
@@ -192,7 +193,7 @@ fn a_writer_can_die_at_the_first_use_of_a_slot() {
 fn unused_slots_cost_no_memory() {
     let (file, mut writer, _reader) = table(1 << 22);
     for slot in 0..100 {
-        writer.put(slot, &key(slot.into()), place(0));
+        writer.put(slot, &key(slot.into()), extent(0));
     }
     drop(writer);
     let writer = TableWriter::open(&file).expect("taken over");
@@ -242,7 +243,7 @@ fn a_damaged_table_harms_neither_readers_nor_a_writer() {
     for _ in 0..200 {
         let (file, mut writer, reader) = table(16);
         for slot in 0..16 {
-            writer.put(slot, &key(slot.into()), place(slot.into()));
+            writer.put(slot, &key(slot.into()), extent(slot.into()));
         }
         let length = file_bytes(16).expect("a length");
         for _ in 0..400 {
@@ -262,7 +263,7 @@ fn a_damaged_table_harms_neither_readers_nor_a_writer() {
         look(&writer);
         for slot in 0..16 {
             writer.remove(slot);
-            writer.put(slot, &key(u64::from(slot) + 1), place(1));
+            writer.put(slot, &key(u64::from(slot) + 1), extent(1));
         }
         drop(writer);
         look(&TableWriter::open(&file).expect("taken over"));
@@ -272,11 +273,11 @@ fn a_damaged_table_harms_neither_readers_nor_a_writer() {
 #[test]
 fn a_loop_ends_a_look_up() {
     let (file, mut writer, reader) = table(1);
-    writer.put(0, &key(1), place(1));
+    writer.put(0, &key(1), extent(1));
     // The slot links to itself.
     let at = file_bytes(1).expect("a length") - SLOT_BYTES + 4;
     rustix::io::pwrite(&file, &1_u32.to_ne_bytes(), at).expect("written");
-    assert_eq!((reader.find(&key(2)), reader.find(&key(1))), (None, Some((0, place(1)))));
+    assert_eq!((reader.find(&key(2)), reader.find(&key(1))), (None, Some((0, extent(1)))));
     writer.remove(0);
     assert_eq!(reader.find(&key(1)), None);
 }
@@ -293,7 +294,7 @@ fn readers_never_see_a_mixture() {
                 for number in 0..16 {
                     // Every value of an entry follows from its key.
                     if let Some((_, at)) = reader.find(&key(number)) {
-                        assert_eq!(at, place(number), "block {number}");
+                        assert_eq!(at, extent(number), "block {number}");
                         found += 1;
                     }
                 }
@@ -307,7 +308,7 @@ fn readers_never_see_a_mixture() {
             // their keys.
             let slot = numbers.next() % 8;
             let number = slot + 8 * (numbers.next() % 2);
-            writer.put(slot as u32, &key(number), place(number));
+            writer.put(slot as u32, &key(number), extent(number));
         }
         is_over.store(true, Ordering::Relaxed);
         readers.map(|reader| reader.join().expect("no mixture")).iter().sum::<u64>()

@@ -9,11 +9,11 @@ use std::path::PathBuf;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs;
 
-use super::errand::Errand;
+use super::child_call::ChildCall;
 
 /// A child process that looks at files. Its descriptor is readable once it has a result.
 #[derive(Debug)]
-pub struct Look(Errand);
+pub struct Look(ChildCall);
 
 impl Look {
     /// Starts to look at these files, following links.
@@ -23,7 +23,7 @@ impl Look {
         let paths: Vec<CString> =
             paths.iter().map(|path| CString::new(path.as_os_str().as_bytes())).collect::<Result<_, _>>()?;
         // SAFETY: it makes only system calls, and the paths exist.
-        unsafe { Errand::start_noting(|| [state(&paths), 0, 0]) }.map(Self)
+        unsafe { ChildCall::start_noting(|| [state(&paths), 0, 0]) }.map(Self)
     }
 
     /// Takes the state of the files: a number that differs after a change of any of them.

@@ -16,7 +16,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use crate::errand::Errand;
+use crate::child_call::ChildCall;
 use crate::sandbox::privileges::{self, Account, Keep};
 
 /// Maximum symbolic links on a path, as in the kernel (path_resolution(7)).
@@ -30,9 +30,9 @@ const STICKY: u32 = 0o1000;
 /// Groups below this one belong to services, not to people (SYS_GID_MAX of login.defs(5)).
 const SERVICE_GROUPS_END: u32 = 1000;
 
-/// The place of a file: its folder, which is open, and its name there.
+/// A file that is opened safely: its folder, which is open, and its name there.
 #[derive(Debug)]
-pub struct Place {
+pub struct GuardedFile {
     folder: OwnedFd,
     name: OsString,
     /// The owner of the folder, if calls are made with the rights of that user.
@@ -47,7 +47,7 @@ enum Access {
     Create,
 }
 
-impl Place {
+impl GuardedFile {
     /// Finds the place of `path`.
     ///
     /// Errors: any of opening a folder; with root's rights, a folder that others can change, with the remedy.
@@ -90,7 +90,7 @@ impl Place {
 
     /// Opens the file for reading; None if there is none.
     ///
-    /// Errors: as of [`Place::append`].
+    /// Errors: as of [`GuardedFile::append`].
     pub fn read(&self) -> io::Result<Option<OwnedFd>> {
         match self.open(&self.name, Access::Read) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -177,7 +177,7 @@ impl Place {
         }
     }
 
-    /// Makes a call in the folder, as [`Place::as_owner`] does, in a child. `call` must not allocate.
+    /// Makes a call in the folder, as [`GuardedFile::as_owner`] does, in a child. `call` must not allocate.
     fn in_child(&self, call: impl FnOnce(BorrowedFd<'_>) -> Result<(), Errno>) -> io::Result<()> {
         let owner = self.owner.as_ref().map(|owner| owner.uid);
         let work = |folder: Option<BorrowedFd<'_>>| {
@@ -187,7 +187,7 @@ impl Place {
             call(folder.ok_or(Errno::BADF)?)
         };
         // SAFETY: it makes only system calls, on names that exist.
-        unsafe { Errand::run(Some(self.folder.as_fd()), work) }
+        unsafe { ChildCall::run(Some(self.folder.as_fd()), work) }
     }
 }
 

@@ -23,7 +23,7 @@ fn a_link_or_a_fifo_is_not_opened() {
     let [log, victim] = ["log", "victim"].map(|name| folder.path().join(name));
     fs::write(&victim, "precious").expect("a file");
     symlink(&victim, &log).expect("a link");
-    let place = Place::find(&log).expect("a place");
+    let place = GuardedFile::find(&log).expect("a place");
     assert!(refusal(place.append()).contains("symbolic link"));
     assert!(refusal(place.read()).contains("symbolic link"));
     fs::remove_file(&log).expect("removed");
@@ -43,18 +43,18 @@ fn a_link_or_a_fifo_is_not_opened() {
 fn a_file_is_created_for_its_owner_and_its_group() {
     let folder = folder();
     let path = folder.path().join("log");
-    let place = Place::find(&path).expect("a place");
+    let place = GuardedFile::find(&path).expect("a place");
     place.append().expect("a file");
     assert_eq!(path.metadata().expect("a file").permissions().mode() & 0o7137, 0, "at most 0640");
     assert!(place.read().expect("a file").is_some());
-    Place::find(Path::new("/dev/null")).and_then(|place| place.append()).expect("a device of root");
+    GuardedFile::find(Path::new("/dev/null")).and_then(|place| place.append()).expect("a device of root");
 }
 
 #[test]
 fn a_file_is_replaced_at_once() {
     let folder = folder();
     let path = folder.path().join("list");
-    let place = Place::find(&path).expect("a place");
+    let place = GuardedFile::find(&path).expect("a place");
     assert!(place.read().expect("no file").is_none());
     fs::write(folder.path().join("list.new"), "unfinished").expect("a file");
     let next = place.create_next().expect("the next version");
@@ -78,7 +78,7 @@ fn root_refuses_folders_that_others_can_change() {
     let inner = folder.path().join("logs");
     fs::create_dir(&inner).expect("a folder");
     let path = inner.join("log");
-    let find = || Place::find(&path);
+    let find = || GuardedFile::find(&path);
     let mode = |of: &Path, mode| fs::set_permissions(of, Permissions::from_mode(mode)).expect("a mode");
     for wrong in [0o777, 0o1777] {
         mode(&inner, wrong);
@@ -94,14 +94,14 @@ fn root_refuses_folders_that_others_can_change() {
     mode(folder.path(), 0o1777);
     find().expect("others cannot replace root's folder there");
     symlink(&inner, folder.path().join("link")).expect("a link");
-    Place::find(&folder.path().join("link/log")).expect("root's link");
+    GuardedFile::find(&folder.path().join("link/log")).expect("root's link");
     std::os::unix::fs::lchown(folder.path().join("link"), Some(OTHER), None).expect("another owner");
-    assert!(refusal(Place::find(&folder.path().join("link/log"))).contains("replace the folders"));
+    assert!(refusal(GuardedFile::find(&folder.path().join("link/log"))).contains("replace the folders"));
     let below = inner.join("below");
     fs::create_dir(&below).expect("a folder");
     chown(&inner, Some(OTHER), None).expect("another owner");
     mode(folder.path(), 0o755);
-    assert!(refusal(Place::find(&below.join("log"))).contains("run `chown root"));
+    assert!(refusal(GuardedFile::find(&below.join("log"))).contains("run `chown root"));
 }
 
 #[test]
@@ -118,8 +118,8 @@ fn the_group_of_a_service_may_write_to_a_folder_on_the_path_but_place_no_link() 
     fs::set_permissions(folder.path(), Permissions::from_mode(0o775)).expect("a mode");
     for (group, is_found) in [(SERVICE_GROUPS_END - 1, true), (SERVICE_GROUPS_END, false)] {
         chown(folder.path(), None, Some(group)).expect("a group");
-        assert_eq!(Place::find(&inner.join("log")).is_ok(), is_found, "{group}");
-        assert!(refusal(Place::find(&link.join("log"))).contains("replace the folders"), "{group}");
+        assert_eq!(GuardedFile::find(&inner.join("log")).is_ok(), is_found, "{group}");
+        assert!(refusal(GuardedFile::find(&link.join("log"))).contains("replace the folders"), "{group}");
     }
 }
 
@@ -133,7 +133,7 @@ fn root_works_in_the_folder_of_a_user_with_the_rights_of_this_user() {
     fs::create_dir(&inner).expect("a folder");
     chown(&inner, Some(OTHER), None).expect("an owner");
     let path = inner.join("log");
-    let place = Place::find(&path).expect("a place");
+    let place = GuardedFile::find(&path).expect("a place");
     place.append().expect("a file");
     assert_eq!(path.metadata().expect("the file").uid(), OTHER);
     fs::remove_file(&path).expect("removed");

@@ -9,11 +9,10 @@
 
 pub mod account;
 pub mod changes;
+pub mod child_call;
 pub mod directory;
-pub mod errand;
 pub mod file;
 pub mod guarded;
-pub mod held;
 pub mod inotify;
 pub mod listening;
 pub mod local;
@@ -35,6 +34,7 @@ pub mod signal;
 mod skipping;
 pub mod store_file;
 pub mod subprocess;
+pub mod suspended;
 pub mod systemd;
 pub mod warm;
 pub mod watched;

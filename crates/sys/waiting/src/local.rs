@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::errand::Errand;
+use crate::child_call::ChildCall;
 use crate::sandbox::privileges;
 
 /// Maximum connections of packets that wait to be accepted; the kernel also bounds it by `somaxconn`.
@@ -135,14 +135,14 @@ pub fn remove(path: &Path, file: (u64, u64)) {
     // A socket that stays is stale, and replaced at the next start.
     //
     // SAFETY: it makes only system calls, and the path exists.
-    let _ = unsafe { Errand::run(None, |_| unlink(&path, file)) };
+    let _ = unsafe { ChildCall::run(None, |_| unlink(&path, file)) };
 }
 
 /// The same, for a process that goes on: it does not wait for the child.
 pub fn remove_later(path: &Path, file: (u64, u64)) {
     let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return };
     // SAFETY: as in `remove`.
-    let _ = unsafe { Errand::leave(|| unlink(&path, file)) };
+    let _ = unsafe { ChildCall::leave(|| unlink(&path, file)) };
 }
 
 fn unlink(path: &CStr, file: (u64, u64)) -> Result<(), Errno> {

@@ -51,7 +51,7 @@ impl Namespace {
     }
 
     /// A copy of the descriptor, for a program that is to begin in this namespace
-    /// ([`program::Place`](crate::program::Place)).
+    /// ([`program::Placement`](crate::program::Placement)).
     pub fn entrance(&self) -> io::Result<OwnedFd> {
         self.0.try_clone()
     }

@@ -58,7 +58,7 @@ const DONT_CACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
 
 /// The part to read.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct FileRange {
     offset: u64,
     length: usize,
 }
@@ -102,7 +102,7 @@ impl Reader {
             Some(rest) if rest > 0 => length.min(usize::try_from(rest).unwrap_or(length)),
             _ => length,
         };
-        let part = Part { offset, length };
+        let part = FileRange { offset, length };
         let is_path_only = flags.contains(OFlags::PATH);
         if !is_path_only && let Some(range) = self.read_cached(&file, part)? {
             return Ok(self.block(range, Way::Cached));
@@ -122,7 +122,7 @@ impl Reader {
     }
 
     /// Reads from the page cache, if the kernel reports that all of it is there.
-    fn read_cached(&mut self, file: impl AsFd, part: Part) -> io::Result<Filled> {
+    fn read_cached(&mut self, file: impl AsFd, part: FileRange) -> io::Result<Filled> {
         // A page that is still being read counts too: waiting for it is one disk read less than reading it
         // again. If the kernel does not report residency, the other ways are used.
         if part.length == 0 || !resident(&file, part.offset, part.length).unwrap_or(false) {
@@ -132,7 +132,7 @@ impl Reader {
     }
 
     /// Reads from the disk into this memory.
-    fn read_direct(&mut self, file: impl AsFd, flags: OFlags, part: Part) -> io::Result<Filled> {
+    fn read_direct(&mut self, file: impl AsFd, flags: OFlags, part: FileRange) -> io::Result<Filled> {
         let Some(alignment) = direct_alignment(&file) else { return Ok(None) };
         // The owner is the same, or the flag would not be set, so it is allowed here too.
         let more = OFlags::DIRECT | flags & OFlags::NOATIME;
@@ -165,7 +165,7 @@ impl Reader {
     }
 
     /// Reads through the page cache, and drops the pages again.
-    fn read_and_drop(&mut self, file: impl AsFd, part: Part) -> io::Result<Block<'_>> {
+    fn read_and_drop(&mut self, file: impl AsFd, part: FileRange) -> io::Result<Block<'_>> {
         // With this advice the kernel reads exactly the requested part in one step; otherwise it reads in
         // steps of its readahead.
         let _ = fs::fadvise(&file, 0, None, Advice::Random);
@@ -177,12 +177,12 @@ impl Reader {
     }
 
     /// With the flag that makes the kernel drop the pages that this read brought into the page cache.
-    fn read_dont_cache(&mut self, file: impl AsFd, part: Part) -> io::Result<Filled> {
+    fn read_dont_cache(&mut self, file: impl AsFd, part: FileRange) -> io::Result<Filled> {
         self.read_until_end(file, part, DONT_CACHE)
     }
 
     /// An ordinary read, followed by the advice to drop the pages.
-    fn read_and_forget(&mut self, file: impl AsFd, part: Part) -> io::Result<std::ops::Range<usize>> {
+    fn read_and_forget(&mut self, file: impl AsFd, part: FileRange) -> io::Result<std::ops::Range<usize>> {
         let range = self.read_until_end(&file, part, ReadWriteFlags::empty())?.unwrap_or(0..0);
         // Only whole pages are dropped. Blocks begin at page boundaries, so no page belongs to a neighbour.
         let from = part.offset - part.offset % PAGE_BYTES;
@@ -193,7 +193,12 @@ impl Reader {
     }
 
     /// Reads a part by preadv2(2) with `flags`; None if the kernel does not know them, or not for this file.
-    fn read_until_end(&mut self, file: impl AsFd, part: Part, flags: ReadWriteFlags) -> io::Result<Filled> {
+    fn read_until_end(
+        &mut self,
+        file: impl AsFd,
+        part: FileRange,
+        flags: ReadWriteFlags,
+    ) -> io::Result<Filled> {
         let memory = &mut self.memory[self.start..][..part.length];
         let mut done = 0;
         while done < part.length {

@@ -60,8 +60,8 @@ fn forget(file: impl AsFd) {
 }
 
 /// Parts of a file of `length` bytes: all of it, odd offsets, across its end, and beyond it.
-fn parts(length: usize) -> Vec<Part> {
-    let at = |offset: usize, length| Part { offset: offset as u64, length };
+fn parts(length: usize) -> Vec<FileRange> {
+    let at = |offset: usize, length| FileRange { offset: offset as u64, length };
     vec![
         at(0, length.min(BLOCK_BYTES)),
         at(0, BLOCK_BYTES),
@@ -77,7 +77,7 @@ fn parts(length: usize) -> Vec<Part> {
 }
 
 /// The bytes read by each way alone; None for ways that do not work here.
-fn by_each_way(reader: &mut Reader, file: &OwnedFd, part: Part) -> Vec<(Way, Option<Vec<u8>>)> {
+fn by_each_way(reader: &mut Reader, file: &OwnedFd, part: FileRange) -> Vec<(Way, Option<Vec<u8>>)> {
     let flags = fs::fcntl_getfl(file).expect("its flags");
     let mut read = Vec::new();
     for way in [Way::Direct, Way::DontCache, Way::Dropped, Way::Cached] {
@@ -192,7 +192,7 @@ fn holes_read_as_zeros() {
     expected[200_001..200_006].copy_from_slice(b"12345");
     let file = File::open(&path).expect("opened").into();
     let mut reader = Reader::new(BLOCK_BYTES);
-    for part in [Part { offset: 0, length: 400_000 }, Part { offset: 199_999, length: 4 }] {
+    for part in [FileRange { offset: 0, length: 400_000 }, FileRange { offset: 199_999, length: 4 }] {
         forget(&sparse);
         let range = part.offset as usize..part.offset as usize + part.length;
         for (way, read) in by_each_way(&mut reader, &file, part) {
@@ -214,7 +214,8 @@ fn no_page_is_left_in_the_page_cache() {
         }
     }
     let mut reader = Reader::new(BLOCK_BYTES);
-    let (part, flags) = (Part { offset: 4096, length: 300_001 }, fs::fcntl_getfl(&file).expect("its flags"));
+    let (part, flags) =
+        (FileRange { offset: 4096, length: 300_001 }, fs::fcntl_getfl(&file).expect("its flags"));
     let held =
         |file: &OwnedFd| (0..245).filter(|n| resident(file, n * PAGE_BYTES, 1).expect("an answer")).count();
     if reader.read_direct(&file, flags, part).expect("read").is_some() {
@@ -245,7 +246,8 @@ fn pages_in_the_page_cache_are_used_and_stay() {
         return crate::skipping::skip("this kernel does not report residency");
     }
     let mut reader = Reader::new(BLOCK_BYTES);
-    let warm = reader.read_until_end(&file, Part { offset: 0, length: 100_000 }, ReadWriteFlags::empty());
+    let warm =
+        reader.read_until_end(&file, FileRange { offset: 0, length: 100_000 }, ReadWriteFlags::empty());
     assert_eq!(warm.expect("read"), Some(0..100_000));
     for _ in 0..2 {
         let block = reader.read(&file, 0, BLOCK_BYTES).expect("read");
@@ -281,7 +283,8 @@ fn a_part_beyond_the_end_of_a_cut_file_is_short() {
     let flags = fs::fcntl_getfl(&file).expect("its flags");
     let mut reader = Reader::new(BLOCK_BYTES);
     // As if the file had been cut after its length was read.
-    for part in [Part { offset: 1_000, length: 300_000 }, Part { offset: 300_000, length: 300_000 }] {
+    for part in [FileRange { offset: 1_000, length: 300_000 }, FileRange { offset: 300_000, length: 300_000 }]
+    {
         let expected = &bytes[bytes.len().min(part.offset as usize)..];
         if let Some(range) = reader.read_direct(&file, flags, part).expect("read") {
             assert_eq!(reader.block(range, Way::Direct).bytes, expected);

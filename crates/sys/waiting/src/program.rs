@@ -32,7 +32,7 @@ const LINE_BYTES: u64 = 256;
 /// The environment of a program from its first instruction on. Its children inherit everything except the
 /// signal.
 #[derive(Debug)]
-pub struct Place {
+pub struct Placement {
     /// The only core that it can use.
     pub core: Option<usize>,
     /// The `cgroup.procs` files of the groups that it joins, open for writing.
@@ -47,16 +47,16 @@ pub struct Place {
     pub parent_death: Signal,
 }
 
-/// Starts a program in its own session and process group, at `place`.
+/// Starts a program in its own session and process group, as its `placement` says.
 ///
 /// Errors: any of `Command::spawn`; `EINVAL` for a core that does not exist, those of cgroups(7) for a
 /// group that cannot be joined; `EPERM` for a network namespace without `CAP_SYS_ADMIN`.
-pub fn start(command: &mut Command, place: Place) -> io::Result<Child> {
-    let cores = place.core.map(|core| only(&[core])).transpose()?;
+pub fn start(command: &mut Command, placement: Placement) -> io::Result<Child> {
+    let cores = placement.core.map(|core| only(&[core])).transpose()?;
     let parent = rustix::process::getpid();
     let prepare = move || {
         setsid()?;
-        set_parent_process_death_signal(Some(place.parent_death))?;
+        set_parent_process_death_signal(Some(placement.parent_death))?;
         // If the parent died before that call, no signal comes.
         if getppid() != Some(parent) {
             return Err(io::Error::from(rustix::io::Errno::SRCH));
@@ -64,14 +64,14 @@ pub fn start(command: &mut Command, place: Place) -> io::Result<Child> {
         if let Some(cores) = &cores {
             sched_setaffinity(None, cores)?;
         }
-        if let Some(network) = &place.network {
+        if let Some(network) = &placement.network {
             move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
         }
-        for group in &place.groups {
+        for group in &placement.groups {
             // 0 stands for the process that writes it.
             rustix::io::write(group, b"0")?;
         }
-        allow_descriptors(place.descriptors);
+        allow_descriptors(placement.descriptors);
         // The process that starts it may block signals that it watches.
         unblock_all()
     };
@@ -115,9 +115,9 @@ pub fn find_executable(name: &Path, directories: &str) -> io::Result<PathBuf> {
         return can_execute(name).map(|()| name.to_owned());
     }
     let mut found = Err(io::ErrorKind::NotFound.into());
-    for place in directories.split(':').map(|folder| Path::new(folder).join(name)) {
-        match can_execute(&place) {
-            Ok(()) => return Ok(place),
+    for path in directories.split(':').map(|folder| Path::new(folder).join(name)) {
+        match can_execute(&path) {
+            Ok(()) => return Ok(path),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => found = Err(e),
         }
@@ -251,8 +251,8 @@ mod tests {
 
     use super::*;
 
-    fn place(core: Option<usize>) -> Place {
-        Place { core, groups: Vec::new(), descriptors: 64, network: None, parent_death: Signal::KILL }
+    fn place(core: Option<usize>) -> Placement {
+        Placement { core, groups: Vec::new(), descriptors: 64, network: None, parent_death: Signal::KILL }
     }
 
     #[test]

@@ -14,8 +14,8 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::errand::{Errand, Note};
-use crate::watched::tells_changes;
+use crate::child_call::{ChildCall, Note};
+use crate::watched::reports_changes;
 
 /// Magic numbers (linux/magic.h, and the sources of the last three) of file systems on block devices or in
 /// memory, where calls for cached data never wait for another process or host. File systems that are not
@@ -56,8 +56,8 @@ pub struct Root {
     pub folder: OwnedFd,
     /// See [`is_local`].
     pub is_local: bool,
-    /// Whether it is local and [`crate::watched::tells_changes`].
-    pub tells_changes: bool,
+    /// Whether it is local and [`crate::watched::reports_changes`].
+    pub reports_changes: bool,
     /// Its device and inode, if it is local: another root with the same ones is the same directory.
     pub identity: (u64, u64),
 }
@@ -68,7 +68,7 @@ impl Root {
         Self {
             folder,
             is_local: kind & LOCAL_KIND != 0,
-            tells_changes: kind & TELLING_KIND != 0,
+            reports_changes: kind & REPORTING_KIND != 0,
             identity: (device, inode),
         }
     }
@@ -106,10 +106,10 @@ fn open_in_turn(paths: &[&Path]) -> Vec<Result<Root, Unopened>> {
     let named = paths.iter().map(|path| CString::new(path.as_os_str().as_bytes()));
     let Ok(named) = named.collect::<Result<Vec<_>, _>>() else { return Vec::new() };
     // SAFETY: opening makes only system calls, and the paths exist.
-    let Ok(errand) = (unsafe { Errand::start_each(named.iter().map(open)) }) else { return Vec::new() };
+    let Ok(call) = (unsafe { ChildCall::start_each(named.iter().map(open)) }) else { return Vec::new() };
     let mut opened = Vec::with_capacity(paths.len());
     while opened.len() < paths.len() {
-        match errand.wait(Instant::now() + PROMPT).and_then(|()| errand.take()) {
+        match call.wait(Instant::now() + PROMPT).and_then(|()| call.take()) {
             Ok(found) => opened.push(Ok(Root::of(found))),
             // It needs longer, or it died.
             Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::UnexpectedEof) => break,
@@ -133,14 +133,14 @@ const ROOT_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::C
 
 /// A child process that opens a root. Its descriptor is readable once it has a result.
 #[derive(Debug)]
-pub struct Opening(Errand);
+pub struct Opening(ChildCall);
 
 impl Opening {
     /// Starts to open a directory.
     pub fn start(path: &Path) -> io::Result<Self> {
         let path = CString::new(path.as_os_str().as_bytes())?;
         // SAFETY: it makes only system calls, and the path exists.
-        unsafe { Errand::start(|| open(&path)) }.map(Self)
+        unsafe { ChildCall::start(|| open(&path)) }.map(Self)
     }
 
     /// Takes the result.
@@ -159,7 +159,7 @@ impl AsFd for Opening {
 
 /// Bits of the first number of an opening's note.
 const LOCAL_KIND: u64 = 1;
-const TELLING_KIND: u64 = 2;
+const REPORTING_KIND: u64 = 2;
 
 /// The child's work. It must not allocate.
 fn open(path: &CString) -> Result<(OwnedFd, Note), Errno> {
@@ -171,7 +171,7 @@ fn open(path: &CString) -> Result<(OwnedFd, Note), Errno> {
         _ => (0, 0),
     };
     let kind = match is_local {
-        true if tells_changes(&folder) => LOCAL_KIND | TELLING_KIND,
+        true if reports_changes(&folder) => LOCAL_KIND | REPORTING_KIND,
         true => LOCAL_KIND,
         false => 0,
     };

@@ -80,8 +80,9 @@ pub fn held_bytes(fd: impl AsFd) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flash_prompt::names::FileState;
     use flash_prompt::store_memory::StoreMemory;
-    use flash_prompt::table::{BlockKey, Place, TableReader, TableWriter, file_bytes};
+    use flash_prompt::table::{BlockKey, Extent, TableReader, TableWriter, file_bytes};
 
     const MIB: u64 = 1 << 20;
 
@@ -93,7 +94,7 @@ mod tests {
         let offset = (40 << 30) + 4096;
         write(&file, offset, &bytes).expect("written");
         let store = StoreMemory::map(read_only(&file).expect("opened"), 64 << 30).expect("mapped");
-        assert_eq!(store.bytes(Place { offset, length: MIB as u32 }), Some(&bytes[..]));
+        assert_eq!(store.bytes(Extent { offset, length: MIB as u32 }), Some(&bytes[..]));
         let held = held_bytes(&file).expect("its state");
         assert!(held >= MIB, "{held}");
         give_back(&file, offset, 0).expect("nothing");
@@ -101,7 +102,7 @@ mod tests {
         give_back(&file, offset, MIB / 2).expect("given back");
         assert!(held_bytes(&file).expect("its state") <= held - MIB / 2);
         let half = MIB as usize / 2;
-        let place = |offset, length: usize| Place { offset, length: length as u32 };
+        let place = |offset, length: usize| Extent { offset, length: length as u32 };
         assert_eq!(
             store.bytes(place(offset, half)),
             Some(&vec![0; half][..]),
@@ -144,8 +145,9 @@ mod tests {
         let file = create(c"flash-test", file_bytes(1000).expect("a length")).expect("a memory file");
         let mut writer = TableWriter::create(&file, 1000).expect("created");
         let reader = TableReader::map(read_only(&file).expect("opened")).expect("mapped");
-        let key = BlockKey { device: 1, inode: 2, size_bytes: 3, modified_ns: 4, changed_ns: 5, block: 6 };
-        let place = Place { offset: 4096, length: 3 };
+        let file = FileState { device: 1, inode: 2, size_bytes: 3, modified_ns: 4, changed_ns: 5 };
+        let key = BlockKey { file, block: 6 };
+        let place = Extent { offset: 4096, length: 3 };
         writer.put(999, &key, place);
         assert_eq!(reader.find(&key), Some((999, place)));
     }

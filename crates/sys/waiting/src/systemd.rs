@@ -64,24 +64,24 @@ pub struct Listener {
     pub name: String,
     /// Whether it carries packets (`ListenSequentialPacket=`) and not a stream of bytes (`ListenStream=`).
     pub is_packets: bool,
-    /// The place that it is bound to.
-    pub place: Place,
+    /// The address that it is bound to.
+    pub address: BoundAddress,
 }
 
-/// The place that a socket is bound to.
+/// The address that a socket is bound to: of TCP, or a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// An address of TCP.
+pub enum BoundAddress {
+    /// One of TCP.
     Tcp(SocketAddr),
     /// The path of a Unix socket.
     Path(PathBuf),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for BoundAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Tcp(address) => address.fmt(f),
-            Place::Path(path) => path.display().fmt(f),
+            BoundAddress::Tcp(address) => address.fmt(f),
+            BoundAddress::Path(path) => path.display().fmt(f),
         }
     }
 }
@@ -118,11 +118,11 @@ fn listener(socket: OwnedFd, name: &str) -> io::Result<Listener> {
         wrong(&format!("systemd passed something that is no socket: {e}; see its socket unit"))
     })?;
     let is_packets = kind == SocketType::SEQPACKET;
-    let place = place_of(&socket).filter(|place| match place {
-        Place::Tcp(_) => kind == SocketType::STREAM,
-        Place::Path(_) => is_packets || kind == SocketType::STREAM,
+    let address = address_of(&socket).filter(|address| match address {
+        BoundAddress::Tcp(_) => kind == SocketType::STREAM,
+        BoundAddress::Path(_) => is_packets || kind == SocketType::STREAM,
     });
-    let (Some(place), true) = (place, sockopt::socket_acceptconn(&socket)?) else {
+    let (Some(address), true) = (address, sockopt::socket_acceptconn(&socket)?) else {
         return Err(wrong(&format!(
             "systemd passed a socket of another type{}; give its unit ListenStream= with an address or a path (or \
              ListenSequentialPacket=PATH for --socket of `flash backend`), and Accept=no",
@@ -131,11 +131,11 @@ fn listener(socket: OwnedFd, name: &str) -> io::Result<Listener> {
     };
     rustix::io::fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
     rustix::fs::fcntl_setfl(&socket, rustix::fs::fcntl_getfl(&socket)? | OFlags::NONBLOCK)?;
-    if matches!(place, Place::Tcp(_)) {
+    if matches!(address, BoundAddress::Tcp(_)) {
         // Accepted connections inherit it.
         sockopt::set_tcp_nodelay(&socket, true)?;
     }
-    Ok(Listener { socket, name: name.to_owned(), is_packets, place })
+    Ok(Listener { socket, name: name.to_owned(), is_packets, address })
 }
 
 fn wrong(why: &str) -> io::Error {
@@ -143,14 +143,14 @@ fn wrong(why: &str) -> io::Error {
 }
 
 /// The place that a socket is bound to; none for an abstract name, which has no permissions, and for other families.
-fn place_of(socket: impl AsFd) -> Option<Place> {
+fn address_of(socket: impl AsFd) -> Option<BoundAddress> {
     let address = net::getsockname(socket).ok()?;
     if let Ok(address) = SocketAddr::try_from(address.clone()) {
-        return Some(Place::Tcp(address));
+        return Some(BoundAddress::Tcp(address));
     }
     let address = SocketAddrUnix::try_from(address).ok()?;
     let path = Path::new(OsStr::from_bytes(address.path_bytes()?));
-    path.is_absolute().then(|| Place::Path(path.to_owned()))
+    path.is_absolute().then(|| BoundAddress::Path(path.to_owned()))
 }
 
 #[cfg(test)]
@@ -166,13 +166,16 @@ mod tests {
         let path = folder.path().join("socket");
         let local = UnixListener::bind(&path).expect("a socket");
         let taken = listener(local.into(), "http").expect("taken");
-        assert_eq!((taken.name.as_str(), taken.is_packets, taken.place), ("http", false, Place::Path(path)));
+        assert_eq!(
+            (taken.name.as_str(), taken.is_packets, taken.address),
+            ("http", false, BoundAddress::Path(path))
+        );
         let flags = rustix::fs::fcntl_getfl(&taken.socket).expect("its flags");
         assert!(flags.contains(OFlags::NONBLOCK));
         assert!(rustix::io::fcntl_getfd(&taken.socket).expect("its flags").contains(FdFlags::CLOEXEC));
         let tcp = TcpListener::bind("127.0.0.1:0").expect("a socket");
         let address = tcp.local_addr().expect("an address");
-        assert_eq!(listener(tcp.into(), "").expect("taken").place, Place::Tcp(address));
+        assert_eq!(listener(tcp.into(), "").expect("taken").address, BoundAddress::Tcp(address));
         let client = TcpListener::bind("127.0.0.1:0").expect("a socket");
         let client = TcpStream::connect(client.local_addr().expect("an address")).expect("connected");
         let datagrams = UnixDatagram::bind(folder.path().join("datagrams")).expect("a socket");

@@ -28,7 +28,7 @@ const TELLS: [u64; 7] = [
 
 /// Whether changes on the file system of a directory can be watched. Not those of overlayfs: its layers can change
 /// beneath it.
-pub fn tells_changes(file: impl AsFd) -> bool {
+pub fn reports_changes(file: impl AsFd) -> bool {
     fs::fstatfs(file).is_ok_and(|found| TELLS.contains(&(found.f_type as u64 & 0xffff_ffff)))
 }
 

@@ -14,7 +14,7 @@ use flash_prompt::{OwnedFd, file};
 use super::session::{Sent, Session};
 use super::{ACCEPTS_PER_TURN_MAX, BackendLoop, MESSAGES_PER_TURN_MAX};
 use crate::REPORT_MS;
-use crate::calls::{Call, lap};
+use crate::calls::{Call, note_call};
 use crate::convert;
 use crate::site_file::SiteFile;
 use crate::worker::{kind, token};
@@ -24,7 +24,7 @@ impl BackendLoop {
         for _ in 0..ACCEPTS_PER_TURN_MAX {
             let Some(listener) = &self.listener else { return };
             let accepted = channel::accept(listener);
-            lap(Call::Accept);
+            note_call(Call::Accept);
             match accepted {
                 Ok((socket, user)) => self.welcome(socket, user),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
@@ -39,7 +39,7 @@ impl BackendLoop {
             return self.refuse(socket);
         };
         let watched = self.mechanism.add(&socket, token(kind::CONNECTION, key.to_u64()), Watch::Connection);
-        lap(Call::Watch);
+        note_call(Call::Watch);
         if watched.is_err() {
             // The kernel has no memory to watch the socket.
             self.backend.handle_gone(key);
@@ -55,7 +55,7 @@ impl BackendLoop {
         if let Some(Ok((socket, _))) = self.listener.as_ref().map(channel::accept) {
             self.refuse(socket);
         }
-        lap(Call::Accept);
+        note_call(Call::Accept);
         self.spare = self.supervisor.channel.try_clone().ok();
     }
 
@@ -71,7 +71,7 @@ impl BackendLoop {
             && let Some(session) = self.sessions.get_mut(&client)
         {
             let sent = session.go_on();
-            lap(Call::Send);
+            note_call(Call::Send);
             if self.has_ended(client, sent) {
                 return self.end(client);
             }
@@ -91,7 +91,7 @@ impl BackendLoop {
             let Some(session) = self.sessions.get(&client) else { return };
             let mut descriptors = Vec::new();
             let received = channel::recv_reported(session, &mut self.buffer, &mut descriptors);
-            lap(Call::Receive);
+            note_call(Call::Receive);
             let standing = match received {
                 Ok(Received { bytes: 0, .. }) => ControlFlow::Break(()),
                 Ok(Received { bytes, is_complete: false }) if descriptors.is_empty() => {
@@ -182,7 +182,7 @@ impl BackendLoop {
             }
             let Some(session) = self.sessions.get_mut(&client) else { continue };
             let sent = session.send(reply);
-            lap(Call::Send);
+            note_call(Call::Send);
             if self.has_ended(client, sent) {
                 self.end(client);
             }

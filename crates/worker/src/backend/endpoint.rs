@@ -20,7 +20,7 @@ use flash_prompt::{OwnedFd, channel, net};
 use serde::{Deserialize, Serialize};
 
 use super::roots::WarmRoot;
-use crate::calls::{Call, lap};
+use crate::calls::{Call, note_call};
 use crate::site_file::{Returned, SiteFile};
 use crate::worker::{kind, token};
 
@@ -219,7 +219,7 @@ impl Endpoint {
                 false => net::accept(&listener.listener).map(|(socket, _)| (socket, true)),
             };
             let protocol = listener.protocol;
-            lap(Call::Accept);
+            note_call(Call::Accept);
             let (socket, is_allowed) = match accepted {
                 Ok(accepted) => accepted,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
@@ -238,7 +238,7 @@ impl Endpoint {
                 self.connections
                     .insert(connection, Connection { socket, wire, out, asked: None, since_ms: now_ms });
             }
-            lap(Call::Watch);
+            note_call(Call::Watch);
         }
     }
 
@@ -248,7 +248,7 @@ impl Endpoint {
         self.spare = None;
         let Some(listener) = self.listeners.get(number as usize) else { return };
         let _ = net::accept(&listener.listener);
-        lap(Call::Accept);
+        note_call(Call::Accept);
         self.spare = listener.listener.try_clone().ok();
     }
 
@@ -315,7 +315,7 @@ impl Endpoint {
             let _ = backend.handle_message(self.client, Request::Cancel { id }, None);
         }
         drop(connection);
-        lap(Call::CloseConnection);
+        note_call(Call::CloseConnection);
     }
 
     fn go_on(&mut self, number: u64, backend: &mut Backend<SiteFile>) {
@@ -365,7 +365,7 @@ impl Endpoint {
                 return Flow::Waits;
             }
             let received = net::recv(&connection.socket, &mut self.buffer[..room]);
-            lap(Call::Receive);
+            note_call(Call::Receive);
             match received {
                 Ok(0) => return Flow::Ends,
                 Ok(count) => {
@@ -420,7 +420,7 @@ enum Sent {
 fn send(connection: &mut Connection) -> Sent {
     while !connection.out.is_empty() {
         let sent = net::send(&connection.socket, &connection.out);
-        lap(Call::Send);
+        note_call(Call::Send);
         match sent {
             Ok(count) => drop(connection.out.drain(..count)),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}

@@ -27,7 +27,7 @@ use flash_prompt::timer::Timer;
 use flash_prompt::{OwnedFd, clock, file};
 
 use crate::REPORT_MS;
-use crate::calls::{self, Call, lap};
+use crate::calls::{self, Call, note_call};
 use crate::control::{InForce, Order};
 use crate::convert;
 use crate::helpers::{HelperEvent, Helpers};
@@ -240,7 +240,7 @@ impl BackendLoop {
         let helpers = &mut self.helpers;
         self.backend.start_jobs(|id, task, startable| {
             let started = helpers.start(id, task, startable, None);
-            lap(Call::Message);
+            note_call(Call::Message);
             started
         });
     }
@@ -270,7 +270,7 @@ impl BackendLoop {
     fn receive_from_helper(&mut self, number: u64) {
         loop {
             let event = self.helpers.receive(number);
-            lap(Call::Message);
+            note_call(Call::Message);
             match event {
                 HelperEvent::Nothing => return,
                 HelperEvent::Done(job, outcome) => self.finish(job, &outcome),

@@ -6,7 +6,7 @@
 use std::io;
 
 use flash_engine::backend::Residency;
-use flash_engine::backend::warm::{Part, WarmRequest, is_beneath};
+use flash_engine::backend::warm::{FileRange, WarmRequest, is_beneath};
 use flash_prompt::file::{self, FileKind, Found, Identity, Want};
 use flash_prompt::{AsFd, BorrowedFd, OwnedFd};
 
@@ -93,7 +93,7 @@ fn look_up(folder: BorrowedFd<'_>, path: &[u8]) -> io::Result<Found> {
 }
 
 /// Whether a part of an open file is in memory. Returns the file if it was deleted: its last close can wait.
-fn content(file: OwnedFd, size_bytes: u64, part: Part) -> (Residency, Option<OwnedFd>) {
+fn content(file: OwnedFd, size_bytes: u64, part: FileRange) -> (Residency, Option<OwnedFd>) {
     let (offset, length_bytes) = part.within(size_bytes);
     let is_resident = timed(Call::Read, || None, || file::is_part_resident(&file, offset, length_bytes));
     let residency = if is_resident { Residency::InMemory } else { Residency::Unknown };

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use flash_engine::limits::SPOOL_PIECE_BYTES_MAX;
-use flash_engine::{BandCounters, JobCounters, JobKind, Times};
+use flash_engine::{BandCounters, JobCounters, JobKind, Times, TlsCounters};
 
 use super::backend::Backend;
 use super::calls::Calls;
@@ -42,7 +42,7 @@ figures! {
         /// Connections to the servers of routes.
         upstreams: Upstreams = Upstreams::of(engine, &engine.links),
         /// Encrypted connections.
-        tls: Tls = Tls::of(&engine.tls),
+        tls: TlsCounters = engine.tls,
         /// Panics that were caught.
         panics: u64 = engine.panics,
         /// The requests of other servers; only for a backend.
@@ -102,22 +102,6 @@ figures! {
         spool_bytes: Gauge = Gauge::of(engine.spool_slots * SPOOL_PIECE_BYTES_MAX),
         /// Servers whose probes fail now.
         probed_down: Shared = Shared(links.down as u64),
-    }
-}
-
-figures! {
-    /// Encrypted connections.
-    Tls(tls: &flash_engine::TlsCounters) {
-        /// Handshakes completed in full.
-        handshakes: u64 = tls.handshakes,
-        /// Handshakes that resumed an earlier session.
-        resumed: u64 = tls.resumed,
-        /// Handshakes that failed, were late, or were given up by the client.
-        failed: u64 = tls.failed,
-        /// Connections without TLS to an address with TLS, answered 400.
-        plain_requests: u64 = tls.plain_requests,
-        /// Connections with TLS to an address without, closed.
-        on_plain: u64 = tls.on_plain,
     }
 }
 
@@ -216,7 +200,7 @@ figures! {
         names: Names = Names::of(engine.name_hits, engine.name_misses, engine.names),
         /// Names taken over from those that all workers share.
         names_shared: u64 = engine.names_shared,
-        /// Names used without a check because their changes are told; not those of requests known by their heads.
+        /// Names used without a check because their changes are reported; not those of requests known by their heads.
         names_watched: u64 = engine.names_watched,
         /// One-block files in the store, with their response heads.
         contents: Names = Names::of(engine.content_hits, engine.content_misses, engine.contents),
@@ -273,6 +257,7 @@ figures! {
 
 figures! { impl BandCounters { answers, bytes } }
 figures! { impl JobCounters { started, refused, refused_wait, lost } }
+figures! { impl TlsCounters { handshakes, resumed, failed, plain_requests, on_plain } }
 figures! { impl Times { connections_ms, exchanges_ms, jobs_queued_ms, jobs_running_ms, egress_waiting_ms } }
 
 /// Jobs by the names of their kinds.

@@ -13,7 +13,7 @@ pub use backend::{Backend, Busy, Client};
 pub use calls::{BUCKETS, CallTimes, Calls, STALL_NS, bucket_of};
 pub use counters::{
     Bands, Caches, Connections, Counters, Egress, HelperCounts, Helpers, Known, Names, Queue, RefusedBy,
-    Responses, Schedule, Tls, Upstreams,
+    Responses, Schedule, Upstreams,
 };
 pub use figures::{Cutoffs, Figures, Gauge, Histogram, Shared, figures};
 pub use stalls::{STALLS_MAX, Stall, Stalls, kept_path};

@@ -9,7 +9,7 @@ use flash_prompt::{AsFd, OwnedFd, net};
 use flash_tls::Acceptor;
 
 use super::{Worker, kind, token};
-use crate::calls::{Call, lap};
+use crate::calls::{Call, note_call};
 use crate::setup::Accepts;
 use crate::socket::Socket;
 
@@ -33,7 +33,7 @@ impl Worker {
                 return false;
             }
             let accepted = net::accept(fd);
-            lap(Call::Accept);
+            note_call(Call::Accept);
             match accepted {
                 Ok((socket, _)) if count >= batch.admitted_max => self.refuse(&socket, WhyRefused::Overload),
                 Ok((socket, peer)) => self.take(listener, socket, peer),
@@ -61,7 +61,7 @@ impl Worker {
         }
         match self.tls.as_ref().and_then(Acceptor::layer) {
             Some(layer) => {
-                let accepted = self.engine.handle_accept_sealed(&mut self.sys, socket, peer, layer);
+                let accepted = self.engine.handle_accept_encrypted(&mut self.sys, socket, peer, layer);
                 self.watch(accepted, None);
             }
             None => self.refuse(&socket, WhyRefused::Descriptors),
@@ -83,7 +83,7 @@ impl Worker {
                     Some(epoll) => epoll.add(socket, token, Watch::Connection),
                     None => self.mechanism.add(socket, token, Watch::Connection),
                 };
-                lap(Call::Watch);
+                note_call(Call::Watch);
                 if watched.is_ok() {
                     return Some(key);
                 }
@@ -125,7 +125,7 @@ impl Worker {
     pub fn accept_at_limit(&mut self, listener: impl AsFd) {
         self.spare = None;
         let accepted = net::accept(listener);
-        lap(Call::Accept);
+        note_call(Call::Accept);
         if let Ok((socket, _)) = accepted {
             self.refuse(&socket, WhyRefused::Descriptors);
         }

@@ -7,7 +7,7 @@ use flash_prompt::OwnedFd;
 use flash_prompt::epoll::Watch;
 
 use super::{Worker, kind, token};
-use crate::calls::{Call, lap};
+use crate::calls::{Call, note_call};
 use crate::gateway::GatewayEvent;
 use crate::socket::Socket;
 
@@ -35,7 +35,7 @@ impl Worker {
         let watched = made.map(Socket::link).and_then(|socket| {
             let watched =
                 self.mechanism.add(&socket, token(kind::UPSTREAM, link.to_u64()), Watch::Connection);
-            lap(Call::Watch);
+            note_call(Call::Watch);
             // Whatever its reason, the server is not at fault.
             watched.map(|()| socket).map_err(io::Error::other)
         });

@@ -10,30 +10,30 @@ use crate::exchange::Turn;
 use crate::handler::{FileRequestBuf, NOT_A_FILE_OF_THE_SITE, RelayedHead, admit_application_file};
 use crate::limits::RECEIVE_BYTES;
 use crate::machine::Machine;
-use crate::slab::HeldKey;
+use crate::slab::SpooledKey;
 use crate::spool::{SpoolFull, Supply};
 use crate::transport::Gone;
-use crate::upstream::TalkFailure;
+use crate::upstream::BadAnswer;
 
 /// The same request for a file that the upstream names.
-pub(super) fn hand_over<M: Machine>(
+pub(super) fn request_for_file<M: Machine>(
     turn: &Turn<'_, M>,
     relay: &Relay,
     hand_back: &HandBack,
-) -> Result<FileRequestBuf, TalkFailure> {
-    let core = &*turn.desk.core;
+) -> Result<FileRequestBuf, BadAnswer> {
+    let core = &*turn.context.core;
     let (place, path) = match hand_back {
         HandBack::Path(path) => (None, path.clone()),
         HandBack::File(file) => {
             let found = core.rules.place_of_file(relay.site, file);
-            let (place, beneath) = found.ok_or(TalkFailure(NOT_A_FILE_OF_THE_SITE))?;
+            let (place, beneath) = found.ok_or(BadAnswer(NOT_A_FILE_OF_THE_SITE))?;
             (Some(place), encode_path(beneath).into_bytes())
         }
     };
     // If the body was not read, its rest follows on the connection.
-    let persists = !relay.ask.talk.wants_body();
+    let persists = !relay.current.transaction.wants_body();
     let request = relay.request.for_path(&path, persists);
-    admit_application_file(core, (relay.site, place), request).map_err(TalkFailure)
+    admit_application_file(core, (relay.site, place), request).map_err(BadAnswer)
 }
 
 /// Begins to pass an answer on. Its fields change as those of an answer with the status `ruled_as`.
@@ -46,11 +46,11 @@ pub(super) fn begin_reply<M: Machine>(
 ) {
     let (answer, gzip) = gzip::choose(relay, answer);
     client.begin(turn, &relay.request.request(), RelayedHead { answer: &answer, ruled_as });
-    turn.desk.core.counters.heads_made += 1;
-    let reply = RelayReply { gzip, ..RelayReply::new(&answer, relay.ask.streams_answers) };
+    turn.context.core.counters.heads_made += 1;
+    let reply = RelayReply { gzip, ..RelayReply::new(&answer, relay.current.streams_answers) };
     // One of unknown length is counted at its end.
     if let Some(bytes) = reply.left_bytes {
-        turn.desk.core.schedule.note_answer(bytes);
+        turn.context.core.schedule.note_answer(bytes);
     }
     relay.reply = Some(reply);
 }
@@ -58,7 +58,7 @@ pub(super) fn begin_reply<M: Machine>(
 /// Whether the spool has room for a piece of the answer that the client does not take yet. A helper then makes room.
 pub(super) fn has_room<M: Machine>(turn: &mut Turn<'_, M>, relay: &Relay) -> bool {
     let Some(reply) = relay.reply.as_ref().filter(|reply| reply.gathers) else { return false };
-    let (core, body) = (&mut *turn.desk.core, HeldKey::Answer(relay.key));
+    let (core, body) = (&mut *turn.context.core, SpooledKey::Answer(relay.key));
     if reply.gathered_bytes == 0 {
         return core.spool.has_memory(relay.opener.sharer());
     }
@@ -101,7 +101,7 @@ pub(super) fn pass_or_gather<M: Machine>(
         }
         return client.pass(turn, data);
     }
-    let (spool, body) = (&mut turn.desk.core.spool, HeldKey::Answer(relay.key));
+    let (spool, body) = (&mut turn.context.core.spool, SpooledKey::Answer(relay.key));
     if reply.gathered_bytes == 0 && !data.is_empty() {
         reply.gathered_at = 0;
         spool.begin(body, relay.opener.sharer());
@@ -117,9 +117,9 @@ fn take_gathered<M: Machine>(
     turn: &mut Turn<'_, M>,
     relay: &mut Relay,
 ) -> Result<bool, Advance> {
-    let is_complete = relay.ask.talk.is_over();
+    let is_complete = relay.current.transaction.is_over();
     let Some(reply) = relay.reply.as_mut().filter(|reply| reply.gathered_bytes > 0) else { return Ok(false) };
-    let (core, body) = (&mut *turn.desk.core, HeldKey::Answer(relay.key));
+    let (core, body) = (&mut *turn.context.core, SpooledKey::Answer(relay.key));
     let handed_over_bytes = core.handed_over.bytes();
     let Supply::Bytes(bytes) = core.spool.part(body, reply.gathered_at) else {
         let pace = (handed_over_bytes, core.clock.ms());
@@ -149,7 +149,7 @@ pub(super) fn pass_on<M: Machine>(
     turn: &mut Turn<'_, M>,
     relay: &mut Relay,
 ) -> Result<bool, Advance> {
-    if relay.pace.is_waiting(turn.desk.core) {
+    if relay.pace.is_waiting(turn.context.core) {
         return Ok(false);
     }
     let is_empty = client.unsent_bytes() == 0;
@@ -158,8 +158,8 @@ pub(super) fn pass_on<M: Machine>(
     }
     let Some(reply) = &relay.reply else { return Ok(false) };
     let unsent_bytes = client.unsent_bytes() as u64;
-    let rank_bytes = reply.rank_bytes(unsent_bytes, relay.ask.talk.is_over());
-    let Some(bytes_max) = relay.pace.ask(&mut turn.desk, relay.key, unsent_bytes) else {
+    let rank_bytes = reply.rank_bytes(unsent_bytes, relay.current.transaction.is_over());
+    let Some(bytes_max) = relay.pace.request(&mut turn.context, relay.key, unsent_bytes) else {
         // From now on the spool takes what the server sends.
         return Ok(true);
     };

@@ -21,7 +21,7 @@ pub(super) fn compress<M: Machine>(
     if relay.reply.as_ref().is_none_or(|reply| reply.gzip.is_none()) {
         return Ok(false);
     }
-    let (is_behind, is_complete) = (relay.is_behind(client), relay.ask.talk.is_over());
+    let (is_behind, is_complete) = (relay.is_behind(client), relay.current.transaction.is_over());
     let may_pass = !is_behind || has_room(turn, relay);
     let waiter = Waiter { exchange: relay.key, client: relay.opener.client };
     let Some(reply) = &mut relay.reply else { return Ok(false) };
@@ -53,7 +53,7 @@ fn submit<M: Machine>(
     piece: &Arc<[u8]>,
     number: u64,
 ) -> Option<JobId> {
-    let core = &mut *turn.desk.core;
+    let core = &mut *turn.context.core;
     let wanted = Wanted {
         key: JobKey::Deflate(core.compressing, waiter.exchange, number),
         task: Task::Deflate { plain: Arc::clone(piece) },

@@ -154,7 +154,7 @@ pub(super) fn choose<'a>(
     relay: &Relay,
     answer: &'a ResponseHead,
 ) -> (Cow<'a, ResponseHead>, Option<Box<Gzip>>) {
-    if !relay.ask.compresses || relay.ask.streams_answers {
+    if !relay.current.compresses || relay.current.streams_answers {
         return (Cow::Borrowed(answer), None);
     }
     if answer.status == Status::NOT_MODIFIED {

@@ -1,4 +1,4 @@
-//! A request that an upstream answers: its talk with a server, its link, and the answer on its way to the client.
+//! A request that an upstream answers: its transaction with a server, its link, and the answer on its way to the client.
 //!
 //! A wire opens the relay of a request ([`open()`]) and gives it a turn ([`advance`]) whenever the client, the server or a
 //! helper can continue. It passes itself as the [`RelayClient`]: it takes the request body out of its framing, and frames the
@@ -15,6 +15,7 @@ mod search;
 mod upload;
 mod upload_rate;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use flash_http::RequestBuf;
@@ -25,7 +26,7 @@ use flash_http::upstream_response::{ResponseBody, ResponseHead};
 pub(crate) use open::open;
 pub(crate) use pump::{advance, expire, leave};
 
-use super::{CLIENT_LEFT, Opener, Pace, Turn};
+use super::{CLIENT_LEFT, LogEntry, Opener, Pace, Turn};
 use crate::access_log::AnswerEnd;
 use crate::caches::NameEntry;
 use crate::handler::{FileRequestBuf, PasswordCheck, Refusal, RelayedHead};
@@ -35,14 +36,14 @@ use crate::rules::UpstreamId;
 use crate::slab::ExchangeKey;
 use crate::slab::SiteId;
 use crate::transport::Gone;
-use crate::upstream::{FailedServers, LinkPlace, Seeker, Talk, TalkFailure};
+use crate::upstream::{BadAnswer, FailedServers, LinkClaim, Seeker, Transaction};
 use gzip::Gzip;
 use upload_rate::UploadRate;
 
 /// The client of a relayed request, as its wire shows it.
 pub(crate) trait RelayClient<M: Machine> {
     /// Receives a part of the request body. Its data, without framing, is then at the front of `buffer`.
-    fn receive(&mut self, turn: &mut Turn<'_, M>, buffer: &mut [u8]) -> BodyPart;
+    fn receive(&mut self, turn: &mut Turn<'_, M>, buffer: &mut [u8]) -> ReceivedBody;
 
     /// Asks a client that waits for it to send the body (RFC 9110, section 10.1.1).
     fn invite(&mut self, turn: &mut Turn<'_, M>) -> Result<(), Gone>;
@@ -74,7 +75,7 @@ pub(crate) trait RelayClient<M: Machine> {
 
 /// The result of receiving a request body.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum BodyPart {
+pub(crate) enum ReceivedBody {
     /// This many bytes of data, and whether they are the last.
     Data { bytes: usize, is_last: bool },
     /// There are none now.
@@ -107,11 +108,11 @@ pub(crate) enum Advance {
 enum Stop {
     Advance(Advance),
     /// The server, or its answer, is at fault.
-    Failed(TalkFailure),
+    Failed(BadAnswer),
 }
 
-impl From<TalkFailure> for Stop {
-    fn from(failure: TalkFailure) -> Self {
+impl From<BadAnswer> for Stop {
+    fn from(failure: BadAnswer) -> Self {
         Stop::Failed(failure)
     }
 }
@@ -136,9 +137,9 @@ pub(crate) struct Relay {
     opener: Opener,
     pub(crate) request: RequestBuf,
     site: SiteId,
-    /// The steps after the server of `ask` agrees, the next one last. Empty if that server answers the request.
+    /// The steps after the server of `current` agrees, the next one last. Empty if that server answers the request.
     next: Vec<Then>,
-    pub(crate) ask: Ask,
+    pub(crate) current: UpstreamRequest,
     /// The fields that servers have given to the request: lines that end in CRLF.
     granted: Vec<u8>,
     /// The passwords that must be right, and the job that compares one.
@@ -147,7 +148,7 @@ pub(crate) struct Relay {
     pub(crate) verifying: Option<JobId>,
     /// Why a helper could not do its part; the answer is this page.
     pub(crate) refused: Option<Refusal>,
-    place: LinkPlace,
+    claim: LinkClaim,
     /// The servers that have failed this request, and how often one has.
     failed: FailedServers,
     tries: u8,
@@ -175,14 +176,14 @@ pub(crate) struct Relay {
 #[derive(Debug)]
 enum Then {
     /// Another server is asked, or answers.
-    Ask(Box<Ask>),
+    Upstream(Box<UpstreamRequest>),
     /// A file answers.
     File(Box<FileRequestBuf>),
 }
 
 /// The part of a [`Relay`] that is about one server.
 #[derive(Debug)]
-pub(crate) struct Ask {
+pub(crate) struct UpstreamRequest {
     upstream: UpstreamId,
     /// Whether its route passes answers on as they come.
     streams_answers: bool,
@@ -190,14 +191,14 @@ pub(crate) struct Ask {
     compresses: bool,
     /// The names of the fields that its answer gives to the request, if it agrees.
     grants: Arc<[String]>,
-    talk: Talk,
+    transaction: Transaction,
     pub(crate) search: Search,
     /// The file or script that answers if its name is found, and the rest of this step if it is not.
     instead: Option<(Instead, Otherwise)>,
     body: BodyWay,
 }
 
-/// The rest of an [`Ask`] once the name that is looked up first is missing.
+/// The rest of an [`UpstreamRequest`] once the name that is looked up first is missing.
 #[derive(Debug)]
 struct Otherwise {
     /// The script that must be found before the server is asked.
@@ -206,7 +207,7 @@ struct Otherwise {
     refusal: Option<Refusal>,
     /// The passwords that must be right, and the servers that must agree, the first one last.
     checks: Vec<PasswordCheck>,
-    auths: Vec<Ask>,
+    auths: Vec<UpstreamRequest>,
 }
 
 /// How far the search for a name has come that must be looked up before a server gets the request: a script, which must be a file
@@ -228,8 +229,8 @@ pub(crate) enum Search {
 enum Instead {
     /// The file of this path.
     File(Box<[u8]>),
-    /// The server, in this talk about another script.
-    Script(Box<Talk>),
+    /// The server, in this transaction about another script.
+    Script(Box<Transaction>),
 }
 
 impl Search {
@@ -251,7 +252,7 @@ pub(crate) enum BodyWay {
     /// The [spool](crate::spool) takes it, and the request is sent to a server afterwards.
     Gathered,
     /// The spool has all of it.
-    Held,
+    Spooled,
 }
 
 /// Who a relayed request waits for.
@@ -293,7 +294,7 @@ pub(crate) struct RelayReply {
 impl Relay {
     /// The job before which nothing is sent to a server.
     pub(crate) fn begins_after(&self) -> Option<JobId> {
-        self.verifying.or(self.ask.search.job())
+        self.verifying.or(self.current.search.job())
     }
 
     /// The job that compresses a piece of its answer.
@@ -304,16 +305,31 @@ impl Relay {
     /// Its need for a link.
     fn seeker(&self) -> Seeker {
         let Self { key: holder, failed, needs_new, .. } = *self;
-        let upstream = self.ask.upstream;
+        let upstream = self.current.upstream;
         let may_repeat = self.does_no_harm_twice();
         Seeker { upstream, holder, sharer: self.opener.sharer(), failed, needs_new, may_repeat }
     }
 
     /// How the answer has ended.
-    pub(crate) fn end(&self, is_whole: bool) -> AnswerEnd {
+    fn end(&self, is_whole: bool) -> AnswerEnd {
         let sent = self.reply.as_ref().map(|reply| (reply.status, reply.body_bytes));
         let (status, body_bytes) = sent.unwrap_or((CLIENT_LEFT, 0));
         AnswerEnd { status, body_bytes, is_whole: is_whole && sent.is_some() }
+    }
+
+    /// Notes how the answer has ended, after all of it was sent or no more of it is.
+    pub(crate) fn note_end<M: Machine>(
+        &self,
+        turn: &mut Turn<'_, M>,
+        log_entry: &LogEntry,
+        peer: &SocketAddr,
+        is_whole: bool,
+    ) {
+        let counted_at_end = self.reply.as_ref().filter(|reply| is_whole && reply.left_bytes.is_none());
+        if let Some(reply) = counted_at_end {
+            turn.context.core.schedule.note_answer(reply.body_bytes);
+        }
+        log_entry.note_end(&mut turn.context, peer, self.end(is_whole));
     }
 
     /// Prepares another attempt after this server has failed. False if there is none: the answer has begun, a
@@ -321,8 +337,12 @@ impl Relay {
     /// closes a link after an earlier request (`is_stale`) most likely has not: a request that does no harm twice (RFC 9110,
     /// section 9.2.2; RFC 9112, section 9.3.1) gets one new link.
     fn try_again(&mut self, failed: u16, is_stale: bool, now_ms: u64) -> bool {
-        let may_repeat = !self.ask.talk.has_begun() || (is_stale && self.does_no_harm_twice());
-        if self.tries >= TRIES_MAX || !may_repeat || self.reply.is_some() || !self.ask.talk.begin_again() {
+        let may_repeat = !self.current.transaction.has_begun() || (is_stale && self.does_no_harm_twice());
+        if self.tries >= TRIES_MAX
+            || !may_repeat
+            || self.reply.is_some()
+            || !self.current.transaction.begin_again()
+        {
             return false;
         }
         self.tries += 1;
@@ -330,7 +350,7 @@ impl Relay {
         self.failed.insert(failed);
         self.since_ms = now_ms;
         self.accepts_request = true;
-        self.place = LinkPlace::None;
+        self.claim = LinkClaim::None;
         true
     }
 
@@ -342,11 +362,11 @@ impl Relay {
     }
 
     /// Begins to ask another server. Returns what was asked before.
-    fn begin(&mut self, ask: Ask, now_ms: u64) -> Ask {
+    fn begin(&mut self, ask: UpstreamRequest, now_ms: u64) -> UpstreamRequest {
         (self.failed, self.tries, self.needs_new) = (FailedServers::default(), 0, false);
         (self.accepts_request, self.awaits, self.since_ms) = (true, Awaits::Link, now_ms);
-        let before = std::mem::replace(&mut self.ask, ask);
-        self.ask.talk.grant(&self.granted);
+        let before = std::mem::replace(&mut self.current, ask);
+        self.current.transaction.grant(&self.granted);
         before
     }
 
@@ -379,9 +399,10 @@ impl Relay {
 
     /// Whether nothing but the client holds up the body.
     fn is_ready_for_body(&self) -> bool {
-        let takes_body =
-            self.ask.talk.wants_body() && !self.ask.talk.is_upgraded() && !self.ask.talk.is_over();
-        takes_body && self.accepts_request && self.ask.talk.is_all_sent()
+        let takes_body = self.current.transaction.wants_body()
+            && !self.current.transaction.is_upgraded()
+            && !self.current.transaction.is_over();
+        takes_body && self.accepts_request && self.current.transaction.is_all_sent()
     }
 
     /// Notes who is waited for. The time of a wait begins anew when someone else is waited for, and when there

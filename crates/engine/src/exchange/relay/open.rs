@@ -11,15 +11,15 @@ use flash_http::target::{decode_path, encode_path};
 use flash_http::upstream_response::ResponseTo;
 
 use super::upload_rate::UploadRate;
-use super::{Ask, Awaits, BodyWay, Instead, Otherwise, Relay, Search, Then};
-use crate::desk::Core;
-use crate::exchange::{Exchange, Opener, Pace, Record, State, Turn};
+use super::{Awaits, BodyWay, Instead, Otherwise, Relay, Search, Then, UpstreamRequest};
+use crate::context::Core;
+use crate::exchange::{Exchange, LogEntry, Opener, Pace, State, Turn};
 use crate::fastcgi::client::{write_begin, write_params};
 use crate::handler::{Authorizer, PasswordCheck, Preferred, RouteTarget, Routed};
 use crate::machine::Machine;
 use crate::rules::UpstreamProtocol;
-use crate::slab::{ExchangeKey, HeldKey};
-use crate::upstream::{FailedServers, LinkPlace, Talk, Upload};
+use crate::slab::{ExchangeKey, SpooledKey};
+use crate::upstream::{FailedServers, LinkClaim, Transaction, Upload};
 
 /// Room for the opening of most requests: CGI has long names.
 const OPENING_BYTES: usize = 2048;
@@ -42,31 +42,31 @@ pub(crate) fn open<M: Machine>(
     peer: SocketAddr,
     local: impl FnOnce(&mut M) -> Option<SocketAddr>,
 ) -> ExchangeKey {
-    let core = &mut *turn.desk.core;
+    let core = &mut *turn.context.core;
     core.relayed += 1;
     let request_id = format!("{:x}-{:x}-{:x}", core.clock.now.wall_ns, peer.port(), core.relayed);
     let core = &*core;
-    let record = Record::new(core, routed.inbound.request);
+    let log_entry = LogEntry::new(core, routed.inbound.request);
     // Only CGI has variables for it.
     let is_cgi = |target: &RouteTarget<'_>| target.protocol(core, routed.site) == UpstreamProtocol::FastCgi;
     let needs_local = is_cgi(&routed.target) || routed.authorizers().any(|auth| is_cgi(&auth.target));
-    let local = needs_local.then(|| local(turn.desk.machine)).flatten();
+    let local = needs_local.then(|| local(turn.context.machine)).flatten();
     let facts = Facts { peer, local, request_id: &request_id };
     let (own, file) = match &routed.file {
         Some(file) => {
-            let last = ask_about(core, routed, (&routed.target, routed.auths.len()), facts);
+            let last = request_without_body(core, routed, (&routed.target, routed.auths.len()), facts);
             (last, Some(Then::File(Box::new(file.clone()))))
         }
-        None => (ask_for_answer(core, routed, facts), None),
+        None => (answering_request(core, routed, facts), None),
     };
     let mut next: Vec<Then> = file.into_iter().collect();
     let mut first = own;
     for (place, auth) in routed.auths.iter().enumerate().rev() {
-        let later = std::mem::replace(&mut first, ask_to_agree(core, routed, (place, auth), facts));
-        next.push(Then::Ask(Box::new(later)));
+        let later = std::mem::replace(&mut first, authorizing_request(core, routed, (place, auth), facts));
+        next.push(Then::Upstream(Box::new(later)));
     }
-    let now_ms = turn.desk.core.clock.ms();
-    let upload_rate = UploadRate::new(turn.desk.core.rules.bodies);
+    let now_ms = turn.context.core.clock.ms();
+    let upload_rate = UploadRate::new(turn.context.core.rules.bodies);
     let key = turn.exchanges.reserve();
     let relay = Relay {
         key,
@@ -74,13 +74,13 @@ pub(crate) fn open<M: Machine>(
         request: RequestBuf::new(routed.inbound.request),
         site: routed.site,
         next,
-        ask: first,
+        current: first,
         granted: Vec::new(),
         checks: routed.checks.clone(),
         pace: Pace::of(routed.holds.clone()),
         verifying: None,
         refused: None,
-        place: LinkPlace::None,
+        claim: LinkClaim::None,
         failed: FailedServers::default(),
         tries: 0,
         needs_new: false,
@@ -93,38 +93,42 @@ pub(crate) fn open<M: Machine>(
         receives_since_ms: None,
         due_ms: u64::MAX,
     };
-    turn.exchanges.put_back(key, Exchange { opener, record, state: State::Relaying(Box::new(relay)) });
+    turn.exchanges.put_back(key, Exchange { opener, log_entry, state: State::Relaying(Box::new(relay)) });
     if routed.gathers {
-        turn.desk.core.spool.begin(HeldKey::Request(key), opener.sharer());
+        turn.context.core.spool.begin(SpooledKey::Request(key), opener.sharer());
     }
     key
 }
 
 /// Asks a server for the answer.
-fn ask_for_answer<F>(core: &Core<F>, routed: &Routed<'_>, facts: Facts<'_>) -> Ask {
+fn answering_request<F>(core: &Core<F>, routed: &Routed<'_>, facts: Facts<'_>) -> UpstreamRequest {
     let inbound = besides(&routed.inbound, &routed.authorizers());
-    let talk_of = |target| {
+    let transaction_of = |target| {
         let (inbound, request) = (&*inbound, inbound.request);
         let rules = routed.target.rules(core, routed.site);
         let upgrades =
             routed.target.protocol(core, routed.site) == UpstreamProtocol::Http && inbound.asks_upgrade();
         let upload = Upload::new(request.body, rules.body_bytes_max);
-        let mut talk = begin_talk(core, (routed, target), (inbound, None), (upload, upgrades), facts);
+        let mut transaction =
+            begin_transaction(core, (routed, target), (inbound, None), (upload, upgrades), facts);
         // The length of a gathered body is known at its end.
         if !routed.gathers || request.body != Body::Chunked {
-            talk.announce(request.body);
+            transaction.announce(request.body);
         }
-        talk
+        transaction
     };
     let script: Option<Box<[u8]>> = routed.target.script_to_find(core, routed.site).map(Into::into);
     let instead = routed.preferred.as_ref().map(|preferred| match preferred {
         Preferred::File(path) => (path[..].into(), Instead::File(path[..].into())),
-        Preferred::Script(target) => (target.script().into(), Instead::Script(Box::new(talk_of(target)))),
+        Preferred::Script(target) => {
+            (target.script().into(), Instead::Script(Box::new(transaction_of(target))))
+        }
     });
     let (search, instead) = match instead {
         Some((path, instead)) => {
             let late = routed.authorizers().enumerate().skip(routed.auths.len());
-            let mut auths: Vec<Ask> = late.map(|auth| ask_to_agree(core, routed, auth, facts)).collect();
+            let mut auths: Vec<UpstreamRequest> =
+                late.map(|auth| authorizing_request(core, routed, auth, facts)).collect();
             auths.reverse();
             let (refusal, checks) = (routed.late.refusal, routed.late.checks.clone());
             let otherwise = Otherwise { script, refusal, checks, auths };
@@ -133,9 +137,9 @@ fn ask_for_answer<F>(core: &Core<F>, routed: &Routed<'_>, facts: Facts<'_>) -> A
         None => (Search::of(script), None),
     };
     let rules = routed.target.rules(core, routed.site);
-    Ask {
+    UpstreamRequest {
         upstream: rules.upstream,
-        talk: talk_of(&routed.target),
+        transaction: transaction_of(&routed.target),
         streams_answers: rules.streams_answers,
         compresses: rules.compresses,
         grants: Arc::default(),
@@ -158,23 +162,26 @@ fn besides<'i, 'r>(
 }
 
 /// Asks a server whether the request may be answered, and for its fields. It is the one at this place of those that are asked.
-fn ask_to_agree<F>(
+fn authorizing_request<F>(
     core: &Core<F>,
     routed: &Routed<'_>,
     (place, auth): (usize, &Authorizer),
     facts: Facts<'_>,
-) -> Ask {
-    Ask { grants: Arc::clone(&auth.grants), ..ask_about(core, routed, (&auth.target, place), facts) }
+) -> UpstreamRequest {
+    UpstreamRequest {
+        grants: Arc::clone(&auth.grants),
+        ..request_without_body(core, routed, (&auth.target, place), facts)
+    }
 }
 
 /// Asks the server of a target whether the request may be answered, after this many others have agreed. The server does not get the
 /// body, and the fields of the others in place of the client's.
-fn ask_about<F>(
+fn request_without_body<F>(
     core: &Core<F>,
     routed: &Routed<'_>,
     (target, others): (&RouteTarget<'_>, usize),
     facts: Facts<'_>,
-) -> Ask {
+) -> UpstreamRequest {
     let inbound = besides(&routed.inbound, &routed.authorizers().take(others));
     let Inbound { request, method, ref fields, .. } = *inbound;
     // The path by which Flash finds files. A server could take another spelling for the path of another file.
@@ -198,12 +205,13 @@ fn ask_about<F>(
     };
     let about = Some(About { method, path: path.as_bytes(), query: request.query });
     let upload = Upload::new(Body::None, 0);
-    let mut talk = begin_talk(core, (routed, target), (&inbound, about), (upload, false), facts);
-    talk.announce(Body::None);
+    let mut transaction =
+        begin_transaction(core, (routed, target), (&inbound, about), (upload, false), facts);
+    transaction.announce(Body::None);
     let rules = target.rules(core, routed.site);
-    Ask {
+    UpstreamRequest {
         upstream: rules.upstream,
-        talk,
+        transaction,
         streams_answers: rules.streams_answers,
         compresses: rules.compresses,
         grants: Arc::default(),
@@ -219,14 +227,14 @@ fn is_about_content(name: &[u8]) -> bool {
     begins(b"if-") || begins(b"content-") || name.eq_ignore_ascii_case(b"range")
 }
 
-/// The talk with a server about a target, up to the framing of the body.
-fn begin_talk<F>(
+/// The transaction with a server about a target, up to the framing of the body.
+fn begin_transaction<F>(
     core: &Core<F>,
     (routed, target): (&Routed<'_>, &RouteTarget<'_>),
     (inbound, about): (&Inbound<'_>, Option<About<'_>>),
     (upload, upgrade): (Upload, bool),
     Facts { peer, local, request_id }: Facts<'_>,
-) -> Talk {
+) -> Transaction {
     let protocol = target.protocol(core, routed.site);
     let new_path = target.new_path();
     let forwarding = Forwarding {
@@ -254,5 +262,5 @@ fn begin_talk<F>(
         }
     }
     let asking = ResponseTo { is_head: inbound.request.method == Method::Head, upgrades: upgrade };
-    Talk::new(protocol, asking, upload, out)
+    Transaction::new(protocol, asking, upload, out)
 }

@@ -14,11 +14,11 @@ pub(super) fn seek_password<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Rela
             return Err(Advance::Refused(refusal));
         }
     } else {
-        match verify(&turn.desk, &mut relay.checks) {
+        match verify(&turn.context, &mut relay.checks) {
             Password::Right => return Ok(()),
             Password::Refused(refusal) => return Err(Advance::Refused(refusal)),
             Password::Wait(wanted) => {
-                let core = &mut *turn.desk.core;
+                let core = &mut *turn.context.core;
                 let waiter = Waiter { exchange: relay.key, client: relay.opener.client };
                 let job = core.jobs.submit(*wanted, Some(waiter), core.clock.ms());
                 relay.verifying = Some(job.map_err(|_| Advance::Refused(BUSY))?);
@@ -26,6 +26,6 @@ pub(super) fn seek_password<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Rela
         }
     }
     // The job has a deadline of its own.
-    relay.await_from(Awaits::Helper, false, turn.desk.core.clock.ms());
+    relay.await_from(Awaits::Helper, false, turn.context.core.clock.ms());
     Err(relay.block(u64::MAX))
 }

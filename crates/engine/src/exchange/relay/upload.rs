@@ -3,11 +3,11 @@
 
 use flash_http::request::Body;
 
-use super::{Advance, Awaits, BodyPart, BodyWay, Relay, RelayClient, Stop};
+use super::{Advance, Awaits, BodyWay, ReceivedBody, Relay, RelayClient, Stop};
 use crate::exchange::Turn;
 use crate::handler::{EXHAUSTED, Refusal, SPOOL_FAILED};
 use crate::machine::Machine;
-use crate::slab::{HeldKey, Key};
+use crate::slab::{Key, SpooledKey};
 use crate::spool::{SpoolFull, Supply};
 use crate::transport::Gone;
 
@@ -19,24 +19,27 @@ pub(super) fn take_body<M: Machine>(
     relay: &mut Relay,
     link: Key,
 ) -> Result<bool, Stop> {
-    if !relay.ask.talk.wants_body() || !relay.ask.talk.is_all_sent() || !relay.accepts_request {
+    if !relay.current.transaction.wants_body()
+        || !relay.current.transaction.is_all_sent()
+        || !relay.accepts_request
+    {
         return Ok(false);
     }
     invite(client, turn, relay)?;
     let (bytes, is_last) = match client.receive(turn, buffer) {
-        BodyPart::Data { bytes, is_last } => (bytes, is_last),
-        BodyPart::Nothing => return Ok(false),
+        ReceivedBody::Data { bytes, is_last } => (bytes, is_last),
+        ReceivedBody::Nothing => return Ok(false),
         // After an upgrade, either side can end first.
-        BodyPart::End { .. } if relay.ask.talk.is_upgraded() => {
+        ReceivedBody::End { .. } if relay.current.transaction.is_upgraded() => {
             relay.accepts_request = false;
             if let Some(transport) = turn.links.transport(link) {
-                transport.end_sending(turn.desk.machine);
+                transport.end_sending(turn.context.machine);
             }
             return Ok(true);
         }
         other => return Err(left(relay, other).into()),
     };
-    let taken = relay.ask.talk.take_body(&buffer[..bytes], is_last);
+    let taken = relay.current.transaction.take_body(&buffer[..bytes], is_last);
     taken.map_err(|refusal| refused(relay, refusal))?;
     relay.upload_rate.took(bytes);
     Ok(true)
@@ -52,15 +55,15 @@ pub(super) fn gather<M: Machine>(
     if let Some(refusal) = relay.refused.take() {
         return Err(refused(relay, refusal));
     }
-    if !matches!(relay.ask.body, BodyWay::Gathered) {
+    if !matches!(relay.current.body, BodyWay::Gathered) {
         return Ok(());
     }
-    let body = HeldKey::Request(relay.key);
+    let body = SpooledKey::Request(relay.key);
     let mut has_progressed = false;
     loop {
-        let now_ms = turn.desk.core.clock.ms();
-        let is_whole = !relay.ask.talk.wants_body();
-        let core = &mut *turn.desk.core;
+        let now_ms = turn.context.core.clock.ms();
+        let is_whole = !relay.current.transaction.wants_body();
+        let core = &mut *turn.context.core;
         if !is_whole && core.spool.wants_write(body) {
             let written = core.spool.write(body, &mut core.jobs, now_ms);
             written.map_err(|SpoolFull| Advance::Refused(SPOOL_FAILED))?;
@@ -79,45 +82,47 @@ pub(super) fn gather<M: Machine>(
         }
         invite(client, turn, relay)?;
         let (bytes, is_last) = match client.receive(turn, buffer) {
-            BodyPart::Data { bytes, is_last } => (bytes, is_last),
-            BodyPart::Nothing => {
+            ReceivedBody::Data { bytes, is_last } => (bytes, is_last),
+            ReceivedBody::Nothing => {
                 relay.await_from(Awaits::Body, has_progressed, now_ms);
                 relay.upload_rate.wait(now_ms);
-                let silent_ms = relay.since_ms + turn.desk.core.rules.timeouts.head_ms;
+                let silent_ms = relay.since_ms + turn.context.core.rules.timeouts.head_ms;
                 return Err(relay.block(silent_ms.min(relay.upload_rate.due_ms())));
             }
             other => return Err(left(relay, other)),
         };
         has_progressed = true;
-        relay.ask.talk.pass_body(bytes, is_last).map_err(|refusal| refused(relay, refusal))?;
-        turn.desk.core.spool.add(body, &buffer[..bytes]);
+        relay.current.transaction.pass_body(bytes, is_last).map_err(|refusal| refused(relay, refusal))?;
+        turn.context.core.spool.add(body, &buffer[..bytes]);
         relay.upload_rate.took(bytes);
     }
 }
 
 /// Begins to send a request whose body the spool has.
 fn begin_sending<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) {
-    let length_bytes = turn.desk.core.spool.length_bytes(HeldKey::Request(relay.key));
+    let length_bytes = turn.context.core.spool.length_bytes(SpooledKey::Request(relay.key));
     if relay.request.request().body == Body::Chunked {
-        relay.ask.talk.announce(Body::Length(length_bytes));
+        relay.current.transaction.announce(Body::Length(length_bytes));
     }
-    relay.ask.body = BodyWay::Held;
-    relay.ask.talk.hold(length_bytes);
-    relay.await_from(Awaits::Link, true, turn.desk.core.clock.ms());
+    relay.current.body = BodyWay::Spooled;
+    relay.current.transaction.hold(length_bytes);
+    relay.await_from(Awaits::Link, true, turn.context.core.clock.ms());
 }
 
 /// Gives a piece of a body that the spool has to the server, once the piece before it was sent.
 pub(super) fn give_held<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) -> Result<bool, Advance> {
-    let (BodyWay::Held, Some(at)) = (&relay.ask.body, relay.ask.talk.held_at()) else { return Ok(false) };
-    if !relay.ask.talk.is_all_sent() || !relay.accepts_request {
+    let (BodyWay::Spooled, Some(at)) = (&relay.current.body, relay.current.transaction.spooled_at()) else {
+        return Ok(false);
+    };
+    if !relay.current.transaction.is_all_sent() || !relay.accepts_request {
         return Ok(false);
     }
-    let (core, body) = (&mut *turn.desk.core, HeldKey::Request(relay.key));
+    let (core, body) = (&mut *turn.context.core, SpooledKey::Request(relay.key));
     match core.spool.part(body, at) {
         Supply::Bytes(bytes) => {
             let bytes = &bytes[..bytes.len().min(turn.budget.bytes)];
             turn.budget.bytes -= bytes.len();
-            relay.ask.talk.give(bytes);
+            relay.current.transaction.give(bytes);
             Ok(!bytes.is_empty())
         }
         Supply::InFile => {
@@ -129,10 +134,10 @@ pub(super) fn give_held<M: Machine>(turn: &mut Turn<'_, M>, relay: &mut Relay) -
 }
 
 /// The end of a request whose client sends no more, though the body is not complete, or which is malformed.
-fn left(relay: &Relay, part: BodyPart) -> Advance {
+fn left(relay: &Relay, part: ReceivedBody) -> Advance {
     match part {
-        BodyPart::Refused(refusal) => refused(relay, refusal),
-        BodyPart::End { is_stopped: true } => refused(relay, EXHAUSTED),
+        ReceivedBody::Refused(refusal) => refused(relay, refusal),
+        ReceivedBody::End { is_stopped: true } => refused(relay, EXHAUSTED),
         _ => Advance::Cut,
     }
 }

@@ -6,7 +6,7 @@ use flash_http::request::Request;
 
 use crate::access_log::{LogFields, LogFormat, LogSource, LogText};
 use crate::caches::Persistence;
-use crate::exchange::{Record, Turn};
+use crate::exchange::{LogEntry, Turn};
 use crate::handler::{FileRequest, FileRequestBuf, Scheme, head_changes, head_changes_of_path, persistence};
 use crate::head_changes::HeadChanges;
 use crate::in_flight::Holds;
@@ -31,7 +31,7 @@ pub(super) enum RequestSource<'r> {
     /// Nowhere: the input was not a valid request, and this is its first line.
     Line(&'r [u8]),
     /// Nowhere: it was known by its bytes.
-    Known(Option<LogText>),
+    Repeated(Option<LogText>),
     /// In an exchange, which is lent; with the request if a file answers it.
     Exchange(ExchangeKey, Option<LogText>, Option<Box<FileRequestBuf>>),
 }
@@ -46,14 +46,14 @@ impl<'r> Answering<'r> {
         Self {
             persistence: persistence(request, ends),
             asked: RequestSource::Fresh(request),
-            changes: head_changes(turn.desk.core, scheme, request),
-            started_ms: turn.desk.core.clock.ms(),
+            changes: head_changes(turn.context.core, scheme, request),
+            started_ms: turn.context.core.clock.ms(),
         }
     }
 
     /// For input that is not a valid request.
     pub(super) fn of_line<M: Machine>(line: &'r [u8], turn: &Turn<'_, M>) -> Self {
-        let started_ms = turn.desk.core.clock.ms();
+        let started_ms = turn.context.core.clock.ms();
         Self { persistence: Persistence::Closes, asked: RequestSource::Line(line), changes: None, started_ms }
     }
 
@@ -67,35 +67,35 @@ impl<'r> Answering<'r> {
         Self {
             persistence: persistence(file.request, ends),
             asked: RequestSource::File(file),
-            changes: head_changes_of_path(turn.desk.core, scheme, file.site, subject),
-            started_ms: turn.desk.core.clock.ms(),
+            changes: head_changes_of_path(turn.context.core, scheme, file.site, subject),
+            started_ms: turn.context.core.clock.ms(),
         }
     }
 
     /// For a request that an exchange has kept.
     pub(super) fn kept<M: Machine>(
         key: ExchangeKey,
-        record: Record,
+        log_entry: LogEntry,
         (request, scheme): (&Request<'_>, Scheme),
         turn: &mut Turn<'_, M>,
     ) -> Self {
-        let Record { log, started_ms } = record;
+        let LogEntry { log, started_ms } = log_entry;
         let persistence = persistence(request, turn.draining);
-        let changes = head_changes(turn.desk.core, scheme, request);
+        let changes = head_changes(turn.context.core, scheme, request);
         Self { persistence, asked: RequestSource::Exchange(key, log, None), changes, started_ms }
     }
 
     /// For a request that an exchange has kept and a file answers.
     pub(super) fn kept_file<M: Machine>(
         key: ExchangeKey,
-        record: Record,
+        log_entry: LogEntry,
         (file, scheme): (FileRequestBuf, Scheme),
         turn: &mut Turn<'_, M>,
     ) -> Self {
-        let Record { log, started_ms } = record;
+        let LogEntry { log, started_ms } = log_entry;
         let persistence = persistence(&file.request(), turn.draining);
         let subject = (&file.path[..], file.request().origin);
-        let changes = head_changes_of_path(turn.desk.core, scheme, file.site, subject);
+        let changes = head_changes_of_path(turn.context.core, scheme, file.site, subject);
         Self {
             persistence,
             asked: RequestSource::Exchange(key, log, Some(Box::new(file))),
@@ -120,7 +120,7 @@ impl<'r> Answering<'r> {
     }
 
     pub(super) fn log_source<M: Machine>(&self, turn: &Turn<'_, M>) -> Option<LogSource<'_>> {
-        if turn.desk.core.rules.log_format == LogFormat::Off {
+        if turn.context.core.rules.log_format == LogFormat::Off {
             return None;
         }
         match &self.asked {
@@ -128,7 +128,7 @@ impl<'r> Answering<'r> {
                 Some(LogSource::Fields(LogFields::of(request)))
             }
             RequestSource::Line(line) => Some(LogSource::Fields(LogFields::of_line(line))),
-            RequestSource::Known(log) | RequestSource::Exchange(_, log, _) => {
+            RequestSource::Repeated(log) | RequestSource::Exchange(_, log, _) => {
                 log.as_ref().map(LogSource::Text)
             }
         }

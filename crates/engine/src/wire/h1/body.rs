@@ -6,13 +6,13 @@ use flash_http::request::{Body, Request};
 
 use super::answering::Answering;
 use super::{Flow, H1, Phase};
-use crate::exchange::{AfterBody, Exchange, Record, State, Turn};
+use crate::exchange::{AfterBody, Exchange, LogEntry, State, Turn};
 use crate::handler::{REQUEST_LATE, Refusal, TOO_LARGE, malformed};
 use crate::limits::REQUEST_BODY_BYTES_MAX;
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
 use crate::transport::{Gone, Received};
-use crate::wire::conn::{Conn, Verdict};
+use crate::wire::conn::{Conn, TurnEnd};
 
 /// The rest of a request body.
 #[derive(Debug)]
@@ -92,14 +92,15 @@ impl H1 {
         after: AfterBody<M::File>,
     ) -> Flow {
         if request.expect_continue && send_continue(conn, turn).is_err() {
-            return Flow::Over(Verdict::Close);
+            return Flow::Over(TurnEnd::Close);
         }
-        let record = Record::new(turn.desk.core, request);
+        let log_entry = LogEntry::new(turn.context.core, request);
         let state = State::Reading(after);
-        let key = turn.exchanges.insert(Exchange { opener: conn.opener_for(&conn.asker), record, state });
+        let key =
+            turn.exchanges.insert(Exchange { opener: conn.opener_for(&conn.requester), log_entry, state });
         let discarded = Discarded { reader: BodyReader::new(request.body), read_bytes: 0 };
         self.phase = Phase::Reading(key, Box::new(discarded));
-        conn.deadline_ms = turn.desk.core.clock.ms() + turn.desk.core.rules.timeouts.head_ms;
+        conn.deadline_ms = turn.context.core.clock.ms() + turn.context.core.rules.timeouts.head_ms;
         Flow::Again
     }
 
@@ -113,9 +114,9 @@ impl H1 {
     ) -> Flow {
         match discard(conn, turn, buffer, &mut discarded) {
             Ok(None) => self.go_on(conn, turn, key),
-            Ok(Some(verdict)) => {
+            Ok(Some(turn_end)) => {
                 self.phase = Phase::Reading(key, discarded);
-                Flow::Over(verdict)
+                Flow::Over(turn_end)
             }
             Err(refusal) => self.refuse_body(conn, turn, key, refusal),
         }
@@ -139,11 +140,12 @@ impl H1 {
         refusal: Refusal,
     ) -> Flow {
         self.lent = Some(key);
-        let Exchange { record, state, .. } = turn.exchanges.lend(key);
+        let Exchange { log_entry, state, .. } = turn.exchanges.lend(key);
         let State::Reading(after) = state else {
             unreachable!("the Reading phase has an exchange in the Reading state")
         };
-        let answering = Answering::kept(key, record, (&after.request(), conn.asker.scheme), turn).closing();
+        let answering =
+            Answering::kept(key, log_entry, (&after.request(), conn.requester.scheme), turn).closing();
         self.reply(conn, turn, answering, malformed(refusal))
     }
 }
@@ -154,15 +156,15 @@ fn discard<M: Machine>(
     turn: &mut Turn<'_, M>,
     buffer: &mut [u8],
     discarded: &mut Discarded,
-) -> Result<Option<Verdict>, Refusal> {
+) -> Result<Option<TurnEnd>, Refusal> {
     loop {
         if turn.budget.bytes == 0 {
-            return Ok(Some(Verdict::Yield));
+            return Ok(Some(TurnEnd::Yield));
         }
         let filled = match receive(conn, turn, buffer) {
             Received::Bytes(bytes) => bytes,
-            Received::Nothing => return Ok(Some(Verdict::Blocked)),
-            Received::End | Received::Failed => return Ok(Some(Verdict::Close)),
+            Received::Nothing => return Ok(Some(TurnEnd::Blocked)),
+            Received::End | Received::Failed => return Ok(Some(TurnEnd::Close)),
         };
         let Decoded { consumed, is_last, .. } = discarded.reader.decode(&mut buffer[..filled])?;
         discarded.read_bytes += consumed as u64;
@@ -187,7 +189,7 @@ pub(super) fn receive<M: Machine>(
         buffer[..held].copy_from_slice(&conn.take_input(turn.inputs));
         Received::Bytes(held)
     } else {
-        conn.transport.receive(turn.desk.machine, buffer)
+        conn.transport.receive(turn.context.machine, buffer)
     };
     if let Received::Bytes(bytes) = received {
         turn.budget.bytes = turn.budget.bytes.saturating_sub(bytes);
@@ -208,8 +210,8 @@ pub(super) fn send_continue<M: Machine>(
     turn: &mut Turn<'_, M>,
 ) -> Result<(), Gone> {
     let interim = b"HTTP/1.1 100 Continue\r\n\r\n";
-    let sent = conn.transport.send(turn.desk.machine, interim, &[])?;
-    turn.desk.core.counters.sends.add(sent as u64);
+    let sent = conn.transport.send(turn.context.machine, interim, &[])?;
+    turn.context.core.counters.sends.add(sent as u64);
     // The interim response is optional; the client continues without it after a while.
     if sent == interim.len() || sent == 0 { Ok(()) } else { Err(Gone) }
 }

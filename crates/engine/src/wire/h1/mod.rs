@@ -1,13 +1,13 @@
 //! HTTP/1: one exchange after the other on a connection. This module turns bytes into requests;
-//! [`body`](body) reads request bodies, [`known`](known) has the shortcut for repeated requests,
+//! [`body`](body) reads request bodies, [`repeated`](repeated) has the shortcut for repeated requests,
 //! and [`send`](send) turns responses into bytes.
 
 mod answering;
 mod body;
-mod known;
 mod reader;
 mod refuse;
 mod relay;
+mod repeated;
 mod send;
 
 use flash_http::RequestBuf;
@@ -17,7 +17,8 @@ use flash_http::request::{BadHead, Head, HeadLimits, Request, first_line, head_e
 
 use crate::caches::HeadHash;
 use crate::exchange::{
-    AfterBody, Blamed, CLIENT_LEFT, Exchange, Opening, Parked, Progress, Record, State, Turn, Wake, proceed,
+    AfterBody, CLIENT_LEFT, Exchange, LogEntry, Opening, Parked, Progress, Serving, State, Turn, Wake,
+    proceed,
 };
 use crate::handler::{Admitted, EXHAUSTED, FileRequestBuf, Found, REQUEST_LATE, Step, admit, answer};
 use crate::jobs::Waiter;
@@ -25,11 +26,11 @@ use crate::limits::{FIELDS_MAX, HEAD_BYTES_MAX, TARGET_BYTES_MAX};
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
 use crate::transport::Received;
-use crate::wire::conn::{Asker, Conn, Verdict};
+use crate::wire::conn::{Conn, Requester, TurnEnd};
 use answering::Answering;
 use body::Discarded;
-use known::Shortcut;
 use relay::RelayFrames;
+use repeated::Shortcut;
 use send::Outgoing;
 
 pub(super) const HEAD_LIMITS: HeadLimits =
@@ -79,7 +80,7 @@ enum Flow {
     /// The phase has changed and can continue at once.
     Again,
     /// The turn is over.
-    Over(Verdict),
+    Over(TurnEnd),
 }
 
 /// The result of answering the requests in the received bytes.
@@ -106,7 +107,7 @@ impl H1 {
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
         buffer: &mut [u8],
-    ) -> Verdict {
+    ) -> TurnEnd {
         loop {
             let flow = match std::mem::replace(&mut self.phase, Phase::Idle) {
                 Phase::Idle => self.read_heads(conn, turn, buffer),
@@ -123,7 +124,7 @@ impl H1 {
             match flow {
                 Flow::Finished => self.note_answered(),
                 Flow::Again => {}
-                Flow::Over(verdict) => return verdict,
+                Flow::Over(turn_end) => return turn_end,
             }
         }
     }
@@ -155,11 +156,11 @@ impl H1 {
                     Heads::Left(flow) => return flow,
                 }
             }
-            *turn.blamed = Blamed::None;
-            match conn.transport.receive(turn.desk.machine, &mut buffer[filled..]) {
+            *turn.serving = Serving::None;
+            match conn.transport.receive(turn.context.machine, &mut buffer[filled..]) {
                 Received::Bytes(n) => filled += n,
                 Received::Nothing => return self.await_head(conn, turn, &buffer[..filled]),
-                Received::End | Received::Failed => return Flow::Over(Verdict::Close),
+                Received::End | Received::Failed => return Flow::Over(TurnEnd::Close),
             }
         }
     }
@@ -181,15 +182,15 @@ impl H1 {
         let mut at = 0;
         while at < bytes.len() {
             if turn.budget.is_used_up() {
-                return Heads::Left(self.keep_rest(conn, turn, &bytes[at..], Flow::Over(Verdict::Yield)));
+                return Heads::Left(self.keep_rest(conn, turn, &bytes[at..], Flow::Over(TurnEnd::Yield)));
             }
-            *turn.blamed = Blamed::InBuffer(at);
+            *turn.serving = Serving::InBuffer(at);
             let rest = &bytes[at..];
             // The same bytes of a proxy can come from several clients.
             let shortcut = if conn.is_proxy {
                 Shortcut::Unknown(HeadHash::NONE)
             } else {
-                self.answer_known(conn, turn, rest)
+                self.answer_repeated(conn, turn, rest)
             };
             let (taken, flow) = match shortcut {
                 Shortcut::Answered(flow) => (rest.len(), flow),
@@ -207,7 +208,7 @@ impl H1 {
                         break;
                     }
                     Err(BadHead::UnsupportedVersion) if self.begins_h2(turn, rest) => {
-                        let flow = Flow::Over(Verdict::SpeaksHttp2);
+                        let flow = Flow::Over(TurnEnd::SpeaksHttp2);
                         return Heads::Left(self.keep_rest(conn, turn, rest, flow));
                     }
                     Err(bad) => {
@@ -227,7 +228,7 @@ impl H1 {
     /// Whether the input is the first of its connection and begins as HTTP/2 does (RFC 9113, section 3.3).
     fn begins_h2<M: Machine>(&self, turn: &Turn<'_, M>, input: &[u8]) -> bool {
         let there = input.len().min(PREFACE.len());
-        turn.desk.core.rules.http2 && !self.used && input[..there] == PREFACE[..there]
+        turn.context.core.rules.http2 && !self.used && input[..there] == PREFACE[..there]
     }
 
     /// Keeps the requests that follow the current one. If there is no room, they are dropped and the
@@ -252,8 +253,8 @@ impl H1 {
         turn: &mut Turn<'_, M>,
         rest: &[u8],
     ) -> Flow {
-        let timeouts = turn.desk.core.rules.timeouts;
-        let now_ms = turn.desk.core.clock.ms();
+        let timeouts = turn.context.core.rules.timeouts;
+        let now_ms = turn.context.core.clock.ms();
         let answered = std::mem::take(&mut self.answered);
         if conn.transport.is_flushed() {
             conn.acknowledged_before = None;
@@ -261,7 +262,7 @@ impl H1 {
         if rest.is_empty() {
             // A new client is about to send a request and would not expect the connection to close.
             if turn.draining && self.used {
-                return Flow::Over(Verdict::Close);
+                return Flow::Over(TurnEnd::Close);
             }
             self.phase = Phase::Idle;
             conn.transport.note_pause();
@@ -270,10 +271,10 @@ impl H1 {
                 conn.deadline_ms = now_ms + timeouts.idle_ms;
                 conn.idle_since_ms = now_ms;
                 if !conn.transport.is_flushed() {
-                    conn.await_room(turn.desk.machine, now_ms);
+                    conn.await_room(turn.context.machine, now_ms);
                 }
             }
-            return Flow::Over(Verdict::Blocked);
+            return Flow::Over(TurnEnd::Blocked);
         }
         if !conn.keep_input(turn.inputs, rest) {
             let line = first_line(rest, TARGET_BYTES_MAX);
@@ -283,7 +284,7 @@ impl H1 {
             conn.deadline_ms = now_ms + timeouts.head_ms;
         }
         self.phase = Phase::Head;
-        Flow::Over(Verdict::Blocked)
+        Flow::Over(TurnEnd::Blocked)
     }
 
     /// Answers a request, or opens an exchange if the request must wait.
@@ -294,14 +295,15 @@ impl H1 {
         request: &Request<'_>,
         (hash, head): (HeadHash, &[u8]),
     ) -> Flow {
-        turn.desk.core.counters.requests += 1;
+        turn.context.core.counters.requests += 1;
         let has_body = !request.body.is_empty();
         if conn.is_proxy {
-            conn.asker = conn.named_asker(turn.desk.core, &Inbound::of_head(request, head, "").fields);
+            conn.requester =
+                conn.named_requester(turn.context.core, &Inbound::of_head(request, head, "").fields);
         }
-        let Asker { scheme, .. } = conn.asker;
+        let Requester { scheme, .. } = conn.requester;
         let inbound = || Inbound::of_head(request, head, scheme.name());
-        let mut file = match admit(&mut turn.desk, (request, scheme, conn.asker.client()), inbound) {
+        let mut file = match admit(&mut turn.context, (request, scheme, conn.requester.client()), inbound) {
             Admitted::Route(routed) => return self.begin_relay(conn, turn, &routed),
             Admitted::Answer(response) if has_body => {
                 let after = AfterBody::Answer(RequestBuf::new(request), response);
@@ -317,17 +319,17 @@ impl H1 {
             }
             Admitted::File(file) => file,
         };
-        match answer(&mut turn.desk, &mut file, Found::NOTHING) {
+        match answer(&mut turn.context, &mut file, Found::NOTHING) {
             Step::Answer(response) => {
                 let answering = Answering::of_file((&file, scheme), turn);
                 self.remember(turn, &answering, &response, (hash, head));
                 self.reply(conn, turn, answering, response)
             }
             Step::Wait(wait) => {
-                let record = Record::new(turn.desk.core, request);
+                let log_entry = LogEntry::new(turn.context.core, request);
                 let opened = turn.exchanges.open_waiting(
-                    &mut turn.desk,
-                    (conn.opener_for(&conn.asker), record),
+                    &mut turn.context,
+                    (conn.opener_for(&conn.requester), log_entry),
                     &file,
                     *wait,
                 );
@@ -347,7 +349,7 @@ impl H1 {
         self.phase = Phase::Pending(key);
         conn.deadline_ms = u64::MAX;
         conn.acknowledged_before = None;
-        Flow::Over(Verdict::Blocked)
+        Flow::Over(TurnEnd::Blocked)
     }
 
     /// Continues an exchange whose answer has not begun.
@@ -358,29 +360,30 @@ impl H1 {
         key: ExchangeKey,
     ) -> Flow {
         self.lent = Some(key);
-        let Exchange { opener, record, state } = turn.exchanges.lend(key);
+        let Exchange { opener, log_entry, state } = turn.exchanges.lend(key);
         let (parked, wake) = match state {
             State::Reading(AfterBody::File(file)) => (Parked::new(file), Wake::LookAgain),
             State::Reading(AfterBody::Answer(request, response)) => {
-                let answering = Answering::kept(key, record, (&request.request(), conn.asker.scheme), turn);
+                let answering =
+                    Answering::kept(key, log_entry, (&request.request(), conn.requester.scheme), turn);
                 return self.reply(conn, turn, answering, response);
             }
             State::Woken(parked, wake) => (parked, wake),
             state => {
-                turn.exchanges.put_back(key, Exchange { opener, record, state });
+                turn.exchanges.put_back(key, Exchange { opener, log_entry, state });
                 self.phase = Phase::Pending(key);
-                return Flow::Over(Verdict::Blocked);
+                return Flow::Over(TurnEnd::Blocked);
             }
         };
-        *turn.blamed = Blamed::Line(parked.file.request().line.to_vec());
+        *turn.serving = Serving::Line(parked.file.request().line.to_vec());
         let waiter = Waiter { exchange: key, client: opener.client };
-        match proceed(&mut turn.desk, waiter, parked, wake) {
+        match proceed(&mut turn.context, waiter, parked, wake) {
             Progress::Waits(state) => {
-                turn.exchanges.put_back(key, Exchange { opener, record, state });
+                turn.exchanges.put_back(key, Exchange { opener, log_entry, state });
                 self.pend(conn, key)
             }
             Progress::Answer(file, response) => {
-                let answering = Answering::kept_file(key, record, (file, conn.asker.scheme), turn);
+                let answering = Answering::kept_file(key, log_entry, (file, conn.requester.scheme), turn);
                 self.reply(conn, turn, answering, response)
             }
         }
@@ -392,12 +395,12 @@ impl H1 {
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
         buffer: &mut [u8],
-    ) -> Verdict {
-        let judges = turn.desk.core.rules.least_rate_bytes_per_s > 0;
-        let now_ms = turn.desk.core.clock.ms();
+    ) -> TurnEnd {
+        let judges = turn.context.core.rules.least_rate_bytes_per_s > 0;
+        let now_ms = turn.context.core.clock.ms();
         let flow = match &self.phase {
             Phase::Idle => Flow::Over(self.judge_idle(conn, turn)),
-            Phase::Linger { .. } => Flow::Over(Verdict::Close),
+            Phase::Linger { .. } => Flow::Over(TurnEnd::Close),
             Phase::Head => {
                 conn.take_input(turn.inputs);
                 self.refuse_bytes(conn, turn, b"-", REQUEST_LATE)
@@ -406,7 +409,7 @@ impl H1 {
                 let key = *key;
                 self.give_body_up(conn, turn, key)
             }
-            Phase::Pending(_) => Flow::Over(Verdict::Blocked),
+            Phase::Pending(_) => Flow::Over(TurnEnd::Blocked),
             Phase::Relaying(_, frames)
                 if conn.acknowledged_before.is_none() || frames.reader_due_ms > now_ms =>
             {
@@ -418,11 +421,11 @@ impl H1 {
             Phase::Sending(..) | Phase::Relaying(..) => {
                 conn.deadline_ms = u64::MAX;
                 self.reader_checked(conn, turn);
-                Flow::Over(Verdict::Blocked)
+                Flow::Over(TurnEnd::Blocked)
             }
         };
         match flow {
-            Flow::Over(verdict) => verdict,
+            Flow::Over(turn_end) => turn_end,
             Flow::Again => self.turn(conn, turn, buffer),
             Flow::Finished => {
                 self.note_answered();
@@ -435,7 +438,7 @@ impl H1 {
     pub(crate) fn drop_after_panic<M: Machine>(&mut self, conn: &Conn<M::Socket>, turn: &mut Turn<'_, M>) {
         if let Some(key) = self.lent.take() {
             self.phase = Phase::Idle;
-            turn.abort(key, &conn.asker.address, None);
+            turn.abort(key, &conn.requester.address, None);
         }
     }
 
@@ -443,10 +446,10 @@ impl H1 {
     pub(crate) fn drop_exchange<M: Machine>(&mut self, conn: &Conn<M::Socket>, turn: &mut Turn<'_, M>) {
         match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Reading(key, _) | Phase::Pending(key) | Phase::Relaying(key, _) => {
-                turn.abort(key, &conn.asker.address, Some((CLIENT_LEFT, 0)));
+                turn.abort(key, &conn.requester.address, Some((CLIENT_LEFT, 0)));
             }
             Phase::Sending(key, outgoing) => {
-                turn.abort(key, &conn.asker.address, Some((outgoing.status, outgoing.body_bytes())));
+                turn.abort(key, &conn.requester.address, Some((outgoing.status, outgoing.body_bytes())));
             }
             Phase::Idle | Phase::Head | Phase::Linger { .. } => {}
         }

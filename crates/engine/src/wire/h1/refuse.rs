@@ -9,7 +9,7 @@ use crate::handler::{PLAIN_HTTP, Refusal, malformed};
 use crate::limits::{LINGER_BYTES_MAX, LINGER_MS, TARGET_BYTES_MAX};
 use crate::machine::Machine;
 use crate::transport::Received;
-use crate::wire::conn::{Conn, Verdict};
+use crate::wire::conn::{Conn, TurnEnd};
 
 /// The first bytes of a client that speaks TLS: a handshake record of any version (RFC 8446, section 5.1).
 const CLIENT_HELLO: [u8; 2] = [22, 3];
@@ -23,9 +23,9 @@ impl H1 {
         bytes: &[u8],
         bad: BadHead,
     ) -> Flow {
-        if bytes.starts_with(&CLIENT_HELLO) && !conn.transport.is_sealed() {
-            turn.desk.core.counters.tls.on_plain += 1;
-            return Flow::Over(Verdict::Close);
+        if bytes.starts_with(&CLIENT_HELLO) && !conn.transport.is_encrypted() {
+            turn.context.core.counters.tls.on_plain += 1;
+            return Flow::Over(TurnEnd::Close);
         }
         self.refuse_bytes(conn, turn, first_line(bytes, TARGET_BYTES_MAX), (bad.status(), bad.reason()))
     }
@@ -38,8 +38,8 @@ impl H1 {
         line: &[u8],
         refusal: Refusal,
     ) -> Flow {
-        turn.desk.core.counters.requests += 1;
-        conn.forget_asker();
+        turn.context.core.counters.requests += 1;
+        conn.forget_requester();
         let answering = Answering::of_line(line, turn);
         self.reply(conn, turn, answering, malformed(refusal))
     }
@@ -49,9 +49,9 @@ impl H1 {
         &mut self,
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
-    ) -> Option<Verdict> {
+    ) -> Option<TurnEnd> {
         match self.refuse_bytes(conn, turn, b"-", PLAIN_HTTP) {
-            Flow::Over(verdict) => Some(verdict),
+            Flow::Over(turn_end) => Some(turn_end),
             Flow::Finished | Flow::Again => None,
         }
     }
@@ -63,10 +63,10 @@ impl H1 {
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
     ) -> Flow {
-        conn.transport.end_sending(turn.desk.machine);
+        conn.transport.end_sending(turn.context.machine);
         conn.take_input(turn.inputs);
         self.phase = Phase::Linger { left_bytes: LINGER_BYTES_MAX };
-        conn.deadline_ms = turn.desk.core.clock.ms() + LINGER_MS;
+        conn.deadline_ms = turn.context.core.clock.ms() + LINGER_MS;
         Flow::Again
     }
 
@@ -78,15 +78,15 @@ impl H1 {
         mut left_bytes: usize,
     ) -> Flow {
         while left_bytes > 0 {
-            match conn.transport.receive(turn.desk.machine, buffer) {
+            match conn.transport.receive(turn.context.machine, buffer) {
                 Received::Bytes(n) => left_bytes = left_bytes.saturating_sub(n),
                 Received::Nothing => {
                     self.phase = Phase::Linger { left_bytes };
-                    return Flow::Over(Verdict::Blocked);
+                    return Flow::Over(TurnEnd::Blocked);
                 }
                 Received::End | Received::Failed => break,
             }
         }
-        Flow::Over(Verdict::Close)
+        Flow::Over(TurnEnd::Close)
     }
 }

@@ -7,14 +7,14 @@ use flash_http::upstream_response::ResponseBody;
 use super::answering::Answering;
 use super::body::{BodyReader, keep, receive, send_continue};
 use super::{Flow, H1, Phase};
-use crate::exchange::relay::{Advance, Awaits, BodyPart, RelayClient, advance, expire, leave, open};
-use crate::exchange::{Blamed, Exchange, Parked, Record, Relay, State, Turn, Wake};
+use crate::exchange::relay::{Advance, Awaits, ReceivedBody, RelayClient, advance, expire, leave, open};
+use crate::exchange::{Exchange, LogEntry, Parked, Relay, Serving, State, Turn, Wake};
 use crate::handler::{HeadForm, RelayedHead, Routed, error_page, head_changes, write_relayed_head};
 use crate::limits::PASSED_ON_BYTES;
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
 use crate::transport::{Gone, Received};
-use crate::wire::conn::{Conn, Uplink, Verdict};
+use crate::wire::conn::{Conn, TurnEnd, Uplink};
 
 /// The framing of a relayed request and its answer.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ struct H1Client<'c, S> {
 /// A relayed request whose turn it is.
 struct LentRelay {
     key: ExchangeKey,
-    record: Record,
+    log_entry: LogEntry,
     relay: Box<Relay>,
     frames: Box<RelayFrames>,
 }
@@ -83,20 +83,20 @@ impl RelayFrames {
 }
 
 impl<M: Machine> RelayClient<M> for H1Client<'_, M::Socket> {
-    fn receive(&mut self, turn: &mut Turn<'_, M>, buffer: &mut [u8]) -> BodyPart {
+    fn receive(&mut self, turn: &mut Turn<'_, M>, buffer: &mut [u8]) -> ReceivedBody {
         let filled = match receive(self.conn, turn, buffer) {
             Received::Bytes(bytes) => bytes,
-            Received::Nothing => return BodyPart::Nothing,
+            Received::Nothing => return ReceivedBody::Nothing,
             // Without a hang-up, there was no room for what came before.
-            Received::End => return BodyPart::End { is_stopped: !self.conn.transport.is_half_closed() },
-            Received::Failed => return BodyPart::Gone,
+            Received::End => return ReceivedBody::End { is_stopped: !self.conn.transport.is_half_closed() },
+            Received::Failed => return ReceivedBody::Gone,
         };
         match self.frames.body.decode(&mut buffer[..filled]) {
             Ok(decoded) => {
                 keep(self.conn, turn, &buffer[decoded.consumed..filled]);
-                BodyPart::Data { bytes: decoded.data_bytes, is_last: decoded.is_last }
+                ReceivedBody::Data { bytes: decoded.data_bytes, is_last: decoded.is_last }
             }
-            Err(refusal) => BodyPart::Refused(refusal),
+            Err(refusal) => ReceivedBody::Refused(refusal),
         }
     }
 
@@ -121,8 +121,8 @@ impl<M: Machine> RelayClient<M> for H1Client<'_, M::Socket> {
         frames.is_chunked = has_no_end && request.version == Version::Http11;
         let ends_with_close = has_no_end && !frames.is_chunked;
         let is_last = turn.draining || ends_with_close || !frames.body.is_over();
-        let changes = head_changes(turn.desk.core, self.conn.asker.scheme, request);
-        let form = HeadForm::changed(turn.desk.core, changes.as_deref());
+        let changes = head_changes(turn.context.core, self.conn.requester.scheme, request);
+        let form = HeadForm::changed(turn.context.core, changes.as_deref());
         frames.closes = write_relayed_head(&mut frames.unsent, form, (request, is_last), head);
     }
 
@@ -138,11 +138,11 @@ impl<M: Machine> RelayClient<M> for H1Client<'_, M::Socket> {
         let mut kept = data;
         if data.len() > PASSED_ON_BYTES
             && self.conn.transport.is_writable()
-            && turn.desk.core.is_unscheduled()
+            && turn.context.core.is_unscheduled()
         {
             let first = frames.unsent().len();
-            let sent = self.conn.transport.send(turn.desk.machine, frames.unsent(), data)?;
-            turn.desk.core.counters.sends.add(sent as u64);
+            let sent = self.conn.transport.send(turn.context.machine, frames.unsent(), data)?;
+            turn.context.core.counters.sends.add(sent as u64);
             frames.sent(sent.min(first));
             kept = &data[sent.saturating_sub(first)..];
         }
@@ -162,12 +162,12 @@ impl<M: Machine> RelayClient<M> for H1Client<'_, M::Socket> {
     }
 
     fn send(&mut self, turn: &mut Turn<'_, M>, bytes_max: usize, rank_bytes: u64) -> Result<usize, Gone> {
-        let Some(allowed) = self.conn.ask_uplink(&mut turn.desk, rank_bytes) else { return Ok(0) };
-        self.conn.follow_schedule(&mut turn.desk, rank_bytes);
+        let Some(allowed) = self.conn.request_uplink(&mut turn.context, rank_bytes) else { return Ok(0) };
+        self.conn.follow_schedule(&mut turn.context, rank_bytes);
         let unsent = self.frames.unsent();
         let piece = &unsent[..unsent.len().min(allowed).min(bytes_max)];
-        let sent = self.conn.transport.send(turn.desk.machine, piece, &[])?;
-        let core = &mut *turn.desk.core;
+        let sent = self.conn.transport.send(turn.context.machine, piece, &[])?;
+        let core = &mut *turn.context.core;
         core.counters.sends.add(sent as u64);
         core.schedule.count_sent(self.conn.transport.band(), sent);
         core.egress.spend(sent);
@@ -184,7 +184,7 @@ impl H1 {
         turn: &mut Turn<'_, M>,
         routed: &Routed<'_>,
     ) -> Flow {
-        let (opener, peer) = (conn.opener_for(&conn.asker), conn.asker.address);
+        let (opener, peer) = (conn.opener_for(&conn.requester), conn.requester.address);
         let key = open(turn, routed, opener, peer, |machine| conn.local_address(machine));
         conn.await_server();
         self.phase = Phase::Relaying(key, Box::new(RelayFrames::new(routed.inbound.request)));
@@ -225,12 +225,12 @@ impl H1 {
         (key, frames): (ExchangeKey, Box<RelayFrames>),
     ) -> LentRelay {
         self.lent = Some(key);
-        let Exchange { record, state, .. } = turn.exchanges.lend(key);
+        let Exchange { log_entry, state, .. } = turn.exchanges.lend(key);
         let State::Relaying(relay) = state else {
             unreachable!("the Relaying phase has an exchange in the Relaying state")
         };
-        *turn.blamed = Blamed::Line(relay.request.request().line.to_vec());
-        LentRelay { key, record, relay, frames }
+        *turn.serving = Serving::Line(relay.request.request().line.to_vec());
+        LentRelay { key, log_entry, relay, frames }
     }
 
     fn advanced<M: Machine>(
@@ -240,20 +240,21 @@ impl H1 {
         lent: LentRelay,
         advanced: Advance,
     ) -> Flow {
-        let LentRelay { key, record, mut relay, mut frames } = lent;
-        let verdict = match advanced {
+        let LentRelay { key, log_entry, mut relay, mut frames } = lent;
+        let turn_end = match advanced {
             Advance::Blocked => {
                 await_relay(conn, turn, &relay, &mut frames);
-                Some(Verdict::Blocked)
+                Some(TurnEnd::Blocked)
             }
-            Advance::Yield => Some(Verdict::Yield),
+            Advance::Yield => Some(TurnEnd::Yield),
             _ => None,
         };
-        if let Some(verdict) = verdict {
+        if let Some(turn_end) = turn_end {
             let state = State::Relaying(relay);
-            turn.exchanges.put_back(key, Exchange { opener: conn.opener_for(&conn.asker), record, state });
+            turn.exchanges
+                .put_back(key, Exchange { opener: conn.opener_for(&conn.requester), log_entry, state });
             self.phase = Phase::Relaying(key, frames);
-            return Flow::Over(verdict);
+            return Flow::Over(turn_end);
         }
         leave(turn, &mut relay);
         conn.acknowledged_before = None;
@@ -261,30 +262,27 @@ impl H1 {
             Advance::Refused(refusal) => {
                 let request = relay.request.request();
                 let page = error_page(&request, refusal);
-                let answering = Answering::kept(key, record, (&request, conn.asker.scheme), turn);
+                let answering = Answering::kept(key, log_entry, (&request, conn.requester.scheme), turn);
                 let answering = if frames.body.is_over() { answering } else { answering.closing() };
                 self.reply(conn, turn, answering, page)
             }
             Advance::HandBack(request) => {
                 let state = State::Woken(Parked::new(*request), Wake::LookAgain);
                 turn.exchanges
-                    .put_back(key, Exchange { opener: conn.opener_for(&conn.asker), record, state });
+                    .put_back(key, Exchange { opener: conn.opener_for(&conn.requester), log_entry, state });
                 self.phase = Phase::Pending(key);
                 Flow::Again
             }
             advanced => {
                 turn.exchanges.end_lent(key);
-                conn.leave_uplink(&mut turn.desk.core.egress);
+                conn.leave_uplink(&mut turn.context.core.egress);
                 let is_whole = matches!(advanced, Advance::Done);
-                record.note_end(&mut turn.desk, &conn.asker.address, relay.end(is_whole));
-                let Some(reply) = relay.reply else { return Flow::Over(Verdict::Close) };
-                if is_whole && reply.left_bytes.is_none() {
-                    turn.desk.core.schedule.note_answer(reply.body_bytes);
-                }
+                relay.note_end(turn, &log_entry, &conn.requester.address, is_whole);
+                let Some(reply) = relay.reply else { return Flow::Over(TurnEnd::Close) };
                 if !is_whole {
                     // A client that takes the end of the connection for that of the body gets a reset instead.
                     let ends_with_close = !frames.is_chunked && reply.left_bytes.is_none();
-                    return Flow::Over(if ends_with_close { Verdict::Reset } else { Verdict::Close });
+                    return Flow::Over(if ends_with_close { TurnEnd::Reset } else { TurnEnd::Close });
                 }
                 self.after_answer(conn, turn, reply.status, frames.closes)
             }
@@ -302,7 +300,7 @@ fn await_relay<M: Machine>(
     // Otherwise the client waits for its turn at the uplink.
     if relay.awaits == Awaits::Room && !conn.transport.is_writable() {
         if conn.acknowledged_before.is_none() {
-            let _ = conn.await_room(turn.desk.machine, turn.desk.core.clock.ms());
+            let _ = conn.await_room(turn.context.machine, turn.context.core.clock.ms());
             frames.reader_due_ms = conn.deadline_ms;
         }
         conn.deadline_ms = frames.reader_due_ms.min(relay.due_ms);

@@ -8,8 +8,8 @@ use super::{Flow, H1, Phase};
 use crate::access_log::{AnswerEnd, LogFields, LogText};
 use crate::body::{Body, Pulled};
 use crate::caches::{Content, Persistence};
-use crate::desk::{Clock, Ended};
-use crate::exchange::{Blamed, Exchange, Halt, Record, Sending, State, Turn};
+use crate::context::{Clock, Ended};
+use crate::exchange::{Exchange, Halt, LogEntry, Sending, Serving, State, Turn};
 use crate::handler::{About, Extent, FileRequestBuf, HeadForm, Response, write_head};
 use crate::head_changes::{Changes, HeadChanges};
 use crate::jobs::Waiter;
@@ -17,7 +17,7 @@ use crate::limits::SEND_BYTES_PER_TURN_MAX;
 use crate::machine::{FileSent, Machine};
 use crate::slab::ExchangeKey;
 use crate::transport::Gone;
-use crate::wire::conn::{Conn, Verdict};
+use crate::wire::conn::{Conn, TurnEnd};
 
 /// An answer under way: the rest of its head, and the bytes sent so far.
 #[derive(Debug)]
@@ -62,9 +62,9 @@ impl H1 {
     ) -> Flow {
         let mut response = response;
         response.follow_rules(answering.changes.as_deref());
-        conn.follow_schedule(&mut turn.desk, response.body.len());
+        conn.follow_schedule(&mut turn.context, response.body.len());
         let fields = (answering.persistence, answering.changes.as_deref());
-        let first = if turn.desk.core.egress.is_off() && !is_throttled(&answering, &response) {
+        let first = if turn.context.core.egress.is_off() && !is_throttled(&answering, &response) {
             first_send(conn, turn, fields, &response)
         } else {
             hold_head(turn, fields, &response)
@@ -85,11 +85,11 @@ impl H1 {
             return self.end(conn, turn, &answering, end);
         };
         if is_simple(&response.body) && sent > 0 {
-            turn.desk.core.counters.sends.add(sent as u64);
-            turn.desk.core.schedule.count_sent(conn.transport.band(), sent);
+            turn.context.core.counters.sends.add(sent as u64);
+            turn.context.core.schedule.count_sent(conn.transport.band(), sent);
         }
         if sent > 0 {
-            turn.desk.core.schedule.note_answer(response.body.len());
+            turn.context.core.schedule.note_answer(response.body.len());
         }
         turn.budget.bytes = turn.budget.bytes.saturating_sub(sent);
         let body_sent = sent.saturating_sub(first.head_bytes);
@@ -119,9 +119,9 @@ impl H1 {
     ) -> Flow {
         let source = answering.log_source(turn);
         let started_ms = answering.started_ms;
-        let ended = Ended { peer: &conn.asker.address, source, started_ms, end };
-        if let Some(line) = turn.desk.core.note_end(ended) {
-            turn.desk.machine.log_access(line);
+        let ended = Ended { peer: &conn.requester.address, source, started_ms, end };
+        if let Some(line) = turn.context.core.note_end(ended) {
+            turn.context.machine.log_access(line);
         }
         if let RequestSource::Exchange(key, ..) = &answering.asked {
             turn.exchanges.end_lent(*key);
@@ -130,7 +130,7 @@ impl H1 {
         if end.is_whole {
             self.after_answer(conn, turn, end.status, closes)
         } else {
-            Flow::Over(Verdict::Close)
+            Flow::Over(TurnEnd::Close)
         }
     }
 
@@ -152,7 +152,7 @@ impl H1 {
         if may_have_input && !conn.transport.has_ended() {
             return self.begin_linger(conn, turn);
         }
-        Flow::Over(Verdict::Close)
+        Flow::Over(TurnEnd::Close)
     }
 
     /// Moves the rest of an answer into an exchange.
@@ -165,8 +165,8 @@ impl H1 {
     ) -> Flow {
         let Response { body, tries, .. } = response;
         let started_ms = answering.started_ms;
-        let format = turn.desk.core.rules.log_format;
-        let opener = conn.opener_for(&conn.asker);
+        let format = turn.context.core.rules.log_format;
+        let opener = conn.opener_for(&conn.requester);
         let text = |fields| LogText::new(format, fields);
         let (kept, log, file) = match answering.asked {
             RequestSource::Exchange(key, log, file) => (Some(key), log, file.map(|file| *file)),
@@ -175,10 +175,10 @@ impl H1 {
                 (None, text(LogFields::of(file.request)), Some(FileRequestBuf::new(file)))
             }
             RequestSource::Line(line) => (None, text(LogFields::of_line(line)), None),
-            RequestSource::Known(log) => (None, log, None),
+            RequestSource::Repeated(log) => (None, log, None),
         };
         let state = State::Sending(Sending::new(body, file, tries));
-        let exchange = Exchange { opener, record: Record { log, started_ms }, state };
+        let exchange = Exchange { opener, log_entry: LogEntry { log, started_ms }, state };
         let key = match kept {
             Some(key) => {
                 turn.exchanges.put_back(key, exchange);
@@ -199,11 +199,12 @@ impl H1 {
         mut outgoing: Box<Outgoing>,
     ) -> Flow {
         self.lent = Some(key);
-        let Exchange { opener, record, state } = turn.exchanges.lend(key);
+        let Exchange { opener, log_entry, state } = turn.exchanges.lend(key);
         let State::Sending(mut sending) = state else {
             unreachable!("the Sending phase has an exchange in the Sending state")
         };
-        *turn.blamed = sending.request().map_or(Blamed::None, |request| Blamed::Line(request.line.to_vec()));
+        *turn.serving =
+            sending.request().map_or(Serving::None, |request| Serving::Line(request.line.to_vec()));
         let waiter = Waiter { exchange: key, client: opener.client };
         let end = loop {
             match send_piece(conn, turn, waiter, &mut sending, &mut outgoing) {
@@ -211,35 +212,35 @@ impl H1 {
                 // If nothing was sent, the request is answered again. Otherwise the connection is closed, so
                 // that the client notices the incomplete answer.
                 Piece::Halted(halt) => {
-                    sending.leave(&mut turn.desk, key);
+                    sending.leave(&mut turn.context, key);
                     let retry = if outgoing.sent_bytes == 0 { sending.retry(halt) } else { None };
-                    let Some(state) = retry else { break Verdict::Close };
-                    conn.leave_uplink(&mut turn.desk.core.egress);
-                    turn.exchanges.put_back(key, Exchange { opener, record, state });
+                    let Some(state) = retry else { break TurnEnd::Close };
+                    conn.leave_uplink(&mut turn.context.core.egress);
+                    turn.exchanges.put_back(key, Exchange { opener, log_entry, state });
                     self.phase = Phase::Pending(key);
                     return Flow::Again;
                 }
-                Piece::Over(verdict @ (Verdict::Blocked | Verdict::Yield)) => {
+                Piece::Over(turn_end @ (TurnEnd::Blocked | TurnEnd::Yield)) => {
                     let state = State::Sending(sending);
-                    turn.exchanges.put_back(key, Exchange { opener, record, state });
+                    turn.exchanges.put_back(key, Exchange { opener, log_entry, state });
                     self.phase = Phase::Sending(key, outgoing);
-                    return Flow::Over(verdict);
+                    return Flow::Over(turn_end);
                 }
-                Piece::Over(verdict) => {
-                    sending.leave(&mut turn.desk, key);
-                    break verdict;
+                Piece::Over(turn_end) => {
+                    sending.leave(&mut turn.context, key);
+                    break turn_end;
                 }
                 Piece::Done => {
-                    sending.leave(&mut turn.desk, key);
+                    sending.leave(&mut turn.context, key);
                     turn.exchanges.end_lent(key);
                     conn.acknowledged_before = None;
-                    record.note_end(&mut turn.desk, &conn.asker.address, outgoing.end(true));
+                    log_entry.note_end(&mut turn.context, &conn.requester.address, outgoing.end(true));
                     return self.after_answer(conn, turn, outgoing.status, outgoing.closes);
                 }
             }
         };
         turn.exchanges.end_lent(key);
-        record.note_end(&mut turn.desk, &conn.asker.address, outgoing.end(false));
+        log_entry.note_end(&mut turn.context, &conn.requester.address, outgoing.end(false));
         Flow::Over(end)
     }
 }
@@ -267,20 +268,25 @@ fn first_send<M: Machine>(
     response: &Response<M::File>,
 ) -> FirstSend {
     let Response { status, about, length, body, .. } = response;
-    let core = &mut *turn.desk.core;
+    let core = &mut *turn.context.core;
     if let (Body::Content(content, _), About::File(version, Extent::Whole)) = (body, about)
         && persistence == Persistence::Persists
         && content.head_bytes() > 0
         && (changes.is_none() || !version.is_listing())
     {
         let changes = changes.and_then(|changes| changes.of(*status));
-        return send_content(conn, &mut *turn.desk.machine, &mut *turn.head, (&core.clock, content, changes));
+        return send_content(
+            conn,
+            &mut *turn.context.machine,
+            &mut *turn.head,
+            (&core.clock, content, changes),
+        );
     }
     core.counters.heads_made += 1;
     turn.head.clear();
     write_head(turn.head, HeadForm::changed(core, changes), (*status, *length), about, persistence);
     let head = &turn.head[..];
-    let machine = &mut *turn.desk.machine;
+    let machine = &mut *turn.context.machine;
     let (offered, sent) = match body {
         Body::Empty => (head.len(), conn.transport.send(machine, head, &[])),
         Body::Page(page, _) => (head.len() + page.len(), conn.transport.send(machine, head, page)),
@@ -330,7 +336,7 @@ fn hold_head<M: Machine>(
     response: &Response<M::File>,
 ) -> FirstSend {
     let Response { status, about, length, .. } = response;
-    let core = &mut *turn.desk.core;
+    let core = &mut *turn.context.core;
     core.counters.heads_made += 1;
     let mut rest = Vec::new();
     write_head(&mut rest, HeadForm::changed(core, changes), (*status, *length), about, persistence);
@@ -341,7 +347,7 @@ fn hold_head<M: Machine>(
 enum Piece {
     More,
     Done,
-    Over(Verdict),
+    Over(TurnEnd),
     Halted(Halt),
 }
 
@@ -356,18 +362,18 @@ fn at_most(allowed: usize, bytes: &[u8]) -> &[u8] {
 }
 
 /// How many bytes of the body may be sent now. None if the answer has to wait for its bytes, or for its turn at the uplink.
-fn ask_throttles_and_uplink<M: Machine>(
+fn request_throttles_and_uplink<M: Machine>(
     conn: &mut Conn<M::Socket>,
     turn: &mut Turn<'_, M>,
     waiter: Waiter,
     sending: &mut Sending<M::File>,
 ) -> Option<usize> {
     let left_bytes = sending.body.len();
-    let Some(paced) = sending.pace.ask(&mut turn.desk, waiter.exchange, left_bytes) else {
+    let Some(paced) = sending.pace.request(&mut turn.context, waiter.exchange, left_bytes) else {
         conn.await_server();
         return None;
     };
-    Some(conn.ask_uplink(&mut turn.desk, left_bytes)?.min(paced))
+    Some(conn.request_uplink(&mut turn.context, left_bytes)?.min(paced))
 }
 
 /// Sends the next piece of an answer, preceded by the rest of its head.
@@ -386,22 +392,22 @@ fn send_piece<M: Machine>(
     }
     if sending.waits_for.is_some() {
         conn.await_server();
-        return Piece::Over(Verdict::Blocked);
+        return Piece::Over(TurnEnd::Blocked);
     }
     if turn.budget.bytes == 0 {
-        return Piece::Over(Verdict::Yield);
+        return Piece::Over(TurnEnd::Yield);
     }
     if !conn.transport.is_writable() {
-        return Piece::Over(conn.await_room(turn.desk.machine, turn.desk.core.clock.ms()));
+        return Piece::Over(conn.await_room(turn.context.machine, turn.context.core.clock.ms()));
     }
-    let Some(allowed) = ask_throttles_and_uplink(conn, turn, waiter, sending) else {
-        return Piece::Over(Verdict::Blocked);
+    let Some(allowed) = request_throttles_and_uplink(conn, turn, waiter, sending) else {
+        return Piece::Over(TurnEnd::Blocked);
     };
     sending.body.offer_at_most(allowed);
-    conn.follow_schedule(&mut turn.desk, sending.body.len());
-    sending.load_ahead(&mut turn.desk, waiter);
+    conn.follow_schedule(&mut turn.context, sending.body.len());
+    sending.load_ahead(&mut turn.context, waiter);
     let head = &outgoing.head[outgoing.head_at..];
-    let (machine, core) = (&mut *turn.desk.machine, &mut *turn.desk.core);
+    let (machine, core) = (&mut *turn.context.machine, &mut *turn.context.core);
     let (offered, sent) = match sending.body.pull(machine, core) {
         Pulled::Bytes(bytes) => {
             let bytes = at_most(allowed, bytes);
@@ -415,7 +421,7 @@ fn send_piece<M: Machine>(
             match conn.transport.send_file(machine, head, file, part.first(allowed)) {
                 Ok(FileSent::Took { offered, sent }) => (offered, Ok(sent)),
                 Ok(found @ (FileSent::Absent | FileSent::Unknown)) => {
-                    sending.bring(&mut turn.desk, waiter, matches!(found, FileSent::Absent));
+                    sending.bring(&mut turn.context, waiter, matches!(found, FileSent::Absent));
                     return Piece::More;
                 }
                 Ok(FileSent::Changed) => return Piece::Halted(Halt::Changed),
@@ -424,7 +430,7 @@ fn send_piece<M: Machine>(
             }
         }
         Pulled::Wait(wanted) => {
-            sending.wait(&mut turn.desk, waiter, *wanted);
+            sending.wait(&mut turn.context, waiter, *wanted);
             return Piece::More;
         }
         Pulled::End if head.is_empty() => return Piece::Done,
@@ -434,11 +440,11 @@ fn send_piece<M: Machine>(
     };
     match sent {
         Ok(sent) => {
-            turn.desk.core.schedule.count_sent(conn.transport.band(), sent);
+            turn.context.core.schedule.count_sent(conn.transport.band(), sent);
             account(turn, sending, outgoing, (offered, sent));
             Piece::More
         }
-        Err(Gone) => Piece::Over(Verdict::Close),
+        Err(Gone) => Piece::Over(TurnEnd::Close),
     }
 }
 
@@ -450,10 +456,10 @@ fn account<M: Machine>(
     (offered, sent): (usize, usize),
 ) {
     if outgoing.sent_bytes == 0 && sent > 0 {
-        turn.desk.core.schedule.note_answer(sending.body.len());
+        turn.context.core.schedule.note_answer(sending.body.len());
     }
-    turn.desk.core.egress.spend(sent);
-    turn.desk.core.counters.sends.add(sent as u64);
+    turn.context.core.egress.spend(sent);
+    turn.context.core.counters.sends.add(sent as u64);
     turn.budget.bytes = turn.budget.bytes.saturating_sub(sent);
     outgoing.sent_bytes += sent as u64;
     let of_head = sent.min(outgoing.head.len() - outgoing.head_at);
@@ -461,7 +467,7 @@ fn account<M: Machine>(
     if let Some(file) = sending.body.file_mut()
         && file.sends_block()
     {
-        turn.desk.core.counters.stored_bytes += (sent - of_head) as u64;
+        turn.context.core.counters.stored_bytes += (sent - of_head) as u64;
     }
     sending.pace.spend(sent - of_head);
     sending.body.advance(sent - of_head);

@@ -7,32 +7,31 @@ use flash_http::h2::head::{BadRequest, read_head};
 use flash_http::h2::{ErrorCode, FieldList, Priority, Receiving, Violation, Window};
 use flash_http::request::{BadHead, Body, Request};
 
-use super::send::Head;
-use super::stream::{Stream, StreamAnswer, StreamPart};
+use super::answer_head::Head;
+use super::stream::{Stream, StreamAnswer, StreamState};
 use super::{H2, Workspace};
 use crate::access_log::{AnswerEnd, LogFields, LogSource, LogText};
-use crate::body::Source;
-use crate::caches::{HeadHash, KnownReply, Persistence, ReplyForm};
-use crate::desk::Ended;
+use crate::caches::{HeadHash, Persistence, RepeatedReply, ReplyForm};
+use crate::context::Ended;
 use crate::exchange::relay::open;
-use crate::exchange::{AfterBody, Blamed, Exchange, Opening, Parked, Record, Sending, State, Turn, Wake};
+use crate::exchange::{AfterBody, Exchange, LogEntry, Opening, Parked, Sending, Serving, State, Turn, Wake};
 use crate::handler::{
-    About, Admitted, FileRequest, FileRequestBuf, Found, Refusal, Response, Step, admit, answer, error_page,
-    head_changes, head_changes_of_path, malformed, may_readmit, readmit,
+    Admitted, FileRequest, FileRequestBuf, Found, Refusal, Response, Step, admit, answer, error_page,
+    head_changes, head_changes_of_path, is_valid, malformed, readmit, remember, repeat,
 };
 use crate::head_changes::HeadChanges;
 use crate::in_flight::Holds;
 use crate::limits::H2_STREAM_WINDOW_BYTES;
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
-use crate::wire::conn::{Asker, Conn};
+use crate::wire::conn::{Conn, Requester};
 use crate::wire::h1::HEAD_LIMITS;
 
 /// A new stream.
 #[derive(Clone, Debug)]
 pub(super) struct Fresh {
     id: u32,
-    asker: Asker,
+    requester: Requester,
     priority: Priority,
     receiving: Receiving,
     /// How rules change the head of the answer.
@@ -41,28 +40,28 @@ pub(super) struct Fresh {
 }
 
 /// The request that a new stream asks.
-enum Asked<'r> {
+enum StreamRequest<'r> {
     /// One for a file, whose answer can be repeated.
     File(&'r FileRequest<'r>),
     Other(&'r Request<'r>),
     /// It is malformed.
     Line(&'r [u8]),
     /// It was known by its list.
-    Known(Option<LogText>),
+    Repeated(Option<LogText>),
 }
 
-impl Asked<'_> {
+impl StreamRequest<'_> {
     /// Whether rules bound the bandwidth of the answer.
     fn is_throttled(&self) -> bool {
-        matches!(self, Asked::File(file) if !Holds::throttles(file.holds.as_ref()).is_empty())
+        matches!(self, StreamRequest::File(file) if !Holds::throttles(file.holds.as_ref()).is_empty())
     }
 
     fn source(&self) -> Option<LogSource<'_>> {
         match self {
-            Asked::File(file) => Some(LogSource::Fields(LogFields::of(file.request))),
-            Asked::Other(request) => Some(LogSource::Fields(LogFields::of(request))),
-            Asked::Line(line) => Some(LogSource::Fields(LogFields::of_line(line))),
-            Asked::Known(log) => log.as_ref().map(LogSource::Text),
+            StreamRequest::File(file) => Some(LogSource::Fields(LogFields::of(file.request))),
+            StreamRequest::Other(request) => Some(LogSource::Fields(LogFields::of(request))),
+            StreamRequest::Line(line) => Some(LogSource::Fields(LogFields::of_line(line))),
+            StreamRequest::Repeated(log) => log.as_ref().map(LogSource::Text),
         }
     }
 }
@@ -77,13 +76,13 @@ impl H2 {
         workspace: &mut Workspace,
     ) -> Result<(), Violation> {
         let Workspace { list, scratch, .. } = workspace;
-        let started_ms = turn.desk.core.clock.ms();
+        let started_ms = turn.context.core.clock.ms();
         let receiving = if ends_stream { Receiving::Ended } else { Receiving::Open { left_bytes: None } };
-        let (asker, priority) = (conn.asker, Priority::default());
-        let fresh = Fresh { id, asker, priority, receiving, changes: None, started_ms };
+        let (requester, priority) = (conn.requester, Priority::default());
+        let fresh = Fresh { id, requester, priority, receiving, changes: None, started_ms };
         // A known list has no `priority` but the usual one.
         let hash = if ends_stream && self.early_priorities.is_empty() && !conn.is_proxy {
-            match self.answer_known(conn, turn, (fresh.clone(), list)) {
+            match self.answer_repeated(conn, turn, (fresh.clone(), list)) {
                 None => return Ok(()),
                 Some(hash) => hash,
             }
@@ -93,7 +92,7 @@ impl H2 {
         let head = match read_head(list, ends_stream, &HEAD_LIMITS, scratch) {
             Ok(head) => head,
             Err(BadRequest::Malformed(reason)) => {
-                turn.desk.core.counters.requests += 1;
+                turn.context.core.counters.requests += 1;
                 return Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, reason));
             }
             Err(BadRequest::Refused(bad)) => {
@@ -108,17 +107,17 @@ impl H2 {
             Body::None | Body::Chunked => Receiving::Open { left_bytes: None },
         };
         let priority = self.priority_of(id, head.priority);
-        let asker = if conn.is_proxy {
-            conn.named_asker(turn.desk.core, &head.inbound("").fields)
+        let requester = if conn.is_proxy {
+            conn.named_requester(turn.context.core, &head.inbound("").fields)
         } else {
-            conn.asker
+            conn.requester
         };
-        turn.desk.core.counters.requests += 1;
-        *turn.blamed = Blamed::Line(request.line.to_vec());
+        turn.context.core.counters.requests += 1;
+        *turn.serving = Serving::Line(request.line.to_vec());
         let hash = if priority == Priority::default() { hash } else { HeadHash::NONE };
-        let client = (request, asker.scheme, asker.client());
-        let admitted = admit(&mut turn.desk, client, || head.inbound(asker.scheme.name()));
-        let fresh = Fresh { asker, priority, receiving, ..fresh };
+        let client = (request, requester.scheme, requester.client());
+        let admitted = admit(&mut turn.context, client, || head.inbound(requester.scheme.name()));
+        let fresh = Fresh { requester, priority, receiving, ..fresh };
         self.begin_admitted(conn, turn, (fresh, request), admitted, (hash, list));
         Ok(())
     }
@@ -136,14 +135,14 @@ impl H2 {
         // The rules for fields follow the file that answers, which is known when it is found.
         let changes = match admitted {
             Admitted::File(_) if !has_body => None,
-            _ => head_changes(turn.desk.core, fresh.asker.scheme, request),
+            _ => head_changes(turn.context.core, fresh.requester.scheme, request),
         };
         let fresh = Fresh { changes, ..fresh };
         match admitted {
             Admitted::Route(routed) => {
-                let (opener, peer) = (conn.opener_for(&fresh.asker), fresh.asker.address);
+                let (opener, peer) = (conn.opener_for(&fresh.requester), fresh.requester.address);
                 let key = open(turn, &routed, opener, peer, |machine| conn.local_address(machine));
-                self.push(fresh, key, StreamPart::Relaying(Box::default()));
+                self.push(fresh, key, StreamState::Relaying(Box::default()));
             }
             Admitted::Answer(response) if has_body => {
                 let after = AfterBody::Answer(RequestBuf::new(request), response);
@@ -155,7 +154,7 @@ impl H2 {
                 self.discard_body(conn, turn, (fresh, request), after);
             }
             Admitted::Refused(response) | Admitted::Answer(response) => {
-                self.reply(conn, turn, (fresh, Asked::Other(request)), response);
+                self.reply(conn, turn, (fresh, StreamRequest::Other(request)), response);
             }
             Admitted::File(file) if has_body => {
                 let after = AfterBody::File(FileRequestBuf::new(&file));
@@ -172,70 +171,62 @@ impl H2 {
         (fresh, mut file): (Fresh, FileRequest<'_>),
         (hash, list): (HeadHash, &FieldList),
     ) {
-        let step = answer(&mut turn.desk, &mut file, Found::NOTHING);
+        let step = answer(&mut turn.context, &mut file, Found::NOTHING);
         let response = match step {
             Step::Answer(response) => response,
             Step::Wait(wait) => {
-                let record = Record::new(turn.desk.core, file.request);
+                let log_entry = LogEntry::new(turn.context.core, file.request);
                 match turn.exchanges.open_waiting(
-                    &mut turn.desk,
-                    (conn.opener_for(&fresh.asker), record),
+                    &mut turn.context,
+                    (conn.opener_for(&fresh.requester), log_entry),
                     &file,
                     *wait,
                 ) {
-                    Opening::Waits(key) => return self.push(fresh, key, StreamPart::Pending),
+                    Opening::Waits(key) => return self.push(fresh, key, StreamState::Pending),
                     Opening::Answer(response) => response,
                 }
             }
         };
         let subject = (&file.path[..], file.request.origin);
-        let changes = head_changes_of_path(turn.desk.core, fresh.asker.scheme, file.site, subject);
+        let changes = head_changes_of_path(turn.context.core, fresh.requester.scheme, file.site, subject);
         let fresh = Fresh { changes, ..fresh };
-        remember(turn, &file, &response, (hash, list), fresh.changes.clone());
-        self.reply(conn, turn, (fresh, Asked::File(&file)), response);
+        let kept = (Persistence::Persists, &fresh.changes);
+        remember(turn.context.core, (hash, list.as_bytes()), &file, &response, kept);
+        self.reply(conn, turn, (fresh, StreamRequest::File(&file)), response);
     }
 
     /// Answers a request that is known by its list. Otherwise returns the hash that is needed to remember it.
     #[inline]
-    fn answer_known<M: Machine>(
+    fn answer_repeated<M: Machine>(
         &mut self,
         conn: &Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
         (fresh, list): (Fresh, &FieldList),
     ) -> Option<HeadHash> {
-        let core = &mut *turn.desk.core;
-        let (hash, known) = core.caches.known.get(list.as_bytes());
-        let usable = known.filter(|known| {
-            may_readmit(known.reply.pass, conn.asker.scheme)
-                && known.reply.entry.is_fresh(core.clock.ms(), core.rules.freshness_ms)
-                && !list.is_too_large()
-        });
+        let core = &mut *turn.context.core;
+        let (hash, known) = core.caches.repeated.get(list.as_bytes());
+        let scheme = conn.requester.scheme;
+        let usable = known.filter(|known| is_valid(core, &known.reply, scheme) && !list.is_too_large());
         let Some(known) = usable else {
             core.counters.known_misses += 1;
             return Some(hash);
         };
-        let KnownReply { version, form, changes, .. } = &known.reply;
+        let RepeatedReply { version, form, changes, .. } = &known.reply;
         let fresh = Fresh { changes: changes.clone(), ..fresh };
         let content = (*form == ReplyForm::Whole).then(|| core.caches.contents.get(version.id));
         // Last, because it counts for rates.
-        let client = conn.asker.address.ip();
-        if matches!(content, Some(None)) || !readmit(turn.desk.machine, core, &known.reply, client) {
+        let client = conn.requester.address.ip();
+        if matches!(content, Some(None)) || !readmit(turn.context.machine, core, &known.reply, client) {
             core.counters.known_misses += 1;
             return Some(hash);
         }
-        let content = content.flatten().map(Arc::clone);
+        let content = content.flatten();
         core.counters.requests += 1;
         core.counters.known_hits += 1;
-        let response = match content {
-            Some(content) => {
-                core.counters.count_content(version.stat.size_bytes);
-                Response::whole(version, Source::Memory(content))
-            }
-            None if *form == ReplyForm::NotModified => Response::not_modified(version),
-            None => Response::head_only(version),
-        };
+        content.into_iter().for_each(|_| core.counters.count_content(version.stat.size_bytes));
+        let response = repeat(&known.reply, content);
         let log = known.log.clone();
-        self.reply(conn, turn, (fresh, Asked::Known(log)), response);
+        self.reply(conn, turn, (fresh, StreamRequest::Repeated(log)), response);
         None
     }
 
@@ -247,12 +238,12 @@ impl H2 {
         (fresh, bad): (Fresh, BadHead),
         list: &FieldList,
     ) {
-        turn.desk.core.counters.requests += 1;
+        turn.context.core.counters.requests += 1;
         let part =
             |wanted: &[u8]| list.iter().find(|field| field.0 == wanted).map_or(&b"-"[..], |field| field.1);
         let line = [part(b":method"), b" ", part(b":path"), b" HTTP/2.0"].concat();
         let response = malformed((bad.status(), bad.reason()));
-        self.reply(conn, turn, (fresh, Asked::Line(&line)), response);
+        self.reply(conn, turn, (fresh, StreamRequest::Line(&line)), response);
     }
 
     /// Answers a new request: at once if all of the answer fits, otherwise through an exchange.
@@ -260,7 +251,7 @@ impl H2 {
         &mut self,
         conn: &Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
-        (fresh, asked): (Fresh, Asked<'_>),
+        (fresh, asked): (Fresh, StreamRequest<'_>),
         response: Response<M::File>,
     ) {
         let mut response = response;
@@ -268,55 +259,55 @@ impl H2 {
         if !asked.is_throttled()
             && let Some(body) = self.whole_now(fresh.priority, &response.body)
         {
-            let Fresh { id, asker, receiving, changes, started_ms, .. } = fresh;
+            let Fresh { id, requester, receiving, changes, started_ms, .. } = fresh;
             let Response { status, about, length, .. } = &response;
             let head = Head { status: *status, about, length: *length };
-            self.push_head(turn.desk.core, (id, body.is_empty()), changes.as_deref(), head);
+            self.push_head(turn.context.core, (id, body.is_empty()), changes.as_deref(), head);
             if !body.is_empty() {
                 self.push_data((id, body), true);
             }
             let body_bytes = body.len() as u64;
-            turn.desk.core.schedule.note_answer(body_bytes);
+            turn.context.core.schedule.note_answer(body_bytes);
             let source = asked.source();
             let ended = Ended {
-                peer: &asker.address,
+                peer: &requester.address,
                 source,
                 started_ms,
                 end: AnswerEnd { status: *status, body_bytes, is_whole: true },
             };
-            if let Some(line) = turn.desk.core.note_end(ended) {
-                turn.desk.machine.log_access(line);
+            if let Some(line) = turn.context.core.note_end(ended) {
+                turn.context.machine.log_access(line);
             }
             return self.close_stream(id, receiving);
         }
-        let format = turn.desk.core.rules.log_format;
+        let format = turn.context.core.rules.log_format;
         let (file, log) = match asked {
-            Asked::File(file) => {
+            StreamRequest::File(file) => {
                 (Some(FileRequestBuf::new(file)), LogText::new(format, LogFields::of(file.request)))
             }
-            Asked::Other(request) => (None, LogText::new(format, LogFields::of(request))),
-            Asked::Line(line) => (None, LogText::new(format, LogFields::of_line(line))),
-            Asked::Known(log) => (None, log),
+            StreamRequest::Other(request) => (None, LogText::new(format, LogFields::of(request))),
+            StreamRequest::Line(line) => (None, LogText::new(format, LogFields::of_line(line))),
+            StreamRequest::Repeated(log) => (None, log),
         };
         let Response { status, about, length, body, tries, .. } = response;
         let state = State::Sending(Sending::new(body, file, tries));
         let key = turn.exchanges.insert(Exchange {
-            opener: conn.opener_for(&fresh.asker),
-            record: Record { log, started_ms: fresh.started_ms },
+            opener: conn.opener_for(&fresh.requester),
+            log_entry: LogEntry { log, started_ms: fresh.started_ms },
             state,
         });
         let outgoing = StreamAnswer { status, head: Some((about, length)), body_bytes: 0 };
-        self.push(fresh, key, StreamPart::Sending(Box::new(outgoing)));
+        self.push(fresh, key, StreamState::Sending(Box::new(outgoing)));
     }
 
     /// Adds a stream.
-    fn push(&mut self, fresh: Fresh, key: ExchangeKey, part: StreamPart) {
-        let Fresh { id, asker, priority, receiving, changes, .. } = fresh;
+    fn push(&mut self, fresh: Fresh, key: ExchangeKey, state: StreamState) {
+        let Fresh { id, requester, priority, receiving, changes, .. } = fresh;
         let stream = Stream {
             receiving,
             window: Window::new(self.first_window),
             changes,
-            ..Stream::new((id, asker), key, priority, part)
+            ..Stream::new((id, requester), key, priority, state)
         };
         self.streams.push(stream);
     }
@@ -332,22 +323,23 @@ impl H2 {
         if request.expect_continue {
             self.push_continue(fresh.id);
         }
-        let record = Record::new(turn.desk.core, request);
+        let log_entry = LogEntry::new(turn.context.core, request);
         let state = State::Reading(after);
-        let key = turn.exchanges.insert(Exchange { opener: conn.opener_for(&fresh.asker), record, state });
-        let due_ms = fresh.started_ms + turn.desk.core.rules.timeouts.head_ms;
-        self.push(fresh, key, StreamPart::Discarding { read_bytes: 0, due_ms });
+        let key =
+            turn.exchanges.insert(Exchange { opener: conn.opener_for(&fresh.requester), log_entry, state });
+        let due_ms = fresh.started_ms + turn.context.core.rules.timeouts.head_ms;
+        self.push(fresh, key, StreamState::Discarding { read_bytes: 0, due_ms });
     }
 
     /// Refuses a request whose body is being discarded.
     pub(super) fn refuse_body<M: Machine>(&mut self, turn: &mut Turn<'_, M>, at: usize, refusal: Refusal) {
         let stream = &mut self.streams[at];
-        let Exchange { opener, record, state } = turn.exchanges.lend(stream.key);
+        let Exchange { opener, log_entry, state } = turn.exchanges.lend(stream.key);
         let State::Reading(after) = state else {
             unreachable!("a discarded body has an exchange that waits for it")
         };
         let state = stream.begin_answer(error_page(&after.request(), refusal), None);
-        turn.exchanges.put_back(stream.key, Exchange { opener, record, state });
+        turn.exchanges.put_back(stream.key, Exchange { opener, log_entry, state });
         stream.is_blocked = false;
     }
 
@@ -355,7 +347,7 @@ impl H2 {
     pub(super) fn after_body<F>(stream: &mut Stream, after: AfterBody<F>) -> State<F> {
         match after {
             AfterBody::File(file) => {
-                stream.part = StreamPart::Pending;
+                stream.state = StreamState::Pending;
                 State::Woken(Parked::new(file), Wake::LookAgain)
             }
             AfterBody::Answer(_, response) => stream.begin_answer(response, None),
@@ -367,23 +359,4 @@ impl H2 {
 fn is_short(request: &Request<'_>) -> bool {
     let fits = |bytes: u64| bytes <= H2_STREAM_WINDOW_BYTES.into();
     !request.expect_continue && !matches!(request.body, Body::Length(bytes) if !fits(bytes))
-}
-
-/// Remembers the list of a request with its answer, if the same list would get the same answer again.
-fn remember<M: Machine>(
-    turn: &mut Turn<'_, M>,
-    file: &FileRequest<'_>,
-    response: &Response<M::File>,
-    (hash, list): (HeadHash, &FieldList),
-    changes: Option<Arc<HeadChanges>>,
-) {
-    let Some((entry, form)) = &response.repeats else { return };
-    let (About::File(version, _) | About::NotModified(version)) = &response.about else { return };
-    let core = &mut *turn.desk.core;
-    let (entry, version) = (Arc::clone(entry), Arc::clone(version));
-    let persistence = Persistence::Persists;
-    let (pass, conditions) = (file.pass, file.conditions.clone());
-    let reply = KnownReply { pass, conditions, entry, version, form: *form, persistence, changes };
-    let format = core.rules.log_format;
-    core.caches.known.put(hash, list.as_bytes(), reply, || LogText::new(format, LogFields::of(file.request)));
 }

@@ -4,14 +4,14 @@
 use flash_http::h2::frame::{push_goaway, push_ping};
 use flash_http::h2::{ErrorCode, Violation};
 
-use super::stream::StreamPart;
+use super::stream::StreamState;
 use super::{ConnStage, H2};
 use crate::exchange::Turn;
 use crate::handler::REQUEST_LATE;
 use crate::limits::{H2_DRAIN_MS, LINGER_BYTES_MAX, LINGER_MS};
 use crate::machine::Machine;
 use crate::transport::Received;
-use crate::wire::conn::{Conn, Verdict};
+use crate::wire::conn::{Conn, TurnEnd};
 
 /// The PING behind the first GOAWAY; its answer shows that the client knows of it.
 const DRAIN_PING: [u8; 8] = *b"draining";
@@ -55,7 +55,7 @@ impl Drain {
 impl H2 {
     /// Takes the next step of a drain.
     pub(super) fn follow_drain<M: Machine>(&mut self, turn: &Turn<'_, M>) {
-        let now_ms = turn.desk.core.clock.ms();
+        let now_ms = turn.context.core.clock.ms();
         match self.drain {
             Drain::No if turn.draining && self.stage == ConnStage::Open => {
                 if self.last_stream > 0 {
@@ -92,14 +92,14 @@ impl H2 {
         violation: Violation,
     ) {
         if violation.code == ErrorCode::ENHANCE_YOUR_CALM {
-            turn.desk.core.counters.http2.calmed += 1;
+            turn.context.core.counters.http2.flooding += 1;
         } else {
-            turn.desk.core.counters.http2.failed += 1;
+            turn.context.core.counters.http2.failed += 1;
         }
         self.drop_exchanges(conn, turn, false);
         push_goaway(&mut self.out, self.last_stream, violation.code, violation.reason);
         self.stage = ConnStage::Closing;
-        conn.deadline_ms = turn.desk.core.clock.ms() + LINGER_MS;
+        conn.deadline_ms = turn.context.core.clock.ms() + LINGER_MS;
     }
 
     /// Closes the sending side and waits for the client to close, so that a reset does not destroy the last frames.
@@ -108,11 +108,11 @@ impl H2 {
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
         buffer: &mut [u8],
-    ) -> Verdict {
-        conn.transport.end_sending(turn.desk.machine);
+    ) -> TurnEnd {
+        conn.transport.end_sending(turn.context.machine);
         conn.take_input(turn.inputs);
         conn.acknowledged_before = None;
-        conn.deadline_ms = turn.desk.core.clock.ms() + LINGER_MS;
+        conn.deadline_ms = turn.context.core.clock.ms() + LINGER_MS;
         self.linger(conn, turn, buffer, LINGER_BYTES_MAX)
     }
 
@@ -122,35 +122,35 @@ impl H2 {
         turn: &mut Turn<'_, M>,
         buffer: &mut [u8],
         mut left_bytes: usize,
-    ) -> Verdict {
+    ) -> TurnEnd {
         while left_bytes > 0 {
-            match conn.transport.receive(turn.desk.machine, buffer) {
+            match conn.transport.receive(turn.context.machine, buffer) {
                 Received::Bytes(bytes) => left_bytes = left_bytes.saturating_sub(bytes),
                 Received::Nothing => {
                     self.stage = ConnStage::Linger { left_bytes };
-                    return Verdict::Blocked;
+                    return TurnEnd::Blocked;
                 }
                 Received::End | Received::Failed => break,
             }
         }
-        Verdict::Close
+        TurnEnd::Close
     }
 
-    /// Ends a connection whose time is up. Returns the verdict if it ends at once.
+    /// Ends a connection whose time is up. Returns how the turn ended if it ends at once.
     pub(super) fn end_if_late<M: Machine>(
         &mut self,
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
-    ) -> Option<Verdict> {
+    ) -> Option<TurnEnd> {
         const LATE: Violation =
             Violation::connection(ErrorCode::SETTINGS_TIMEOUT, "The settings were not acknowledged in time");
-        let now_ms = turn.desk.core.clock.ms();
-        let idle_ms = turn.desk.core.rules.timeouts.idle_ms;
+        let now_ms = turn.context.core.clock.ms();
+        let idle_ms = turn.context.core.rules.timeouts.idle_ms;
         if matches!(self.stage, ConnStage::Linger { .. } | ConnStage::Preface) {
-            return Some(Verdict::Close);
+            return Some(TurnEnd::Close);
         }
         if self.stage == ConnStage::Closing {
-            return Some(Verdict::Reset);
+            return Some(TurnEnd::Reset);
         }
         let is_block_late = self.block.as_ref().is_some_and(|block| block.due_ms <= now_ms);
         let is_silent =
@@ -168,15 +168,15 @@ impl H2 {
 
     /// Ends the waits of streams whose time is up.
     pub(super) fn expire<M: Machine>(&mut self, conn: &mut Conn<M::Socket>, turn: &mut Turn<'_, M>) {
-        let now_ms = turn.desk.core.clock.ms();
+        let now_ms = turn.context.core.clock.ms();
         let mut at = 0;
         while at < self.streams.len() {
-            match &self.streams[at].part {
-                StreamPart::Discarding { due_ms, .. } if *due_ms <= now_ms => {
+            match &self.streams[at].state {
+                StreamState::Discarding { due_ms, .. } if *due_ms <= now_ms => {
                     self.refuse_body(turn, at, REQUEST_LATE);
                     at += 1;
                 }
-                StreamPart::Relaying(_) if turn.exchanges.due_ms(self.streams[at].key) <= now_ms => {
+                StreamState::Relaying(_) if turn.exchanges.due_ms(self.streams[at].key) <= now_ms => {
                     let has_ended = self.expire_relay(conn, turn, at);
                     at += usize::from(!has_ended);
                 }

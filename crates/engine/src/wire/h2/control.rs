@@ -14,7 +14,7 @@ const MANY_SETTINGS: Violation =
 impl H2 {
     /// Follows the settings of the client.
     pub(super) fn take_settings(&mut self, payload: &[u8]) -> Result<(), Violation> {
-        self.calm.frame()?;
+        self.frame_budget.frame()?;
         if payload.len() > H2_SETTINGS_PARAMETERS_MAX * 6 {
             return Err(MANY_SETTINGS);
         }

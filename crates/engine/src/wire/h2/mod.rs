@@ -2,17 +2,18 @@
 //! those of the most urgent streams, and among them of the one with the fewest bytes left (RFC 9218). A stream that waits for a
 //! helper or for a server holds up no other.
 //!
-//! [`receive`] and [`control`] read frames, [`begin`] begins requests, [`send`] frames answers, [`relay`] is the client of an upstream's
-//! answer, [`closing`] ends connections, and [`calm`] bounds what a client can cause for nothing. The protocol itself is in
+//! [`receive`] and [`control`] read frames, [`begin`] begins requests, [`send`] frames answers and [`answer_head`] their heads, [`relay`] is the client of an upstream's
+//! answer, [`closing`] ends connections, and [`frame_budget`] bounds what a client can cause for nothing. The protocol itself is in
 //! [`flash_http::h2`].
 //!
 //! Nothing is read while framed bytes are unsent. So a client that does not read can make the server hold no more than
 //! [`H2_OUT_BYTES`], and with its requests no more than its share of [`Inputs`](crate::exchange::Inputs).
 
+mod answer_head;
 mod begin;
-mod calm;
 mod closing;
 mod control;
+mod frame_budget;
 mod receive;
 mod relay;
 mod send;
@@ -25,11 +26,11 @@ use crate::limits::{H2_CONNECTION_WINDOW_BYTES, H2_OUT_BYTES, RATE_WINDOW_MS};
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
 use crate::transport::Gone;
-use crate::wire::conn::{Conn, Uplink, Verdict};
-use calm::Calm;
+use crate::wire::conn::{Conn, TurnEnd, Uplink};
 use closing::Drain;
+use frame_budget::FrameBudget;
 use receive::HeaderBlock;
-use stream::{ClosedStreams, Stream, StreamPart};
+use stream::{ClosedStreams, Stream, StreamState};
 
 /// The state of HTTP/2 on a connection.
 #[derive(Debug)]
@@ -56,7 +57,7 @@ pub(crate) struct H2 {
     out_at: usize,
     /// The bytes that the answer framed last has left, which is its rank at an uplink.
     rank_bytes: u64,
-    calm: Calm,
+    frame_budget: FrameBudget,
     drain: Drain,
     /// Until when the client must acknowledge the settings.
     settings_due_ms: u64,
@@ -115,7 +116,7 @@ impl H2 {
             out: Vec::new(),
             out_at: 0,
             rank_bytes: 0,
-            calm: Calm::new(now_ms),
+            frame_budget: FrameBudget::new(now_ms),
             drain: Drain::No,
             settings_due_ms: u64::MAX,
             reader_due_ms: u64::MAX,
@@ -140,18 +141,18 @@ impl H2 {
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
         (buffer, workspace): (&mut [u8], &mut Workspace),
-    ) -> Verdict {
+    ) -> TurnEnd {
         if self.out.is_empty() {
             std::mem::swap(&mut self.out, &mut workspace.out);
         }
-        self.calm.fill(turn.desk.core.clock.ms());
+        self.frame_budget.fill(turn.context.core.clock.ms());
         // A job, a server or the client may have woken any of them.
         self.streams.iter_mut().for_each(|stream| stream.is_blocked = false);
-        let verdict = self.run(conn, turn, (buffer, workspace));
+        let turn_end = self.run(conn, turn, (buffer, workspace));
         if self.out.is_empty() && workspace.out.capacity() == 0 {
             std::mem::swap(&mut self.out, &mut workspace.out);
         }
-        verdict
+        turn_end
     }
 
     fn run<M: Machine>(
@@ -159,12 +160,12 @@ impl H2 {
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
         (buffer, workspace): (&mut [u8], &mut Workspace),
-    ) -> Verdict {
+    ) -> TurnEnd {
         loop {
             match self.flush(conn, turn) {
                 Ok(true) => {}
                 Ok(false) => break,
-                Err(Gone) => return Verdict::Close,
+                Err(Gone) => return TurnEnd::Close,
             }
             match self.stage {
                 ConnStage::Closing => return self.begin_linger(conn, turn, buffer),
@@ -172,10 +173,10 @@ impl H2 {
                 ConnStage::Preface | ConnStage::Settings | ConnStage::Open => {}
             }
             if turn.budget.is_used_up() {
-                return Verdict::Yield;
+                return TurnEnd::Yield;
             }
-            if let Some(verdict) = self.read(conn, turn, (&mut *buffer, &mut *workspace)) {
-                return verdict;
+            if let Some(turn_end) = self.read(conn, turn, (&mut *buffer, &mut *workspace)) {
+                return turn_end;
             }
             self.follow_drain(turn);
             self.frame_streams(conn, turn, buffer);
@@ -199,12 +200,14 @@ impl H2 {
             if !conn.transport.is_writable() {
                 return Ok(false);
             }
-            let Some(allowed) = conn.ask_uplink(&mut turn.desk, self.rank_bytes) else { return Ok(false) };
-            conn.follow_schedule(&mut turn.desk, self.rank_bytes);
+            let Some(allowed) = conn.request_uplink(&mut turn.context, self.rank_bytes) else {
+                return Ok(false);
+            };
+            conn.follow_schedule(&mut turn.context, self.rank_bytes);
             let unsent = &self.out[self.out_at..];
             let piece = &unsent[..unsent.len().min(allowed)];
-            let sent = conn.transport.send(turn.desk.machine, piece, &[])?;
-            let core = &mut *turn.desk.core;
+            let sent = conn.transport.send(turn.context.machine, piece, &[])?;
+            let core = &mut *turn.context.core;
             core.counters.sends.add(sent as u64);
             core.schedule.count_sent(conn.transport.band(), sent);
             core.egress.spend(sent);
@@ -224,32 +227,32 @@ impl H2 {
     }
 
     /// Decides until when a blocked connection waits.
-    fn settle<M: Machine>(&mut self, conn: &mut Conn<M::Socket>, turn: &mut Turn<'_, M>) -> Verdict {
-        let now_ms = turn.desk.core.clock.ms();
+    fn settle<M: Machine>(&mut self, conn: &mut Conn<M::Socket>, turn: &mut Turn<'_, M>) -> TurnEnd {
+        let now_ms = turn.context.core.clock.ms();
         // A client that sends no more opens no window again.
         let is_over = self.streams.iter().all(|stream| stream.is_stalled);
         if conn.transport.has_ended() && self.out.is_empty() && is_over {
-            return Verdict::Close;
+            return TurnEnd::Close;
         }
         if self.is_idle() {
             if matches!(self.drain, Drain::Final) {
                 self.stage = ConnStage::Closing;
-                return Verdict::Yield;
+                return TurnEnd::Yield;
             }
             if std::mem::take(&mut self.has_answered) {
                 conn.idle_since_ms = now_ms;
             }
-            let idle_ms = conn.idle_since_ms + turn.desk.core.rules.timeouts.idle_ms;
+            let idle_ms = conn.idle_since_ms + turn.context.core.rules.timeouts.idle_ms;
             conn.acknowledged_before = None;
             conn.deadline_ms = idle_ms.min(self.due_ms(turn));
-            return Verdict::Blocked;
+            return TurnEnd::Blocked;
         }
         self.has_answered |= !self.streams.is_empty();
         let waits_for_room = !self.out.is_empty() && !matches!(conn.uplink, Uplink::Waiting(_));
         let first_ms = if self.stage == ConnStage::Open { u64::MAX } else { conn.deadline_ms };
         if waits_for_room || self.streams.iter().any(|stream| stream.is_stalled) {
             if conn.acknowledged_before.is_none() {
-                conn.acknowledged_before = Some(conn.transport.acknowledged_bytes(turn.desk.machine));
+                conn.acknowledged_before = Some(conn.transport.acknowledged_bytes(turn.context.machine));
                 self.reader_due_ms = now_ms + RATE_WINDOW_MS;
             }
         } else {
@@ -257,13 +260,13 @@ impl H2 {
             self.reader_due_ms = u64::MAX;
         }
         conn.deadline_ms = first_ms.min(self.reader_due_ms).min(self.due_ms(turn));
-        Verdict::Blocked
+        TurnEnd::Blocked
     }
 
     /// When something other than the rate of the client is due.
     fn due_ms<M: Machine>(&self, turn: &Turn<'_, M>) -> u64 {
-        let of_stream = |stream: &Stream| match &stream.part {
-            StreamPart::Discarding { due_ms, .. } => *due_ms,
+        let of_stream = |stream: &Stream| match &stream.state {
+            StreamState::Discarding { due_ms, .. } => *due_ms,
             _ => turn.exchanges.due_ms(stream.key),
         };
         let of_streams = self.streams.iter().map(of_stream).min().unwrap_or(u64::MAX);
@@ -277,27 +280,27 @@ impl H2 {
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
         (buffer, workspace): (&mut [u8], &mut Workspace),
-    ) -> Verdict {
-        let now_ms = turn.desk.core.clock.ms();
-        if let Some(verdict) = self.end_if_late(conn, turn) {
-            return verdict;
+    ) -> TurnEnd {
+        let now_ms = turn.context.core.clock.ms();
+        if let Some(turn_end) = self.end_if_late(conn, turn) {
+            return turn_end;
         }
         self.expire(conn, turn);
         let is_judged = self.reader_due_ms <= now_ms;
-        let judges = turn.desk.core.rules.least_rate_bytes_per_s > 0;
-        let seems_slow = is_judged && judges && conn.seems_slow(&mut turn.desk);
-        let verdict = self.turn(conn, turn, (buffer, workspace));
-        if verdict != Verdict::Blocked || !is_judged || conn.acknowledged_before.is_none() {
-            return verdict;
+        let judges = turn.context.core.rules.least_rate_bytes_per_s > 0;
+        let seems_slow = is_judged && judges && conn.seems_slow(&mut turn.context);
+        let turn_end = self.turn(conn, turn, (buffer, workspace));
+        if turn_end != TurnEnd::Blocked || !is_judged || conn.acknowledged_before.is_none() {
+            return turn_end;
         }
         let deadline_ms = conn.deadline_ms;
-        if seems_slow && !conn.check_reader_rate(&mut turn.desk) {
-            return Verdict::Reset;
+        if seems_slow && !conn.check_reader_rate(&mut turn.context) {
+            return TurnEnd::Reset;
         }
         self.reader_due_ms = if judges { now_ms + RATE_WINDOW_MS } else { u64::MAX };
         conn.deadline_ms =
             if deadline_ms <= now_ms { self.reader_due_ms.min(self.due_ms(turn)) } else { deadline_ms };
-        verdict
+        turn_end
     }
 
     /// Drops one exchange, whose client seems to have gone away.
@@ -331,7 +334,11 @@ impl H2 {
         let streams = std::mem::take(&mut self.streams);
         for mut stream in streams.into_iter().filter(|stream| Some(stream.key) != lost) {
             stream.drop_body(turn.inputs, client);
-            turn.abort(stream.key, &stream.asker.address, Some(stream.sent().unwrap_or((CLIENT_LEFT, 0))));
+            turn.abort(
+                stream.key,
+                &stream.requester.address,
+                Some(stream.sent().unwrap_or((CLIENT_LEFT, 0))),
+            );
         }
     }
 }

@@ -7,7 +7,7 @@ use flash_http::h2::{
 };
 
 use super::closing::Drain;
-use super::stream::{Stream, StreamPart};
+use super::stream::{Stream, StreamState};
 use super::{ConnStage, H2, Workspace};
 use crate::exchange::{CLIENT_LEFT, Turn};
 use crate::limits::{
@@ -16,7 +16,7 @@ use crate::limits::{
 };
 use crate::machine::Machine;
 use crate::transport::Received;
-use crate::wire::conn::{Conn, Verdict};
+use crate::wire::conn::{Conn, TurnEnd};
 
 const LIST_LIMITS: ListLimits = ListLimits { bytes: HEAD_BYTES_MAX, fields: FIELDS_MAX + PSEUDO_FIELDS };
 /// `:method`, `:scheme`, `:authority` and `:path`.
@@ -56,13 +56,13 @@ struct BlockHead {
 }
 
 impl H2 {
-    /// Receives input and handles the complete frames. Returns the verdict if the connection cannot continue.
+    /// Receives input and handles the complete frames. Returns how the turn ended if the connection cannot continue.
     pub(super) fn read<M: Machine>(
         &mut self,
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
         (buffer, workspace): (&mut [u8], &mut Workspace),
-    ) -> Option<Verdict> {
+    ) -> Option<TurnEnd> {
         self.has_input = false;
         let mut filled = conn.input.len();
         if filled > 0 {
@@ -80,7 +80,7 @@ impl H2 {
                 self.has_input = filled > 0 || conn.transport.may_have_input();
                 break;
             }
-            match conn.transport.receive(turn.desk.machine, &mut buffer[filled..]) {
+            match conn.transport.receive(turn.context.machine, &mut buffer[filled..]) {
                 Received::Bytes(bytes) => filled += bytes,
                 Received::Nothing => break,
                 Received::End => {
@@ -88,10 +88,10 @@ impl H2 {
                     self.drop_unfinished(conn, turn);
                     break;
                 }
-                Received::Failed => return Some(Verdict::Close),
+                Received::Failed => return Some(TurnEnd::Close),
             }
         }
-        (!conn.keep_input(turn.inputs, &buffer[..filled])).then_some(Verdict::Close)
+        (!conn.keep_input(turn.inputs, &buffer[..filled])).then_some(TurnEnd::Close)
     }
 
     /// Whether nothing more is read in this turn, or before the framed bytes are sent.
@@ -173,7 +173,7 @@ impl H2 {
             ],
         );
         push_window_update(&mut self.out, 0, H2_CONNECTION_WINDOW_BYTES - settings::WINDOW_BYTES);
-        self.settings_due_ms = turn.desk.core.clock.ms() + H2_SETTINGS_ACK_MS;
+        self.settings_due_ms = turn.context.core.clock.ms() + H2_SETTINGS_ACK_MS;
         self.stage = ConnStage::Settings;
         Ok(PREFACE.len())
     }
@@ -187,7 +187,7 @@ impl H2 {
         match frame {
             Frame::Data { stream, data, flow_bytes, ends_stream } => {
                 if data.is_empty() && !ends_stream {
-                    self.calm.frame()?;
+                    self.frame_budget.frame()?;
                 }
                 self.take_data(conn, turn, (stream, data, flow_bytes), ends_stream)
             }
@@ -196,7 +196,7 @@ impl H2 {
                 if ends_headers {
                     return self.take_block(conn, turn, (head, fragment), workspace);
                 }
-                let due_ms = turn.desk.core.clock.ms() + turn.desk.core.rules.timeouts.head_ms;
+                let due_ms = turn.context.core.clock.ms() + turn.context.core.rules.timeouts.head_ms;
                 self.block = Some(HeaderBlock { head, bytes: Vec::new(), frames: 0, due_ms });
                 self.continue_block(conn, turn, fragment)
             }
@@ -216,7 +216,7 @@ impl H2 {
             Frame::Settings { payload } => self.take_settings(payload),
             Frame::SettingsAck => {
                 self.settings_due_ms = u64::MAX;
-                self.calm.frame()
+                self.frame_budget.frame()
             }
             Frame::Ping { is_ack, data } => {
                 if is_ack {
@@ -224,23 +224,23 @@ impl H2 {
                 } else {
                     push_ping(&mut self.out, true, data);
                 }
-                self.calm.frame()
+                self.frame_budget.frame()
             }
             Frame::WindowUpdate { stream, increment } => {
-                self.calm.frame()?;
+                self.frame_budget.frame()?;
                 self.take_window(stream, increment)
             }
             Frame::PriorityUpdate { prioritized, value } => {
-                self.calm.frame()?;
+                self.frame_budget.frame()?;
                 self.set_priority(prioritized, Priority::parse(value));
                 Ok(())
             }
             Frame::Reset { stream, .. } => self.take_reset(conn, turn, stream),
             Frame::GoAway => {
                 self.drain = Drain::Final;
-                self.calm.frame()
+                self.frame_budget.frame()
             }
-            Frame::Priority { .. } | Frame::Unknown => self.calm.frame(),
+            Frame::Priority { .. } | Frame::Unknown => self.frame_budget.frame(),
         }
     }
 
@@ -275,7 +275,7 @@ impl H2 {
         // Every block changes the table, whatever becomes of its stream.
         self.decoder.decode(block, LIST_LIMITS, &mut workspace.list)?;
         if let Some(at) = self.find(id) {
-            self.calm.frame()?;
+            self.frame_budget.frame()?;
             let is_malformed = workspace.list.is_too_large() || check_trailers(&workspace.list).is_err();
             let stream = &mut self.streams[at];
             stream.receiving.take_trailers(id, ends_stream)?;
@@ -289,7 +289,7 @@ impl H2 {
         }
         if id <= self.last_stream {
             return match self.closed.was_reset(id) {
-                Some(true) => self.calm.frame(),
+                Some(true) => self.frame_budget.frame(),
                 Some(false) => Err(CLOSED),
                 None => Err(BAD_NUMBER),
             };
@@ -299,7 +299,7 @@ impl H2 {
         }
         if matches!(self.drain, Drain::Final) {
             // GOAWAY has said that these streams are not served (RFC 9113, section 6.8).
-            return self.calm.frame();
+            return self.frame_budget.frame();
         }
         self.last_stream = id;
         if depends_on_itself {
@@ -329,7 +329,7 @@ impl H2 {
         let Some(at) = self.find(id) else {
             return match self.closed.was_reset(id) {
                 _ if id > self.last_stream => Err(IDLE),
-                Some(true) => self.calm.frame(),
+                Some(true) => self.frame_budget.frame(),
                 _ => Err(CLOSED),
             };
         };
@@ -338,8 +338,8 @@ impl H2 {
         stream.receiving.take_data(id, data.len(), ends_stream)?;
         stream.receive_window.take(flow_bytes).map_err(of_stream)?;
         stream.is_blocked = false;
-        match &mut stream.part {
-            StreamPart::Relaying(frames) => {
+        match &mut stream.state {
+            StreamState::Relaying(frames) => {
                 stream.credit_bytes += flow_bytes - data.len();
                 if turn.inputs.take(conn.opener.client, data.len()) {
                     frames.body.extend(data);
@@ -347,7 +347,7 @@ impl H2 {
                     frames.is_stopped = true;
                 }
             }
-            StreamPart::Discarding { read_bytes, .. } => {
+            StreamState::Discarding { read_bytes, .. } => {
                 *read_bytes += data.len() as u64;
                 stream.credit_bytes += flow_bytes;
                 if *read_bytes > REQUEST_BODY_BYTES_MAX {
@@ -356,7 +356,7 @@ impl H2 {
                 }
             }
             // Its answer has begun, so nothing more of the body is wanted.
-            StreamPart::Pending | StreamPart::Sending(_) => {}
+            StreamState::Pending | StreamState::Sending(_) => {}
         }
         give_credit(&mut self.out, &mut self.streams[at]);
         Ok(())
@@ -371,13 +371,13 @@ impl H2 {
         if id > self.last_stream {
             return Err(IDLE);
         }
-        let Some(at) = self.find(id) else { return self.calm.frame() };
+        let Some(at) = self.find(id) else { return self.frame_budget.frame() };
         let mut stream = self.streams.remove(at);
         stream.drop_body(turn.inputs, conn.opener.client);
-        turn.abort(stream.key, &stream.asker.address, Some(stream.sent().unwrap_or((CLIENT_LEFT, 0))));
+        turn.abort(stream.key, &stream.requester.address, Some(stream.sent().unwrap_or((CLIENT_LEFT, 0))));
         self.closed.note(id, false);
         self.has_answered = true;
-        self.calm.reset()
+        self.frame_budget.reset()
     }
 
     /// The place of a stream.
@@ -407,13 +407,13 @@ impl H2 {
             }
         }
         self.has_answered = true;
-        self.calm.reset()
+        self.frame_budget.reset()
     }
 
     /// Drops the streams whose requests can no longer be completed, because the client sends no more.
     fn drop_unfinished<M: Machine>(&mut self, conn: &Conn<M::Socket>, turn: &mut Turn<'_, M>) {
         while let Some(at) = self.streams.iter().position(|stream| {
-            matches!(stream.part, StreamPart::Discarding { .. }) && !stream.receiving.has_ended()
+            matches!(stream.state, StreamState::Discarding { .. }) && !stream.receiving.has_ended()
         }) {
             let stream = self.streams.remove(at);
             self.end_early(conn, turn, stream, ErrorCode::CANCEL);

@@ -8,14 +8,14 @@ use flash_http::response::push_number;
 use flash_http::upstream_response::ResponseBody;
 
 use super::H2;
+use super::answer_head::{begin_head, push_kept};
 use super::receive::give_credit;
-use super::send::{After, begin_head, push_kept};
-use super::stream::{Stream, StreamPart, StreamRelay};
-use crate::access_log::AnswerEnd;
-use crate::exchange::relay::{Advance, Awaits, BodyPart, RelayClient, advance, expire, leave};
-use crate::exchange::{CLIENT_LEFT, Exchange, Parked, Record, Relay, State, Turn, Wake};
+use super::send::After;
+use super::stream::{Stream, StreamRelay, StreamState};
+use crate::exchange::relay::{Advance, Awaits, ReceivedBody, RelayClient, advance, expire, leave};
+use crate::exchange::{Exchange, LogEntry, Parked, Relay, State, Turn, Wake};
 use crate::handler::{CommonFields, RelayedHead, error_page};
-use crate::head_changes::has_strict;
+use crate::head_changes::has_hsts;
 use crate::limits::H2_OUT_BYTES;
 use crate::machine::Machine;
 use crate::slab::ClientNumber;
@@ -65,13 +65,13 @@ impl H2Client<'_> {
 }
 
 impl<M: Machine> RelayClient<M> for H2Client<'_> {
-    fn receive(&mut self, turn: &mut Turn<'_, M>, buffer: &mut [u8]) -> BodyPart {
+    fn receive(&mut self, turn: &mut Turn<'_, M>, buffer: &mut [u8]) -> ReceivedBody {
         let body = &mut self.frames.body;
         let bytes = body.len().min(buffer.len());
         if bytes == 0 && !self.stream.receiving.has_ended() {
             return match self.frames.is_stopped || self.has_ended {
-                true => BodyPart::End { is_stopped: self.frames.is_stopped },
-                false => BodyPart::Nothing,
+                true => ReceivedBody::End { is_stopped: self.frames.is_stopped },
+                false => ReceivedBody::Nothing,
             };
         }
         body.drain(..bytes).zip(buffer).for_each(|(byte, place)| *place = byte);
@@ -85,7 +85,7 @@ impl<M: Machine> RelayClient<M> for H2Client<'_> {
             self.frames.body.is_empty() && self.stream.receiving.has_ended() && !self.frames.is_stopped;
         self.stream.credit_bytes += bytes;
         give_credit(&mut self.h2.out, self.stream);
-        BodyPart::Data { bytes, is_last }
+        ReceivedBody::Data { bytes, is_last }
     }
 
     fn invite(&mut self, _: &mut Turn<'_, M>) -> Result<(), Gone> {
@@ -108,12 +108,12 @@ impl<M: Machine> RelayClient<M> for H2Client<'_> {
     fn begin(&mut self, turn: &mut Turn<'_, M>, _: &Request<'_>, head: RelayedHead<'_>) {
         let RelayedHead { answer, ruled_as } = head;
         let is_empty = matches!(answer.body, ResponseBody::None | ResponseBody::Length(0));
-        let common = CommonFields::of(turn.desk.core);
+        let common = CommonFields::of(turn.context.core);
         let (encoder, changes) = (&mut self.h2.encoder, self.stream.changes.as_deref());
         let changes = changes.and_then(|changes| changes.of(ruled_as));
-        let is_strict = changes.is_some() && has_strict(&answer.fields);
+        let is_hsts = changes.is_some() && has_hsts(&answer.fields);
         push_headers(&mut self.h2.out, self.stream.id, is_empty, |out| {
-            begin_head(encoder, out, (answer.status, common), (changes, is_strict));
+            begin_head(encoder, out, (answer.status, common), (changes, is_hsts));
             if let Some(bytes) = answer.length_bytes {
                 let mut digits = Vec::with_capacity(20);
                 push_number(&mut digits, bytes);
@@ -124,7 +124,7 @@ impl<M: Machine> RelayClient<M> for H2Client<'_> {
                 push_kept(encoder, out, changes, (&line[..at], line[at + 1..].trim_ascii()));
             }
         });
-        self.h2.calm.answered();
+        self.h2.frame_budget.answered();
         self.frames.is_over = is_empty;
     }
 
@@ -171,7 +171,7 @@ impl<M: Machine> RelayClient<M> for H2Client<'_> {
 }
 
 /// A relayed request whose turn it is.
-type Lent<'s> = (&'s mut Stream, Record, Box<Relay>);
+type Lent<'s> = (&'s mut Stream, LogEntry, Box<Relay>);
 
 impl H2 {
     /// Continues a request that an upstream answers.
@@ -180,9 +180,9 @@ impl H2 {
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
         buffer: &mut [u8],
-        (stream, record, mut relay): Lent<'_>,
+        (stream, log_entry, mut relay): Lent<'_>,
     ) -> After {
-        let StreamPart::Relaying(mut frames) = std::mem::replace(&mut stream.part, StreamPart::Pending)
+        let StreamState::Relaying(mut frames) = std::mem::replace(&mut stream.state, StreamState::Pending)
         else {
             unreachable!("an exchange that an upstream answers has a stream that relays")
         };
@@ -197,8 +197,8 @@ impl H2 {
             out_bytes_max: H2_OUT_BYTES.min(turn.budget.bytes),
         };
         let advanced = advance(&mut client, turn, buffer, &mut relay);
-        stream.part = StreamPart::Relaying(frames);
-        self.advanced(conn, turn, (stream, record, relay), advanced)
+        stream.state = StreamState::Relaying(frames);
+        self.advanced(conn, turn, (stream, log_entry, relay), advanced)
     }
 
     /// Handles the deadline of a relayed request. Returns whether its stream has ended.
@@ -209,14 +209,14 @@ impl H2 {
         at: usize,
     ) -> bool {
         let mut stream = self.lend(at);
-        let Exchange { opener, record, state } = turn.exchanges.lend(stream.key);
+        let Exchange { opener, log_entry, state } = turn.exchanges.lend(stream.key);
         let after = match state {
             State::Relaying(mut relay) => {
                 let advanced = expire(turn, &mut relay);
-                self.advanced(conn, turn, (&mut stream, record, relay), advanced)
+                self.advanced(conn, turn, (&mut stream, log_entry, relay), advanced)
             }
             state => {
-                turn.exchanges.put_back(stream.key, Exchange { opener, record, state });
+                turn.exchanges.put_back(stream.key, Exchange { opener, log_entry, state });
                 After::Stays
             }
         };
@@ -229,15 +229,16 @@ impl H2 {
         &mut self,
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
-        (stream, record, mut relay): Lent<'_>,
+        (stream, log_entry, mut relay): Lent<'_>,
         advanced: Advance,
     ) -> After {
-        let opener = conn.opener_for(&stream.asker);
+        let opener = conn.opener_for(&stream.requester);
         if matches!(advanced, Advance::Blocked | Advance::Yield) {
             stream.is_blocked = matches!(advanced, Advance::Blocked);
             let waits_for_window = self.window.available() == 0 || stream.window.available() == 0;
             stream.is_stalled = stream.is_blocked && relay.awaits == Awaits::Room && waits_for_window;
-            turn.exchanges.put_back(stream.key, Exchange { opener, record, state: State::Relaying(relay) });
+            turn.exchanges
+                .put_back(stream.key, Exchange { opener, log_entry, state: State::Relaying(relay) });
             return After::Stays;
         }
         leave(turn, &mut relay);
@@ -248,7 +249,7 @@ impl H2 {
             }
             Advance::HandBack(file) => {
                 stream.drop_body(turn.inputs, conn.opener.client);
-                stream.part = StreamPart::Pending;
+                stream.state = StreamState::Pending;
                 State::Woken(Parked::new(*file), Wake::LookAgain)
             }
             advanced => {
@@ -259,21 +260,12 @@ impl H2 {
                 } else {
                     self.reset_stream(stream.id, ErrorCode::INTERNAL_ERROR);
                 }
-                let (status, body_bytes) =
-                    relay.reply.as_ref().map_or((CLIENT_LEFT, 0), |reply| (reply.status, reply.body_bytes));
-                if is_whole && relay.reply.as_ref().is_some_and(|reply| reply.left_bytes.is_none()) {
-                    turn.desk.core.schedule.note_answer(body_bytes);
-                }
-                record.note_end(
-                    &mut turn.desk,
-                    &stream.asker.address,
-                    AnswerEnd { status, body_bytes, is_whole },
-                );
+                relay.note_end(turn, &log_entry, &stream.requester.address, is_whole);
                 return After::Ended;
             }
         };
         stream.is_blocked = false;
-        turn.exchanges.put_back(stream.key, Exchange { opener, record, state });
+        turn.exchanges.put_back(stream.key, Exchange { opener, log_entry, state });
         After::Stays
     }
 }

@@ -3,29 +3,19 @@
 use std::sync::Arc;
 
 use flash_http::h2::frame::{self, push_headers, push_reset};
-use flash_http::h2::{Encoder, ErrorCode, Indexing, Priority, Receiving};
-use flash_http::response::{ServerField, Status, push_number};
+use flash_http::h2::{ErrorCode, Priority, Receiving};
+use flash_http::response::Status;
 
 use super::H2;
-use super::stream::{Stream, StreamPart};
+use super::answer_head::Head;
+use super::stream::{Stream, StreamState};
 use crate::access_log::AnswerEnd;
 use crate::body::{Body, Pulled};
-use crate::caches::Version;
-use crate::desk::Core;
 use crate::exchange::{CLIENT_LEFT, Exchange, Halt, Progress, Sending, State, Turn, proceed};
-use crate::handler::{About, CommonFields, Extent, each_own_field, each_shared_field, head_changes_of_path};
-use crate::head_changes::{Changes, HeadChanges};
+use crate::handler::{CommonFields, head_changes_of_path};
 use crate::jobs::Waiter;
 use crate::machine::{Machine, Resident};
 use crate::wire::conn::Conn;
-
-/// The head of an answer.
-#[derive(Clone, Copy)]
-pub(super) struct Head<'a> {
-    pub(super) status: Status,
-    pub(super) about: &'a About,
-    pub(super) length: Option<u64>,
-}
 
 /// The order among streams: the lowest goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,9 +61,12 @@ impl H2 {
 
     /// Takes a stream out for its turn. A copy without its part keeps its place.
     pub(super) fn lend(&mut self, at: usize) -> Stream {
-        let Stream { id, asker, key, priority, .. } = self.streams[at];
+        let Stream { id, requester, key, priority, .. } = self.streams[at];
         self.lent = Some(key);
-        std::mem::replace(&mut self.streams[at], Stream::new((id, asker), key, priority, StreamPart::Pending))
+        std::mem::replace(
+            &mut self.streams[at],
+            Stream::new((id, requester), key, priority, StreamState::Pending),
+        )
     }
 
     /// Puts a stream back after its turn, or removes it.
@@ -136,20 +129,22 @@ impl H2 {
         buffer: &mut [u8],
         stream: &mut Stream,
     ) -> After {
-        let Exchange { opener, record, state } = turn.exchanges.lend(stream.key);
+        let Exchange { opener, log_entry, state } = turn.exchanges.lend(stream.key);
         let waiter = Waiter { exchange: stream.key, client: opener.client };
         let state = match state {
             State::Reading(after) if stream.receiving.has_ended() => Self::after_body(stream, after),
-            State::Woken(parked, wake) => match proceed(&mut turn.desk, waiter, parked, wake) {
+            State::Woken(parked, wake) => match proceed(&mut turn.context, waiter, parked, wake) {
                 Progress::Waits(state) => state,
                 Progress::Answer(file, response) => {
                     let subject = (&file.path[..], file.request().origin);
                     stream.changes =
-                        head_changes_of_path(turn.desk.core, stream.asker.scheme, file.site, subject);
+                        head_changes_of_path(turn.context.core, stream.requester.scheme, file.site, subject);
                     stream.begin_answer(response, Some(file))
                 }
             },
-            State::Relaying(relay) => return self.serve_relay(conn, turn, buffer, (stream, record, relay)),
+            State::Relaying(relay) => {
+                return self.serve_relay(conn, turn, buffer, (stream, log_entry, relay));
+            }
             State::Sending(mut sending) => match self.send_piece(turn, waiter, stream, &mut sending) {
                 FramedPiece::Framed => State::Sending(sending),
                 FramedPiece::Blocked => {
@@ -157,34 +152,28 @@ impl H2 {
                     State::Sending(sending)
                 }
                 FramedPiece::Done => {
-                    sending.leave(&mut turn.desk, stream.key);
+                    sending.leave(&mut turn.context, stream.key);
                     turn.exchanges.end_lent(stream.key);
                     let (status, body_bytes) = stream.sent().unwrap_or((Status::OK, 0));
-                    record.note_end(
-                        &mut turn.desk,
-                        &stream.asker.address,
-                        AnswerEnd { status, body_bytes, is_whole: true },
-                    );
+                    let end = AnswerEnd { status, body_bytes, is_whole: true };
+                    log_entry.note_end(&mut turn.context, &stream.requester.address, end);
                     self.close_stream(stream.id, stream.receiving);
                     return After::Ended;
                 }
                 FramedPiece::Halted(halt) => {
-                    sending.leave(&mut turn.desk, stream.key);
+                    sending.leave(&mut turn.context, stream.key);
                     // If nothing was sent, the request is answered again.
                     let has_begun = stream.sent().is_some();
                     match if has_begun { None } else { sending.retry(halt) } {
                         Some(state) => {
-                            stream.part = StreamPart::Pending;
+                            stream.state = StreamState::Pending;
                             state
                         }
                         None => {
                             turn.exchanges.end_lent(stream.key);
                             let (status, body_bytes) = stream.sent().unwrap_or((Status::INTERNAL, 0));
-                            record.note_end(
-                                &mut turn.desk,
-                                &stream.asker.address,
-                                AnswerEnd { status, body_bytes, is_whole: false },
-                            );
+                            let end = AnswerEnd { status, body_bytes, is_whole: false };
+                            log_entry.note_end(&mut turn.context, &stream.requester.address, end);
                             self.reset_stream(stream.id, ErrorCode::INTERNAL_ERROR);
                             return After::Ended;
                         }
@@ -196,7 +185,7 @@ impl H2 {
                 state
             }
         };
-        turn.exchanges.put_back(stream.key, Exchange { opener, record, state });
+        turn.exchanges.put_back(stream.key, Exchange { opener, log_entry, state });
         After::Stays
     }
 
@@ -220,13 +209,13 @@ impl H2 {
             stream.is_stalled = true;
             return FramedPiece::Blocked;
         }
-        let Some(paced) = sending.pace.ask(&mut turn.desk, stream.key, left_bytes) else {
+        let Some(paced) = sending.pace.request(&mut turn.context, stream.key, left_bytes) else {
             return FramedPiece::Blocked;
         };
         let room_bytes = room_bytes.min(paced);
         sending.body.offer_at_most(room_bytes);
-        sending.load_ahead(&mut turn.desk, waiter);
-        let (machine, core) = (&mut *turn.desk.machine, &mut *turn.desk.core);
+        sending.load_ahead(&mut turn.context, waiter);
+        let (machine, core) = (&mut *turn.context.machine, &mut *turn.context.core);
         let common = CommonFields::of(core);
         let framed = match sending.body.pull(machine, core) {
             Pulled::Bytes(bytes) => {
@@ -245,14 +234,14 @@ impl H2 {
                         self.push_piece(common, stream, left_bytes, &core.file_buffer[..bytes])
                     }
                     Ok(found @ (Resident::Absent | Resident::Unknown)) => {
-                        sending.bring(&mut turn.desk, waiter, found == Resident::Absent);
+                        sending.bring(&mut turn.context, waiter, found == Resident::Absent);
                         return FramedPiece::Framed;
                     }
                     Err(_) => return FramedPiece::Halted(Halt::FAILED),
                 }
             }
             Pulled::Wait(wanted) => {
-                sending.wait(&mut turn.desk, waiter, *wanted);
+                sending.wait(&mut turn.context, waiter, *wanted);
                 return FramedPiece::Framed;
             }
             Pulled::End => self.push_piece(common, stream, 0, &[]),
@@ -273,7 +262,7 @@ impl H2 {
         left_bytes: u64,
         data: &[u8],
     ) -> usize {
-        let StreamPart::Sending(outgoing) = &mut stream.part else { return 0 };
+        let StreamState::Sending(outgoing) = &mut stream.state else { return 0 };
         if let Some((about, length)) = outgoing.head.take() {
             let head = Head { status: outgoing.status, about: &about, length };
             self.push_common_head((common, stream.changes.as_deref()), (stream.id, left_bytes == 0), head);
@@ -302,58 +291,12 @@ impl H2 {
         (bytes.len() <= room_bytes && !self.streams.iter().any(goes_first)).then_some(bytes)
     }
 
-    /// Frames the head of an answer.
-    pub(super) fn push_head<F>(
-        &mut self,
-        core: &mut Core<F>,
-        stream: (u32, bool),
-        changes: Option<&HeadChanges>,
-        head: Head<'_>,
-    ) {
-        core.counters.heads_made += 1;
-        self.push_common_head((CommonFields::of(core), changes), stream, head);
-    }
-
-    fn push_common_head(
-        &mut self,
-        (common, changes): (CommonFields, Option<&HeadChanges>),
-        (id, ends_stream): (u32, bool),
-        head: Head<'_>,
-    ) {
-        let encoder = &mut self.encoder;
-        let changes = changes.and_then(|changes| changes.of(head.status));
-        push_headers(&mut self.out, id, ends_stream, |out| {
-            begin_head(encoder, out, (head.status, common), (changes, false));
-            if let About::File(version, Extent::Whole) = head.about
-                && !version.is_listing()
-                && head.length == Some(version.stat.size_bytes)
-                && changes.is_none_or(Changes::extend_files)
-            {
-                encoder.field(out, b"content-type", version.content_type.as_bytes(), Indexing::Shared);
-                out.extend_from_slice(version.kept_h2_fields(|| own_fields(version)));
-                let shared = |name: &str, value: &[u8]| push_field(encoder, out, name.as_bytes(), value);
-                return each_shared_field(version, shared);
-            }
-            head.about
-                .each_leading_field(|name, value| push_kept(encoder, out, changes, (name.as_bytes(), value)));
-            if let Some(bytes) = head.length {
-                let mut digits = Vec::with_capacity(20);
-                push_number(&mut digits, bytes);
-                encoder.field(out, b"content-length", &digits, Indexing::Own);
-            }
-            head.about.each_trailing_field(|name, value| {
-                push_kept(encoder, out, changes, (name.as_bytes(), value));
-            });
-        });
-        self.calm.answered();
-    }
-
     /// Frames data, and takes it from the connection's window.
     pub(super) fn push_data(&mut self, (id, data): (u32, &[u8]), ends_stream: bool) {
         // The window has room for it.
         let _ = self.window.take(data.len());
         frame::push_data(&mut self.out, id, data, ends_stream);
-        self.calm.answered();
+        self.frame_budget.answered();
     }
 
     /// Tells a client that waits for it to send the body (RFC 9110, section 10.1.1).
@@ -387,7 +330,7 @@ impl H2 {
         code: ErrorCode,
     ) {
         stream.drop_body(turn.inputs, conn.opener.client);
-        turn.abort(stream.key, &stream.asker.address, Some(stream.sent().unwrap_or((CLIENT_LEFT, 0))));
+        turn.abort(stream.key, &stream.requester.address, Some(stream.sent().unwrap_or((CLIENT_LEFT, 0))));
         self.reset_stream(stream.id, code);
     }
 }
@@ -403,7 +346,7 @@ fn left_bytes<M: Machine>(turn: &Turn<'_, M>, stream: &mut Stream, has_window: b
         }
         State::Sending(sending) if sending.halt.is_some() => Some(0),
         State::Sending(sending) if sending.waits_for.is_some() => None,
-        State::Sending(sending) if sending.pace.is_waiting(turn.desk.core) => None,
+        State::Sending(sending) if sending.pace.is_waiting(turn.context.core) => None,
         State::Sending(sending) => {
             let left_bytes = sending.body.len();
             let is_stalled = left_bytes > 0 && (!has_window || stream.window.available() == 0);
@@ -420,77 +363,17 @@ fn account<M: Machine>(
     sending: &mut Sending<M::File>,
     framed: usize,
 ) {
-    if let StreamPart::Sending(outgoing) = &mut stream.part {
+    if let StreamState::Sending(outgoing) = &mut stream.state {
         if outgoing.body_bytes == 0 {
-            turn.desk.core.counters.heads_made += 1;
-            turn.desk.core.schedule.note_answer(sending.body.len());
+            turn.context.core.counters.heads_made += 1;
+            turn.context.core.schedule.note_answer(sending.body.len());
         }
         outgoing.body_bytes += framed as u64;
     }
     if let Some(file) = sending.body.file_mut()
         && file.sends_block()
     {
-        turn.desk.core.counters.stored_bytes += framed as u64;
+        turn.context.core.counters.stored_bytes += framed as u64;
     }
     sending.body.advance(framed);
-}
-
-/// The length and the validators of a whole file, which are in no table and so the same for all connections.
-fn own_fields(version: &Version) -> Box<[u8]> {
-    let (mut encoder, mut block, mut length) = (Encoder::new(), Vec::new(), Vec::new());
-    push_number(&mut length, version.stat.size_bytes);
-    encoder.field(&mut block, b"content-length", &length, Indexing::Own);
-    each_own_field(version, |name, value| push_field(&mut encoder, &mut block, name.as_bytes(), value));
-    block.into()
-}
-
-/// Encodes the first fields of a head: those that every answer has, and those that rules add. `has_strict` tells whether the
-/// answer has `Strict-Transport-Security`.
-pub(super) fn begin_head(
-    encoder: &mut Encoder,
-    out: &mut Vec<u8>,
-    (status, CommonFields { date, server }): (Status, CommonFields),
-    (changes, has_strict): (Option<&Changes>, bool),
-) {
-    encoder.begin(out, status.0);
-    if server == ServerField::Sent {
-        push_kept(encoder, out, changes, (b"server", b"flash"));
-    }
-    encoder.field(out, b"date", &date, Indexing::Shared);
-    if let Some(changes) = changes {
-        changes.each_added(has_strict, |name, value| push_field(encoder, out, name.as_bytes(), value));
-    }
-}
-
-/// Encodes a field, unless rules leave it out.
-pub(super) fn push_kept(
-    encoder: &mut Encoder,
-    out: &mut Vec<u8>,
-    changes: Option<&Changes>,
-    (name, value): (&[u8], &[u8]),
-) {
-    if changes.is_none_or(|changes| changes.keep(name)) {
-        push_field(encoder, out, name, value);
-    }
-}
-
-/// Encodes a field whose name can have capitals.
-pub(super) fn push_field(encoder: &mut Encoder, out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    let mut lower = [0; 64];
-    let Some(lower) = lower.get_mut(..name.len()) else {
-        return encoder.field(out, &name.to_ascii_lowercase(), value, indexing(b""));
-    };
-    lower.copy_from_slice(name);
-    lower.make_ascii_lowercase();
-    encoder.field(out, lower, value, indexing(lower));
-}
-
-/// Whether other answers have the same field.
-fn indexing(name: &[u8]) -> Indexing {
-    match name {
-        b"set-cookie" | b"www-authenticate" => Indexing::Never,
-        b"etag" | b"last-modified" | b"content-range" | b"content-length" | b"location" | b"expires"
-        | b"age" | b"link" | b"" => Indexing::Own,
-        _ => Indexing::Shared,
-    }
 }

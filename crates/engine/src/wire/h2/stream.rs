@@ -11,14 +11,14 @@ use crate::handler::{About, FileRequestBuf, Response};
 use crate::head_changes::HeadChanges;
 use crate::limits::{H2_CLOSED_STREAMS_MAX, H2_STREAM_WINDOW_BYTES};
 use crate::slab::{ClientNumber, ExchangeKey};
-use crate::wire::conn::Asker;
+use crate::wire::conn::Requester;
 
 /// A stream whose answer is not complete.
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) id: u32,
     pub(super) key: ExchangeKey,
-    pub(super) asker: Asker,
+    pub(super) requester: Requester,
     pub(super) priority: Priority,
     /// How many bytes of the answer the client takes.
     pub(super) window: Window,
@@ -26,7 +26,7 @@ pub(super) struct Stream {
     /// How many bytes the client may send, and how many of those that it has sent it gets back with the next update.
     pub(super) receive_window: Window,
     pub(super) credit_bytes: usize,
-    pub(super) part: StreamPart,
+    pub(super) state: StreamState,
     /// How rules change the head of its answer.
     pub(super) changes: Option<Arc<HeadChanges>>,
     /// Whether nothing can be done for it before something happens.
@@ -39,7 +39,7 @@ pub(super) struct Stream {
 
 /// The wire's part in a stream.
 #[derive(Debug)]
-pub(super) enum StreamPart {
+pub(super) enum StreamState {
     /// The request body has no meaning and is discarded; the exchange waits for its end.
     Discarding { read_bytes: u64, due_ms: u64 },
     /// The exchange waits for a job before its answer can begin.
@@ -78,21 +78,21 @@ pub(super) struct StreamRelay {
 
 impl Stream {
     pub(super) fn new(
-        (id, asker): (u32, Asker),
+        (id, requester): (u32, Requester),
         key: ExchangeKey,
         priority: Priority,
-        part: StreamPart,
+        state: StreamState,
     ) -> Self {
         Self {
             id,
-            asker,
+            requester,
             key,
             priority,
             window: Window::new(0),
             receiving: Receiving::Ended,
             receive_window: Window::new(H2_STREAM_WINDOW_BYTES),
             credit_bytes: 0,
-            part,
+            state,
             changes: None,
             is_blocked: false,
             is_stalled: false,
@@ -109,19 +109,19 @@ impl Stream {
         response.follow_rules(self.changes.as_deref());
         let Response { status, about, length, body, tries, .. } = response;
         let outgoing = StreamAnswer { status, head: Some((about, length)), body_bytes: 0 };
-        self.part = StreamPart::Sending(Box::new(outgoing));
+        self.state = StreamState::Sending(Box::new(outgoing));
         State::Sending(Sending::new(body, file, tries))
     }
 
     /// Whether bytes of an answer may wait for their turn.
     pub(super) fn is_answering(&self) -> bool {
-        matches!(self.part, StreamPart::Sending(_) | StreamPart::Relaying(_))
+        matches!(self.state, StreamState::Sending(_) | StreamState::Relaying(_))
     }
 
     /// The status and the body bytes of the part of the answer that was sent.
     pub(super) fn sent(&self) -> Option<(Status, u64)> {
-        match &self.part {
-            StreamPart::Sending(outgoing) if outgoing.head.is_none() => {
+        match &self.state {
+            StreamState::Sending(outgoing) if outgoing.head.is_none() => {
                 Some((outgoing.status, outgoing.body_bytes))
             }
             _ => None,
@@ -130,7 +130,7 @@ impl Stream {
 
     /// Gives up the request body that is held.
     pub(super) fn drop_body(&mut self, inputs: &mut Inputs, client: ClientNumber) {
-        if let StreamPart::Relaying(frames) = &mut self.part {
+        if let StreamState::Relaying(frames) = &mut self.state {
             inputs.give_back(client, frames.body.len());
             frames.body = VecDeque::new();
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-use flash_keeper::Place;
+use flash_keeper::Extent;
 use flash_keeper::space::{PAGE_BYTES, UNIT_BYTES};
 
 use super::worker::StoredBlock;
@@ -34,7 +34,7 @@ impl Memory {
     }
 
     /// The current bytes of a place; zeros where nothing was written.
-    pub(super) fn read(&self, place: Place) -> Vec<u8> {
+    pub(super) fn read(&self, place: Extent) -> Vec<u8> {
         let end = place.offset + u64::from(place.length_bytes);
         let mut bytes = Vec::with_capacity(place.length_bytes as usize);
         while place.offset + (bytes.len() as u64) < end {
@@ -77,19 +77,19 @@ impl Memory {
     }
 }
 
-fn extent(place: Place) -> Range<u64> {
+fn extent(place: Extent) -> Range<u64> {
     let length_bytes = u64::from(place.length_bytes).max(1).next_multiple_of(UNIT_BYTES);
     place.offset..place.offset + length_bytes
 }
 
 /// Whether a place overlaps these bytes.
-pub(super) fn overlap(place: Place, start: u64, length_bytes: u64) -> bool {
+pub(super) fn overlap(place: Extent, start: u64, length_bytes: u64) -> bool {
     let own = extent(place);
     own.start < start + length_bytes && start < own.end
 }
 
 /// The pages that a place touches.
-pub(super) fn pages(place: Place) -> Range<u64> {
+pub(super) fn pages(place: Extent) -> Range<u64> {
     let own = extent(place);
     own.start / PAGE_BYTES..own.end.div_ceil(PAGE_BYTES)
 }

@@ -19,7 +19,7 @@ use flash_engine::limits::LOAD_BYTES;
 use flash_engine::{FileStat, NO_FORM, form_of_block};
 use flash_http::negotiate::Coding;
 use flash_keeper::space::PAGE_BYTES;
-use flash_keeper::{Action, Answer, Entry, HelperId, Keeper, Place, Totals, WorkerId};
+use flash_keeper::{Action, Answer, Entry, Extent, HelperId, Keeper, Totals, WorkerId};
 
 use super::files::{Content, FileHandle, Inode};
 use memory::{Memory, overlap, pages};
@@ -98,7 +98,7 @@ pub(crate) enum Stage {
     /// The helper waits for an answer.
     Asked,
     /// The helper writes to this place.
-    Granted(Place),
+    Granted(Extent),
     /// The helper has reported success or failure and waits for an answer.
     Told,
     /// The fill is over.
@@ -157,7 +157,7 @@ pub(crate) struct StoreHost {
     /// The slots of the stored blocks.
     index: HashMap<BlockKey, u32>,
     /// The places of all slots by their offsets, and the number of users of each page.
-    places: BTreeMap<u64, Place>,
+    places: BTreeMap<u64, Extent>,
     pages: BTreeMap<u64, u32>,
     memory: Memory,
     links: BTreeMap<WorkerId, Link>,
@@ -209,7 +209,7 @@ impl StoreHost {
     }
 
     /// A place in use that overlaps these bytes.
-    fn used(&self, start: u64, length_bytes: u64) -> Option<Place> {
+    fn used(&self, start: u64, length_bytes: u64) -> Option<Extent> {
         let before = self.places.range(..start + length_bytes.max(1)).next_back().map(|(_, place)| *place);
         before.filter(|place| overlap(*place, start, length_bytes.max(1)))
     }
@@ -223,7 +223,7 @@ impl StoreHost {
         }
         self.tally.evicted += u64::from(matches!(entry, Entry::Leaving(_)));
         let old = std::mem::replace(&mut self.table[at], entry);
-        if let Some(place) = place_of(&old) {
+        if let Some(place) = extent_of(&old) {
             self.places.remove(&place.offset);
             for page in pages(place) {
                 let users = self.pages.entry(page).or_default();
@@ -236,7 +236,7 @@ impl StoreHost {
         if let Entry::Ready(key, _) = old {
             self.index.remove(&key);
         }
-        if let Some(place) = place_of(&entry) {
+        if let Some(place) = extent_of(&entry) {
             let other = self.used(place.offset, place.length_bytes.into());
             assert!(other.is_none(), "property: memory: {place:?} was given although {other:?} is in use");
             self.places.insert(place.offset, place);
@@ -600,7 +600,7 @@ fn new_keeper(size: StoreSize) -> StoreKeeper {
     Keeper::with_hasher(size.length_bytes, size.slots_max, size.bytes_max, BuildHasherDefault::default())
 }
 
-fn place_of(entry: &Entry<BlockKey>) -> Option<Place> {
+fn extent_of(entry: &Entry<BlockKey>) -> Option<Extent> {
     match entry {
         Entry::Empty => None,
         Entry::Loading(place) | Entry::Ready(_, place) | Entry::Leaving(place) => Some(*place),

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use flash_engine::{
-    FileStat, Finding, KnownName, Moment, NameFacts, NameOfFile, Outcome, SiteId, SiteRules, Task, Want, find,
+    FileStat, Finding, Moment, NameFacts, NameOfFile, Outcome, SharedName, SiteId, SiteRules, Task, Want,
+    find,
 };
 use flash_http::types::TypeTable;
 use flash_keeper::{NameClass, NameSlots};
@@ -19,7 +20,7 @@ pub(super) type Name = (SiteId, Vec<u8>);
 #[derive(Clone, Debug)]
 enum Message {
     /// The name, its facts, and whether a watcher tells its changes.
-    Learned(Name, Box<KnownName>, bool),
+    Learned(Name, Box<SharedName>, bool),
     Wrong(Name),
 }
 
@@ -27,7 +28,7 @@ enum Message {
 #[derive(Debug)]
 struct Row {
     name: Name,
-    known: KnownName,
+    known: SharedName,
     /// The watch under which it was found.
     watch: Option<u32>,
 }
@@ -46,7 +47,7 @@ pub(crate) struct KnownNames {
     /// Whether a watcher tells the changes of files that it can watch.
     pub(crate) has_watcher: bool,
     /// Whether it also tells when a listing changes.
-    pub(crate) tells_listings: bool,
+    pub(crate) reports_listings: bool,
     /// Whether readers miss every name, as they can for a moment while its neighbours change.
     pub(crate) are_missed: bool,
     /// Whether the keeper receives its messages in its next turn; otherwise they are still under way.
@@ -64,19 +65,19 @@ impl KnownNames {
             words: VecDeque::new(),
             watches: Watches::new(),
             has_watcher: false,
-            tells_listings: true,
+            reports_listings: true,
             are_missed: false,
             is_heard: true,
         }
     }
 
     /// The facts that a reader finds.
-    pub(crate) fn get(&self, site: SiteId, path: &[u8]) -> Option<KnownName> {
+    pub(crate) fn get(&self, site: SiteId, path: &[u8]) -> Option<SharedName> {
         let slot = self.index.get(&(site, path.to_vec())).filter(|_| !self.are_missed)?;
         let row = &self.table[slot];
         let until_ms = row.watch.and_then(|watch| self.watches.until_ms(watch));
         let confirmed_ms = row.known.found_ms.max(until_ms.unwrap_or(0));
-        Some(KnownName { confirmed_ms, is_watched: until_ms.is_some(), ..row.known })
+        Some(SharedName { confirmed_ms, is_watched: until_ms.is_some(), ..row.known })
     }
 
     /// The names that are used without a check, what they lead to, and the time until which all changes are known.
@@ -87,7 +88,7 @@ impl KnownNames {
         })
     }
 
-    pub(crate) fn are_changes_told(&self) -> bool {
+    pub(crate) fn are_changes_reported(&self) -> bool {
         self.watches.are_any_in_force()
     }
 
@@ -105,11 +106,11 @@ impl KnownNames {
         let Done { task, outcome, files, sites, types, now } = done;
         match (task, outcome) {
             (Task::Find { site, path }, Outcome::Found(finding)) => {
-                let is_told = self.has_watcher && files.tells_changes(*site, path);
+                let is_told = self.has_watcher && files.reports_changes(*site, path);
                 self.push((*site, path), finding, &sites[usize::from(site.0)], (now, is_told));
             }
             (Task::List { site, path, .. }, Outcome::Listed(..)) => {
-                let is_told = self.has_watcher && files.tells_changes(*site, path);
+                let is_told = self.has_watcher && files.reports_changes(*site, path);
                 let finding = Finding::<FileHandle>::Listing;
                 self.push((*site, path), &finding, &sites[usize::from(site.0)], (now, is_told));
             }
@@ -117,7 +118,7 @@ impl KnownNames {
                 let rules = &sites[usize::from(site.0)];
                 let look_up = |path: &[u8], want| files.open_waiting(*site, path, want);
                 if let Ok(finding) = find(path, rules, types, Want::Stat, look_up) {
-                    let is_told = self.has_watcher && files.tells_changes(*site, path);
+                    let is_told = self.has_watcher && files.reports_changes(*site, path);
                     self.push((*site, path), &finding, rules, (now, is_told));
                 }
             }
@@ -135,7 +136,7 @@ impl KnownNames {
         let Some(facts) = NameFacts::of(finding, path, rules) else { return };
         if !facts.is_racy(now.wall_ns) {
             let found_ms = now.monotonic_ms;
-            let known = KnownName { facts, found_ms, confirmed_ms: found_ms, is_watched: false };
+            let known = SharedName { facts, found_ms, confirmed_ms: found_ms, is_watched: false };
             self.messages.push_back(Message::Learned((site, path.to_vec()), Box::new(known), is_told));
         }
     }
@@ -167,7 +168,7 @@ impl KnownNames {
                 Message::Learned(name, known, is_told) => {
                     let (found_ms, known_facts) = (known.found_ms, known.facts);
                     self.learn(name.clone(), *known, &is_stored);
-                    if is_told && (self.tells_listings || known_facts != NameFacts::Listing) {
+                    if is_told && (self.reports_listings || known_facts != NameFacts::Listing) {
                         self.watches.find(&name, found_ms, known_facts == NameFacts::Missing);
                     }
                 }
@@ -201,7 +202,7 @@ impl KnownNames {
         }
     }
 
-    fn learn(&mut self, name: Name, known: KnownName, is_stored: impl Fn(&FileStat) -> bool) {
+    fn learn(&mut self, name: Name, known: SharedName, is_stored: impl Fn(&FileStat) -> bool) {
         let is_as_true = |row: &Row| {
             let is_in_force = row.watch.is_some_and(|watch| self.watches.until_ms(watch).is_some());
             is_in_force && known.facts == NameFacts::Listing && row.known.facts == NameFacts::Listing
@@ -209,7 +210,7 @@ impl KnownNames {
         if self.index.get(&name).is_some_and(|slot| is_as_true(&self.table[slot])) {
             return;
         }
-        let is_kept = |known: &KnownName| match &known.facts {
+        let is_kept = |known: &SharedName| match &known.facts {
             NameFacts::File { plain, .. } => is_stored(plain),
             _ => false,
         };
@@ -243,6 +244,6 @@ pub(crate) struct Done<'a> {
     pub(crate) now: Moment,
 }
 
-fn class(known: &KnownName) -> NameClass {
+fn class(known: &SharedName) -> NameClass {
     if known.facts == NameFacts::Missing { NameClass::Absent } else { NameClass::Present }
 }

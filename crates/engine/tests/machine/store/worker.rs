@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use flash_engine::{Block, BlockBytes, FileStat};
-use flash_keeper::{Entry, Place, WorkerId};
+use flash_keeper::{Entry, Extent, WorkerId};
 
 use super::{BlockKey, Notice, StoreHost};
 
@@ -15,14 +15,14 @@ use super::{BlockKey, Notice, StoreHost};
 #[derive(Debug)]
 pub(super) struct StoredBlock {
     slot: u32,
-    place: Place,
+    place: Extent,
     /// The bytes that were and still are in the memory; each write to the memory checks this.
     bytes: Vec<u8>,
     uses: AtomicU32,
 }
 
 impl StoredBlock {
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn place(&self) -> Extent {
         self.place
     }
 }

@@ -101,7 +101,7 @@ impl Application {
 
     /// Whether requests can come: the connection is in clear text, or its handshake is complete.
     fn is_ready(&self) -> bool {
-        !self.is_mute && self.end.wire().sealed().is_none_or(Seal::is_established)
+        !self.is_mute && self.end.wire().encrypted().is_none_or(Seal::is_established)
     }
 
     /// The request under way, or that was answered since the last look.
@@ -125,7 +125,7 @@ impl Application {
 
     /// Whether it has a part of a record, and reads the rest later: it does not know of the request in it.
     pub(super) fn lacks_record(&self) -> bool {
-        self.end.wire().sealed().is_some_and(Seal::is_cut)
+        self.end.wire().encrypted().is_some_and(Seal::is_cut)
     }
 
     /// Whether no request is under way, as far as it knows.
@@ -287,13 +287,13 @@ impl Application {
         let Some(incoming) = &mut self.incoming else { return };
         if incoming.script.is_none() && (incoming.is_complete || incoming.is_early) {
             let is_head = ledger.asks[incoming.ask].is_head;
-            let is_sealed = self.end.wire().sealed().is_some();
+            let is_encrypted = self.end.wire().encrypted().is_some();
             let attempt = &mut ledger.attempts[incoming.attempt];
             let script = script::write(
                 rng,
                 self.protocol,
                 self.manners,
-                (incoming.attempt, is_head, is_sealed),
+                (incoming.attempt, is_head, is_encrypted),
                 attempt,
             );
             self.next_ms = now_ms + script.front().map_or(0, |(pause_ms, _)| *pause_ms);

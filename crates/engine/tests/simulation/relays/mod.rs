@@ -151,7 +151,7 @@ impl Relays {
         let troubles = vec![Troubles::default(); rules.upstreams.len()];
         let ledger = Ledger { troubles, ..Ledger::default() };
         let mut world = World::with(rules);
-        world.machine.sealed = plan.sealed_servers().collect();
+        world.machine.encrypted = plan.encrypted_servers().collect();
         world.told = plan.told;
         world.machine.files.add("hot", plan::HOT);
         plan.add_scripts(&mut world.machine.files);
@@ -390,7 +390,7 @@ impl Relays {
             let troubles = &mut self.ledger.troubles[upstream];
             match asking.fate {
                 Fate::Never => continue,
-                Fate::Silent | Fate::Plain if self.world.machine.sealed.contains(&server) => {
+                Fate::Silent | Fate::Plain if self.world.machine.encrypted.contains(&server) => {
                     let end = self.world.link_through(place, false);
                     if asking.fate == Fate::Plain {
                         troubles.broken_ms = now_ms;

@@ -220,10 +220,10 @@ impl Plan {
     }
 
     /// The servers that are reached over TLS.
-    pub(super) fn sealed_servers(&self) -> impl Iterator<Item = ServerId> {
+    pub(super) fn encrypted_servers(&self) -> impl Iterator<Item = ServerId> {
         (0..).map(UpstreamId).zip(&self.upstreams).flat_map(|(upstream, rules)| {
             let servers = (0..).map(move |server| ServerId { upstream, server });
-            servers.zip(&rules.servers).filter(|(_, rules)| rules.is_sealed).map(|(server, _)| server)
+            servers.zip(&rules.servers).filter(|(_, rules)| rules.is_encrypted).map(|(server, _)| server)
         })
     }
 
@@ -510,7 +510,7 @@ fn gatekeeper_rules() -> UpstreamRules {
             name: "the gatekeeper".to_owned(),
             weight: 1,
             is_unix: false,
-            is_sealed: false,
+            is_encrypted: false,
         }],
         connections_max: 1_000,
         idle_max: 2,
@@ -522,7 +522,7 @@ fn gatekeeper_rules() -> UpstreamRules {
 
 fn upstream(rng: &mut Rng) -> UpstreamRules {
     let protocol = rng.pick(&[UpstreamProtocol::Http, UpstreamProtocol::Http, UpstreamProtocol::FastCgi]);
-    let is_sealed = rng.chance(50);
+    let is_encrypted = rng.chance(50);
     UpstreamRules {
         protocol,
         servers: (0..rng.between(1, 3))
@@ -530,7 +530,7 @@ fn upstream(rng: &mut Rng) -> UpstreamRules {
                 name: format!("server {number}"),
                 weight: 1 + number as u32 % 2,
                 is_unix: number == 2,
-                is_sealed: protocol == UpstreamProtocol::Http && is_sealed,
+                is_encrypted: protocol == UpstreamProtocol::Http && is_encrypted,
             })
             .collect(),
         connections_max: rng.between(1, 4) as usize,

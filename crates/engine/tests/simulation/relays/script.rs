@@ -79,7 +79,7 @@ struct Draft {
     /// The application closes the connection after it.
     closes: bool,
     /// The connection is encrypted.
-    is_sealed: bool,
+    is_encrypted: bool,
 }
 
 /// Writes the answer of an attempt with this number. Sets its length and status.
@@ -87,14 +87,14 @@ pub(super) fn write(
     rng: &mut Rng,
     protocol: UpstreamProtocol,
     manners: Manners,
-    (number, is_head, is_sealed): (usize, bool, bool),
+    (number, is_head, is_encrypted): (usize, bool, bool),
     attempt: &mut Attempt,
 ) -> Script {
     let mut draft = match protocol {
         UpstreamProtocol::Http => http(rng, number, is_head, attempt),
         UpstreamProtocol::FastCgi => fastcgi(rng, number, is_head, attempt),
     };
-    draft.is_sealed = is_sealed;
+    draft.is_encrypted = is_encrypted;
     if rng.chance(manners.mistakes) {
         return spoil(rng, protocol, manners, draft, attempt);
     }
@@ -163,7 +163,7 @@ fn http(rng: &mut Rng, number: usize, is_head: bool, attempt: &mut Attempt) -> D
         }
     }
     let closes = is_old || says_close || framing == Framing::UntilEnd;
-    Draft { bytes, head_bytes, framing, closes, is_sealed: false }
+    Draft { bytes, head_bytes, framing, closes, is_encrypted: false }
 }
 
 fn fastcgi(rng: &mut Rng, number: usize, is_head: bool, attempt: &mut Attempt) -> Draft {
@@ -194,7 +194,7 @@ fn fastcgi(rng: &mut Rng, number: usize, is_head: bool, attempt: &mut Attempt) -
         bytes.extend(record(STDOUT, b"", 0));
     }
     bytes.extend(record(END_REQUEST, &[0; 8], rng.pick(&[0, 0, 8])));
-    Draft { bytes, head_bytes, framing, closes: rng.chance(10), is_sealed: false }
+    Draft { bytes, head_bytes, framing, closes: rng.chance(10), is_encrypted: false }
 }
 
 /// An answer that no request has asked for. No attempt has this number.
@@ -261,7 +261,7 @@ fn spoil(
         }
     };
     cut(rng, manners, &draft.bytes[..until], &mut script);
-    if is_raw && draft.is_sealed && rng.chance(50) {
+    if is_raw && draft.is_encrypted && rng.chance(50) {
         // The end is not announced, which tells a cut answer from a whole one.
         script.push_back((0, Step::Mistake));
         script.push_back((0, Step::Cut));

@@ -1,4 +1,4 @@
-//! The state that all requests of a worker share ([`Core`]), and [`Desk`]: that state together with the
+//! The state that all requests of a worker share ([`Core`]), and [`Context`]: that state together with the
 //! machine, lent to a wire or a handler for one turn.
 
 use flash_http::date::http_date;
@@ -52,7 +52,7 @@ pub(crate) struct Core<F> {
 
 /// The machine and the shared state, for one turn.
 #[derive(Debug)]
-pub(crate) struct Desk<'t, M: Machine> {
+pub(crate) struct Context<'t, M: Machine> {
     pub(crate) machine: &'t mut M,
     pub(crate) core: &'t mut Core<M::File>,
 }

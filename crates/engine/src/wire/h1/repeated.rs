@@ -8,12 +8,12 @@ use flash_http::response::Status;
 use super::answering::{Answering, RequestSource};
 use super::send::send_content;
 use super::{Flow, H1, Phase};
-use crate::access_log::{AnswerEnd, LogFields, LogSource, LogText};
+use crate::access_log::{AnswerEnd, LogSource};
 use crate::body::Source;
-use crate::caches::{Content, HeadHash, KnownReply, Persistence, ReplyForm, Version};
-use crate::desk::{Core, Ended, note_end};
+use crate::caches::{HeadHash, Persistence, RepeatedReply, ReplyForm};
+use crate::context::{Ended, note_end};
 use crate::exchange::Turn;
-use crate::handler::{About, FileRequest, Response, Scheme, may_readmit, readmit};
+use crate::handler::{Response, is_valid, readmit, remember, repeat};
 use crate::head_changes::Changes;
 use crate::machine::Machine;
 use crate::wire::conn::Conn;
@@ -32,53 +32,37 @@ impl H1 {
         turn: &mut Turn<'_, M>,
         answering: &Answering<'_>,
         response: &Response<M::File>,
-        (hash, head): (HeadHash, &[u8]),
+        known_by: (HeadHash, &[u8]),
     ) {
-        let RequestSource::File(FileRequest { request, pass, conditions, .. }) = answering.asked else {
-            return;
-        };
-        let Some((entry, form)) = &response.repeats else { return };
-        let (About::File(version, _) | About::NotModified(version)) = &response.about else { return };
-        if turn.draining {
-            return;
+        let RequestSource::File(file) = answering.asked else { return };
+        if !turn.draining {
+            let kept = (answering.persistence, &answering.changes);
+            remember(turn.context.core, known_by, file, response, kept);
         }
-        let core = &mut *turn.desk.core;
-        let (entry, version) = (Arc::clone(entry), Arc::clone(version));
-        let reply = KnownReply {
-            pass: *pass,
-            conditions: conditions.clone(),
-            entry,
-            version,
-            form: *form,
-            persistence: answering.persistence,
-            changes: answering.changes.clone(),
-        };
-        let format = core.rules.log_format;
-        core.caches.known.put(hash, head, reply, || LogText::new(format, LogFields::of(request)));
     }
 
     /// Answers a request that is known by the bytes of its head.
     #[inline]
-    pub(super) fn answer_known<M: Machine>(
+    pub(super) fn answer_repeated<M: Machine>(
         &mut self,
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
         head: &[u8],
     ) -> Shortcut {
-        let core = &mut *turn.desk.core;
-        let (hash, known) = core.caches.known.get(head);
-        let scheme = conn.asker.scheme;
+        let core = &mut *turn.context.core;
+        let (hash, known) = core.caches.repeated.get(head);
+        let scheme = conn.requester.scheme;
         let fresh = known.filter(|known| !turn.draining && is_valid(core, &known.reply, scheme));
         let Some(known) = fresh else {
             core.counters.known_misses += 1;
             return Shortcut::Unknown(hash);
         };
-        let KnownReply { version, form, persistence, changes, .. } = &known.reply;
+        let RepeatedReply { version, form, persistence, changes, .. } = &known.reply;
         let persistence = *persistence;
         let content = (*form == ReplyForm::Whole).then(|| core.caches.contents.get(version.id));
         // Last, because it counts for rates.
-        let client = conn.asker.address.ip();
-        if matches!(content, Some(None)) || !readmit(turn.desk.machine, core, &known.reply, client) {
+        let client = conn.requester.address.ip();
+        if matches!(content, Some(None)) || !readmit(turn.context.machine, core, &known.reply, client) {
             core.counters.known_misses += 1;
             return Shortcut::Unknown(hash);
         }
@@ -94,52 +78,37 @@ impl H1 {
         let started_ms = core.clock.ms();
         let Some(content) = content.filter(|_| is_plain) else {
             // For most other forms the head is encoded; with SRPT a plain answer first gets its band, and rules change heads.
-            let response = repeated(*form, version, content);
+            let response = repeat(&known.reply, content);
             let answering = Answering {
                 persistence,
-                asked: RequestSource::Known(known.log.clone()),
+                asked: RequestSource::Repeated(known.log.clone()),
                 changes: changes.clone(),
                 started_ms,
             };
             return Shortcut::Answered(self.reply(conn, turn, answering, response));
         };
         let sending = (&core.clock, &**content, extending);
-        let first = send_content(conn, &mut *turn.desk.machine, &mut *turn.head, sending);
+        let first = send_content(conn, &mut *turn.context.machine, &mut *turn.head, sending);
         if first.sent == Ok(first.offered) {
             core.counters.sends.add(first.offered as u64);
             turn.budget.bytes = turn.budget.bytes.saturating_sub(first.offered);
             let body_bytes = (first.offered - first.head_bytes) as u64;
             let ended = Ended {
-                peer: &conn.asker.address,
+                peer: &conn.requester.address,
                 source: known.log.as_ref().map(LogSource::Text),
                 started_ms,
                 end: AnswerEnd { status: Status::OK, body_bytes, is_whole: true },
             };
             let line = note_end(&mut core.counters, &mut core.lines, &core.clock, ended);
             if let Some(line) = line {
-                turn.desk.machine.log_access(line);
+                turn.context.machine.log_access(line);
             }
             self.phase = Phase::Idle;
             return Shortcut::Answered(Flow::Finished);
         }
         let response = Response::whole(version, Source::Memory(Arc::clone(content)));
-        let asked = RequestSource::Known(known.log.clone());
+        let asked = RequestSource::Repeated(known.log.clone());
         let answering = Answering { persistence, asked, changes: changes.clone(), started_ms };
         Shortcut::Answered(self.sent_first(conn, turn, answering, (first, response)))
     }
-}
-
-/// The answer to a known request.
-fn repeated<F>(form: ReplyForm, version: &Arc<Version>, content: Option<&Arc<Content>>) -> Response<F> {
-    match content {
-        Some(content) => Response::whole(version, Source::Memory(Arc::clone(content))),
-        None if form == ReplyForm::NotModified => Response::not_modified(version),
-        None => Response::head_only(version),
-    }
-}
-
-/// Whether a reply still answers the bytes that it was remembered with.
-#[inline]
-fn is_valid<F>(core: &Core<F>, reply: &KnownReply, scheme: Scheme) -> bool {
-    may_readmit(reply.pass, scheme) && reply.entry.is_fresh(core.clock.ms(), core.rules.freshness_ms)
 }

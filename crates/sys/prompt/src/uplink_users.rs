@@ -12,9 +12,9 @@ use rustix::fd::AsFd;
 use super::shared::{Access, SharedMemory};
 
 /// The length of the memory file.
-pub const SHARERS_FILE_BYTES: u64 = 8192;
+pub const UPLINK_FILE_BYTES: u64 = 8192;
 /// Maximum number of workers, those that drain included.
-pub const SHARERS_MAX: usize = SHARERS_FILE_BYTES as usize / WORD_BYTES as usize;
+pub const WORKERS_MAX: usize = UPLINK_FILE_BYTES as usize / WORD_BYTES as usize;
 
 const WORD_BYTES: u64 = size_of::<AtomicU32>() as u64;
 
@@ -26,33 +26,33 @@ pub const fn word_at(place: usize) -> u64 {
 
 /// The words of all workers, as the worker at one place uses them.
 #[derive(Debug)]
-pub struct Sharers {
+pub struct UplinkUsers {
     memory: SharedMemory,
     place: usize,
 }
 
-impl Sharers {
+impl UplinkUsers {
     /// Maps the memory file for the worker at `place`, which does not use the uplink yet.
     ///
     /// # Errors
     /// `InvalidInput` for a place that the file does not have, or for a file that can become shorter; those of mmap(2).
     pub fn map(file: impl AsFd, place: usize) -> io::Result<Self> {
-        let memory = SharedMemory::map(file, SHARERS_FILE_BYTES, Access::Write)?;
-        let sharers = Self { memory, place };
+        let memory = SharedMemory::map(file, UPLINK_FILE_BYTES, Access::Write)?;
+        let users = Self { memory, place };
         let why = "the file of the uplink's workers has no place for this worker";
-        let own = sharers
+        let own = users
             .memory
             .word(word_at(place))
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, why))?;
         own.store(0, Ordering::Relaxed);
-        Ok(sharers)
+        Ok(users)
     }
 
     /// Announces whether this worker uses the uplink. Returns how many others do.
     pub fn announce(&self, uses: bool) -> u32 {
         let Some(own) = self.memory.word(word_at(self.place)) else { return 0 };
         own.store(uses.into(), Ordering::Relaxed);
-        let words = (0..SHARERS_MAX).filter_map(|place| self.memory.word(word_at(place)));
+        let words = (0..WORKERS_MAX).filter_map(|place| self.memory.word(word_at(place)));
         let all: u32 = words.map(|word| word.load(Ordering::Relaxed).min(1)).sum();
         all.saturating_sub(uses.into())
     }
@@ -65,21 +65,24 @@ mod tests {
 
     #[test]
     fn each_worker_sees_the_others() {
-        let file = sealed_file(SHARERS_FILE_BYTES);
-        let workers = [0, 1, 2].map(|place| Sharers::map(&file, place).expect("mapped"));
+        let file = sealed_file(UPLINK_FILE_BYTES);
+        let workers = [0, 1, 2].map(|place| UplinkUsers::map(&file, place).expect("mapped"));
         assert_eq!(workers[0].announce(true), 0);
         assert_eq!((workers[1].announce(true), workers[2].announce(false)), (1, 2));
         assert_eq!((workers[0].announce(false), workers[1].announce(true)), (1, 0));
         // A worker that takes the place of another one does not use the uplink yet.
-        drop(Sharers::map(&file, 1).expect("mapped"));
+        drop(UplinkUsers::map(&file, 1).expect("mapped"));
         assert_eq!(workers[0].announce(false), 0);
     }
 
     #[test]
     fn a_place_that_there_is_not_is_refused() {
-        let whole = sealed_file(SHARERS_FILE_BYTES);
-        for (file, place) in [(&whole, SHARERS_MAX), (&sealed_file(0), 0)] {
-            assert_eq!(Sharers::map(file, place).expect_err("refused").kind(), io::ErrorKind::InvalidInput);
+        let whole = sealed_file(UPLINK_FILE_BYTES);
+        for (file, place) in [(&whole, WORKERS_MAX), (&sealed_file(0), 0)] {
+            assert_eq!(
+                UplinkUsers::map(file, place).expect_err("refused").kind(),
+                io::ErrorKind::InvalidInput
+            );
         }
     }
 }

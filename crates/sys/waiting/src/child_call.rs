@@ -1,8 +1,8 @@
-//! Errands: child processes of the supervisor, each of which makes one call on a file system in its place.
+//! Calls on file systems that child processes of the supervisor make in its place, one each.
 //!
 //! A disk, a network server or a FUSE daemon that hangs blocks every process that uses its files, for any time and beyond
-//! any signal. Only the child of an errand hangs then: its parent watches a descriptor, and gives the child up by dropping
-//! the errand. Called by the supervisor, and by [`crate::root`], [`crate::guarded`] and [`crate::local`].
+//! any signal. Only the child hangs then: its parent watches a descriptor, and gives the child up by dropping
+//! the [`ChildCall`]. Called by the supervisor, and by [`crate::root`], [`crate::guarded`] and [`crate::local`].
 
 use std::ffi::{CString, c_uint};
 use std::io::{self, IoSlice};
@@ -20,28 +20,28 @@ use rustix::process::{
 
 use flash_prompt::{channel, clock};
 
-/// The result of an errand: a descriptor, if it makes one, and the note.
+/// The result of a call: a descriptor, if it makes one, and the note.
 type Made = (Option<OwnedFd>, Note);
-/// Numbers that an errand reports beside its descriptor.
+/// Numbers that a child reports beside its descriptor.
 pub(crate) type Note = [u64; 3];
 
 /// A message of the child: an error number or 0, and the note.
 const ANSWER_BYTES: usize = 4 + size_of::<Note>();
 
-/// Time for [`Errand::run`]: a server that ends waits this long for a disk that hangs.
+/// Time for [`ChildCall::run`]: a server that ends waits this long for a disk that hangs.
 const RUN_TIME: Duration = Duration::from_secs(2);
 
-/// A child process on an errand. Its descriptor is readable once it has a result. Anybody may reap it at any time.
+/// A child process that makes a call. Its descriptor is readable once it has a result. Anybody may reap it at any time.
 #[derive(Debug)]
-pub(crate) struct Errand {
+pub(crate) struct ChildCall {
     /// The child, as a descriptor (pidfd_open(2)).
     child: OwnedFd,
     channel: OwnedFd,
-    /// Whether the child continues when the errand is dropped.
+    /// Whether the child continues when this is dropped.
     is_left: bool,
 }
 
-impl Errand {
+impl ChildCall {
     /// Starts `work` in a child.
     ///
     /// # Safety
@@ -53,12 +53,12 @@ impl Errand {
         unsafe { Self::start_with(None, |_| work().map(|(made, note)| (Some(made), note))) }
     }
 
-    /// Starts a child that does these works in turn, and answers after each. [`Errand::take`] takes the answers in their order; the end
+    /// Starts a child that does these works in turn, and answers after each. [`ChildCall::take`] takes the answers in their order; the end
     /// of the child is `UnexpectedEof`.
     ///
     /// # Safety
     ///
-    /// As of [`Errand::start`], of each work.
+    /// As of [`ChildCall::start`], of each work.
     pub(crate) unsafe fn start_each(
         works: impl Iterator<Item = Result<(OwnedFd, Note), Errno>>,
     ) -> io::Result<Self> {
@@ -73,13 +73,13 @@ impl Errand {
     ///
     /// # Safety
     ///
-    /// As of [`Errand::start`].
+    /// As of [`ChildCall::start`].
     pub(crate) unsafe fn start_noting(work: impl FnOnce() -> Note) -> io::Result<Self> {
         // SAFETY: the caller answers for `work`.
         unsafe { Self::start_with(None, |_| Ok((None, work()))) }
     }
 
-    /// Takes the numbers of such work. Errors as of [`Errand::take`].
+    /// Takes the numbers of such work. Errors as of [`ChildCall::take`].
     pub(crate) fn take_note(&self) -> io::Result<Note> {
         self.take_all().map(|(_, note)| note)
     }
@@ -90,15 +90,15 @@ impl Errand {
     ///
     /// # Safety
     ///
-    /// As of [`Errand::start`].
+    /// As of [`ChildCall::start`].
     pub(crate) unsafe fn run(
         kept: Option<BorrowedFd<'_>>,
         work: impl FnOnce(Option<BorrowedFd<'_>>) -> Result<(), Errno>,
     ) -> io::Result<()> {
         // SAFETY: the caller answers for `work`.
-        let errand = unsafe { Self::start_with(kept, |kept| work(kept).map(|()| (None, Note::default()))) }?;
-        errand.wait(Instant::now() + RUN_TIME)?;
-        match errand.take_all() {
+        let call = unsafe { Self::start_with(kept, |kept| work(kept).map(|()| (None, Note::default()))) }?;
+        call.wait(Instant::now() + RUN_TIME)?;
+        match call.take_all() {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 Err(io::Error::new(io::ErrorKind::TimedOut, "its disk does not answer"))
             }
@@ -112,17 +112,17 @@ impl Errand {
     ///
     /// # Safety
     ///
-    /// As of [`Errand::start`].
+    /// As of [`ChildCall::start`].
     pub(crate) unsafe fn leave(work: impl FnOnce() -> Result<(), Errno>) -> io::Result<()> {
         // SAFETY: the caller answers for `work`.
-        let mut errand = unsafe { Self::start_with(None, |_| work().map(|()| (None, Note::default()))) }?;
-        errand.is_left = true;
+        let mut call = unsafe { Self::start_with(None, |_| work().map(|()| (None, Note::default()))) }?;
+        call.is_left = true;
         Ok(())
     }
 
     /// # Safety
     ///
-    /// As of [`Errand::start`].
+    /// As of [`ChildCall::start`].
     unsafe fn start_with(
         kept: Option<BorrowedFd<'_>>,
         work: impl FnOnce(Option<BorrowedFd<'_>>) -> Result<Made, Errno>,
@@ -135,7 +135,7 @@ impl Errand {
     ///
     /// # Safety
     ///
-    /// As of [`Errand::start`].
+    /// As of [`ChildCall::start`].
     unsafe fn start_child(
         kept: Option<BorrowedFd<'_>>,
         run: impl FnOnce(BorrowedFd<'_>, Option<BorrowedFd<'_>>),
@@ -200,13 +200,13 @@ impl Errand {
     }
 }
 
-impl AsFd for Errand {
+impl AsFd for ChildCall {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
     }
 }
 
-impl Drop for Errand {
+impl Drop for ChildCall {
     fn drop(&mut self) {
         if self.is_left {
             return;
@@ -257,7 +257,7 @@ fn answer(channel: BorrowedFd<'_>, done: Result<Made, Errno>) {
 /// The creation of a file without a name, which is gone with its last descriptor. Its descriptor is readable once it has
 /// a result.
 #[derive(Debug)]
-pub struct UnnamedFile(Errand);
+pub struct UnnamedFile(ChildCall);
 
 impl UnnamedFile {
     /// Starts to create one in `folder`, open for reading and writing.
@@ -266,7 +266,7 @@ impl UnnamedFile {
         let named = CString::new(folder.join(name).as_os_str().as_bytes())?;
         let folder = CString::new(folder.as_os_str().as_bytes())?;
         // SAFETY: it makes only system calls, and both names exist.
-        unsafe { Errand::start(|| Ok((create_unnamed(&folder, &named)?, Note::default()))) }.map(Self)
+        unsafe { ChildCall::start(|| Ok((create_unnamed(&folder, &named)?, Note::default()))) }.map(Self)
     }
 
     /// Takes the file.
@@ -328,7 +328,7 @@ mod tests {
         let make = || {
             // SAFETY: it makes only one system call.
             unsafe {
-                Errand::run(Some(opened.as_fd()), |kept| {
+                ChildCall::run(Some(opened.as_fd()), |kept| {
                     let kept = kept.ok_or(Errno::BADF)?;
                     fs::mkdirat(kept, c"made", Mode::RWXU)
                 })
@@ -338,21 +338,21 @@ mod tests {
         assert!(folder.path().join("made").is_dir());
         assert_eq!(make().expect_err("it is there").kind(), io::ErrorKind::AlreadyExists);
         // SAFETY: it makes only one system call.
-        let died = unsafe { Errand::run(None, |_| libc::_exit(1)) };
+        let died = unsafe { ChildCall::run(None, |_| libc::_exit(1)) };
         assert_eq!(died.expect_err("no answer").kind(), io::ErrorKind::UnexpectedEof);
     }
 
     #[test]
     fn a_child_that_does_not_answer_blocks_nobody() {
         // SAFETY: it makes only one system call.
-        let errand = unsafe {
-            Errand::start(|| {
+        let call = unsafe {
+            ChildCall::start(|| {
                 libc::pause();
                 Err(Errno::INTR)
             })
         };
-        let errand = errand.expect("started");
-        errand.wait(Instant::now() + Duration::from_millis(20)).expect("waited");
-        assert_eq!(errand.take().expect_err("nothing yet").kind(), io::ErrorKind::WouldBlock);
+        let call = call.expect("started");
+        call.wait(Instant::now() + Duration::from_millis(20)).expect("waited");
+        assert_eq!(call.take().expect_err("nothing yet").kind(), io::ErrorKind::WouldBlock);
     }
 }

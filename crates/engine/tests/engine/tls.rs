@@ -10,9 +10,9 @@ use flash_engine::limits::{
 
 /// A client whose handshake is complete.
 fn established(world: &mut World) -> Client {
-    let client = world.connect_sealed();
+    let client = world.connect_encrypted();
     world.run();
-    assert!(client.wire().sealed().is_some_and(|seal| seal.is_established()));
+    assert!(client.wire().encrypted().is_some_and(|seal| seal.is_established()));
     client
 }
 
@@ -23,7 +23,7 @@ fn a_request_is_answered_over_records() {
         world.told = told;
         world.machine.files.add("a", Content::Pattern(1, 100 * KIB));
         world.machine.files.add("empty", "");
-        let client = world.connect_sealed();
+        let client = world.connect_encrypted();
         // The first request comes along with the end of the handshake, and no event reports it.
         client.get("/a");
         world.run();
@@ -71,13 +71,13 @@ fn records_are_short_at_the_start_of_an_answer() {
     world.machine.files.add("a", Content::Pattern(1, bytes as u64));
     let client = established(&mut world);
     for _ in 0..2 {
-        let before = world.machine.calls.sealed_bytes;
+        let before = world.machine.calls.encrypted_bytes;
         client.get("/a");
         world.run();
         let plaintext = client.received_len();
         assert_eq!(client.take_one().status, 200);
         // The toy's record has a head of 11 bytes.
-        let records = ((world.machine.calls.sealed_bytes - before) as usize - plaintext) / 11;
+        let records = ((world.machine.calls.encrypted_bytes - before) as usize - plaintext) / 11;
         let least = EARLY_BYTES / RECORD_BYTES_EARLY + (bytes - EARLY_BYTES) / RECORD_BYTES_MAX;
         // Each batch of records can end with a short one.
         assert!((least..least + bytes / ENCRYPTED_BYTES_MAX + 12).contains(&records), "{records}, {least}");
@@ -171,7 +171,7 @@ fn a_failed_request_ends_with_an_announced_half_close() {
     world.run();
     assert_eq!(client.take_one().status, 400);
     assert!(client.is_ended() && !client.is_closed());
-    assert!(client.wire().sealed().is_some_and(|seal| seal.has_ended));
+    assert!(client.wire().encrypted().is_some_and(|seal| seal.has_ended));
     client.end();
     world.run();
     assert!(client.is_closed());
@@ -260,8 +260,9 @@ fn handshakes_take_turns_behind_requests() {
     let mut world = World::new();
     world.machine.files.add("ab", "x");
     let client = established(&mut world);
-    let newcomers: Vec<_> = (0..10 * HANDSHAKES_PER_TURN_MAX).map(|_| world.connect_sealed()).collect();
-    let is_established = |client: &Client| client.wire().sealed().is_some_and(|seal| seal.is_established());
+    let newcomers: Vec<_> = (0..10 * HANDSHAKES_PER_TURN_MAX).map(|_| world.connect_encrypted()).collect();
+    let is_established =
+        |client: &Client| client.wire().encrypted().is_some_and(|seal| seal.is_established());
     let (mut before, mut turns) = (0, 0);
     while newcomers.iter().any(|newcomer| !is_established(newcomer)) {
         client.get("/ab");
@@ -282,11 +283,11 @@ fn a_client_has_a_bounded_number_of_unfinished_handshakes() {
     let mut world = World::new();
     world.only_address = Some([192, 0, 2, 7].into());
     let unfinished: Vec<_> = (0..HANDSHAKES_PER_CLIENT_MAX).map(|_| world.connect_by_mistake()).collect();
-    assert!(world.try_connect_sealed().is_err());
+    assert!(world.try_connect_encrypted().is_err());
     unfinished[0].reset();
     world.run();
     let client = established(&mut world);
-    assert!(world.try_connect_sealed().is_ok(), "a finished handshake does not count");
+    assert!(world.try_connect_encrypted().is_ok(), "a finished handshake does not count");
     world.advance(HEAD_MS + 2 * TICK_MS);
     assert!(client.is_closed());
     world.end();
@@ -300,7 +301,7 @@ fn a_drain_lets_handshakes_end() {
     idle.get("/a");
     world.run();
     idle.take_one();
-    let client = world.connect_sealed();
+    let client = world.connect_encrypted();
     client.get("/a");
     world.engine.handle_drain(&mut world.machine);
     world.run();

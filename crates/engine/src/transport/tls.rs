@@ -10,7 +10,7 @@ use crate::machine::RecordLayer;
 
 /// The record layer of a connection, and what was done with it.
 #[derive(Debug)]
-pub(super) struct Sealed {
+pub(super) struct TlsState {
     pub(super) layer: Box<dyn RecordLayer>,
     /// Bytes of plaintext since the last pause.
     since_pause_bytes: usize,
@@ -36,7 +36,7 @@ pub(super) enum SendingEnd {
     SideClosed,
 }
 
-impl Sealed {
+impl TlsState {
     pub(super) fn new(layer: Box<dyn RecordLayer>) -> Self {
         Self {
             layer,

@@ -18,11 +18,11 @@ use crate::rules::UpstreamProtocol;
 
 /// Why an answer is not passed on, in words for the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TalkFailure(pub(crate) &'static str);
+pub(crate) struct BadAnswer(pub(crate) &'static str);
 
-/// The result of [`Talk::receive`].
+/// The result of [`Transaction::receive`].
 #[derive(Debug, Default)]
-pub(crate) struct AnswerPart {
+pub(crate) struct ReceivedAnswer {
     /// The head of the answer, if it has become complete.
     pub(crate) head: Option<Box<ResponseHead>>,
     /// How many bytes of the body are now at the front of the buffer.
@@ -31,13 +31,13 @@ pub(crate) struct AnswerPart {
 
 /// One request and its answer.
 #[derive(Debug)]
-pub(crate) struct Talk {
+pub(crate) struct Transaction {
     protocol: UpstreamProtocol,
     asking: ResponseTo,
     upload: Upload,
     framing: Framing,
     /// The length of a body that the spool has.
-    held_bytes: Option<u64>,
+    spooled_bytes: Option<u64>,
     /// Whether the server got any of the body from the client, so that it cannot get all of it again.
     has_taken: bool,
     /// The bytes with which the request begins, and how many of them were sent.
@@ -72,8 +72,8 @@ enum Stage {
     Over,
 }
 
-impl Talk {
-    /// Begins a request with these bytes, up to the framing of its body ([`Talk::announce`]).
+impl Transaction {
+    /// Begins a request with these bytes, up to the framing of its body ([`Transaction::announce`]).
     pub(crate) fn new(
         protocol: UpstreamProtocol,
         asking: ResponseTo,
@@ -85,7 +85,7 @@ impl Talk {
             asking,
             upload,
             framing: Framing::Plain,
-            held_bytes: None,
+            spooled_bytes: None,
             has_taken: false,
             granted: opening.len()..opening.len(),
             opening: (opening, 0),
@@ -134,8 +134,8 @@ impl Talk {
 
     /// Continues with a body that the spool has.
     pub(crate) fn hold(&mut self, length_bytes: u64) {
-        self.held_bytes = Some(length_bytes);
-        self.upload = if length_bytes == 0 { Upload::Done } else { Upload::Held(length_bytes) };
+        self.spooled_bytes = Some(length_bytes);
+        self.upload = if length_bytes == 0 { Upload::Done } else { Upload::Spooled(length_bytes) };
     }
 
     /// Begins again, on another link. False if that cannot be done, because a part of the body is gone.
@@ -144,7 +144,7 @@ impl Talk {
         if can {
             self.opening.1 = 0;
             self.out = (Vec::new(), 0);
-            if let Some(length_bytes) = self.held_bytes {
+            if let Some(length_bytes) = self.spooled_bytes {
                 self.hold(length_bytes);
             }
             self.records = ResponseReader::default();
@@ -182,13 +182,13 @@ impl Talk {
 
     /// Whether bytes of the client belong to this request.
     pub(crate) fn wants_body(&self) -> bool {
-        !matches!(self.upload, Upload::Done | Upload::Held(_))
+        !matches!(self.upload, Upload::Done | Upload::Spooled(_))
     }
 
     /// Where the next byte of the body is that the spool has to give; None if it has none.
-    pub(crate) fn held_at(&self) -> Option<u64> {
-        match (self.held_bytes, &self.upload) {
-            (Some(length_bytes), Upload::Held(left)) => Some(length_bytes - left),
+    pub(crate) fn spooled_at(&self) -> Option<u64> {
+        match (self.spooled_bytes, &self.upload) {
+            (Some(length_bytes), Upload::Spooled(left)) => Some(length_bytes - left),
             _ => None,
         }
     }
@@ -243,17 +243,16 @@ impl Talk {
     ///
     /// # Errors
     /// It is no valid answer, or the application refuses the request.
-    pub(crate) fn receive(&mut self, bytes: &mut [u8]) -> Result<AnswerPart, TalkFailure> {
+    pub(crate) fn receive(&mut self, bytes: &mut [u8]) -> Result<ReceivedAnswer, BadAnswer> {
         self.has_received = true;
         let mut length = bytes.len();
         let mut ending = None;
         if self.protocol == UpstreamProtocol::FastCgi {
-            let taken =
-                self.records.take(bytes, &mut self.stderr).map_err(|bad| TalkFailure(bad.reason()))?;
+            let taken = self.records.take(bytes, &mut self.stderr).map_err(|bad| BadAnswer(bad.reason()))?;
             length = taken.data_bytes;
             ending = taken.ended;
         }
-        let mut part = AnswerPart::default();
+        let mut part = ReceivedAnswer::default();
         if let Stage::Head(head) = &mut self.stage {
             let before = head.len();
             head.extend_from_slice(&bytes[..length]);
@@ -277,7 +276,7 @@ impl Talk {
 
     /// Parses the head. Interim answers are left out (RFC 9110, section 15.2); together they have the length of one
     /// head at most.
-    fn find_head(&mut self) -> Result<Option<Box<ResponseHead>>, TalkFailure> {
+    fn find_head(&mut self) -> Result<Option<Box<ResponseHead>>, BadAnswer> {
         let Stage::Head(head) = &mut self.stage else { return Ok(None) };
         let syntax = match self.protocol {
             UpstreamProtocol::Http => HeadSyntax::Http,
@@ -286,13 +285,13 @@ impl Talk {
         let mut left_out_bytes = 0;
         loop {
             let parsed = parse_response(&head[left_out_bytes..], syntax, self.asking, ANSWER_HEAD_BYTES_MAX)
-                .map_err(|bad| TalkFailure(bad.reason()))?;
+                .map_err(|bad| BadAnswer(bad.reason()))?;
             match parsed {
                 ParsedHead::Interim { head_len } => {
                     left_out_bytes += head_len;
                     self.interim_bytes += head_len;
                     if self.interim_bytes > ANSWER_HEAD_BYTES_MAX {
-                        return Err(TalkFailure("The server sends too many interim answers"));
+                        return Err(BadAnswer("The server sends too many interim answers"));
                     }
                 }
                 ParsedHead::Partial => {
@@ -329,7 +328,7 @@ impl Talk {
     }
 
     /// Takes bytes of the body. Returns how many bytes of data are now at the front.
-    fn take_data(&mut self, bytes: &mut [u8]) -> Result<usize, TalkFailure> {
+    fn take_data(&mut self, bytes: &mut [u8]) -> Result<usize, BadAnswer> {
         match &mut self.stage {
             Stage::Head(_) => Ok(0),
             Stage::UntilEnd => Ok(bytes.len()),
@@ -344,7 +343,7 @@ impl Talk {
                 Ok(taken)
             }
             Stage::Chunked(chunks) => {
-                let progress = chunks.decode(bytes).map_err(|bad| TalkFailure(bad.reason()))?;
+                let progress = chunks.decode(bytes).map_err(|bad| BadAnswer(bad.reason()))?;
                 if progress.done {
                     self.is_reusable &= progress.consumed == bytes.len();
                     self.stage = Stage::Over;
@@ -359,10 +358,10 @@ impl Talk {
     }
 
     /// Handles the end of a FastCGI request.
-    fn end_request(&mut self, ending: RequestEnd) -> Result<(), TalkFailure> {
+    fn end_request(&mut self, ending: RequestEnd) -> Result<(), BadAnswer> {
         match (ending, &self.stage) {
-            (RequestEnd::Refused(_), _) => Err(TalkFailure("The application refuses the request")),
-            (_, Stage::Head(_)) => Err(TalkFailure("The application ended before the head of its answer")),
+            (RequestEnd::Refused(_), _) => Err(BadAnswer("The application refuses the request")),
+            (_, Stage::Head(_)) => Err(BadAnswer("The application ended before the head of its answer")),
             (_, Stage::Length(left)) if *left > 0 => Err(CUT),
             _ => {
                 self.stage = Stage::Over;
@@ -378,7 +377,7 @@ impl Talk {
     /// The answer is not complete.
     ///
     /// [`Transport::is_end_announced`]: crate::transport::Transport::is_end_announced
-    pub(crate) fn receive_end(&mut self, is_announced: bool) -> Result<(), TalkFailure> {
+    pub(crate) fn receive_end(&mut self, is_announced: bool) -> Result<(), BadAnswer> {
         self.is_reusable = false;
         match (&self.stage, self.protocol) {
             (Stage::Over, _) => Ok(()),
@@ -388,16 +387,16 @@ impl Talk {
             }
             (Stage::UntilEnd, UpstreamProtocol::Http) => Err(UNANNOUNCED),
             (Stage::Head(head), _) if head.is_empty() => {
-                Err(TalkFailure("The server closed the connection without an answer"))
+                Err(BadAnswer("The server closed the connection without an answer"))
             }
             (Stage::Head(_), _) => {
-                Err(TalkFailure("The server closed the connection within the head of its answer"))
+                Err(BadAnswer("The server closed the connection within the head of its answer"))
             }
             _ => Err(CUT),
         }
     }
 }
 
-const UNANNOUNCED: TalkFailure =
-    TalkFailure("The connection ended without the end of TLS (close_notify), so the answer may be cut");
-const CUT: TalkFailure = TalkFailure("The answer ended early");
+const UNANNOUNCED: BadAnswer =
+    BadAnswer("The connection ended without the end of TLS (close_notify), so the answer may be cut");
+const CUT: BadAnswer = BadAnswer("The answer ended early");

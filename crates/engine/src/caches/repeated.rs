@@ -14,7 +14,7 @@ use super::version::Version;
 use crate::access_log::LogText;
 use crate::conditions::Conditions;
 use crate::head_changes::HeadChanges;
-use crate::limits::KNOWN_HEAD_BYTES_MAX;
+use crate::limits::REPEATED_HEAD_BYTES_MAX;
 
 /// The form of an answer that depends only on the request bytes and the version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub(crate) enum Pass {
 
 /// How a known request is answered.
 #[derive(Clone, Debug)]
-pub(crate) struct KnownReply {
+pub(crate) struct RepeatedReply {
     /// The gate's pass for it.
     pub(crate) pass: Pass,
     /// The conditions of that pass besides the head.
@@ -70,20 +70,20 @@ pub(crate) struct KnownReply {
 
 /// A request head and its answer.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct RepeatedRequest {
     head: Box<[u8]>,
-    pub(crate) reply: KnownReply,
+    pub(crate) reply: RepeatedReply,
     pub(crate) log: Option<LogText>,
 }
 
 #[derive(Debug, Default)]
-struct Place {
+struct Slot {
     /// The hash of the last head seen here. A head is kept only when it comes a second time.
     seen: u64,
-    known: Option<Box<Known>>,
+    known: Option<Box<RepeatedRequest>>,
 }
 
-/// The hash of a head, for [`KnownRequests::put`]; None if the head must not be kept.
+/// The hash of a head, for [`RepeatedRequests::put`]; None if the head must not be kept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeadHash(Option<u64>);
 
@@ -92,28 +92,28 @@ impl HeadHash {
     pub(crate) const NONE: Self = HeadHash(None);
 }
 
-/// A table with one place per hash: a newer head replaces an older one. With no places it is disabled.
+/// A table with one slot per hash: a newer head replaces an older one. With no slots it is disabled.
 #[derive(Debug)]
-pub(crate) struct KnownRequests {
-    places: Vec<Place>,
+pub(crate) struct RepeatedRequests {
+    slots: Vec<Slot>,
     hasher: RandomState,
 }
 
-impl KnownRequests {
-    /// Makes a table with this many places.
-    pub(crate) fn new(places: usize) -> Self {
-        let places = (0..places).map(|_| Place::default()).collect();
-        Self { places, hasher: RandomState::default() }
+impl RepeatedRequests {
+    /// Makes a table with this many slots.
+    pub(crate) fn new(slots: usize) -> Self {
+        let slots = (0..slots).map(|_| Slot::default()).collect();
+        Self { slots, hasher: RandomState::default() }
     }
 
     /// The known request with exactly these bytes.
     #[inline]
-    pub(crate) fn get(&self, head: &[u8]) -> (HeadHash, Option<&Known>) {
-        if head.len() > KNOWN_HEAD_BYTES_MAX || self.places.is_empty() {
+    pub(crate) fn get(&self, head: &[u8]) -> (HeadHash, Option<&RepeatedRequest>) {
+        if head.len() > REPEATED_HEAD_BYTES_MAX || self.slots.is_empty() {
             return (HeadHash(None), None);
         }
         let hash = self.hasher.hash_one(head);
-        let known = self.places[self.place(hash)].known.as_deref();
+        let known = self.slots[self.slot(hash)].known.as_deref();
         (HeadHash(Some(hash)), known.filter(|known| *known.head == *head))
     }
 
@@ -122,21 +122,21 @@ impl KnownRequests {
         &mut self,
         hash: HeadHash,
         head: &[u8],
-        reply: KnownReply,
+        reply: RepeatedReply,
         log: impl FnOnce() -> Option<LogText>,
     ) {
         let Some(hash) = hash.0 else { return };
-        let place = self.place(hash);
-        let place = &mut self.places[place];
-        if std::mem::replace(&mut place.seen, hash) == hash {
-            place.known = Some(Box::new(Known { head: head.into(), reply, log: log() }));
+        let slot = self.slot(hash);
+        let slot = &mut self.slots[slot];
+        if std::mem::replace(&mut slot.seen, hash) == hash {
+            slot.known = Some(Box::new(RepeatedRequest { head: head.into(), reply, log: log() }));
         }
     }
 
-    /// Maps the hash to a place by multiplication; a division would cost as much as the comparison of heads.
+    /// Maps the hash to a slot by multiplication; a division would cost as much as the comparison of heads.
     #[inline]
-    fn place(&self, hash: u64) -> usize {
-        ((u128::from(hash) * self.places.len() as u128) >> 64) as usize
+    fn slot(&self, hash: u64) -> usize {
+        ((u128::from(hash) * self.slots.len() as u128) >> 64) as usize
     }
 }
 
@@ -144,12 +144,12 @@ impl KnownRequests {
 mod tests {
     use super::*;
     use crate::caches::Resolved;
-    use crate::limits::KNOWN_REQUESTS_MAX;
+    use crate::limits::REPEATED_REQUESTS_MAX;
     use crate::machine::{FileKind, FileStat, ListingForm};
     use crate::slab::SiteId;
     use crate::slab::VersionId;
 
-    fn reply() -> KnownReply {
+    fn reply() -> RepeatedReply {
         let stat = FileStat {
             kind: FileKind::Regular,
             device: 0,
@@ -158,7 +158,7 @@ mod tests {
             modified_ns: 0,
             changed_ns: 0,
         };
-        KnownReply {
+        RepeatedReply {
             pass: Pass::SameHead,
             conditions: None,
             entry: NameEntry::new(Resolved::Missing, 0),
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_head_is_known_from_its_second_use_on_and_only_byte_for_byte() {
-        let mut requests = KnownRequests::new(KNOWN_REQUESTS_MAX);
+        let mut requests = RepeatedRequests::new(REPEATED_REQUESTS_MAX);
         let head = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
         for known in [false, true] {
             requests.put(requests.get(head).0, head, reply(), || None);
@@ -189,8 +189,8 @@ mod tests {
 
     #[test]
     fn a_long_head_is_not_kept() {
-        let mut requests = KnownRequests::new(KNOWN_REQUESTS_MAX);
-        let head = vec![b'x'; KNOWN_HEAD_BYTES_MAX + 1];
+        let mut requests = RepeatedRequests::new(REPEATED_REQUESTS_MAX);
+        let head = vec![b'x'; REPEATED_HEAD_BYTES_MAX + 1];
         for _ in 0..2 {
             requests.put(requests.get(&head).0, &head, reply(), || None);
         }

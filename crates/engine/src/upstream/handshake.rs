@@ -7,7 +7,7 @@ use super::links::{Link, LinkState, Links, NoLink};
 use crate::limits::HANDSHAKES_PER_TURN_MAX;
 use crate::machine::Machine;
 use crate::slab::{ExchangeKey, Key};
-use crate::transport::Shaken;
+use crate::transport::HandshakeStep;
 
 const NO_TLS: &str =
     "the server does not speak TLS on this port; write its address without `https://`, or correct the port";
@@ -23,40 +23,45 @@ impl<S> Links<S> {
 
     /// Makes a step of the handshake of a link, if one is under way and the turn has a step left: a step computes for up to
     /// a millisecond, and all others wait. If another step can be made at once, the request is woken for it in the next turn.
-    pub(super) fn shake_hands<M: Machine<Socket = S>>(&mut self, machine: &mut M, key: Key, now_ms: u64) {
-        let Some(Link { server, due_ms, state: LinkState::Shaking(holder, transport), .. }) =
+    pub(super) fn continue_handshake<M: Machine<Socket = S>>(
+        &mut self,
+        machine: &mut M,
+        key: Key,
+        now_ms: u64,
+    ) {
+        let Some(Link { server, due_ms, state: LinkState::Handshaking(holder, transport), .. }) =
             self.links.get_mut(key)
         else {
             return;
         };
         let (server, due_ms, holder) = (*server, *due_ms, *holder);
-        if transport.is_sealed() && transport.awaited().readable {
+        if transport.is_encrypted() && transport.awaited().readable {
             return;
         }
         let Some(left) = self.steps_left.checked_sub(1) else { return self.woken.push(holder) };
         self.steps_left = left;
-        if !transport.is_sealed() {
-            let Some(layer) = machine.seal(server) else {
+        if !transport.is_encrypted() {
+            let Some(layer) = machine.record_layer(server) else {
                 return self.fail_handshake(machine, key, (holder, NoLink::OwnFault), (SHORTAGE, now_ms));
             };
-            transport.seal(layer);
+            transport.start_tls(layer);
             // If the connection has broken already, the first receive finds out.
             let _ = transport.flush(machine);
         }
-        let why = match transport.shake_hands(machine) {
-            Shaken::Waits => return,
-            Shaken::Yields => return self.woken.push(holder),
-            Shaken::Done(_) => {
+        let why = match transport.continue_handshake(machine) {
+            HandshakeStep::Waits => return,
+            HandshakeStep::Yields => return self.woken.push(holder),
+            HandshakeStep::Done(_) => {
                 self.handshakes.remove(&(due_ms, key.to_u64()));
                 let Some(link) = self.links.get_mut(key) else { return };
                 let failed = LinkState::Failed(holder, NoLink::OwnFault);
-                if let LinkState::Shaking(_, transport) = std::mem::replace(&mut link.state, failed) {
-                    link.state = LinkState::Held(holder, transport);
+                if let LinkState::Handshaking(_, transport) = std::mem::replace(&mut link.state, failed) {
+                    link.state = LinkState::InUse(holder, transport);
                 }
                 return;
             }
-            Shaken::Plain => NO_TLS.to_owned(),
-            Shaken::Failed | Shaken::Left => transport
+            HandshakeStep::Plain => NO_TLS.to_owned(),
+            HandshakeStep::Failed | HandshakeStep::Left => transport
                 .why_failed()
                 .map_or(LEFT.to_owned(), |why| format!("the TLS handshake failed: {why}")),
         };
@@ -70,7 +75,7 @@ impl<S> Links<S> {
         {
             let key = Key::from_u64(number);
             self.handshakes.pop_first();
-            if let Some(LinkState::Shaking(holder, _)) = self.links.get(key).map(|link| &link.state) {
+            if let Some(LinkState::Handshaking(holder, _)) = self.links.get(key).map(|link| &link.state) {
                 let holder = *holder;
                 self.fail_handshake(machine, key, (holder, NoLink::Late), (NO_ANSWER, now_ms));
                 self.woken.push(holder);

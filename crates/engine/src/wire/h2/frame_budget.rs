@@ -8,19 +8,20 @@ use flash_http::h2::{ErrorCode, Violation};
 
 use crate::limits::{H2_FRAMES_MAX, H2_FRAMES_PER_ANSWER, H2_FRAMES_PER_S, H2_RESETS_MAX, H2_RESETS_PER_S};
 
-const CALM: Violation =
+const TOO_MANY_FRAMES: Violation =
     Violation::connection(ErrorCode::ENHANCE_YOUR_CALM, "Too many frames that ask for nothing");
-const RESETS: Violation = Violation::connection(ErrorCode::ENHANCE_YOUR_CALM, "Too many streams were reset");
+const TOO_MANY_RESETS: Violation =
+    Violation::connection(ErrorCode::ENHANCE_YOUR_CALM, "Too many streams were reset");
 
 /// The rest of a client's budget.
 #[derive(Debug)]
-pub(super) struct Calm {
+pub(super) struct FrameBudget {
     frames: u32,
     resets: u32,
     filled_ms: u64,
 }
 
-impl Calm {
+impl FrameBudget {
     pub(super) fn new(now_ms: u64) -> Self {
         Self { frames: H2_FRAMES_MAX, resets: H2_RESETS_MAX, filled_ms: now_ms }
     }
@@ -43,13 +44,13 @@ impl Calm {
 
     /// Takes a frame that asks for nothing.
     pub(super) fn frame(&mut self) -> Result<(), Violation> {
-        self.frames = self.frames.checked_sub(1).ok_or(CALM)?;
+        self.frames = self.frames.checked_sub(1).ok_or(TOO_MANY_FRAMES)?;
         Ok(())
     }
 
     /// Takes a stream that ends in an error.
     pub(super) fn reset(&mut self) -> Result<(), Violation> {
-        self.resets = self.resets.checked_sub(1).ok_or(RESETS)?;
+        self.resets = self.resets.checked_sub(1).ok_or(TOO_MANY_RESETS)?;
         Ok(())
     }
 }
@@ -60,23 +61,23 @@ mod tests {
 
     #[test]
     fn a_budget_is_used_up_and_filled_by_time_and_answers() {
-        let mut calm = Calm::new(1_000);
+        let mut frame_budget = FrameBudget::new(1_000);
         for _ in 0..H2_RESETS_MAX {
-            assert_eq!(calm.reset(), Ok(()));
+            assert_eq!(frame_budget.reset(), Ok(()));
         }
-        assert_eq!(calm.reset(), Err(RESETS));
+        assert_eq!(frame_budget.reset(), Err(TOO_MANY_RESETS));
         for _ in 0..H2_FRAMES_MAX {
-            assert_eq!(calm.frame(), Ok(()));
+            assert_eq!(frame_budget.frame(), Ok(()));
         }
-        assert_eq!(calm.frame(), Err(CALM));
-        calm.answered();
-        assert_eq!(calm.frame(), Ok(()));
-        calm.fill(2_500);
+        assert_eq!(frame_budget.frame(), Err(TOO_MANY_FRAMES));
+        frame_budget.answered();
+        assert_eq!(frame_budget.frame(), Ok(()));
+        frame_budget.fill(2_500);
         for _ in 0..H2_RESETS_PER_S {
-            assert_eq!(calm.reset(), Ok(()));
+            assert_eq!(frame_budget.reset(), Ok(()));
         }
-        assert_eq!(calm.reset(), Err(RESETS));
-        calm.fill(u64::MAX);
-        assert_eq!((calm.frames, calm.resets), (H2_FRAMES_MAX, H2_RESETS_MAX));
+        assert_eq!(frame_budget.reset(), Err(TOO_MANY_RESETS));
+        frame_budget.fill(u64::MAX);
+        assert_eq!((frame_budget.frames, frame_budget.resets), (H2_FRAMES_MAX, H2_RESETS_MAX));
     }
 }

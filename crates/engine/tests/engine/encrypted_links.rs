@@ -11,22 +11,22 @@ const CONNECT_MS: u64 = 5_000;
 /// `/one/` leads to one server over TLS, `/p/` to one over TLS and one without.
 fn world() -> World {
     let mut rules = proxying();
-    let mut sealed = Vec::new();
+    let mut encrypted = Vec::new();
     for upstream in [0, 1] {
-        rules.upstreams[usize::from(upstream)].servers[0].is_sealed = true;
-        sealed.push(ServerId { upstream: UpstreamId(upstream), server: 0 });
+        rules.upstreams[usize::from(upstream)].servers[0].is_encrypted = true;
+        encrypted.push(ServerId { upstream: UpstreamId(upstream), server: 0 });
     }
     let mut world = with_scripts(rules);
-    world.machine.sealed.extend(sealed);
+    world.machine.encrypted.extend(encrypted);
     world
 }
 
 /// Sends a request and lets the gateway connect to an application that speaks TLS or not.
-fn ask(world: &mut World, is_sealed: bool) -> (Client, Client) {
+fn ask(world: &mut World, is_encrypted: bool) -> (Client, Client) {
     let client = world.connect();
     client.send(get("/one/x"));
     world.run();
-    let server = world.link_through(0, is_sealed);
+    let server = world.link_through(0, is_encrypted);
     world.run();
     (client, server)
 }
@@ -46,7 +46,7 @@ fn a_link_is_used_again_and_says_goodbye() {
     server.send("HTTP/1.1 204 No Content\r\n\r\n");
     world.run();
     assert_eq!((status(&client), world.engine.counters().links.links), (204, 1));
-    assert!(!server.wire().sealed().expect("sealed").has_ended);
+    assert!(!server.wire().encrypted().expect("encrypted").has_ended);
     world.advance(LINK_IDLE_MS + 2_000);
     assert_eq!(world.engine.counters().links.links, 0);
     assert!(server.is_closed() && !server.wire().was_closed_rudely());

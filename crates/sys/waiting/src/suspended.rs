@@ -13,7 +13,7 @@ use super::signal::unblock_all;
 
 /// A process that has not executed its program yet. If it is dropped, it ends without doing so.
 #[derive(Debug)]
-pub struct Held {
+pub struct SuspendedProgram {
     pid: u32,
     go: OwnedFd,
     started: Receiver<io::Result<Child>>,
@@ -28,7 +28,7 @@ pub struct Parent {
     _stay: Sender<()>,
 }
 
-impl Held {
+impl SuspendedProgram {
     /// Makes the process of `command` and holds it.
     pub fn new(mut command: Command) -> io::Result<Self> {
         let (told, tell) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -92,7 +92,7 @@ mod tests {
     fn the_program_is_not_executed_before_go() {
         let mut command = Command::new("/bin/cat");
         command.arg("/proc/self/comm").stdout(Stdio::piped());
-        let held = Held::new(command).expect("held");
+        let held = SuspendedProgram::new(command).expect("held");
         let pid = held.pid();
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).expect("the held process exists");
         assert_ne!(name, "cat\n");
@@ -103,13 +103,13 @@ mod tests {
 
     #[test]
     fn a_missing_program_is_an_error() {
-        let held = Held::new(Command::new("/no/such/program")).expect("held");
+        let held = SuspendedProgram::new(Command::new("/no/such/program")).expect("held");
         assert_eq!(held.go().expect_err("not there").kind(), io::ErrorKind::NotFound);
     }
 
     #[test]
     fn a_dropped_process_never_executes_its_program() {
-        let held = Held::new(Command::new("/bin/sleep")).expect("held");
+        let held = SuspendedProgram::new(Command::new("/bin/sleep")).expect("held");
         let (pid, started) = (held.pid, held.started);
         drop(held.go);
         let why = started.recv().expect("an answer").expect_err("let go");
@@ -124,7 +124,7 @@ mod tests {
             let _signals = signal::watch().expect("watched");
             let mut command = Command::new("/bin/grep");
             command.args(["SigBlk", "/proc/self/status"]).stdout(Stdio::piped());
-            let (child, _parent) = Held::new(command).expect("held").go().expect("executed");
+            let (child, _parent) = SuspendedProgram::new(command).expect("held").go().expect("executed");
             child.wait_with_output().expect("ended").stdout
         };
         let blocked = std::thread::spawn(start).join().expect("no panic");
@@ -137,7 +137,7 @@ mod tests {
         command.arg("600");
         // SAFETY: the closure makes only one system call.
         unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) };
-        let (mut child, parent) = Held::new(command).expect("held").go().expect("executed");
+        let (mut child, parent) = SuspendedProgram::new(command).expect("held").go().expect("executed");
         for _ in 0..20 {
             std::thread::sleep(std::time::Duration::from_millis(5));
             assert_eq!(child.try_wait().expect("a child"), None);

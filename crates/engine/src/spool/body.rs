@@ -12,10 +12,10 @@ use crate::shares::Sharer;
 
 /// A body. Places in it are counted in bytes from its begin.
 #[derive(Debug)]
-pub(super) struct HeldBody {
+pub(super) struct SpooledBody {
     pub(super) sharer: Sharer,
     /// The pieces that are still needed, in order.
-    pieces: VecDeque<HeldPiece>,
+    pieces: VecDeque<SpooledPiece>,
     pub(super) length_bytes: u64,
     /// Bytes before this place are no longer needed.
     used: u64,
@@ -23,7 +23,7 @@ pub(super) struct HeldBody {
     pub(super) memory_bytes: usize,
     /// The job that writes a piece.
     pub(super) writing: Option<JobId>,
-    pub(super) reading: Option<PartRead>,
+    pub(super) reading: Option<SpoolRead>,
     /// A part of the file that was read, and its place in the body.
     read: Option<(u64, HandedOver)>,
     /// Whether a write has failed, so that nothing more of it goes to the file.
@@ -34,7 +34,7 @@ pub(super) struct HeldBody {
 
 /// A part of a body that a helper reads.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PartRead {
+pub(super) struct SpoolRead {
     pub(super) job: JobId,
     pub(super) at: u64,
     pub(super) length_bytes: u64,
@@ -42,7 +42,7 @@ pub(super) struct PartRead {
 
 /// A piece of a body.
 #[derive(Debug)]
-struct HeldPiece {
+struct SpooledPiece {
     start: u64,
     length_bytes: usize,
     place: PiecePlace,
@@ -65,13 +65,13 @@ pub(super) enum Freed {
     Slot(Slot),
 }
 
-impl HeldPiece {
+impl SpooledPiece {
     fn end(&self) -> u64 {
         self.start + self.length_bytes as u64
     }
 }
 
-impl HeldBody {
+impl SpooledBody {
     pub(super) fn new(sharer: Sharer) -> Self {
         Self {
             sharer,
@@ -92,7 +92,7 @@ impl HeldBody {
         let start = self.length_bytes;
         self.length_bytes += bytes.len() as u64;
         self.memory_bytes += bytes.len();
-        if let Some(HeldPiece { length_bytes, place: PiecePlace::Memory(memory), .. }) =
+        if let Some(SpooledPiece { length_bytes, place: PiecePlace::Memory(memory), .. }) =
             self.pieces.back_mut()
             && memory.len() + bytes.len() <= SPOOL_PIECE_BYTES_MAX
         {
@@ -100,7 +100,7 @@ impl HeldBody {
             *length_bytes = memory.len();
         } else if !bytes.is_empty() {
             let place = PiecePlace::Memory(bytes.to_vec());
-            self.pieces.push_back(HeldPiece { start, length_bytes: bytes.len(), place });
+            self.pieces.push_back(SpooledPiece { start, length_bytes: bytes.len(), place });
         }
     }
 
@@ -111,7 +111,7 @@ impl HeldBody {
 
     /// The piece in memory that is best written to the file: the longest, and of several that which is needed last.
     pub(super) fn longest_in_memory(&self) -> Option<usize> {
-        let needed = |piece: &HeldPiece| piece.end() - piece.start.max(self.used);
+        let needed = |piece: &SpooledPiece| piece.end() - piece.start.max(self.used);
         let in_memory = self.pieces.iter().enumerate().filter(|(_, piece)| {
             matches!(piece.place, PiecePlace::Memory(_)) && needed(piece) >= SPOOL_EARLY_BYTES as u64
         });
@@ -138,7 +138,7 @@ impl HeldBody {
     /// is in memory again.
     pub(super) fn end_writing(&mut self, slot: Slot, is_written: bool) -> Option<usize> {
         let is_it =
-            |piece: &&mut HeldPiece| matches!(piece.place, PiecePlace::Writing(other, _) if other == slot);
+            |piece: &&mut SpooledPiece| matches!(piece.place, PiecePlace::Writing(other, _) if other == slot);
         let piece = self.pieces.iter_mut().find(is_it)?;
         let PiecePlace::Writing(_, bytes) = &piece.place else { return None };
         let length_bytes = bytes.len();
@@ -153,7 +153,7 @@ impl HeldBody {
     }
 
     /// The piece that contains this place.
-    fn piece(&self, at: u64) -> Option<&HeldPiece> {
+    fn piece(&self, at: u64) -> Option<&SpooledPiece> {
         let next = self.pieces.partition_point(|piece| piece.start <= at);
         self.pieces.get(next.checked_sub(1)?).filter(|piece| at < piece.end())
     }
