@@ -13,7 +13,7 @@ use crate::strip::{self, Window};
 use crate::{display, verdict};
 use flash_kit::number::{NONE, count, percent};
 use flash_kit::page::Page;
-use flash_kit::part::{Cell, Column, Table, table};
+use flash_kit::section::{Cell, Column, Table, table};
 
 /// The styles of the timelines; the other styles are those of all reports.
 const TIMELINE_STYLE: &str = include_str!("page.css");

@@ -12,7 +12,7 @@ use super::*;
 use crate::files::content;
 use crate::files::layout::File;
 use crate::record::{NEVER_NS, OpenConnections, Outcome, QUEUED, REUSED, Record};
-use crate::workload::Ask;
+use crate::workload::Arrival;
 use crate::workload::catalogue::Listed;
 
 #[path = "wire_tests.rs"]
@@ -92,11 +92,11 @@ impl Demand for Steady {
         (self.next < self.count).then_some(self.next * self.gap_ns)
     }
 
-    fn take(&mut self) -> Option<Ask> {
+    fn take(&mut self) -> Option<Arrival> {
         let intended_ns = self.next_due_ns()?;
         let path_id = self.first + (self.next % u64::from(18 - self.first)) as u32;
         self.next += 1;
-        Some(Ask { path_id, intended_ns })
+        Some(Arrival { path_id, intended_ns })
     }
 
     fn next_path(&mut self) -> Option<u32> {
@@ -613,7 +613,7 @@ impl Demand for ComingBack {
         self.arrivals.next_due_ns()
     }
 
-    fn take(&mut self) -> Option<Ask> {
+    fn take(&mut self) -> Option<Arrival> {
         self.arrivals.take()
     }
 

@@ -39,8 +39,8 @@ struct Shared {
     /// Threads that wait for the lock, or are about to take it.
     waiting: AtomicUsize,
     work: DiskWork,
-    /// A thread that leaves a job to others rings it; a thread without a connection hears it.
-    bell: (OwnedFd, OwnedFd),
+    /// A thread that leaves a job to others sends on it, which wakes a thread without a connection.
+    wakeup: (OwnedFd, OwnedFd),
 }
 
 struct State {
@@ -59,19 +59,19 @@ pub(super) fn run(mut begun: Begun, settings: &Settings, descriptors_max: u64) -
         begun.worker(settings, descriptors_max, PROMPT, Some(OwnJobs::default()), Accepts::All)?;
     // The main thread waits without the lock.
     let mut mechanism = std::mem::replace(&mut worker.mechanism, Mechanism::new(MechanismKind::Epoll, 1)?);
-    let bell = channel::pair(CHANNEL_BYTES)?;
-    channel::set_nonblocking(&bell.0)?;
-    channel::set_nonblocking(&bell.1)?;
+    let wakeup = channel::pair(CHANNEL_BYTES)?;
+    channel::set_nonblocking(&wakeup.0)?;
+    channel::set_nonblocking(&wakeup.1)?;
     let idle = Epoll::new(EVENTS_MAX)?;
-    idle.add(&bell.1, token(kind::BELL, 0), Watch::Input)?;
+    idle.add(&wakeup.1, token(kind::BELL, 0), Watch::Input)?;
     // One extra thread never has a connection, so that jobs are done even while all others are busy.
     let spare = Epoll::new(EVENTS_MAX)?;
-    spare.add(&bell.1, token(kind::BELL, 0), Watch::Input)?;
+    spare.add(&wakeup.1, token(kind::BELL, 0), Watch::Input)?;
     worker.begin_turn(0);
     let state = State { worker, listeners, going_on: 0, failure: None };
     // The threads use it until the process ends.
     let shared: &Shared =
-        Box::leak(Box::new(Shared { state: Mutex::new(state), waiting: AtomicUsize::new(0), work, bell }));
+        Box::leak(Box::new(Shared { state: Mutex::new(state), waiting: AtomicUsize::new(0), work, wakeup }));
     start_threads(shared, settings, spare, &idle).map_err(|e| {
         let advice = "use fewer --threads, or raise the descriptor limit (ulimit -n)";
         io::Error::new(e.kind(), format!("cannot start {} threads: {e}; {advice}", settings.threads))
@@ -143,9 +143,9 @@ impl Shared {
             state.begin_turn(batch.len(), false);
             // A new channel to another keeper is watched by this thread.
             std::mem::swap(mechanism, &mut state.worker.mechanism);
-            let heard = state.worker.dispatch(&batch);
+            let handled = state.worker.dispatch(&batch);
             std::mem::swap(mechanism, &mut state.worker.mechanism);
-            heard?;
+            handled?;
             state.worker.end_turn();
             if state.worker.is_draining() {
                 // The supervisor and other workers keep theirs, and were also woken for the queued connections.
@@ -160,7 +160,7 @@ impl Shared {
                 return Ok(());
             }
             timeout_ms = state.worker.until_next()?;
-            state.pass_jobs_on(&self.bell.0);
+            state.pass_jobs_on(&self.wakeup.0);
             drop(state);
         }
     }
@@ -176,22 +176,22 @@ impl State {
     }
 
     /// Handles the work that a thread leaves when it releases the lock for longer.
-    fn leave(&mut self, bell: &OwnedFd) -> io::Result<()> {
+    fn leave(&mut self, wakeup: &OwnedFd) -> io::Result<()> {
         self.worker.close_returned();
         self.worker.release_blocks();
         // Continues connections whose own threads may be asleep.
         if self.worker.until_next()? == Some(0) && self.going_on == 0 {
             self.worker.wake_loop()?;
         }
-        self.pass_jobs_on(bell);
+        self.pass_jobs_on(wakeup);
         Ok(())
     }
 
     /// Makes a thread without a connection take jobs that found no other thread.
-    fn pass_jobs_on(&mut self, bell: &OwnedFd) {
+    fn pass_jobs_on(&mut self, wakeup: &OwnedFd) {
         if self.worker.sys.own.as_mut().is_some_and(|own| std::mem::take(&mut own.refused)) {
             // A full counter already wakes a thread.
-            let _ = channel::send(bell, &[io::IoSlice::new(&[0])], &[]);
+            let _ = channel::send(wakeup, &[io::IoSlice::new(&[0])], &[]);
             lap(Call::Message);
         }
     }
@@ -235,7 +235,7 @@ impl Thread {
         if let Some(key) = self.key.take() {
             state.worker.cut(key);
         }
-        state.leave(&self.shared.bell.0)
+        state.leave(&self.shared.wakeup.0)
     }
 
     fn turn(&mut self, batch: &[Ready]) -> io::Result<()> {
@@ -249,8 +249,8 @@ impl Thread {
                 (kind::CONNECTION, _) => state.worker.handle_event(*ready)?,
                 (kind::LISTENER, number) => self.accept(&mut state, number as usize)?,
                 _ => {
-                    // One thread hears it, and that thread has room for a job.
-                    let _ = channel::recv(&shared.bell.1, &mut [0], &mut Vec::new());
+                    // One thread takes it, and that thread has room for a job.
+                    let _ = channel::recv(&shared.wakeup.1, &mut [0], &mut Vec::new());
                 }
             }
         }
@@ -260,7 +260,7 @@ impl Thread {
         if self.handle.is_none() {
             self.key = None;
         }
-        state.leave(&shared.bell.0)
+        state.leave(&shared.wakeup.0)
     }
 
     fn accept(&mut self, state: &mut State, number: usize) -> io::Result<()> {
@@ -312,7 +312,7 @@ fn go_on(
     loop {
         state.worker.go_on();
         if let Some(job) = state.worker.take_job() {
-            state.leave(&shared.bell.0)?;
+            state.leave(&shared.wakeup.0)?;
             drop(state);
             let (id, outcome) = do_job(shared, job);
             state = shared.lock();

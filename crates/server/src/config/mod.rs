@@ -18,7 +18,6 @@ mod environment;
 mod error;
 mod file;
 mod file_path;
-mod forms;
 mod kind;
 mod listen;
 mod listen_checks;
@@ -41,6 +40,7 @@ mod suggest;
 mod table;
 #[cfg(test)]
 mod tests;
+mod text_formats;
 mod values;
 mod warnings;
 
@@ -58,7 +58,7 @@ pub use choices::{
 pub use endpoint::{EndpointOptions, EndpointProtocol, EndpointSettings, EndpointSocket};
 pub use error::{ConfigError, ConfigErrorKind, NotUtf8, Refusal};
 pub use file_path::FilePath;
-pub use kind::{Bounds, Form, Kind, Unit, one_of};
+pub use kind::{Bounds, Kind, TextFormat, Unit, one_of};
 pub(crate) use listen::https_port;
 pub use listen::{Listen, SocketMode};
 pub use memory::CacheMemory;

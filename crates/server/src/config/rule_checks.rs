@@ -24,13 +24,13 @@ use super::account;
 use super::admission::Clients;
 use super::error::{ConfigErrorKind, Problem};
 use super::file::RuleDraft;
-use super::forms::rate_parts;
 use super::options::Site;
 use super::route_options::Route;
 use super::routes::RoutePaths;
 use super::rule_options::{HeadField, Rule, RuleOverrides};
 use super::run_as::RunAs;
 use super::table::{self, Given, Origin};
+use super::text_formats::rate_parts;
 use crate::certificates::content;
 use crate::passwords;
 
