@@ -279,7 +279,7 @@ impl Demand for Same {
     }
 
     fn next_path(&mut self) -> Option<u32> {
-        self.take().map(|ask| ask.path_id)
+        self.take().map(|arrival| arrival.path_id)
     }
 }
 

@@ -23,6 +23,7 @@ mod listen;
 mod listen_checks;
 mod memory;
 pub mod options;
+mod path_rules;
 mod print;
 mod programs;
 mod redirect_circles;
@@ -41,6 +42,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod text_formats;
+mod unreached_rules;
 mod values;
 mod warnings;
 
@@ -63,11 +65,11 @@ pub(crate) use listen::https_port;
 pub use listen::{Listen, SocketMode};
 pub use memory::CacheMemory;
 pub use options::{Overrides, Settings, Site};
+pub(crate) use path_rules::path_rules;
 pub(crate) use programs::DIRECTORIES;
 pub use programs::Runs;
 pub use route_options::{Probe, Program, Route};
 pub use routes::{RoutePaths, RouteTls, ServerAddress};
-pub(crate) use rule_checks::path_rules;
 pub use rule_options::{HeadField, Rule};
 pub use run_as::RunAs;
 pub use schedule::Cutoffs;

@@ -19,7 +19,7 @@ mod tests;
 pub use answer::{Answer, CertificateStats, ServerStats, StoreStats, VERSION, WorkerStats};
 pub use client::{ANSWER_BYTES_MAX, StatsError, fetch, fetch_stalls, find_running};
 pub use flash_worker::stats::{Caches, CallTimes, Calls, Counters, STALL_NS, STALLS_MAX, Stall, Stalls};
-pub use metrics::{TextFormat, metrics};
+pub use metrics::{MetricsFormat, metrics};
 pub use network::{ListenerStats, NamespaceCounts, NetworkStats, Queue};
 pub(crate) use network::{Listening, network};
 pub(crate) use socket_path::own_socket;
