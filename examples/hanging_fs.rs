@@ -18,25 +18,24 @@
 //! continue when their kind is `ok` again. The end of standard input unmounts it, and so does [`LIFE_TIME`]; if a
 //! process still has an open file, it unmounts lazily, with exit code 3.
 
+#[path = "hanging_fs/tree.rs"]
+mod tree;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::io::{BufRead, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
-use std::{fs, io, thread};
+use std::{io, thread};
 
 use fuser::{
-    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
-    InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow,
-    WriteFlags,
+    BsdFileFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
-
-/// How far the clock of this file system is behind. A file that has just changed on another host is not stored, because it could change
-/// again unnoticed.
-const BEHIND: Duration = Duration::from_secs(3600);
+use tree::{Node, Tree};
 
 /// A disk that its starter forgets unmounts itself after this time.
 const LIFE_TIME: Duration = Duration::from_secs(600);
@@ -44,12 +43,6 @@ const LIFE_TIME: Duration = Duration::from_secs(600);
 const HELD_MAX: usize = 4096;
 const OPS: [&str; 9] =
     ["lookup", "getattr", "open", "read", "flush", "opendir", "readdir", "statfs", "write"];
-
-enum Node {
-    File { content: Arc<[u8]>, modified: SystemTime },
-    Folder(BTreeMap<String, u64>),
-    Gone,
-}
 
 #[derive(Clone, Copy, Default)]
 enum Mode {
@@ -65,125 +58,11 @@ type Answer = Box<dyn FnOnce(Result<(), Errno>) + Send>;
 
 #[derive(Default)]
 struct State {
-    /// Indexed by inode number, from 1.
-    nodes: Vec<Node>,
+    tree: Tree,
     modes: BTreeMap<String, Mode>,
     held: Vec<(&'static str, Answer)>,
     askers: BTreeMap<u32, BTreeSet<&'static str>>,
     ttl: Duration,
-}
-
-impl State {
-    fn add(&mut self, path: &Path) -> io::Result<u64> {
-        let at = self.nodes.len();
-        let metadata = fs::metadata(path)?;
-        if metadata.is_file() {
-            self.nodes.push(Node::File { content: fs::read(path)?.into(), modified: metadata.modified()? });
-        } else {
-            self.nodes.push(Node::Folder(BTreeMap::new()));
-            let mut children = BTreeMap::new();
-            for entry in fs::read_dir(path)? {
-                let entry = entry?;
-                children.insert(entry.file_name().to_string_lossy().into_owned(), self.add(&entry.path())?);
-            }
-            self.nodes[at] = Node::Folder(children);
-        }
-        Ok(at as u64 + 1)
-    }
-
-    fn node(&self, number: INodeNo) -> Result<&Node, Errno> {
-        match self.nodes.get((number.0 as usize).wrapping_sub(1)) {
-            Some(Node::Gone) => Err(Errno::ESTALE),
-            found => found.ok_or(Errno::ENOENT),
-        }
-    }
-
-    fn child(&self, parent: INodeNo, name: &str) -> Result<INodeNo, Errno> {
-        match self.node(parent)? {
-            Node::Folder(children) => children.get(name).copied().map(INodeNo).ok_or(Errno::ENOENT),
-            _ => Err(Errno::ENOTDIR),
-        }
-    }
-
-    fn attributes(&self, number: INodeNo) -> Result<FileAttr, Errno> {
-        let (kind, perm, size, modified) = match self.node(number)? {
-            Node::File { content, modified } => {
-                (FileType::RegularFile, 0o644, content.len() as u64, *modified - BEHIND)
-            }
-            _ => (FileType::Directory, 0o755, 0, SystemTime::UNIX_EPOCH),
-        };
-        Ok(FileAttr {
-            ino: number,
-            size,
-            blocks: size.div_ceil(512),
-            atime: modified,
-            mtime: modified,
-            ctime: modified,
-            crtime: modified,
-            kind,
-            perm,
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            blksize: 4096,
-            flags: 0,
-        })
-    }
-
-    fn find(&self, path: &str) -> Result<INodeNo, Errno> {
-        let mut names = path.split('/').filter(|name| !name.is_empty());
-        names.try_fold(INodeNo::ROOT, |parent, name| self.child(parent, name))
-    }
-
-    fn put(&mut self, path: &str, text: &str) -> Result<(), Errno> {
-        let number = self.find(path)?;
-        self.nodes[number.0 as usize - 1] =
-            Node::File { content: text.as_bytes().into(), modified: SystemTime::now() };
-        Ok(())
-    }
-
-    fn create(&mut self, parent: INodeNo, name: String) -> Result<INodeNo, Errno> {
-        let number = self.nodes.len() as u64 + 1;
-        match self.nodes.get_mut((parent.0 as usize).wrapping_sub(1)) {
-            Some(Node::Folder(children)) => children.insert(name, number),
-            _ => return Err(Errno::ENOTDIR),
-        };
-        self.nodes.push(Node::File { content: [].into(), modified: SystemTime::now() });
-        Ok(INodeNo(number))
-    }
-
-    /// Changes the content of a file.
-    fn edit(&mut self, number: INodeNo, edit: impl FnOnce(&mut Vec<u8>)) -> Result<(), Errno> {
-        let Node::File { content, .. } = self.node(number)? else { return Err(Errno::EISDIR) };
-        let mut changed = content.to_vec();
-        edit(&mut changed);
-        let file = Node::File { content: changed.into(), modified: SystemTime::now() };
-        self.nodes[number.0 as usize - 1] = file;
-        Ok(())
-    }
-
-    fn remove(&mut self, path: &str) -> Result<(), Errno> {
-        let (folder, name) = path.rsplit_once('/').ok_or(Errno::EINVAL)?;
-        let (folder, old) = (self.find(folder)?, self.find(path)?);
-        self.nodes[old.0 as usize - 1] = Node::Gone;
-        if let Node::Folder(children) = &mut self.nodes[folder.0 as usize - 1] {
-            children.remove(name);
-        }
-        Ok(())
-    }
-
-    fn replace(&mut self, path: &str, text: &str) -> Result<(), Errno> {
-        let (folder, name) = path.rsplit_once('/').ok_or(Errno::EINVAL)?;
-        let (folder, old) = (self.find(folder)?, self.find(path)?);
-        self.nodes[old.0 as usize - 1] = Node::Gone;
-        self.nodes.push(Node::File { content: text.as_bytes().into(), modified: SystemTime::now() });
-        let new = self.nodes.len() as u64;
-        if let Node::Folder(children) = &mut self.nodes[folder.0 as usize - 1] {
-            children.insert(name.to_owned(), new);
-        }
-        Ok(())
-    }
 }
 
 #[derive(Clone, Default)]
@@ -239,11 +118,12 @@ impl HangingFs {
                 Ok("ok".to_owned())
             }
             ["remove", path] => {
-                self.state().remove(path).map(|()| "ok".to_owned()).map_err(|e| format!("{e:?}"))
+                self.state().tree.remove(path).map(|()| "ok".to_owned()).map_err(|e| format!("{e:?}"))
             }
             [verb @ ("put" | "replace"), path, text] => {
                 let mut state = self.state();
-                let done = if verb == "put" { state.put(path, text) } else { state.replace(path, text) };
+                let done =
+                    if verb == "put" { state.tree.put(path, text) } else { state.tree.replace(path, text) };
                 done.map(|()| "ok".to_owned()).map_err(|e| format!("{e:?}"))
             }
             [op, mode, ref rest @ ..] if op == "all" || OPS.contains(&op) => {
@@ -291,8 +171,9 @@ impl Filesystem for HangingFs {
         let (fs, name) = (self.clone(), name.to_string_lossy().into_owned());
         self.go("lookup", request, move |result| {
             let state = fs.state();
-            let found =
-                result.and_then(|()| state.child(parent, &name)).and_then(|child| state.attributes(child));
+            let found = result
+                .and_then(|()| state.tree.child(parent, &name))
+                .and_then(|child| state.tree.attributes(child));
             match found {
                 Ok(attributes) => reply.entry(&state.ttl, &attributes, Generation(0)),
                 Err(e) => reply.error(e),
@@ -304,7 +185,7 @@ impl Filesystem for HangingFs {
         let fs = self.clone();
         self.go("getattr", request, move |result| {
             let state = fs.state();
-            match result.and_then(|()| state.attributes(ino)) {
+            match result.and_then(|()| state.tree.attributes(ino)) {
                 Ok(attributes) => reply.attr(&state.ttl, &attributes),
                 Err(e) => reply.error(e),
             }
@@ -313,7 +194,7 @@ impl Filesystem for HangingFs {
 
     fn open(&self, request: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         let fs = self.clone();
-        self.go("open", request, move |result| match result.and_then(|()| fs.state().attributes(ino)) {
+        self.go("open", request, move |result| match result.and_then(|()| fs.state().tree.attributes(ino)) {
             Ok(_) => reply.opened(FileHandle(0), FopenFlags::empty()),
             Err(e) => reply.error(e),
         });
@@ -332,7 +213,7 @@ impl Filesystem for HangingFs {
     ) {
         let fs = self.clone();
         self.go("read", request, move |result| {
-            let content = result.and_then(|()| match fs.state().node(ino)? {
+            let content = result.and_then(|()| match fs.state().tree.node(ino)? {
                 Node::File { content, .. } => Ok(Arc::clone(content)),
                 _ => Err(Errno::EISDIR),
             });
@@ -360,7 +241,9 @@ impl Filesystem for HangingFs {
         let (fs, name) = (self.clone(), name.to_string_lossy().into_owned());
         self.go("write", request, move |result| {
             let mut state = fs.state();
-            let made = result.and_then(|()| state.create(parent, name)).and_then(|new| state.attributes(new));
+            let made = result
+                .and_then(|()| state.tree.create(parent, name))
+                .and_then(|new| state.tree.attributes(new));
             match made {
                 Ok(made) => {
                     reply.created(&state.ttl, &made, Generation(0), FileHandle(0), FopenFlags::empty());
@@ -389,7 +272,7 @@ impl Filesystem for HangingFs {
                 content.resize(content.len().max(end), 0);
                 content[offset as usize..end].copy_from_slice(&data);
             };
-            match result.and_then(|()| fs.state().edit(ino, edit)) {
+            match result.and_then(|()| fs.state().tree.edit(ino, edit)) {
                 Ok(()) => reply.written(data.len() as u32),
                 Err(e) => reply.error(e),
             }
@@ -418,7 +301,8 @@ impl Filesystem for HangingFs {
         self.go("write", request, move |result| {
             let mut state = fs.state();
             let cut = |content: &mut Vec<u8>| content.resize(size.map_or(content.len(), |n| n as usize), 0);
-            let changed = result.and_then(|()| state.edit(ino, cut)).and_then(|()| state.attributes(ino));
+            let changed =
+                result.and_then(|()| state.tree.edit(ino, cut)).and_then(|()| state.tree.attributes(ino));
             match changed {
                 Ok(attributes) => reply.attr(&state.ttl, &attributes),
                 Err(e) => reply.error(e),
@@ -451,13 +335,13 @@ impl Filesystem for HangingFs {
         let fs = self.clone();
         self.go("readdir", request, move |result| {
             let state = fs.state();
-            let children = match result.and_then(|()| state.node(ino)) {
+            let children = match result.and_then(|()| state.tree.node(ino)) {
                 Ok(Node::Folder(children)) => children,
                 Ok(_) => return reply.error(Errno::ENOTDIR),
                 Err(e) => return reply.error(e),
             };
             for (at, (name, child)) in children.iter().enumerate().skip(offset as usize) {
-                let kind = match state.node(INodeNo(*child)) {
+                let kind = match state.tree.node(INodeNo(*child)) {
                     Ok(Node::File { .. }) => FileType::RegularFile,
                     _ => FileType::Directory,
                 };
@@ -495,7 +379,7 @@ fn main() -> ExitCode {
     };
     let access = if more.is_empty() { MountOption::RO } else { MountOption::RW };
     let fs = HangingFs::default();
-    if let Err(e) = fs.state().add(folder) {
+    if let Err(e) = fs.state().tree.add(folder) {
         eprintln!("cannot read {}: {e}", folder.display());
         return ExitCode::FAILURE;
     }

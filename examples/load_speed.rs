@@ -15,7 +15,7 @@ use flash_load::generator::{self, Pace, Phase, Protocol, Setup, Stream};
 use flash_load::record::{Outcome, QUEUED};
 use flash_load::target::Target;
 use flash_load::workload::catalogue::Listed;
-use flash_load::workload::{Ask, Catalogue, Demand};
+use flash_load::workload::{Arrival, Catalogue, Demand};
 
 /// Bytes a second of a slow reader: 400 kbit/s.
 const SLOW_BYTES_PER_S: u64 = 50_000;
@@ -33,10 +33,10 @@ impl Demand for Fixed {
         Some(self.next * 1_000_000_000 / self.rate_per_s)
     }
 
-    fn take(&mut self) -> Option<Ask> {
+    fn take(&mut self) -> Option<Arrival> {
         let intended_ns = self.next_due_ns()?;
         self.next += 1;
-        Some(Ask { path_id: 0, intended_ns })
+        Some(Arrival { path_id: 0, intended_ns })
     }
 
     fn next_path(&mut self) -> Option<u32> {

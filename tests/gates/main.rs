@@ -1,11 +1,6 @@
 //! Flashpache, end to end: `flash backend`, and the servers that it warms names and ranges for. The modules are built from
 //! `modules/` once for a run; a server that is not installed is a counted skip.
 
-/// The architecture of the harness's own servers, if a test starts one.
-const ARCHITECTURE: &str = "amped";
-/// The wire of its clients.
-const WIRE: harness::Wire = harness::Wire::Plain;
-
 mod apache;
 mod backend;
 mod client;

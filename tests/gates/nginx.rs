@@ -3,7 +3,7 @@
 //! Most tests force the gate to hold everything, because the files of a test are always in memory; the backend is then
 //! `fake_backend.py`, which answers by rule. `modules/nginx/suite` runs nginx's own tests with the gate.
 
-mod places;
+mod restricted;
 mod server;
 mod trouble;
 

@@ -39,7 +39,7 @@ impl ServeOptions {
 impl clap::Args for ServeOptions {
     fn augment_args(command: Command) -> Command {
         let all = OPTIONS.iter().flat_map(|spec| {
-            args(spec).into_iter().map(move |arg| arg.hide_short_help(spec.place.group.is_rare()))
+            args(spec).into_iter().map(move |arg| arg.hide_short_help(spec.details.group.is_rare()))
         });
         command.args(all).arg(port())
     }
@@ -106,7 +106,7 @@ fn together(spec: &Spec, items: &[&OsStr], refusals: &[Refusal]) -> clap::Error 
 
 /// The flags of an option: one, or two for a switch.
 fn args(spec: &'static Spec) -> Vec<Arg> {
-    let heading = spec.place.group.heading();
+    let heading = spec.details.group.heading();
     if matches!(spec.kind, Kind::Switch | Kind::AutoSwitch) {
         let [yes, no] = [spec.flag(), negated(spec)];
         let set = match spec.kind {
@@ -119,7 +119,7 @@ fn args(spec: &'static Spec) -> Vec<Arg> {
         ];
     }
     let arg = Arg::new(spec.key)
-        .value_name(spec.place.value_name)
+        .value_name(spec.details.value_name)
         .value_parser(parser(spec))
         .value_hint(hint(spec))
         .hide_possible_values(true)
@@ -155,7 +155,7 @@ fn auto_switch(spec: &'static Spec, name: &str, opposite: &str) -> Arg {
         .num_args(0..=1)
         .require_equals(true)
         .default_missing_value("on")
-        .value_name(spec.place.value_name)
+        .value_name(spec.details.value_name)
         .value_parser(Word(spec))
         .hide_possible_values(true)
 }

@@ -515,9 +515,9 @@ fn server_row(spec: &Spec) -> String {
     let key = if spec.is_in_file() { format!("`{}`", spec.key) } else { "-".to_owned() };
     let flag = match spec.kind {
         Kind::Switch => format!("`--{0}`, `--no-{0}`", spec.flag()),
-        Kind::AutoSwitch => format!("`--{0}[={1}]`, `--no-{0}`", spec.flag(), spec.place.value_name),
+        Kind::AutoSwitch => format!("`--{0}[={1}]`, `--no-{0}`", spec.flag(), spec.details.value_name),
         _ if spec.is_operand() => "`DIR`".to_owned(),
-        _ => format!("`--{} {}`", spec.flag(), spec.place.value_name),
+        _ => format!("`--{} {}`", spec.flag(), spec.details.value_name),
     };
     let (value, default) = (spec.kind.summary(), default(spec.default, "none"));
     format!("| {key} | {value} | {default} | {flag} | `{}` | {} |", spec.variable(), spec.help)
@@ -529,7 +529,7 @@ fn site_row(spec: &Spec) -> String {
 }
 
 fn route_row(spec: &config::Spec<RouteOverrides>) -> String {
-    let owners: Vec<String> = spec.place.iter().map(|key| format!("`{key}`")).collect();
+    let owners: Vec<String> = spec.details.iter().map(|key| format!("`{key}`")).collect();
     let owners = if owners.is_empty() { "any".to_owned() } else { owners.join(", ") };
     let default = default(spec.default, "-");
     format!("| `{}` | {} | {default} | {owners} | {} |", spec.key, spec.kind.summary(), spec.help)

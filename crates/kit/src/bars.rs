@@ -1,6 +1,6 @@
 //! Charts of rows and bars as SVG: ranges of latency, ratios with intervals, composition by decile.
 //!
-//! The parts of the page call it. It computes no figure. Pure.
+//! The sections of the page call it. It computes no figure. Pure.
 
 use maud::{Markup, html};
 

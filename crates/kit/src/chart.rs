@@ -1,6 +1,6 @@
 //! Line charts as SVG.
 //!
-//! The parts of the page call it. It computes no figure. The `plotters`
+//! The sections of the page call it. It computes no figure. The `plotters`
 //! crate writes fixed colours, so a page drawn with it cannot be dark on a dark screen and light on
 //! paper; here colours are classes of `style.css`. Pure.
 

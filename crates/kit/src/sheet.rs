@@ -7,8 +7,8 @@ use maud::{Markup, html};
 use crate::chart::{Chart, Line, chart, together};
 use crate::number;
 use crate::page::Page;
-use crate::part::Table;
 use crate::scale::Scale;
+use crate::section::Table;
 use crate::style::Style;
 
 pub use crate::scale::Unit;

@@ -1,6 +1,6 @@
 //! A directive of a configuration: the form that the parsers of all three languages give.
 
-use crate::notes::Place;
+use crate::notes::Position;
 
 /// The most characters of a line that a note shows.
 const SHOWN_CHARS_MAX: usize = 100;
@@ -17,18 +17,18 @@ pub(crate) struct Directive {
     pub(crate) name: String,
     pub(crate) args: Vec<String>,
     pub(crate) block: Option<Vec<Directive>>,
-    pub(crate) place: Place,
+    pub(crate) position: Position,
     /// The whole line, for notes.
     pub(crate) line: String,
 }
 
 impl Directive {
     /// A directive whose name is the first of these words.
-    pub(crate) fn new(words: Vec<String>, block: Option<Vec<Self>>, place: &Place) -> Self {
+    pub(crate) fn new(words: Vec<String>, block: Option<Vec<Self>>, position: &Position) -> Self {
         let line = words.join(" ");
         let mut words = words.into_iter();
         let name = words.next().unwrap_or_default();
-        Self { name, args: words.collect(), block, place: place.clone(), line }
+        Self { name, args: words.collect(), block, position: position.clone(), line }
     }
 
     /// The first argument, or nothing.

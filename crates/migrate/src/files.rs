@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::notes::{Failure, Place};
+use crate::notes::{Failure, Position};
 
 /// The largest file, and the most files and bytes of one configuration.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -53,7 +53,7 @@ impl Files {
     pub(crate) fn with<T>(
         &mut self,
         path: &Path,
-        from: &Place,
+        from: &Position,
         read: impl FnOnce(&mut Self, &str, &Arc<str>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let shown = self.shown(path);
@@ -61,7 +61,7 @@ impl Files {
             let why = format!("includes {shown}, {DEPTH_MAX} files deep: do they include each other?");
             return Err(Failure::new(from, why));
         }
-        let whole = Place { file: Arc::clone(&shown), line: 0 };
+        let whole = Position { file: Arc::clone(&shown), line: 0 };
         self.count += 1;
         if self.count > FILES_MAX {
             return Err(Failure::new(from, format!("includes more than {FILES_MAX} files")));
@@ -77,7 +77,7 @@ impl Files {
         let text = String::from_utf8(bytes).map_err(|error| {
             let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
             let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
-            Failure::new(&Place { file: Arc::clone(&shown), line }, "is not UTF-8")
+            Failure::new(&Position { file: Arc::clone(&shown), line }, "is not UTF-8")
         })?;
         self.depth += 1;
         let result = read(self, &text, &shown);
@@ -89,11 +89,15 @@ impl Files {
     pub(crate) fn matching(&self, path: &str, elsewhere: &Path) -> Vec<PathBuf> {
         let path = Path::new(path);
         // A configuration may have been copied out of its folder.
-        let places = match path.strip_prefix(elsewhere) {
+        let candidates = match path.strip_prefix(elsewhere) {
             Ok(rest) => [path.to_owned(), self.folder.join(rest)],
             Err(_) => [self.folder.join(path), elsewhere.join(path)],
         };
-        places.iter().map(|place| expand(place)).find(|found| !found.is_empty()).unwrap_or_default()
+        candidates
+            .iter()
+            .map(|candidate| expand(candidate))
+            .find(|found| !found.is_empty())
+            .unwrap_or_default()
     }
 }
 
@@ -141,7 +145,7 @@ fn expand(pattern: &Path) -> Vec<PathBuf> {
 
 /// Whether a name fits a pattern of the shell.
 fn fits(pattern: &[u8], name: &[u8]) -> bool {
-    // The place of the last `*`, and the first byte of the name that it does not stand for yet.
+    // The position of the last `*`, and the first byte of the name that it does not stand for yet.
     let (mut at, mut of_name, mut star) = (0, 0, None);
     while of_name < name.len() {
         match pattern.get(at) {
@@ -154,9 +158,9 @@ fn fits(pattern: &[u8], name: &[u8]) -> bool {
                 of_name += 1;
             }
             _ => {
-                let Some((place, taken)) = star else { return false };
-                star = Some((place, taken + 1));
-                (at, of_name) = (place + 1, taken + 1);
+                let Some((star_at, taken)) = star else { return false };
+                star = Some((star_at, taken + 1));
+                (at, of_name) = (star_at + 1, taken + 1);
             }
         }
     }

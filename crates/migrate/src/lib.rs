@@ -21,7 +21,7 @@ use std::path::Path;
 use files::Files;
 use model::Config;
 use notes::Notes;
-pub use notes::{Failure, Note, Place};
+pub use notes::{Failure, Note, Position};
 
 /// A server whose configuration can be carried over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub fn migrate(server: Server, file: &Path) -> Result<Migration, Failure> {
         Server::Caddy => ("Caddy", caddy::read(file, &mut files, &mut notes)?),
     };
     config.compress_answers();
-    let whole = Place { file: files.first.clone(), line: 0 };
+    let whole = Position { file: files.first.clone(), line: 0 };
     for script in config.drop_sources() {
         notes.add(
             &whole,

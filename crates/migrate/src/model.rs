@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::notes::{Notes, Place};
+use crate::notes::{Notes, Position};
 use crate::pattern::{self, Paths, whole};
 
 /// A whole config file.
@@ -116,8 +116,8 @@ impl Config {
     }
 
     /// Gives each site what Flash asks for: a root, and HSTS over HTTPS alone. A site whose files are unknown is closed: it must
-    /// not show those of another one. `root` is the directive that it lacks, `whole` the place of the notes.
-    pub(crate) fn complete(&mut self, root: &str, whole: &Place, notes: &mut Notes) {
+    /// not show those of another one. `root` is the directive that it lacks, `whole` the position of the notes.
+    pub(crate) fn complete(&mut self, root: &str, whole: &Position, notes: &mut Notes) {
         let any = self.all_sites().find_map(|site| site.root.clone()).unwrap_or_else(|| "/srv".to_owned());
         let has_https = !self.listen_tls.is_empty();
         for site in self.all_sites() {

@@ -1,4 +1,4 @@
-//! Places in files, what could not be carried over from them, and why a file cannot be read at all.
+//! Positions in files, what could not be carried over from them, and why a file cannot be read at all.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use crate::directive::Directive;
 
 /// A line of a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct Position {
     /// The file, as it is shown: from the folder of the first file if it is beneath it.
     pub file: Arc<str>,
     /// The line, from 1; 0 for the file as a whole.
     pub line: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.file)?;
         if self.line > 0 { write!(f, ":{}", self.line) } else { Ok(()) }
@@ -25,14 +25,14 @@ impl fmt::Display for Place {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Note {
     /// The line that says it.
-    pub place: Place,
+    pub position: Position,
     /// The directive, and what is different.
     pub text: String,
 }
 
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.text)
+        write!(f, "{}: {}", self.position, self.text)
     }
 }
 
@@ -41,9 +41,9 @@ impl fmt::Display for Note {
 pub(crate) struct Notes(Vec<Note>);
 
 impl Notes {
-    pub(crate) fn add(&mut self, place: &Place, text: impl Into<String>) {
+    pub(crate) fn add(&mut self, position: &Position, text: impl Into<String>) {
         let text = text.into().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        let note = Note { place: place.clone(), text };
+        let note = Note { position: position.clone(), text };
         if !self.0.contains(&note) {
             self.0.push(note);
         }
@@ -51,13 +51,13 @@ impl Notes {
 
     /// Notes that a directive is not carried over, or not wholly.
     pub(crate) fn lost(&mut self, directive: &Directive, why: &str) {
-        self.add(&directive.place, format!("{}: {why}", directive.shown()));
+        self.add(&directive.position, format!("{}: {why}", directive.shown()));
     }
 
     /// The notes in the order of files and lines: the first file comes first, others by their names.
     pub(crate) fn sorted(mut self, first: &Arc<str>) -> Vec<Note> {
         self.0.sort_by(|one, other| {
-            let key = |note: &Note| (note.place.file != *first, note.place.clone());
+            let key = |note: &Note| (note.position.file != *first, note.position.clone());
             key(one).cmp(&key(other))
         });
         self.0
@@ -68,19 +68,19 @@ impl Notes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// Where the reason is.
-    pub place: Place,
+    pub position: Position,
     /// The reason.
     pub why: String,
 }
 
 impl Failure {
-    pub(crate) fn new(place: &Place, why: impl Into<String>) -> Self {
-        Self { place: place.clone(), why: why.into() }
+    pub(crate) fn new(position: &Position, why: impl Into<String>) -> Self {
+        Self { position: position.clone(), why: why.into() }
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.why)
+        write!(f, "{}: {}", self.position, self.why)
     }
 }

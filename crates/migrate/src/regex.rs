@@ -135,7 +135,7 @@ fn finish(mut draft: Draft) -> Result<Shape, String> {
     }
     let written = |pieces: &[Piece], special: Option<(usize, &str)>| -> String {
         let each = pieces.iter().enumerate().map(|(at, piece)| match (piece, special) {
-            (_, Some((place, text))) if place == at => text.to_owned(),
+            (_, Some((position, text))) if position == at => text.to_owned(),
             (Piece::Text(c), _) => c.to_string(),
             (Piece::Star { .. }, _) => "*".to_owned(),
         });

@@ -286,14 +286,14 @@ fn check(server: Server, file: &Path, bytes: &[u8]) -> bool {
         Ok(migration) => {
             assert!(migration.toml.lines().all(is_sound), "{}\n{}", shown(), migration.toml);
             assert!(
-                migration.notes.iter().all(|note| note.place.line <= lines && !note.text.is_empty()),
+                migration.notes.iter().all(|note| note.position.line <= lines && !note.text.is_empty()),
                 "{}",
                 shown()
             );
             true
         }
         Err(failure) => {
-            assert!(failure.place.line <= lines && !failure.why.is_empty(), "{}: {failure}", shown());
+            assert!(failure.position.line <= lines && !failure.why.is_empty(), "{}: {failure}", shown());
             false
         }
     }

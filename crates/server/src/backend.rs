@@ -23,6 +23,7 @@ use flash_waiting::{
     file::open_folder,
     process,
     root::{Root, Unopened, open_roots},
+    watched,
 };
 use flash_worker::backend::{
     BackendGiven, BackendLoop, Closes, EndpointGiven, EndpointListener, EndpointProtocol, WarmRoot,
@@ -151,17 +152,8 @@ fn mount(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ').skip(2);
     let (major, minor) = std::str::from_utf8(fields.next()?).ok()?.split_once(':')?;
     let (major, minor): (u64, u64) = (major.parse().ok()?, minor.parse().ok()?);
-    let path = fields.nth(1)?;
-    let mut plain = Vec::with_capacity(path.len());
-    let mut rest = path;
-    while let Some((first, behind)) = rest.split_first() {
-        // Space, tab, line feed and backslash are written as three octal digits.
-        let escaped = behind.first_chunk::<3>().filter(|_| *first == b'\\');
-        let value = escaped.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
-        plain.push(value.unwrap_or(*first));
-        rest = if value.is_some() { &behind[3..] } else { behind };
-    }
-    Some(Mount { path: plain.into(), device: major << 32 | minor })
+    let path = watched::unescape(fields.nth(1)?);
+    Some(Mount { path: path.into(), device: major << 32 | minor })
 }
 
 /// A thread for each share, so that a file system that hangs delays only the closing of its own files.

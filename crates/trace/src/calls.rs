@@ -33,8 +33,8 @@ pub(crate) struct Call {
     pub(crate) filled: Option<usize>,
     /// The change that its success makes to the table of descriptors.
     pub(crate) effect: Effect,
-    /// It is how a loop turns to a ready descriptor.
-    pub(crate) turns: Turns,
+    /// It is how a loop handles a ready descriptor.
+    pub(crate) handles: Handles,
     /// It may send to a peer.
     pub(crate) sends: bool,
 }
@@ -67,9 +67,9 @@ impl Effect {
     }
 }
 
-/// Whether a loop that makes the call has turned to its descriptor.
+/// Whether a loop that makes the call handles its descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Turns {
+pub(crate) enum Handles {
     #[default]
     No,
     /// If it is no file.
@@ -98,9 +98,9 @@ fn by_arguments(name: &str) -> Call {
     let wait = |wait_rank, watched| Call { wait_rank, watched, ..none };
     let at = |directory, path| Call { path: Some(path), directory, ..none };
     let on = |fd| Call { fd: Some(fd), ..none };
-    let stream = |turns| Call { turns, ..on(0) };
-    let sized = |turns| Call { size: Some(2), ..stream(turns) };
-    let between = |turns| Call { from_fd: Some(0), fd: Some(2), size: Some(4), turns, ..none };
+    let stream = |handles| Call { handles, ..on(0) };
+    let sized = |handles| Call { size: Some(2), ..stream(handles) };
+    let between = |handles| Call { from_fd: Some(0), fd: Some(2), size: Some(4), handles, ..none };
     let only = |effect| Call { effect, ..none };
     match name {
         // Waits.
@@ -118,19 +118,19 @@ fn by_arguments(name: &str) -> Call {
         "stat" | "lstat" | "access" | "readlink" | "unlink" | "rename" | "mkdir" | "rmdir" | "chdir"
         | "truncate" | "statfs" | "execve" => at(None, 0),
         // Bytes.
-        "read" => Call { filled: Some(1), ..sized(Turns::IfNoFile) },
-        "write" => sized(Turns::IfNoFile),
-        "readv" | "writev" => stream(Turns::IfNoFile),
-        "pread64" | "pwrite64" => sized(Turns::No),
+        "read" => Call { filled: Some(1), ..sized(Handles::IfNoFile) },
+        "write" => sized(Handles::IfNoFile),
+        "readv" | "writev" => stream(Handles::IfNoFile),
+        "pread64" | "pwrite64" => sized(Handles::No),
         "preadv" | "preadv2" | "pwritev" | "pwritev2" => on(0),
-        "recvfrom" => Call { filled: Some(1), ..sized(Turns::Yes) },
-        "recvmsg" | "recvmmsg" => Call { effect: Effect::Receives, ..stream(Turns::Yes) },
-        "sendto" => sized(Turns::Yes),
-        "sendmsg" | "sendmmsg" | "shutdown" => stream(Turns::Yes),
-        "accept" | "accept4" => Call { effect: Effect::OpensSocket, ..stream(Turns::Yes) },
-        "sendfile" => Call { from_fd: Some(1), size: Some(3), ..stream(Turns::Yes) },
-        "splice" => between(Turns::IfNoFile),
-        "copy_file_range" => between(Turns::No),
+        "recvfrom" => Call { filled: Some(1), ..sized(Handles::Yes) },
+        "recvmsg" | "recvmmsg" => Call { effect: Effect::Receives, ..stream(Handles::Yes) },
+        "sendto" => sized(Handles::Yes),
+        "sendmsg" | "sendmmsg" | "shutdown" => stream(Handles::Yes),
+        "accept" | "accept4" => Call { effect: Effect::OpensSocket, ..stream(Handles::Yes) },
+        "sendfile" => Call { from_fd: Some(1), size: Some(3), ..stream(Handles::Yes) },
+        "splice" => between(Handles::IfNoFile),
+        "copy_file_range" => between(Handles::No),
         // Descriptors.
         "close" => Call { effect: Effect::Closes, ..on(0) },
         "close_range" => only(Effect::ClosesRange),

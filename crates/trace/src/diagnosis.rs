@@ -4,7 +4,7 @@
 //! A wait counts against a server only if a request of another connection waited behind it: a blocked event loop
 //! delays all its connections, a thread that serves one connection delays only that one.
 //!
-//! `verdict` puts it into words, `page` draws it. Everything in it is computed from the kernel trace. Pure.
+//! `diagnosis_text` puts it into words, `page` draws it. Everything in it is computed from the kernel trace. Pure.
 
 mod finding;
 

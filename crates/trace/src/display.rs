@@ -1,6 +1,6 @@
 //! The words for parts of a kernel trace: times, processes, the file or socket of a call, warnings.
 //!
-//! `table`, `page`, `diagnosis`, `pools` and `verdict` call it, so that they use the same words. Names in a kernel trace
+//! `table`, `page`, `diagnosis`, `pools` and `diagnosis_text` call it, so that they use the same words. Names in a kernel trace
 //! come from outside: control characters are removed and lengths bounded here. Pure.
 
 use crate::model::{BlockedCall, Ending, Process, ReasonTotal, Target, TargetKind, Trace};

@@ -1,7 +1,7 @@
 //! `flash doctor`: watches a server for some seconds and reports whether its event loop or its thread pool makes
 //! requests wait.
 //!
-//! The command line calls it. The words come from `verdict`, the figures from `diagnosis`.
+//! The command line calls it. The words come from `diagnosis_text`, the figures from `diagnosis`.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,7 +13,7 @@ use crate::diagnosis;
 pub use crate::diagnosis::Verdict;
 use crate::model::{Shares, Trace, VERSION};
 use crate::recorder::{RecordOptions, Subject, record};
-use crate::{output, page, verdict};
+use crate::{diagnosis_text, output, page};
 use flash_kit::{Error, Result};
 
 /// A larger file was not written by `flash trace`: its lists are bounded.
@@ -73,7 +73,7 @@ pub fn run(options: &Options) -> Result<Verdict> {
         // The data is plain, so this cannot fail.
         output::print(&(serde_json::to_string_pretty(&found).unwrap_or_default() + "\n"))?;
     } else {
-        output::print(&verdict::text(&found))?;
+        output::print(&diagnosis_text::text(&found))?;
     }
     Ok(found.verdict)
 }

@@ -11,7 +11,7 @@
 //! roll_call  finds threads that have ended and new listening sockets       roles      tells loops from other threads
 //! world      reads descriptors, paths and names from /proc                 model      defines the `Trace`
 //! table      prints the table of `flash trace`                             page       draws the page, `strip` a timeline
-//! diagnosis  judges loops, `pools` thread pools, as data                   verdict    puts that into words
+//! diagnosis  judges loops, `pools` thread pools, as data                   diagnosis_text  puts that into words
 //! ```
 
 #![allow(missing_docs, reason = "only this workspace uses it: a comment stands where a name does not say it")]
@@ -21,6 +21,7 @@ mod attach;
 mod calls;
 mod decode;
 mod diagnosis;
+mod diagnosis_text;
 mod display;
 pub mod doctor;
 mod event;
@@ -40,7 +41,6 @@ mod strip;
 mod symbols;
 mod table;
 mod tap;
-mod verdict;
 mod world;
 
 use std::path::PathBuf;

@@ -10,10 +10,10 @@ use maud::{Markup, html};
 use crate::diagnosis::{self, Behind, Diagnosis};
 use crate::model::{Batch, BlockedCall, CallTotal, Process, Request, TargetTotal, Thread, Timeline, Trace};
 use crate::strip::{self, Window};
-use crate::{display, verdict};
+use crate::{diagnosis_text, display};
 use flash_kit::number::{NONE, count, percent};
 use flash_kit::page::Page;
-use flash_kit::part::{Cell, Column, Table, table};
+use flash_kit::section::{Cell, Column, Table, table};
 
 /// The styles of the timelines; the other styles are those of all reports.
 const TIMELINE_STYLE: &str = include_str!("page.css");
@@ -46,7 +46,7 @@ pub(crate) fn html(trace: &Trace) -> String {
         title: &title,
         kind: " · blocked calls",
         subtitle: &subtitle(trace),
-        summary: &verdict::headline(&found),
+        summary: &diagnosis_text::headline(&found),
         footer: FOOTER,
         style: TIMELINE_STYLE,
         ..Page::default()
@@ -55,7 +55,7 @@ pub(crate) fn html(trace: &Trace) -> String {
 }
 
 fn findings(found: &Diagnosis) -> Markup {
-    let sentences = verdict::sentences(found);
+    let sentences = diagnosis_text::sentences(found);
     html! {
         @if !sentences.is_empty() {
             section id="findings" {

@@ -3,11 +3,11 @@
 use super::super::diagnosis::{LoopFinding, diagnose};
 use super::super::fixture::{helped_server, total, waiting_server};
 use super::super::model::{Reason, Trace};
-use super::super::{table, verdict};
+use super::super::{diagnosis_text, table};
 use super::*;
 
 fn said(trace: &Trace) -> String {
-    verdict::text(&diagnose(trace))
+    diagnosis_text::text(&diagnose(trace))
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn many_processes_with_event_loops_are_summed_up() {
     for pid in 2..=4 {
         found.loops.push(LoopFinding { pid, name: format!("nginx {pid}"), ..found.loops[0].clone() });
     }
-    let text = verdict::text(&found).replace("\n  ", " ");
+    let text = diagnosis_text::text(&found).replace("\n  ", " ");
     let together =
         "The event loops of 2 more processes blocked in 4 calls, for 500 ms in total, at most 200 ms.";
     assert!(text.contains("nginx 2: ") && text.contains(together), "{text}");

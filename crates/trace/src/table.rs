@@ -5,7 +5,7 @@
 
 use crate::display::{self, many, time};
 use crate::model::{BlockedCall, CallTotal, Request, Thread, Trace};
-use crate::{diagnosis, verdict};
+use crate::{diagnosis, diagnosis_text};
 use flash_kit::number::{NONE, count, percent};
 use flash_kit::text::{columns, wrapped};
 
@@ -24,7 +24,7 @@ pub(crate) fn table(trace: &Trace) -> String {
             0 => "no known event loop".to_owned(),
             pid => display::process(trace, pid),
         };
-        text += &wrapped(&format!("{who}: {}", verdict::requests(total)));
+        text += &wrapped(&format!("{who}: {}", diagnosis_text::requests(total)));
     }
     for warning in display::warnings(trace) {
         text += &wrapped(&format!("warning: {warning}"));

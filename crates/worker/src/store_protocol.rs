@@ -105,18 +105,22 @@ pub enum FromWatcher {
     /// All changes up to this time were reported.
     Until(u64),
     /// Figures for `flash stats`.
-    Figures {
-        /// Directories that are watched.
-        directories: u64,
-        /// Maximum number of directories that this user can watch.
-        directories_max: u64,
-        /// Sites whose files are watched, in whole or in part.
-        sites: u64,
-        /// Sites whose file systems do not report every change.
-        sites_unreported: u64,
-        /// Subtrees that cannot be watched.
-        subtrees_unwatched: u64,
-    },
+    Figures(WatcherFigures),
+}
+
+/// The figures of a watcher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WatcherFigures {
+    /// Directories that are watched.
+    pub directories: u64,
+    /// Maximum number of directories that this user can watch.
+    pub directories_max: u64,
+    /// Sites whose files are watched, in whole or in part.
+    pub sites: u64,
+    /// Sites whose file systems do not report every change.
+    pub sites_unreported: u64,
+    /// Subtrees that cannot be watched.
+    pub subtrees_unwatched: u64,
 }
 
 /// A message from the keeper to a worker.

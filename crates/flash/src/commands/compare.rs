@@ -48,15 +48,15 @@ impl Compare {
     fn options(self) -> Result<Options> {
         let mut options = self.options.options.of_command("compare", self.workload).with_endless_log();
         let mut chosen = self.started.choose(&self.servers, &mut options.cores)?;
-        chosen.place.cpu_percent = self.cpu.or(chosen.place.cpu_percent);
+        chosen.testbed.cpu_percent = self.cpu.or(chosen.testbed.cpu_percent);
         let folder = options.files.manifest.as_deref().and_then(Path::parent);
-        let root = chosen.place.root.take().or_else(|| folder.map(Into::into));
+        let root = chosen.testbed.root.take().or_else(|| folder.map(Into::into));
         chosen.serve(root)?;
-        chosen.place.has_http2 = options.wire.http2;
-        chosen.place.application = options.files.dynamic.map(|_| Application {
+        chosen.testbed.has_http2 = options.wire.http2;
+        chosen.testbed.application = options.files.dynamic.map(|_| Application {
             prefix: options.files.dynamic_prefix.clone(),
             core: self.application_core.or(options.cores.last().copied()),
         });
-        Ok(Options { servers: chosen.servers, place: chosen.place, options, ..self.options })
+        Ok(Options { servers: chosen.servers, testbed: chosen.testbed, options, ..self.options })
     }
 }

@@ -141,7 +141,7 @@ impl Interfere {
             };
         }
         let is_started = chosen.is_any_started();
-        let root = self.files.or_else(|| chosen.place.root.take());
+        let root = self.files.or_else(|| chosen.testbed.root.take());
         chosen.serve(root)?;
         let prefix = self.slow_application.as_deref().filter(|_| is_started).map(prefix).transpose()?;
         let core = self.application_core.or(options.cores.last().copied());
@@ -150,16 +150,16 @@ impl Interfere {
             None => Beside::Cold {
                 directories: cold_directories(
                     self.cold_dirs,
-                    chosen.place.root.as_deref(),
+                    chosen.testbed.root.as_deref(),
                     options.hot_directories,
                 )?,
                 rate_per_s: self.cold_rate,
                 looks_up_names: self.known_names,
             },
         };
-        chosen.place.has_http2 = options.wire.http2;
-        chosen.place.application = prefix.map(|prefix| Application { prefix, core });
-        Ok(Options { servers: chosen.servers, place: chosen.place, beside, ..options })
+        chosen.testbed.has_http2 = options.wire.http2;
+        chosen.testbed.application = prefix.map(|prefix| Application { prefix, core });
+        Ok(Options { servers: chosen.servers, testbed: chosen.testbed, beside, ..options })
     }
 }
 

@@ -1,11 +1,11 @@
-//! The servers that `flash compare` and `flash interfere` measure, and the place of those that they start.
+//! The servers that `flash compare` and `flash interfere` measure, and the testbed of those that they start.
 //!
 //! Both flatten [`ServerArgs`]. Must not measure anything.
 
 use std::path::PathBuf;
 
 use flash_kit::{Error, Result};
-use flash_lab::testbed::{Peer, Peers, Place, keep_apart, read_peers, ready_made, ready_made_names};
+use flash_lab::testbed::{Peer, Peers, Testbed, keep_apart, read_peers, ready_made, ready_made_names};
 use flash_load::tls::{Certificate, KeyKind};
 use flash_units::parse_memory_bytes;
 
@@ -40,7 +40,7 @@ pub(super) struct ServerArgs {
 /// The servers to measure, and what those that are started may use.
 pub(super) struct Servers {
     pub(super) servers: Vec<Peer>,
-    pub(super) place: Place,
+    pub(super) testbed: Testbed,
 }
 
 impl ServerArgs {
@@ -49,18 +49,18 @@ impl ServerArgs {
     pub(super) fn choose(self, names: &[String], cores: &mut Vec<usize>) -> Result<Servers> {
         let file = self.file.as_deref().map(read_peers).transpose()?.unwrap_or_default();
         let servers = chosen(names, &file)?;
-        let Peers { mut place, load_core, .. } = file;
-        place.memory_bytes = self.memory.or(place.memory_bytes);
-        place.reads_per_s = self.reads.or(place.reads_per_s);
+        let Peers { mut testbed, load_core, .. } = file;
+        testbed.memory_bytes = self.memory.or(testbed.memory_bytes);
+        testbed.reads_per_s = self.reads.or(testbed.reads_per_s);
         let hosts = || HOSTS.map(str::to_owned).to_vec();
-        place.certificate = self.tls.map(|kind| Certificate::make(hosts(), kind)).transpose()?;
-        place.core = self.server_core.or(place.core);
+        testbed.certificate = self.tls.map(|kind| Certificate::make(hosts(), kind)).transpose()?;
+        testbed.core = self.server_core.or(testbed.core);
         if cores.is_empty() {
             cores.extend(load_core);
         }
-        let mut servers = Servers { servers, place };
+        let mut servers = Servers { servers, testbed };
         if servers.is_any_started() {
-            keep_apart(&mut servers.place.core, cores);
+            keep_apart(&mut servers.testbed.core, cores);
         }
         Ok(servers)
     }
@@ -76,8 +76,8 @@ impl Servers {
     ///
     /// Errors: usage, for started servers without one.
     pub(super) fn serve(&mut self, root: Option<PathBuf>) -> Result<()> {
-        self.place.root = root;
-        if self.place.root.is_none() && self.is_any_started() {
+        self.testbed.root = root;
+        if self.testbed.root.is_none() && self.is_any_started() {
             return Err(Error::usage("started servers need files to serve: give --files DIR"));
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use flash_server::stats::{self, Answer, AskError, ServerStalls, ServerStats};
+use flash_server::stats::{self, Answer, ServerStalls, ServerStats, StatsError};
 use flash_units::parse_duration_ms;
 
 /// The shortest interval between two samples.
@@ -60,7 +60,7 @@ impl Stats {
         let shown = if self.stalls { self.show_stalls(&socket) } else { self.show(&socket) };
         match shown {
             Ok(()) => ExitCode::SUCCESS,
-            Err(Ended::Ask(error)) => {
+            Err(Ended::Stats(error)) => {
                 eprintln!("error: {error}");
                 ExitCode::FAILURE
             }
@@ -105,7 +105,7 @@ impl Stats {
         let redraws = io::stdout().is_terminal();
         let mut before: Option<ServerStats> = None;
         loop {
-            let now = stats::ask(socket)?;
+            let now = stats::fetch(socket)?;
             let text = match (self.json, self.watch) {
                 (true, _) => json(&Answer::of(now.clone())),
                 (false, None) => stats::table(&now, None),
@@ -122,7 +122,7 @@ impl Stats {
     fn show_stalls(&self, socket: &Path) -> Result<(), Ended> {
         let mut before: Option<ServerStalls> = None;
         loop {
-            let now = stats::ask_stalls(socket)?;
+            let now = stats::fetch_stalls(socket)?;
             print(&match &before {
                 _ if self.json => json(&Answer::of_stalls(now.clone())),
                 None if now.is_calm() && self.watch.is_none() => {
@@ -170,12 +170,12 @@ fn sample(now: &ServerStats, before: Option<&ServerStats>, redraws: bool) -> Str
 
 /// The reason why the command ends.
 enum Ended {
-    Ask(AskError),
+    Stats(StatsError),
     Write(io::Error),
 }
 
-impl From<AskError> for Ended {
-    fn from(error: AskError) -> Self {
-        Ended::Ask(error)
+impl From<StatsError> for Ended {
+    fn from(error: StatsError) -> Self {
+        Ended::Stats(error)
     }
 }

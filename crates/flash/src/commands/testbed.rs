@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use flash_lab::testbed::{InTestbed, Place, run_in_testbed};
+use flash_lab::testbed;
 use flash_units::parse_memory_bytes;
 
 const MORE: &str = "\
@@ -49,15 +49,14 @@ pub(crate) struct Testbed {
 
 impl Testbed {
     pub(crate) fn run(self) -> ExitCode {
-        let place = Place {
+        let bounds = testbed::Testbed {
             root: Some(self.files),
             core: self.core,
             memory_bytes: self.memory,
             reads_per_s: self.reads,
             cpu_percent: self.cpu,
-            ..Place::default()
+            ..testbed::Testbed::default()
         };
-        let testbed = InTestbed { name: self.name, place, words: self.command };
-        crate::lab::finish_code(run_in_testbed(&testbed), |code| code)
+        crate::lab::finish_code(testbed::run_in_testbed(&self.name, &bounds, &self.command), |code| code)
     }
 }

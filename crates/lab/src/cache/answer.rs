@@ -37,7 +37,7 @@ impl Answer {
     }
 
     /// In one sentence.
-    pub(super) fn words(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let saved = match self.saved_share() {
             None => "no request had to wait for the disk".to_owned(),
             Some(0.0) => "twice the memory would save no disk reads".to_owned(),

@@ -39,8 +39,9 @@ fn of_set(asked: Vec<u32>) -> Requests {
 fn missed(memory_bytes: u64, asked: &[u32]) -> Vec<bool> {
     let requests = of_set(asked.to_vec());
     let mut cache = Policy::Flash.cache(memory_bytes, &requests);
-    let mut ask = |file| requests.blocks_of(file).fold(false, |missed, block| missed | !cache.ask(block));
-    asked.iter().map(|file| ask(*file)).collect()
+    let mut is_missed =
+        |file| requests.blocks_of(file).fold(false, |missed, block| missed | !cache.access(block));
+    asked.iter().map(|file| is_missed(*file)).collect()
 }
 
 fn count(missed: &[bool]) -> usize {
@@ -140,7 +141,7 @@ fn a_log_is_simulated_and_queries_name_no_files() {
     assert_eq!((simulated.files, simulated.set_bytes, simulated.requests), (2, 1_000_009, 4));
     let last = simulated.outcomes.last().unwrap();
     assert_eq!((last.policy, last.memory_bytes, last.misses, last.reads), (Policy::Static, 1_000_009, 2, 3));
-    let words = simulated.answer.words();
+    let words = simulated.answer.text();
     assert!(
         words.starts_with("977 KiB with the policy flash holds 50.0 % of the requests (750 disk"),
         "{words}"
@@ -167,7 +168,7 @@ fn the_answer_has_only_figures_that_were_computed() {
     };
     let outcomes = [outcome(1 << 30, 300), outcome(2 << 30, 100), outcome(4 << 30, 98)];
     let of = |outcomes: &[Outcome], twice: Option<u64>| {
-        Answer::of(Policy::Flash, outcomes, |bytes| outcome(bytes, twice.unwrap())).words()
+        Answer::of(Policy::Flash, outcomes, |bytes| outcome(bytes, twice.unwrap())).text()
     };
     assert_eq!(
         of(&outcomes, None),

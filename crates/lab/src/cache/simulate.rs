@@ -48,7 +48,7 @@ pub(super) fn simulate(policy: Name, memory_bytes: u64, requests: &Requests, war
         let (mut reads, mut asked_bytes, mut missed_bytes) = (0, 0, 0);
         for block in requests.blocks_of(*file) {
             asked_bytes += block.bytes;
-            if !cache.ask(block) {
+            if !cache.access(block) {
                 reads += 1;
                 missed_bytes += block.bytes;
             }

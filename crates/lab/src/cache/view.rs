@@ -9,8 +9,8 @@ use super::policies::Name;
 use super::requests::BLOCK_BYTES;
 use super::simulate::Outcome;
 use flash_kit::number::{binary_size as memory, count, figure, percent, size};
-use flash_kit::part::{Cell, Table};
 use flash_kit::scale::Unit;
+use flash_kit::section::{Cell, Table};
 use flash_kit::sheet::{Axis, Division, Plot, Sheet};
 use flash_kit::text::{columns, distinct, wrapped};
 
@@ -47,7 +47,7 @@ pub(super) fn table(simulated: &Simulated) -> String {
         ]
     });
     text += &columns(&HEADS, rows.collect(), &WORDS);
-    text + &wrapped(&simulated.answer.words())
+    text + &wrapped(&simulated.answer.text())
 }
 
 fn facts(simulated: &Simulated) -> Vec<(&'static str, String)> {
@@ -79,7 +79,7 @@ pub(super) fn sheet(simulated: &Simulated) -> Sheet {
     Sheet {
         title: "How much memory does this site need?".to_owned(),
         subtitle: format!("{}, simulated", simulated.workload),
-        summary: simulated.answer.words(),
+        summary: simulated.answer.text(),
         warnings: simulated.warnings.clone(),
         plots: vec![
             figure_of("disk reads for each 1,000 requests", Outcome::reads_per_thousand),
@@ -142,7 +142,7 @@ pub(super) fn json(simulated: &Simulated) -> String {
         "set_bytes": simulated.set_bytes,
         "block_bytes": BLOCK_BYTES,
         "results": simulated.outcomes.iter().map(result).collect::<Vec<Value>>(),
-        "answer": simulated.answer.words(),
+        "answer": simulated.answer.text(),
     });
     format!("{value:#}\n")
 }

@@ -12,7 +12,7 @@ use crate::profile::{LEVEL_S, LEVELS_TEXT, check_levels};
 use crate::results::{CPU_PER_ANSWER, Capacity, Ratio, Subject};
 use crate::statistics::bootstrap::{self, Pooled};
 use crate::statistics::interval;
-use crate::testbed::{Peer, Place};
+use crate::testbed::{Peer, Testbed};
 use flash_kit::{Ending, Error, Result};
 use flash_load::measure::times::median;
 use flash_load::measure::validity::{self, Cause};
@@ -29,7 +29,7 @@ pub struct Compare {
 
     // Where servers that are started get their files, core, memory and disk.
     #[arg(skip)]
-    pub place: Place,
+    pub testbed: Testbed,
 
     /// Loads to measure, as fractions of the capacity
     #[arg(long, value_name = "LEVELS", value_delimiter = ',', default_value = LEVELS_TEXT, help_heading = "Arrivals")]
@@ -86,8 +86,8 @@ pub fn run(compare: &Compare) -> Result<Ending> {
     describe(&mut driver, compare);
     let Options { warm_up_s, ref users, seed, .. } = compare.options;
     let warm_up = Level::infinite("warm-up", users.connections_max, warm_up_s);
-    let start = Start { place: &compare.place, warm_up: WarmUp::Load(&warm_up), link: None };
-    let mut executor = Executor::of_servers(driver, &compare.servers, &compare.place)?;
+    let start = Start { testbed: &compare.testbed, warm_up: WarmUp::Load(&warm_up), link: None };
+    let mut executor = Executor::of_servers(driver, &compare.servers, &compare.testbed)?;
     find_capacities(&mut executor, compare, &start)?;
     run_levels(&mut executor, compare, &start)?;
     finish(executor, seed)
@@ -127,7 +127,7 @@ fn describe(driver: &mut Driver, compare: &Compare) {
         None => format!("Poisson, at load levels that are fractions {relative_to}"),
     };
     run.settings.insert("rounds".to_owned(), compare.rounds.to_string());
-    compare.place.describe(&mut |name, value| drop(run.settings.insert(name.to_owned(), value)));
+    compare.testbed.describe(&mut |name, value| drop(run.settings.insert(name.to_owned(), value)));
 }
 
 /// Finds the capacity of each server, in as many rounds as the levels get.
@@ -135,8 +135,8 @@ fn find_capacities(executor: &mut Executor, compare: &Compare, start: &Start<'_>
     if compare.clients.is_some() || matches!(compare.relative_to, RelativeTo::Given(_)) {
         return Ok(());
     }
-    executor.rounds(compare.rounds, start, |executor, index, round, turn| {
-        let Some(found) = executor.driver.capacity(&turn.served, Some(round))? else {
+    executor.rounds(compare.rounds, start, |executor, index, round, tested| {
+        let Some(found) = executor.driver.capacity(&tested.served, Some(round))? else {
             return Ok(());
         };
         match &mut executor.subjects[index].capacity {
@@ -153,11 +153,11 @@ fn run_levels(executor: &mut Executor, compare: &Compare, start: &Start<'_>) -> 
     let duration_s = compare.options.duration_s.unwrap_or(LEVEL_S);
     if let Some(clients) = compare.clients {
         let closed = Level { keep: true, ..Level::infinite("closed loop", clients, duration_s) };
-        return executor.rounds(compare.rounds, start, |executor, index, round, turn| {
-            executor.measure(index, turn, &Level { round: Some(round), ..closed.clone() })
+        return executor.rounds(compare.rounds, start, |executor, index, round, tested| {
+            executor.measure(index, tested, &Level { round: Some(round), ..closed.clone() })
         });
     }
-    executor.rounds(compare.rounds, start, |executor, index, round, turn| {
+    executor.rounds(compare.rounds, start, |executor, index, round, tested| {
         let level_1_per_s = match compare.relative_to {
             RelativeTo::Own => capacity(&executor.subjects[index]),
             RelativeTo::Lowest => lowest,
@@ -171,7 +171,7 @@ fn run_levels(executor: &mut Executor, compare: &Compare, start: &Start<'_>) -> 
                 break;
             }
             let level = Level { round: Some(round), ..Level::fraction(fraction, level_1_per_s, duration_s) };
-            executor.measure(index, turn, &level)?;
+            executor.measure(index, tested, &level)?;
             executor.driver.save(&executor.subjects);
         }
         Ok(())

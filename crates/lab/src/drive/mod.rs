@@ -261,21 +261,21 @@ impl Driver {
     /// The same, with the requirements on these levels only.
     pub(crate) fn finish_with(mut self, is_required: impl Fn(&Measures) -> bool) -> Result<Ending> {
         let mut failed = false;
-        let mut verdicts = Vec::new();
+        let mut results = Vec::new();
         for (subject, level) in each_level(&self.run).filter(|(_, level)| is_required(level)) {
             for requirement in &self.options.require {
-                let verdict = requirement.check(level);
-                failed |= !verdict.holds;
-                let kept = if verdict.holds { "holds" } else { "FAILS" };
-                let place = if subject.is_empty() {
+                let result = requirement.check(level);
+                failed |= !result.holds;
+                let kept = if result.holds { "holds" } else { "FAILS" };
+                let whose = if subject.is_empty() {
                     level.name.clone()
                 } else {
                     format!("{subject}, {}", level.name)
                 };
-                verdicts.push(format!("{place}: {} {kept}: {}", verdict.text, verdict.actual));
+                results.push(format!("{whose}: {} {kept}: {}", result.text, result.actual));
             }
         }
-        self.run.notes.extend(verdicts.iter().map(|verdict| format!("required: {verdict}")));
+        self.run.notes.extend(results.iter().map(|result| format!("required: {result}")));
         print!("{}", crate::report::table(&self.run));
         if let Some(out) = &self.out {
             out.save(&self.run)?;

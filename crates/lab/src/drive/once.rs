@@ -114,13 +114,13 @@ pub fn run(load: Load) -> Result<Ending> {
 fn link_capacity(driver: &mut Driver, link: Link) -> Result<f64> {
     let per_connection = driver.options.users.requests_per_connection.unwrap_or(u32::MAX);
     let per_s = link.capacity_per_s(&driver.workload, per_connection)?;
-    let words = format!(
+    let text = format!(
         "{} Mbit/s in packets of {} bytes: load 1 is {} requests/s",
         link.rate_bits_per_s as f64 / 1e6,
         link.packet_bytes,
         figure(per_s)
     );
-    driver.run.settings.insert("link".to_owned(), words);
+    driver.run.settings.insert("link".to_owned(), text);
     Ok(per_s)
 }
 

@@ -10,7 +10,7 @@ use flash_kit::{Error, Result};
 use flash_load::generator::{self, Pace, Phase, Stream};
 use flash_load::record::{Outcome, Record};
 use flash_load::target::Target;
-use flash_load::workload::{Ask, Catalogue, Demand};
+use flash_load::workload::{Arrival, Catalogue, Demand};
 
 use super::out::Out;
 use super::{Driver, Served, Users};
@@ -20,30 +20,30 @@ const SAMPLE: u32 = 20;
 /// How long all of them may take, nanoseconds.
 const PATIENCE_NS: u64 = 10_000_000_000;
 
-/// The words for a sample of requests.
+/// The texts for a sample of requests.
 #[derive(Clone, Copy)]
-struct Asked {
+struct SampleTexts {
     paths: &'static str,
     /// The question to the user when they are not answered properly.
     question: &'static str,
 }
 
-const FILES: Asked =
-    Asked { paths: "files", question: "does it serve the files of the workload, at that URL?" };
-const DYNAMIC: Asked = Asked {
+const FILES: SampleTexts =
+    SampleTexts { paths: "files", question: "does it serve the files of the workload, at that URL?" };
+const DYNAMIC: SampleTexts = SampleTexts {
     paths: "dynamic requests",
     question: "does it pass the requests below --dynamic-prefix to an application?",
 };
 
-struct Row(std::vec::IntoIter<u32>);
+struct Once(std::vec::IntoIter<u32>);
 
-impl Demand for Row {
+impl Demand for Once {
     fn next_due_ns(&self) -> Option<u64> {
         (!self.0.as_slice().is_empty()).then_some(0)
     }
 
-    fn take(&mut self) -> Option<Ask> {
-        self.next_path().map(|path_id| Ask { path_id, intended_ns: 0 })
+    fn take(&mut self) -> Option<Arrival> {
+        self.next_path().map(|path_id| Arrival { path_id, intended_ns: 0 })
     }
 
     fn next_path(&mut self) -> Option<u32> {
@@ -64,12 +64,12 @@ impl Driver {
     }
 
     /// Asks for a few of as many paths as there are files, beginning with number `first`.
-    fn sample(&mut self, served: &Served, first: u32, asked: Asked) -> Result<()> {
-        let Asked { paths, question } = asked;
+    fn sample(&mut self, served: &Served, first: u32, texts: SampleTexts) -> Result<()> {
+        let SampleTexts { paths, question } = texts;
         let files = self.workload.catalogue().len();
         let count = files.min(SAMPLE);
         let spread = |i: u32| first + (u64::from(i) * u64::from(files) / u64::from(count)) as u32;
-        let wrong = self.ask_each(served, (0..count).map(spread).collect(), PATIENCE_NS)?;
+        let wrong = self.request_each(served, (0..count).map(spread).collect(), PATIENCE_NS)?;
         if !wrong.is_empty() && wrong.len() == count as usize {
             let none = format!("none of {count} sampled {paths}");
             return Err(self.refusal(served, &none, &wrong, question));
@@ -91,7 +91,7 @@ impl Driver {
     /// Errors: run, when one is not answered properly in time, or the folder can't be made.
     pub(crate) fn preflight_all(&mut self, served: &Served, files: Vec<u32>, patience_ns: u64) -> Result<()> {
         let count = files.len();
-        let wrong = self.ask_each(served, files, patience_ns)?;
+        let wrong = self.request_each(served, files, patience_ns)?;
         if !wrong.is_empty() {
             let files = format!("only {} of {count} files, and all are needed,", count - wrong.len());
             return Err(self.refusal(served, &files, &wrong, FILES.question));
@@ -101,7 +101,7 @@ impl Driver {
 
     /// Asks for each file once; gives the requests without a proper answer; none when a
     /// signal ended the phase.
-    fn ask_each(&self, served: &Served, files: Vec<u32>, patience_ns: u64) -> Result<Vec<Record>> {
+    fn request_each(&self, served: &Served, files: Vec<u32>, patience_ns: u64) -> Result<Vec<Record>> {
         let users = Users {
             verify: self.options.users.verify,
             // A server with a process for each connection may have fewer than are asked at once.
@@ -109,7 +109,7 @@ impl Driver {
             ..Users::default()
         };
         let setup = self.setup(served, &users, SAMPLE);
-        let stream = Stream { setup, demand: Box::new(Row(files.into_iter())), pace: Pace::Open };
+        let stream = Stream { setup, demand: Box::new(Once(files.into_iter())), pace: Pace::Open };
         let phase = Phase { duration_ns: 1, drain_max_ns: patience_ns };
         let mut ran = served.reach(|| generator::run(vec![vec![stream]], &phase, &self.stop, None))?;
         if self.stop.is_set() {

@@ -73,6 +73,6 @@ impl Options {
             false => "HTTP/1.1".to_owned(),
         };
         set("wire", version);
-        set("TLS of https", self.tls.words());
+        set("TLS of https", self.tls.text());
     }
 }

@@ -26,7 +26,7 @@ pub enum HotMix {
 }
 
 impl HotMix {
-    pub(crate) fn words(self) -> &'static str {
+    pub(crate) fn text(self) -> &'static str {
         match self {
             Self::Specweb99 => "SPECweb99's shares",
             Self::Small => "the small files, equally often,",

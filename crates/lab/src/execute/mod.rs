@@ -16,7 +16,7 @@ use crate::drive::{Driven, Driver, Level, Served, target};
 use crate::link::Link;
 use crate::results::Subject;
 use crate::statistics::bootstrap::Blocks;
-use crate::testbed::{self, Peer, Place, Running};
+use crate::testbed::{self, Peer, Running, Testbed};
 use flash_kit::{Error, Result};
 use flash_load::target::Target;
 
@@ -43,7 +43,7 @@ pub(crate) struct Executor {
 
 /// Where a server runs, and how it is warmed up.
 pub(crate) struct Start<'a> {
-    pub(crate) place: &'a Place,
+    pub(crate) testbed: &'a Testbed,
     pub(crate) warm_up: WarmUp<'a>,
     pub(crate) link: Option<Arc<Link>>,
 }
@@ -60,8 +60,8 @@ pub(crate) enum WarmUp<'a> {
     },
 }
 
-/// A server in its turn. Dropped, a server that the lab started is stopped.
-pub(crate) struct Turn {
+/// A server that is measured now. Dropped, a server that the lab started is stopped.
+pub(crate) struct ServerUnderTest {
     pub(crate) served: Served,
     pub(crate) running: Running,
 }
@@ -72,13 +72,13 @@ impl Executor {
         Self { driver, peers, subjects, phases }
     }
 
-    /// An executor for servers that all run in one place and must all be available.
+    /// An executor for servers that all run in one testbed and must all be available.
     ///
     /// Errors: usage, for an invalid URL or root; run, for a program that is not installed, or bounds that
     /// this machine does not allow.
-    pub(crate) fn of_servers(driver: Driver, servers: &[Peer], place: &Place) -> Result<Self> {
+    pub(crate) fn of_servers(driver: Driver, servers: &[Peer], testbed: &Testbed) -> Result<Self> {
         if servers.iter().any(|peer| peer.url().is_none()) {
-            place.check()?;
+            testbed.check()?;
         }
         let dataset_bytes = driver.workload.catalogue().dataset_bytes();
         let subject = |peer: &Peer| {
@@ -95,7 +95,7 @@ impl Executor {
     /// The servers in the order of their turns in a round, counted from 1.
     pub(crate) fn order(&self, round: u32) -> impl Iterator<Item = usize> + use<> {
         let count = self.subjects.len();
-        (0..count).map(move |place| (place + round as usize - 1) % count)
+        (0..count).map(move |index| (index + round as usize - 1) % count)
     }
 
     /// Gives every server its turn in every round. A server that fails is out of the rest of the run, with the reason;
@@ -106,15 +106,15 @@ impl Executor {
         &mut self,
         rounds: u32,
         start: &Start<'_>,
-        mut measure: impl FnMut(&mut Self, usize, u32, &Turn) -> Result<()>,
+        mut measure: impl FnMut(&mut Self, usize, u32, &ServerUnderTest) -> Result<()>,
     ) -> Result<()> {
         for round in 1..=rounds {
             for index in self.order(round) {
                 let is_out = self.subjects[index].missing.is_some() || self.driver.is_interrupted();
                 let (false, Some(peer)) = (is_out, self.peers[index].clone()) else { continue };
-                let taken = self.begin(index, &peer, start).and_then(|turn| {
-                    measure(self, index, round, &turn)?;
-                    self.end(turn)
+                let taken = self.begin(index, &peer, start).and_then(|tested| {
+                    measure(self, index, round, &tested)?;
+                    self.end(tested)
                 });
                 if let Err(why) = taken {
                     let why = format!("round {round}: {why}");
@@ -134,13 +134,13 @@ impl Executor {
     /// Begins a server's turn: starts it if the lab is to start it, warms it up, and throttles its disk.
     ///
     /// Errors: run, for a server that cannot be started or does not answer properly.
-    pub(crate) fn begin(&mut self, index: usize, peer: &Peer, start: &Start<'_>) -> Result<Turn> {
-        if is_fresh(peer, start.place) {
+    pub(crate) fn begin(&mut self, index: usize, peer: &Peer, start: &Start<'_>) -> Result<ServerUnderTest> {
+        if is_fresh(peer, start.testbed) {
             testbed::drop_page_cache()?;
         }
         let running = match &start.link {
-            Some(link) => peer.start_behind(start.place, &link.server)?,
-            None => peer.start(start.place)?,
+            Some(link) => peer.start_behind(start.testbed, &link.server)?,
+            None => peer.start(start.testbed)?,
         };
         let subject = &mut self.subjects[index];
         subject.url.clone_from(&running.url);
@@ -165,14 +165,14 @@ impl Executor {
             }
         }
         running.throttle(true)?;
-        Ok(Turn { served, running })
+        Ok(ServerUnderTest { served, running })
     }
 
     /// Ends a server's turn: stops it if the lab started it.
     ///
     /// Errors: run, for a server that exited by itself, or cannot be stopped.
-    pub(crate) fn end(&mut self, turn: Turn) -> Result<()> {
-        let Turn { served, running } = turn;
+    pub(crate) fn end(&mut self, tested: ServerUnderTest) -> Result<()> {
+        let ServerUnderTest { served, running } = tested;
         if let Some(why) = running.ended() {
             return Err(Error::run(why));
         }
@@ -188,11 +188,11 @@ impl Executor {
     /// Drives a server at a level, and keeps the results.
     ///
     /// Errors: run, for a server that has exited, or when the load generator cannot work.
-    pub(crate) fn measure(&mut self, index: usize, turn: &Turn, level: &Level) -> Result<()> {
-        if let Some(why) = turn.running.ended() {
+    pub(crate) fn measure(&mut self, index: usize, tested: &ServerUnderTest, level: &Level) -> Result<()> {
+        if let Some(why) = tested.running.ended() {
             return Err(Error::run(why));
         }
-        let driven = self.driver.level(&turn.served, level)?;
+        let driven = self.driver.level(&tested.served, level)?;
         self.keep(index, driven);
         Ok(())
     }
@@ -214,9 +214,9 @@ impl Executor {
     }
 }
 
-/// Whether the page cache is dropped before this server starts in this place.
-pub(crate) fn is_fresh(peer: &Peer, place: &Place) -> bool {
-    peer.url().is_none() && (place.memory_bytes.is_some() || place.reads_per_s.is_some())
+/// Whether the page cache is dropped before this server starts in this testbed.
+pub(crate) fn is_fresh(peer: &Peer, testbed: &Testbed) -> bool {
+    peer.url().is_none() && (testbed.memory_bytes.is_some() || testbed.reads_per_s.is_some())
 }
 
 pub(crate) fn check_rounds(rounds: u32) -> Result<()> {

@@ -1,4 +1,4 @@
-//! The findings of an experiment, from the checks in its form. Pure.
+//! The findings of an experiment, from the checks in its specification. Pure.
 //!
 //! A check is `CELL / CELL BOUND`, `CELL - CELL BOUND` or `CELL BOUND`: a ratio, a difference or a figure, and `>= 2`, `<= 2` or
 //! `~ 0.8` (no more than this factor apart, either way). `CELL / CELL :: CELL / CELL BOUND` is the ratio of two ratios. A cell is
@@ -12,12 +12,12 @@
 
 use super::data::{Data, Measure};
 use super::finding::{Bound, Check, Finding, Named, Pair};
-use super::forms::{FindingForm, Form};
 use super::plan::Plan;
+use super::spec::{ExperimentSpec, FindingSpec};
 
-pub(super) fn findings(name: &str, form: &Form, data: Data<'_>, plan: &Plan) -> Vec<Finding> {
+pub(super) fn findings(name: &str, spec: &ExperimentSpec, data: Data<'_>, plan: &Plan) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for finding in &form.finding {
+    for finding in &spec.finding {
         let begins =
             |server: &&str| finding.each_server.iter().any(|prefix| server.starts_with(prefix.as_str()));
         let servers: Vec<&str> = match finding.each_server.as_slice() {
@@ -25,22 +25,22 @@ pub(super) fn findings(name: &str, form: &Form, data: Data<'_>, plan: &Plan) -> 
             _ => names(plan).into_iter().filter(begins).collect(),
         };
         for server in servers {
-            let claim = Claim { data, plan, form, finding, server };
+            let claim = Claim { data, plan, spec, finding, server };
             let Some(checks) = claim.checks() else { continue };
             let id = format!("{name}/{}", finding.id.replace("{server}", server));
-            let source = finding.source.as_ref().unwrap_or(&form.from);
+            let source = finding.source.as_ref().unwrap_or(&spec.from);
             findings.push(Finding::new(&id, source, &finding.paper, checks));
         }
     }
     findings
 }
 
-/// A finding of a form, for one server.
+/// A finding of a specification, for one server.
 struct Claim<'a> {
     data: Data<'a>,
     plan: &'a Plan,
-    form: &'a Form,
-    finding: &'a FindingForm,
+    spec: &'a ExperimentSpec,
+    finding: &'a FindingSpec,
     server: &'a str,
 }
 
@@ -65,7 +65,7 @@ impl<'t> Claim<'t> {
     }
 
     fn figures(&self, cells: &str) -> Option<Vec<Named>> {
-        let measure = self.finding.measure.or(self.form.measure);
+        let measure = self.finding.measure.or(self.spec.measure);
         if let Some((first, second)) = cells.split_once(" :: ") {
             let ratio = |text| self.pairs(text, " / ")?.into_iter().next();
             let pairs = (ratio(first)?, ratio(second)?);

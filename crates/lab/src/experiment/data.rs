@@ -17,7 +17,7 @@ use flash_load::measure::validity;
 /// A figure of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measure {
-    /// In the forms of experiments.
+    /// In the specifications of experiments.
     pub(super) name: &'static str,
     /// In a sentence, after the figure.
     pub(super) unit: &'static str,

@@ -153,7 +153,7 @@ fn ids_are_their_own_and_begin_with_the_experiment() {
         let findings = findings_of(experiment.name, |_, _| None);
         // The default servers have one of each kind that a finding can be for.
         let of_each =
-            experiment.form.finding.iter().map(|finding| finding.each_server.len().max(1)).sum::<usize>();
+            experiment.spec.finding.iter().map(|finding| finding.each_server.len().max(1)).sum::<usize>();
         assert_eq!(
             findings.len(),
             of_each,

@@ -34,7 +34,7 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
-    pub(super) fn words(self) -> &'static str {
+    pub(super) fn text(self) -> &'static str {
         match self {
             Self::Holds => "holds",
             Self::CannotBeTold => "cannot be told",
@@ -90,7 +90,7 @@ impl Bound {
         }
     }
 
-    fn words(self) -> String {
+    fn text(self) -> String {
         match self {
             Self::AtLeast(least) => format!("at least {}", figure(least)),
             Self::AtMost(most) => format!("at most {}", figure(most)),
@@ -105,7 +105,7 @@ pub(super) struct Check {
     verdict: Verdict,
     margin: f64,
     /// The figures, with the bound; without a semicolon, which stands between checks.
-    words: String,
+    text: String,
     /// Why it cannot be told, when it cannot.
     why: Option<String>,
 }
@@ -113,28 +113,28 @@ pub(super) struct Check {
 impl Check {
     /// Compares a figure with a bound; `name` says in a sentence which figure it is.
     pub(super) fn of(name: &str, sample: &Sample, bound: Bound) -> Self {
-        let (count, bound_words) = (sample.rounds.len(), bound.words());
+        let (count, bound_text) = (sample.rounds.len(), bound.text());
         let doubts = validity::summary(sample.doubted.values(), sample.rounds_run());
         let (value, margin) = match sample.middle() {
             Some((_, value)) => (figure(value), bound.margin(value)),
             None => ("no round counts".to_owned(), f64::NEG_INFINITY),
         };
         let Some(interval) = sample.interval() else {
-            let words = format!("{name}: {value}, the bound is {bound_words}");
+            let text = format!("{name}: {value}, the bound is {bound_text}");
             let plural = if count == 1 { "" } else { "s" };
             let few = format!("{count} round{plural} where {ROUNDS_MIN} are needed");
-            return Self { verdict: Verdict::CannotBeTold, margin, words, why: Some(doubts.unwrap_or(few)) };
+            return Self { verdict: Verdict::CannotBeTold, margin, text, why: Some(doubts.unwrap_or(few)) };
         };
         let [low, high] = interval.map(figure);
-        let mut words = format!(
-            "{name}: {value}, 95 % interval {low} to {high} of {count} rounds, the bound is {bound_words}"
+        let mut text = format!(
+            "{name}: {value}, 95 % interval {low} to {high} of {count} rounds, the bound is {bound_text}"
         );
         let verdict = bound.verdict(interval, sample);
         let why = (verdict == Verdict::CannotBeTold).then(|| "the interval includes the bound".to_owned());
         if let Some(doubts) = doubts {
-            words += &format!(", not counted: {doubts}");
+            text += &format!(", not counted: {doubts}");
         }
-        Self { verdict, margin, words, why }
+        Self { verdict, margin, text, why }
     }
 
     /// A comparison that lacks figures, and why.
@@ -142,7 +142,7 @@ impl Check {
         Self {
             verdict: Verdict::CannotBeTold,
             margin: f64::NEG_INFINITY,
-            words: format!("part missing: {why}"),
+            text: format!("part missing: {why}"),
             why: Some("a part is missing".to_owned()),
         }
     }
@@ -252,10 +252,10 @@ impl Finding {
     }
 
     /// The verdict, with the reason where it cannot be told.
-    pub(super) fn words(&self) -> String {
+    pub(super) fn text(&self) -> String {
         match &self.why {
-            Some(why) => format!("{}: {why}", self.verdict.words()),
-            None => self.verdict.words().to_owned(),
+            Some(why) => format!("{}: {why}", self.verdict.text()),
+            None => self.verdict.text().to_owned(),
         }
     }
 }
@@ -269,7 +269,7 @@ fn ours(mut checks: Vec<Check>, verdict: Verdict) -> (String, Option<String>) {
     let why =
         deciding.as_ref().filter(|_| verdict == Verdict::CannotBeTold).and_then(|check| check.why.clone());
     let Some(deciding) = deciding.filter(|_| count > CHECKS_SHOWN) else {
-        return (checks.iter().map(|check| check.words.as_str()).collect::<Vec<_>>().join("; "), why);
+        return (checks.iter().map(|check| check.text.as_str()).collect::<Vec<_>>().join("; "), why);
     };
     checks.retain(|check| check.verdict == verdict);
     let alike = checks.len();
@@ -278,7 +278,7 @@ fn ours(mut checks: Vec<Check>, verdict: Verdict) -> (String, Option<String>) {
         Verdict::CannotBeTold => format!("as in {alike} of {count} comparisons"),
         Verdict::DoesNotHold => format!("as in {alike} of {count} comparisons, this one by the most"),
     };
-    (format!("{} ({of_how_many})", deciding.words), why)
+    (format!("{} ({of_how_many})", deciding.text), why)
 }
 
 #[cfg(test)]

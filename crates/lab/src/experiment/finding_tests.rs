@@ -64,7 +64,7 @@ fn rounds_in_doubt_do_not_count_and_the_reason_is_given() {
     let put = |a: &Sample, b: &Sample| {
         Finding::new("x", "y", "z", vec![Check::of("a against b", &a.over(b), Bound::AtLeast(1.5))])
     };
-    assert_eq!(put(&a, &b).words(), "holds");
+    assert_eq!(put(&a, &b).text(), "holds");
     let overload = |sample: &mut Sample, round| {
         sample.rounds.remove(&round);
         sample.doubted.insert(round, BTreeSet::from([Cause::Overloaded]));
@@ -75,14 +75,14 @@ fn rounds_in_doubt_do_not_count_and_the_reason_is_given() {
     assert!(enough.ours.ends_with(", not counted: overloaded in 1 of 6 rounds"), "{}", enough.ours);
     overload(&mut a, 2);
     let few = put(&a, &b);
-    assert_eq!(few.words(), "cannot be told: overloaded in 2 of 6 rounds");
+    assert_eq!(few.text(), "cannot be told: overloaded in 2 of 6 rounds");
     let all_failed = Sample {
         rounds: [].into(),
         doubted: (1..=6).map(|round| (round, BTreeSet::from([Cause::Failures]))).collect(),
         ..Sample::default()
     };
-    assert_eq!(put(&a, &all_failed).words(), "cannot be told: overloaded in 2, failures in 6 of 6 rounds");
-    assert_eq!(put(&sample(&[4.0; 3]), &b).words(), "cannot be told: 3 rounds where 5 are needed");
+    assert_eq!(put(&a, &all_failed).text(), "cannot be told: overloaded in 2, failures in 6 of 6 rounds");
+    assert_eq!(put(&sample(&[4.0; 3]), &b).text(), "cannot be told: 3 rounds where 5 are needed");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn ratios_are_of_the_same_round() {
     let check = Check::of("a against b", &ratio, Bound::AtMost(0.6));
     assert_eq!(check.verdict, Verdict::Holds);
     assert_eq!(
-        check.words,
+        check.text,
         "a against b: 0.500, 95 % interval 0.500 to 0.500 of 5 rounds, the bound is at most 0.600"
     );
     let mean = Sample::mean_of(&[sample(&[1.0, 4.0]), sample(&[4.0, 4.0])]).unwrap();
@@ -115,10 +115,10 @@ fn one_check_that_fails_decides_and_missing_parts_are_named() {
     let is_closest = all.ours.starts_with("b: 2.00") && all.ours.ends_with("(the closest of 3 comparisons)");
     assert!(is_closest, "{}", all.ours);
     let some = put(vec![of("a", 3.0), missing()]);
-    assert_eq!(some.words(), "cannot be told: a part is missing");
+    assert_eq!(some.text(), "cannot be told: a part is missing");
     assert!(some.ours.contains("part missing: no such option"), "{}", some.ours);
     let not = put(vec![of("a", 3.0), missing(), of("c", 0.5), of("d", 0.2)]);
-    assert_eq!(not.words(), "does not hold");
+    assert_eq!(not.text(), "does not hold");
     assert!(not.ours.starts_with("d: 0.200") && not.ours.contains("as in 2 of 4"), "{}", not.ours);
     assert_eq!(put(Vec::new()).verdict, Verdict::CannotBeTold);
 }

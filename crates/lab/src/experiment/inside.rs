@@ -1,7 +1,7 @@
 //! The figures that a server reports about itself: the events of each dispatch, by `flash stats`, and how many of its
 //! processes were runnable (latency-and-connection-scheduling, sections 6.1 and 6.2).
 //!
-//! `burstiness` needs them, because no client sees these figures. [`super::rounds`] asks before and after a measurement.
+//! `burstiness` needs them, because no client sees these figures. [`super::rounds`] fetches them before and after a measurement.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -53,20 +53,20 @@ pub(super) struct Bucket {
     pub(super) count: u64,
 }
 
-/// The answer of `flash stats`.
+/// How many dispatches had how many events, as `flash stats` reports it, by the least number of events of a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Told(BTreeMap<u64, Bucket>);
+pub(super) struct Dispatches(BTreeMap<u64, Bucket>);
 
-/// Asks a server for its figures, by `flash stats` of this program at its socket.
+/// Fetches the dispatches of a server, by `flash stats` of this program at its socket.
 ///
 /// Errors: run, when it does not answer.
-pub(super) fn ask(flash: &Path, control: &Path) -> Result<Told> {
+pub(super) fn fetch_dispatches(flash: &Path, control: &Path) -> Result<Dispatches> {
     let mut command = Command::new(flash);
     command.arg("stats").arg("--control").arg(control).arg("--json");
     let said = output(&mut command)?;
     let document: Value = serde_json::from_slice(&said)
         .map_err(|why| Error::run(format!("`flash stats --json` gave no JSON: {why}")))?;
-    Told::read(&document).ok_or_else(|| {
+    Dispatches::read(&document).ok_or_else(|| {
         Error::run("`flash stats --json` tells nothing of dispatches: it is of another version")
     })
 }
@@ -110,7 +110,7 @@ pub(super) fn output(command: &mut Command) -> Result<Vec<u8>> {
     }
 }
 
-impl Told {
+impl Dispatches {
     /// Takes the histogram of dispatches out of a document.
     fn read(document: &Value) -> Option<Self> {
         let stats = document.get("stats").unwrap_or(document);
@@ -157,14 +157,18 @@ fn percentile(buckets: &[Bucket], share: f64, weight: impl Fn(&Bucket) -> f64) -
 }
 
 impl Inside {
-    pub(super) fn of(told: Option<(&Told, &Told)>, moments: Vec<Moment>, duration_s: f64) -> Self {
+    pub(super) fn of(
+        reported: Option<(&Dispatches, &Dispatches)>,
+        moments: Vec<Moment>,
+        duration_s: f64,
+    ) -> Self {
         let mut inside = Self { moments, ..Self::default() };
         let mut put = |name: &str, value: f64| {
             if value.is_finite() {
                 inside.figures.insert(name.to_owned(), value);
             }
         };
-        let buckets = told.map(|(before, after)| after.since(before)).unwrap_or_default();
+        let buckets = reported.map(|(before, after)| after.since(before)).unwrap_or_default();
         let count: u64 = buckets.iter().map(|bucket| bucket.count).sum();
         if count > 0 {
             let plain = |bucket: &Bucket| bucket.count as f64;
@@ -196,15 +200,17 @@ mod tests {
 
     use super::*;
 
-    fn told(buckets: &Value) -> Told {
-        Told::read(&json!({ "version": 1, "stats": { "sum": { "dispatches": { "buckets": buckets } } } }))
-            .unwrap()
+    fn dispatches(buckets: &Value) -> Dispatches {
+        Dispatches::read(
+            &json!({ "version": 1, "stats": { "sum": { "dispatches": { "buckets": buckets } } } }),
+        )
+        .unwrap()
     }
 
     #[test]
     fn figures_are_of_what_came_between_two_answers() {
-        let before = told(&json!([[1, 1, 10], [4, 4, 5]]));
-        let after = told(&json!([[1, 1, 110], [4, 4, 5], [100, 103, 1]]));
+        let before = dispatches(&json!([[1, 1, 10], [4, 4, 5]]));
+        let after = dispatches(&json!([[1, 1, 110], [4, 4, 5], [100, 103, 1]]));
         let moments = vec![Moment { runnable: 0, all: 4 }, Moment { runnable: 2, all: 4 }];
         let inside = Inside::of(Some((&before, &after)), moments, 2.0);
         let figure = |name: &str| inside.figures[name];
@@ -222,17 +228,18 @@ mod tests {
     #[test]
     fn no_bucket_goes_beyond_the_most_there_was() {
         let dispatches = json!({ "max": 256, "buckets": [[240, 255, 1], [256, 271, 2]] });
-        let told = Told::read(&json!({ "stats": { "sum": { "dispatches": dispatches } } })).unwrap();
-        let inside = Inside::of(Some((&Told::default(), &told)), Vec::new(), 1.0);
+        let reported =
+            Dispatches::read(&json!({ "stats": { "sum": { "dispatches": dispatches } } })).unwrap();
+        let inside = Inside::of(Some((&Dispatches::default(), &reported)), Vec::new(), 1.0);
         assert_eq!(inside.figures[EVENTS_MAX], 256.0);
     }
 
     #[test]
-    fn what_is_not_told_has_no_figures() {
+    fn without_dispatches_there_are_no_figures() {
         let inside = Inside::of(None, Vec::new(), 1.0);
         assert!(inside.figures.is_empty() && inside.dispatches.is_empty());
-        assert_eq!(Told::read(&json!({ "stats": {} })), None);
-        assert_eq!(told(&json!([[1, 1], "x", [-1, 2, 3]])), Told::default());
+        assert_eq!(Dispatches::read(&json!({ "stats": {} })), None);
+        assert_eq!(dispatches(&json!([[1, 1], "x", [-1, 2, 3]])), Dispatches::default());
     }
 
     #[test]

@@ -92,7 +92,7 @@ fn judge_folder(folder: &Path) -> Result<Vec<Judged>> {
     let names = run.subjects.iter().map(|subject| subject.name.clone());
     let Report { quick, memory_bytes, logs, .. } = report;
     let memory_bytes = memory_bytes.unwrap_or(MEMORY_BYTES);
-    // In the table of ready-made servers Flash's own name is for all of its forms, which the plan knows.
+    // In the table of ready-made servers Flash's own name is for all of its variants, which the plan knows.
     let peers = names.filter(|name| ready_made(name).is_some()).collect();
     let plan = experiment.plan(&Scale { quick, memory_bytes, peers, logs });
     let day = run.started.get(..10).unwrap_or_default();
@@ -105,7 +105,7 @@ fn judge_folder(folder: &Path) -> Result<Vec<Judged>> {
 /// The part of a finding's section that the tool writes, with its markers.
 fn part(Judged { finding, how }: &Judged) -> String {
     let Finding { id, source, paper, ours, .. } = finding;
-    let verdict = capital(&finding.words());
+    let verdict = capital(&finding.text());
     let mut text = format!("{}{id}{}\n*{paper}* ({source}).\n\n**{verdict}.** {how}:\n\n", BEGIN.0, BEGIN.1);
     for figures in ours.split("; ") {
         text += &format!("- {figures}\n");

@@ -1,8 +1,8 @@
 //! `flash experiment`: the papers' experiments, run on this machine.
 //!
-//! The experiments are data (`crates/lab/experiments`, read by `forms`): which servers get which load, statements of the papers with checks
+//! The experiments are data (`crates/lab/experiments`, read by `spec`): which servers get which load, statements of the papers with checks
 //! on the measurements, plots and tables. `rounds` measures and `write` makes the page of any of them. Modules of their own have only
-//! the plots that no form describes. All figures are those that clients saw, except the figures that a server reports about itself through
+//! the plots that no specification describes. All figures are those that clients saw, except the figures that a server reports about itself through
 //! `inside`.
 
 mod behind;
@@ -11,7 +11,6 @@ mod claims;
 mod cwnd;
 mod data;
 mod finding;
-mod forms;
 mod inside;
 mod judge;
 mod options;
@@ -21,6 +20,7 @@ mod planned;
 mod plots;
 mod rounds;
 mod sets;
+mod spec;
 mod write;
 
 use std::sync::LazyLock;
@@ -28,11 +28,11 @@ use std::sync::LazyLock;
 use data::Data;
 use finding::Finding;
 use flash_kit::Ending;
-use flash_kit::part::Table;
+use flash_kit::section::Table;
 use flash_kit::sheet::Plot;
 use flash_kit::{Error, Result, number};
-use forms::Form;
 use plan::{Plan, Scale, minutes};
+use spec::ExperimentSpec;
 
 pub use judge::judge;
 pub use options::Options;
@@ -52,8 +52,8 @@ const RENAMED: [(&str, &str); 2] = [("trace", "site-logs"), ("table", "judge")];
 
 struct Experiment {
     name: &'static str,
-    form: Form,
-    /// Plots and a table that the form does not describe.
+    spec: ExperimentSpec,
+    /// Plots and a table that the specification does not describe.
     plots: Option<fn(Data<'_>, &Plan) -> Vec<Plot>>,
     table: Option<fn(Data<'_>, &Plan) -> Table>,
 }
@@ -61,7 +61,7 @@ struct Experiment {
 static EXPERIMENTS: LazyLock<Vec<Experiment>> = LazyLock::new(|| {
     let of = |name: &'static str, text: &str| Experiment {
         name,
-        form: forms::read(name, text),
+        spec: spec::read(name, text),
         plots: None,
         table: None,
     };
@@ -90,20 +90,20 @@ static EXPERIMENTS: LazyLock<Vec<Experiment>> = LazyLock::new(|| {
 
 impl Experiment {
     fn plan(&self, scale: &Scale) -> Plan {
-        planned::plan(&self.form, scale)
+        planned::plan(&self.spec, scale)
     }
 
     fn findings(&self, data: Data<'_>, plan: &Plan) -> Vec<Finding> {
-        claims::findings(self.name, &self.form, data, plan)
+        claims::findings(self.name, &self.spec, data, plan)
     }
 
     fn plots(&self, data: Data<'_>, plan: &Plan) -> Vec<Plot> {
-        self.plots.map_or_else(|| plots::plots(&self.form, data, plan), |plots| plots(data, plan))
+        self.plots.map_or_else(|| plots::plots(&self.spec, data, plan), |plots| plots(data, plan))
     }
 
     fn table(&self, data: Data<'_>, plan: &Plan) -> Option<Table> {
-        let of_form = self.form.table.as_ref().map(|table| plots::of_form(table, data, plan));
-        of_form.or_else(|| self.table.map(|table| table(data, plan)))
+        let of_spec = self.spec.table.as_ref().map(|table| plots::of_spec(table, data, plan));
+        of_spec.or_else(|| self.table.map(|table| table(data, plan)))
     }
 }
 
@@ -139,9 +139,9 @@ pub fn list(options: &Options) -> Result<String> {
             experiment.name,
             minutes(full),
             minutes(quick),
-            experiment.form.shows,
+            experiment.spec.shows,
             "",
-            experiment.form.source
+            experiment.spec.source
         );
     }
     text += &format!("{:13} {:>8} {:>8}\n", "all", minutes(whole_s[0]), minutes(whole_s[1]));
@@ -162,8 +162,8 @@ pub fn describe_plan(options: &Options) -> Result<String> {
     Ok(format!(
         "{}: {} ({})\nservers: {}\npoints: {}\nrounds: {}\ntakes: about {}, and {} once to make {:.1} GB of files\n",
         experiment.name,
-        experiment.form.shows,
-        experiment.form.source,
+        experiment.spec.shows,
+        experiment.spec.source,
         variants.join(", "),
         points.join("; "),
         plan.rounds,

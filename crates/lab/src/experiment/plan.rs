@@ -56,7 +56,7 @@ pub(super) struct Plan {
     pub(super) looks_inside: bool,
 }
 
-/// A server in one of its forms: `flash serve`, or a ready-made server.
+/// A variant of a server: `flash serve`, or a ready-made server.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Variant {
@@ -160,7 +160,7 @@ pub(super) struct Point {
     pub(super) name: String,
     /// Where it stands on the axis.
     pub(super) x: f64,
-    pub(super) ask: Ask,
+    pub(super) files: FileChoice,
     pub(super) load: Load,
     /// After this many requests a client closes its connection.
     pub(super) requests_per_connection: u32,
@@ -168,7 +168,7 @@ pub(super) struct Point {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Ask {
+pub(super) enum FileChoice {
     /// SPECweb99's choice from this many directories, counted from the first.
     Directories(u32),
     /// The file with this number of a set of lengths.

@@ -1,4 +1,4 @@
-//! The plan that the form of an experiment becomes. Pure.
+//! The plan that the specification of an experiment becomes. Pure.
 
 use flash_kit::number::size;
 use flash_load::files::layout::DIRECTORY_BYTES;
@@ -6,34 +6,34 @@ use flash_load::fileset::PARETO_BYTES;
 use flash_load::workload::PhasePlan;
 use flash_load::workload::access_log::made::MadeLog;
 
-use super::forms::{Amount, AskForm, Asked, Form, PointForm, SceneForm, SetForm, variants};
-use super::plan::{Ask, Beside, Cpu, Line, Load, Phases, Plan, Point, ROUNDS, Scale, Scene, Set};
+use super::plan::{Beside, Cpu, FileChoice, Line, Load, Phases, Plan, Point, ROUNDS, Scale, Scene, Set};
+use super::spec::{Amount, ExperimentSpec, FilesSpec, NamedFiles, PointSpec, SceneSpec, SetSpec, variants};
 use crate::execute;
 
 /// How long a scene warms up by default, seconds.
 const WARM_UP_S: f64 = 1.0;
 
-/// A form under way to its plan.
+/// A specification under way to its plan.
 struct Planned<'a> {
-    form: &'a Form,
+    spec: &'a ExperimentSpec,
     scale: &'a Scale,
     speed: f64,
 }
 
-/// The points of a scene of a form, and what they have in common.
+/// The points of a scene of a specification, and what they have in common.
 struct Stage<'a> {
-    form: &'a SceneForm,
+    spec: &'a SceneSpec,
     set: Set,
     value: f64,
 }
 
-pub(super) fn plan(form: &Form, scale: &Scale) -> Plan {
+pub(super) fn plan(spec: &ExperimentSpec, scale: &Scale) -> Plan {
     let planned =
-        Planned { form, scale, speed: form.speed.as_ref().map_or(1.0, |speed| speed.of(scale, 1.0)) };
+        Planned { spec, scale, speed: spec.speed.as_ref().map_or(1.0, |speed| speed.of(scale, 1.0)) };
     let mut plan = Plan {
-        variants: variants(form, scale),
+        variants: variants(spec, scale),
         rounds: ROUNDS,
-        looks_inside: form.looks_inside,
+        looks_inside: spec.looks_inside,
         ..Plan::default()
     };
     for (set, scene) in planned.scenes() {
@@ -56,146 +56,148 @@ pub(super) fn plan(form: &Form, scale: &Scale) -> Plan {
 
 impl Planned<'_> {
     fn scenes(&self) -> Vec<(Set, Scene)> {
-        let is_of_logs = |scene: &&SceneForm| matches!(scene.set, Some(SetForm::Log(_)));
-        if let (Some(like), false) = (self.form.scene.iter().find(is_of_logs), self.scale.logs.is_empty()) {
+        let is_of_logs = |scene: &&SceneSpec| matches!(scene.set, Some(SetSpec::Log(_)));
+        if let (Some(like), false) = (self.spec.scene.iter().find(is_of_logs), self.scale.logs.is_empty()) {
             let of_log = |(number, file): (usize, &std::path::PathBuf)| {
                 let mut made =
-                    self.scene(&Stage { form: like, set: Set::Log(file.clone()), value: f64::NAN });
+                    self.scene(&Stage { spec: like, set: Set::Log(file.clone()), value: f64::NAN });
                 let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
                 made.1.points = vec![Point { name, x: number as f64, ..made.1.points.remove(0) }];
                 made
             };
             return self.scale.logs.iter().enumerate().map(of_log).collect();
         }
-        let planned = self.form.scene.iter().filter(|scene| !(scene.only_full && self.scale.quick));
-        let of_scene = |form: &SceneForm| {
-            let values = form.each.as_ref().map_or(vec![f64::NAN], |each| each.of(self.scale).clone());
+        let planned = self.spec.scene.iter().filter(|scene| !(scene.only_full && self.scale.quick));
+        let of_scene = |spec: &SceneSpec| {
+            let values = spec.each.as_ref().map_or(vec![f64::NAN], |each| each.of(self.scale).clone());
             values
                 .into_iter()
-                .map(|value| self.scene(&Stage { form, set: self.set(form), value }))
+                .map(|value| self.scene(&Stage { spec, set: self.set(spec), value }))
                 .collect::<Vec<_>>()
         };
         planned.flat_map(of_scene).collect()
     }
 
     /// The files of a scene. Each of its points with cold requests has at least one directory of its own.
-    fn set(&self, scene: &SceneForm) -> Set {
+    fn set(&self, scene: &SceneSpec) -> Set {
         let values =
-            |point: &PointForm| point.each.as_ref().map_or(Vec::new(), |each| each.of(self.scale).clone());
-        match scene.set.as_ref().or(self.form.set.as_ref()) {
-            Some(SetForm::Specweb99(times)) => {
-                let least = |point: &PointForm| {
+            |point: &PointSpec| point.each.as_ref().map_or(Vec::new(), |each| each.of(self.scale).clone());
+        match scene.set.as_ref().or(self.spec.set.as_ref()) {
+            Some(SetSpec::Specweb99(times)) => {
+                let least = |point: &PointSpec| {
                     Some(point.beside.as_ref()?.hot_directories + values(point).len() as u32)
                 };
                 let least = scene.point.iter().filter_map(least).max().unwrap_or(0);
                 Set::Specweb99 { directories: self.scale.directories(*times).max(least) }
             }
-            Some(SetForm::Directories(directories)) => Set::Specweb99 { directories: *directories },
-            Some(SetForm::Log(log)) => Set::Made(MadeLog {
+            Some(SetSpec::Directories(directories)) => Set::Specweb99 { directories: *directories },
+            Some(SetSpec::Log(log)) => Set::Made(MadeLog {
                 name: log.name.clone(),
                 dataset_bytes: (self.scale.memory_bytes as f64 * log.times_memory) as u64,
                 median_bytes: log.median_bytes,
                 alpha: log.alpha,
                 requests_per_file: log.requests_per_file,
             }),
-            Some(SetForm::Pareto) => Set::Pareto { set_bytes: PARETO_BYTES },
+            Some(SetSpec::Pareto) => Set::Pareto { set_bytes: PARETO_BYTES },
             None => Set::Lengths(scene.point.iter().flat_map(values).map(|length| length as u64).collect()),
         }
     }
 
     fn scene(&self, stage: &Stage<'_>) -> (Set, Scene) {
-        let Stage { form, set, value } = stage;
-        let cpu = form.cpu.as_ref().map(|cpu| (cpu.percent.of(self.scale, *value) as u32, cpu.is_needed));
-        let line = form.line.map(|line| Line {
+        let Stage { spec, set, value } = stage;
+        let cpu = spec.cpu.as_ref().map(|cpu| (cpu.percent.of(self.scale, *value) as u32, cpu.is_needed));
+        let line = spec.line.map(|line| Line {
             rate_bits_per_s: (line.rate_bits_per_s as f64 * self.speed) as u64,
             round_trip_ms: line.round_trip_ms / self.speed,
             ..line
         });
-        let is_each = |point: &PointForm| matches!(point.clients, Some(Amount::Each(_)));
+        let is_each = |point: &PointSpec| matches!(point.clients, Some(Amount::Each(_)));
         let scene = Scene {
             set: 0,
-            is_bounded: form.is_bounded,
+            is_bounded: spec.is_bounded,
             cpu: cpu
                 .filter(|(percent, _)| *percent < 100)
                 .map(|(percent, is_needed)| Cpu { percent, is_needed }),
-            warm_up_s: form.warm_up_s.as_ref().map_or(WARM_UP_S, |warm_up| warm_up.of(self.scale, *value)),
-            clients: form.point.iter().any(is_each).then_some(*value as u32),
+            warm_up_s: spec.warm_up_s.as_ref().map_or(WARM_UP_S, |warm_up| warm_up.of(self.scale, *value)),
+            clients: spec.point.iter().any(is_each).then_some(*value as u32),
             line,
-            only: form.only.clone(),
-            points: form.point.iter().flat_map(|point| self.points(stage, point)).collect(),
+            only: spec.only.clone(),
+            points: spec.point.iter().flat_map(|point| self.points(stage, point)).collect(),
         };
         (set.clone(), scene)
     }
 
-    fn points(&self, stage: &Stage<'_>, form: &PointForm) -> Vec<Point> {
-        let values = form.each.as_ref().map_or(vec![stage.value], |each| each.of(self.scale).clone());
+    fn points(&self, stage: &Stage<'_>, spec: &PointSpec) -> Vec<Point> {
+        let values = spec.each.as_ref().map_or(vec![stage.value], |each| each.of(self.scale).clone());
         let count = values.len();
-        let point = |(number, value)| self.point(stage, form, Value { value, number, count });
+        let point = |(number, value)| self.point(stage, spec, Value { value, number, count });
         values.into_iter().enumerate().map(point).collect()
     }
 
-    fn point(&self, stage: &Stage<'_>, form: &PointForm, at: Value) -> Point {
+    fn point(&self, stage: &Stage<'_>, spec: &PointSpec, at: Value) -> Point {
         let value = at.value;
-        let ask = self.ask(stage, form, at);
-        let x = match (&form.x, ask, &form.ask) {
+        let files = self.files(stage, spec, at);
+        let x = match (&spec.x, files, &spec.files) {
             (Some(x), ..) => x.of(self.scale, value),
-            (None, Ask::Directories(directories), AskForm::Named(Asked::TimesMemory)) => {
+            (None, FileChoice::Directories(directories), FilesSpec::Named(NamedFiles::TimesMemory)) => {
                 (u64::from(directories) * DIRECTORY_BYTES) as f64
             }
             _ => value,
         };
-        let written = if form.load_of.is_some() && form.load.is_none() {
+        let written = if spec.load_of.is_some() && spec.load.is_none() {
             format!("{value:.2}")
         } else {
             value.to_string()
         };
         let named = |text: &String| text.replace("{value}", &written);
-        let name = form.name.as_ref().map_or_else(|| size(x), named);
-        let name = form.renamed.get(&name).cloned().unwrap_or(name);
-        let periods = form.phases.as_ref().map(named);
+        let name = spec.name.as_ref().map_or_else(|| size(x), named);
+        let name = spec.renamed.get(&name).cloned().unwrap_or(name);
+        let periods = spec.phases.as_ref().map(named);
         let load = if let Some(periods) = periods.clone() {
-            let abort = form.abort.map(|(after_s, retries)| (after_s / self.speed, retries));
+            let abort = spec.abort.map(|(after_s, retries)| (after_s / self.speed, retries));
             Load::Phases(Phases { periods, abort })
-        } else if let Some(of) = &form.load_of {
-            Load::Fraction(form.load.unwrap_or(value), named(of))
-        } else if form.beside.is_some() {
-            Load::Beside(self.beside(stage, form, at))
+        } else if let Some(of) = &spec.load_of {
+            Load::Fraction(spec.load.unwrap_or(value), named(of))
+        } else if spec.beside.is_some() {
+            Load::Beside(self.beside(stage, spec, at))
         } else {
-            Load::Infinite(form.clients.as_ref().map_or(1, |clients| clients.of(self.scale, value) as u32))
+            Load::Infinite(spec.clients.as_ref().map_or(1, |clients| clients.of(self.scale, value) as u32))
         };
         let whole_s =
             || periods.and_then(|text| text.parse::<PhasePlan>().ok()).map_or(0.0, |plan| plan.duration_s());
         Point {
             name,
             x,
-            ask,
+            files,
             load,
-            requests_per_connection: match form.requests_per_connection {
+            requests_per_connection: match spec.requests_per_connection {
                 Some(0) => u32::MAX,
                 count => count.unwrap_or(1),
             },
-            duration_s: form
+            duration_s: spec
                 .duration_s
                 .as_ref()
                 .map_or_else(|| whole_s() / self.speed, |s| s.of(self.scale, value)),
         }
     }
 
-    fn ask(&self, stage: &Stage<'_>, form: &PointForm, at: Value) -> Ask {
-        match (&form.ask, &stage.set) {
-            (AskForm::Times(times), _) => Ask::Directories(self.scale.directories(*times)),
-            (AskForm::Named(Asked::TimesMemory), _) => Ask::Directories(self.scale.directories(at.value)),
-            (AskForm::Named(Asked::Length), _) => Ask::File(at.number),
-            (AskForm::Named(Asked::Pareto), _) => Ask::Pareto,
-            (AskForm::All, Set::Specweb99 { directories }) => Ask::Directories(*directories),
-            (AskForm::Named(Asked::Replay) | AskForm::All, _) => Ask::Replay,
+    fn files(&self, stage: &Stage<'_>, spec: &PointSpec, at: Value) -> FileChoice {
+        match (&spec.files, &stage.set) {
+            (FilesSpec::Times(times), _) => FileChoice::Directories(self.scale.directories(*times)),
+            (FilesSpec::Named(NamedFiles::TimesMemory), _) => {
+                FileChoice::Directories(self.scale.directories(at.value))
+            }
+            (FilesSpec::Named(NamedFiles::Length), _) => FileChoice::File(at.number),
+            (FilesSpec::Named(NamedFiles::Pareto), _) => FileChoice::Pareto,
+            (FilesSpec::All, Set::Specweb99 { directories }) => FileChoice::Directories(*directories),
+            (FilesSpec::Named(NamedFiles::Replay) | FilesSpec::All, _) => FileChoice::Replay,
         }
     }
 
     /// Hot requests beside cold ones. Each point has cold files of its own.
-    fn beside(&self, stage: &Stage<'_>, form: &PointForm, at: Value) -> Beside {
+    fn beside(&self, stage: &Stage<'_>, spec: &PointSpec, at: Value) -> Beside {
         let (hot_directories, hot_rate_per_s) =
-            form.beside.as_ref().map_or((0, 0.0), |beside| (beside.hot_directories, beside.hot_rate_per_s));
+            spec.beside.as_ref().map_or((0, 0.0), |beside| (beside.hot_directories, beside.hot_rate_per_s));
         let directories = if let Set::Specweb99 { directories } = stage.set { directories } else { 0 };
         let share = directories.saturating_sub(hot_directories) / at.count as u32;
         let first = hot_directories + at.number as u32 * share;

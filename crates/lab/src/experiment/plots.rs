@@ -5,14 +5,14 @@
 
 use super::claims;
 use super::data::{Data, Measure};
-use super::forms::{Form, PlotForm, TableForm};
 use super::plan::{Plan, Point};
+use super::spec::{ExperimentSpec, PlotSpec, TableSpec};
 use crate::statistics::Sample;
-use flash_kit::part::{Cell, Table};
+use flash_kit::section::{Cell, Table};
 use flash_kit::sheet::{Axis, Division, Plot, Unit};
 
-pub(super) fn plots(form: &Form, data: Data<'_>, plan: &Plan) -> Vec<Plot> {
-    let plot = |plot: &PlotForm| {
+pub(super) fn plots(spec: &ExperimentSpec, data: Data<'_>, plan: &Plan) -> Vec<Plot> {
+    let plot = |plot: &PlotSpec| {
         let names = claims::points(plan, plot.points.as_deref().unwrap_or("*"));
         let is_its = |point: &&Point| {
             names.contains(&point.name.as_str()) && point.x <= plot.x_max.unwrap_or(f64::INFINITY)
@@ -28,7 +28,7 @@ pub(super) fn plots(form: &Form, data: Data<'_>, plan: &Plan) -> Vec<Plot> {
         let axes = (Axis::new(title, unit, division), axis(plot.measure, plot.y.as_deref()));
         against(data, &points, plot.measure, &plot.title, axes)
     };
-    form.plot.iter().map(plot).collect()
+    spec.plot.iter().map(plot).collect()
 }
 
 fn axis(measure: Measure, title: Option<&str>) -> Axis {
@@ -45,14 +45,14 @@ pub(super) fn latency(title: &str) -> Axis {
     Axis::new(title, Unit::Milliseconds, Division::Log)
 }
 
-pub(super) fn of_form(form: &TableForm, data: Data<'_>, plan: &Plan) -> Table {
-    let columns = form.columns.iter().flat_map(|column| {
+pub(super) fn of_spec(spec: &TableSpec, data: Data<'_>, plan: &Plan) -> Table {
+    let columns = spec.columns.iter().flat_map(|column| {
         let points = claims::points(plan, &column.at).into_iter();
         points.map(|point| (column.head.replace("{point}", point), point, column.measure))
     });
     let columns: Vec<(String, &str, Measure)> = columns.collect();
     let last = claims::points(plan, "last").first().copied().unwrap_or_default();
-    table(data, &form.title.replace("{last}", last), &columns)
+    table(data, &spec.title.replace("{last}", last), &columns)
 }
 
 pub(super) fn cell(sample: Option<Sample>) -> Cell {

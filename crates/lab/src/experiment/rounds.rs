@@ -14,9 +14,9 @@ use super::inside::{self, Inside, output};
 use super::plan::{Beside, Load, Plan, Point, Scene, Variant};
 use super::sets::Ready;
 use crate::drive::{self, Driver, Level, Served, Users, nanoseconds};
-use crate::execute::{Executor, HotFiles, HotMix, Start, Streams, Turn, WarmUp};
+use crate::execute::{Executor, HotFiles, HotMix, ServerUnderTest, Start, Streams, WarmUp};
 use crate::results::{Run, Subject};
-use crate::testbed::{self, Peer, Place, States, ready_made};
+use crate::testbed::{self, Peer, States, Testbed, ready_made};
 use flash_kit::{Error, Result};
 use flash_load::measure::Measures;
 use flash_load::measure::times::median;
@@ -106,12 +106,12 @@ impl<'a> Rounds<'a> {
     fn new(plan: &'a Plan, options: &'a Options, sets: Vec<Ready>) -> Result<Self> {
         let mut workloads = Vec::new();
         for scene in &plan.scenes {
-            let of_scene = scene.points.iter().map(|point| sets[scene.set].workload(point.ask));
+            let of_scene = scene.points.iter().map(|point| sets[scene.set].workload(point.files));
             workloads.push(of_scene.collect::<Result<Vec<_>>>()?);
         }
         let first = plan.scenes.first().and_then(|scene| Some((scene.set, scene.points.first()?)));
         let (set, point) = first.ok_or_else(|| Error::usage("the experiment has no points"))?;
-        let (workload, files) = sets[set].options(point.ask);
+        let (workload, files) = sets[set].options(point.files);
         let driver = Driver::new("experiment", drive_options(options, workload, files))?;
         let subjects = plan.variants.iter().map(|variant| Subject::of(&variant.name, "")).collect();
         Ok(Self {
@@ -145,8 +145,8 @@ impl<'a> Rounds<'a> {
         }
         let plan = self.plan;
         for (number, scene) in plan.scenes.iter().enumerate() {
-            let place = self.place(scene);
-            let whole = place.check().and_then(|()| behind::check(scene, &self.flash));
+            let testbed = self.testbed(scene);
+            let whole = testbed.check().and_then(|()| behind::check(scene, &self.flash));
             let Err(why) = whole else { continue };
             let is_optional = !scene.is_bounded && scene.cpu.is_some_and(|cpu| !cpu.is_needed);
             if is_optional && self.has_cpu {
@@ -185,16 +185,16 @@ impl<'a> Rounds<'a> {
         Ok(())
     }
 
-    fn place(&self, scene: &Scene) -> Place {
+    fn testbed(&self, scene: &Scene) -> Testbed {
         let Options { memory_bytes, reads_per_s, core, .. } = *self.options;
         let cpu = scene.cpu.filter(|cpu| cpu.is_needed || self.has_cpu);
-        Place {
+        Testbed {
             root: Some(self.sets[scene.set].root.clone()),
             core,
             memory_bytes: scene.is_bounded.then_some(memory_bytes),
             reads_per_s: scene.is_bounded.then_some(reads_per_s),
             cpu_percent: cpu.map(|cpu| cpu.percent),
-            ..Place::default()
+            ..Testbed::default()
         }
     }
 
@@ -213,7 +213,7 @@ impl<'a> Rounds<'a> {
             let Some(peer) = self.executor.peers[index].clone() else { continue };
             let taken = match scene.leaves_out(variant) {
                 Some(why) => Err(Error::run(why)),
-                None => self.turn(&peer, At { variant: index, scene: number, round }),
+                None => self.run_variant(&peer, At { variant: index, scene: number, round }),
             };
             if let Err(why) = taken
                 && !self.executor.driver.is_interrupted()
@@ -225,7 +225,7 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    fn turn(&mut self, peer: &Peer, at: At) -> Result<()> {
+    fn run_variant(&mut self, peer: &Peer, at: At) -> Result<()> {
         let scene = &self.plan.scenes[at.scene];
         let Some(((spec, workload), first)) =
             self.workloads[at.scene].first().cloned().zip(scene.points.first())
@@ -233,7 +233,7 @@ impl<'a> Rounds<'a> {
             return Ok(());
         };
         self.executor.driver.turn_to(spec, workload);
-        let place = self.place(scene);
+        let testbed = self.testbed(scene);
         let peer = peer.with_set("clients", &scene.clients.unwrap_or(1).to_string());
         let count = if scene.line.is_some() { WARM_UP_CLIENTS } else { clients_of(first) };
         let users = Users { abort_after_s: None, retries_max: 0, ..users(first) };
@@ -249,25 +249,25 @@ impl<'a> Rounds<'a> {
         let variant = &self.plan.variants[at.variant];
         let wanted = behind::Wanted {
             flash: self.flash.clone(),
-            core: place.core,
+            core: testbed.core,
             has_bands: variant.has_bands,
             seed: self.seed(at),
         };
         let link = behind::link(scene, &wanted)?;
-        let turn = self.executor.begin(at.variant, &peer, &Start { place: &place, warm_up, link })?;
+        let tested = self.executor.begin(at.variant, &peer, &Start { testbed: &testbed, warm_up, link })?;
         let asks = self.asks && variant.peer.is_none();
-        let folder = turn.running.folder().filter(|_| asks);
+        let folder = tested.running.folder().filter(|_| asks);
         let control = folder.map(|folder| folder.join(CONTROL_SOCKET));
         for number in 0..scene.points.len() {
             if self.executor.driver.is_interrupted() {
                 break;
             }
-            self.point(&turn, control.as_deref(), at, number)?;
+            self.point(&tested, control.as_deref(), at, number)?;
         }
-        if let Some(why) = turn.served.link.as_deref().map(behind::doubt).transpose()?.flatten() {
-            self.executor.driver.note(format!("{}, round {}: {why}", turn.served.name, at.round));
+        if let Some(why) = tested.served.link.as_deref().map(behind::doubt).transpose()?.flatten() {
+            self.executor.driver.note(format!("{}, round {}: {why}", tested.served.name, at.round));
         }
-        self.executor.end(turn)
+        self.executor.end(tested)
     }
 
     /// The seed of a round: the same for each variant.
@@ -276,8 +276,14 @@ impl<'a> Rounds<'a> {
     }
 
     /// One measurement. The server is asked for its counters at `control`, if it is.
-    fn point(&mut self, turn: &Turn, control: Option<&Path>, at: At, number: usize) -> Result<()> {
-        if let Some(why) = turn.running.ended() {
+    fn point(
+        &mut self,
+        tested: &ServerUnderTest,
+        control: Option<&Path>,
+        at: At,
+        number: usize,
+    ) -> Result<()> {
+        if let Some(why) = tested.running.ended() {
             return Err(Error::run(why));
         }
         let plan = self.plan;
@@ -286,7 +292,7 @@ impl<'a> Rounds<'a> {
         self.executor.driver.turn_to(spec, workload);
         let level = match &point.load {
             Load::Infinite(clients) => Level::infinite(&point.name, *clients, point.duration_s),
-            Load::Beside(beside) => return self.beside(&turn.served, at, point, beside),
+            Load::Beside(beside) => return self.beside(&tested.served, at, point, beside),
             Load::Phases(phases) => {
                 let workload = &self.executor.driver.workload;
                 let rates = behind::rates(&plan.scenes[at.scene], point, phases, workload)?;
@@ -302,16 +308,16 @@ impl<'a> Rounds<'a> {
             }
         };
         let level = Level { round: Some(at.round), users: Some(users(point)), ..level };
-        let ask = |flash| control.map(|control| inside::ask(flash, control)).transpose();
-        let before = ask(&self.flash)?;
-        let states = match turn.running.pid {
+        let fetch = |flash| control.map(|control| inside::fetch_dispatches(flash, control)).transpose();
+        let before = fetch(&self.flash)?;
+        let states = match tested.running.pid {
             Some(pid) if self.plan.looks_inside => Some(States::watch(pid, LOOK, &self.options.cores)?),
             _ => None,
         };
-        let driven = self.executor.driver.level(&turn.served, &level)?;
+        let driven = self.executor.driver.level(&tested.served, &level)?;
         if self.plan.looks_inside {
             let moments = states.map(States::finish).unwrap_or_default();
-            let after = ask(&self.flash)?;
+            let after = fetch(&self.flash)?;
             let inside = Inside::of(before.as_ref().zip(after.as_ref()), moments, driven.measures.duration_s);
             let variant = self.plan.variants[at.variant].name.clone();
             self.inside.push(Inside { variant, point: point.name.clone(), round: at.round, ..inside });

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::plan::{Ask, Set};
+use super::plan::{FileChoice, Set};
 use flash_kit::{Error, Result};
 use flash_load::files::MANIFEST;
 use flash_load::files::layout::FILES_PER_DIRECTORY;
@@ -97,22 +97,22 @@ impl Ready {
     /// The workload of a point on this set.
     ///
     /// Errors: as [`Workload::open`].
-    pub(super) fn workload(&self, ask: Ask) -> Result<(Spec, Workload)> {
-        let (spec, options) = self.options(ask);
+    pub(super) fn workload(&self, files: FileChoice) -> Result<(Spec, Workload)> {
+        let (spec, options) = self.options(files);
         let workload = Workload::open(&spec, &options)?;
         Ok((spec, workload))
     }
 
-    pub(super) fn options(&self, ask: Ask) -> (Spec, workload::Options) {
+    pub(super) fn options(&self, files: FileChoice) -> (Spec, workload::Options) {
         let manifest = Some(self.root.join(MANIFEST));
         let plain = workload::Options { manifest, ..workload::Options::default() };
-        match ask {
-            Ask::Directories(directories) => {
+        match files {
+            FileChoice::Directories(directories) => {
                 (Spec::Specweb99, workload::Options { directories: Some(directories), ..plain })
             }
-            Ask::File(number) => (Spec::Single { path: format!("/t/000/{number:06}") }, plain),
-            Ask::Pareto => (Spec::Pareto, plain),
-            Ask::Replay => {
+            FileChoice::File(number) => (Spec::Single { path: format!("/t/000/{number:06}") }, plain),
+            FileChoice::Pareto => (Spec::Pareto, plain),
+            FileChoice::Replay => {
                 let file = self.log.clone().unwrap_or_default();
                 (Spec::Log { file }, workload::Options { log_loop: true, ..plain })
             }
@@ -132,19 +132,19 @@ mod tests {
         let web = ready(&Set::Specweb99 { directories: 2 }, &folder, None).unwrap();
         let again = ready(&Set::Specweb99 { directories: 1 }, &folder, None).unwrap();
         assert_eq!((&again.root, directories_of(&web.root)), (&web.root, 2), "a larger one does");
-        let (spec, workload) = web.workload(Ask::Directories(1)).unwrap();
+        let (spec, workload) = web.workload(FileChoice::Directories(1)).unwrap();
         assert_eq!((spec, workload.catalogue().len()), (Spec::Specweb99, 36));
         let small = ready(&Set::Specweb99 { directories: 3 }, &folder, Some(&web.root)).unwrap_err();
         assert_eq!(small.exit_code(), 2);
 
         let lengths = ready(&Set::Lengths(vec![100, 5_000]), &folder, None).unwrap();
-        let (_, second) = lengths.workload(Ask::File(1)).unwrap();
+        let (_, second) = lengths.workload(FileChoice::File(1)).unwrap();
         assert_eq!((second.catalogue().len(), second.catalogue().file_bytes(0)), (1, Some(5_000)));
 
         let (name, dataset_bytes) = ("made".to_owned(), 200_000);
         let made = MadeLog { name, dataset_bytes, median_bytes: 2_000.0, alpha: 1.0, requests_per_file: 4 };
         let made = ready(&Set::Made(made), &folder, None).unwrap();
-        let (_, replay) = made.workload(Ask::Replay).unwrap();
+        let (_, replay) = made.workload(FileChoice::Replay).unwrap();
         assert!(replay.warnings().is_empty() && replay.catalogue().dataset_bytes() >= Some(200_000));
     }
 }

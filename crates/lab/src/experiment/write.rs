@@ -14,7 +14,7 @@ use crate::report::REPORT_FILE;
 use crate::results::Run;
 use crate::results::folder::write_whole;
 use flash_kit::number::size;
-use flash_kit::part::Table;
+use flash_kit::section::Table;
 use flash_kit::sheet::{self, Sheet};
 use flash_kit::text::{capital, shortened};
 use flash_kit::{Error, Result};
@@ -41,7 +41,7 @@ pub(super) fn write(experiment: &Experiment, plan: &Plan, options: &Options, cam
     let report = json!({
         "format": FORMAT,
         "experiment": experiment.name,
-        "source": experiment.form.source,
+        "source": experiment.spec.source,
         "quick": options.quick,
         "memory_bytes": options.memory_bytes,
         "logs": options.logs,
@@ -69,7 +69,7 @@ pub(super) fn write(experiment: &Experiment, plan: &Plan, options: &Options, cam
 fn print(findings: &[Finding], missing: &[Missing]) {
     for finding in findings {
         let Finding { id, source, paper, ours, .. } = finding;
-        println!("{id}: {}\n    paper: {paper} ({source})\n    here:  {ours}", finding.words());
+        println!("{id}: {}\n    paper: {paper} ({source})\n    here:  {ours}", finding.text());
     }
     for Missing { what, why } in missing {
         println!("missing: {what}: {why}");
@@ -88,16 +88,16 @@ fn sheet(
         source: finding.source.clone(),
         paper: finding.paper.clone(),
         ours: finding.ours.clone(),
-        verdict: finding.words(),
+        verdict: finding.text(),
     };
     let day = came.run.started.get(..10).unwrap_or(&came.run.started);
     let quick = if options.quick { ", quick" } else { "" };
     let tables = experiment.table(data, plan).into_iter().filter(|table| !table.rows.is_empty());
     Sheet {
-        title: capital(&experiment.form.shows),
+        title: capital(&experiment.spec.shows),
         subtitle: format!(
             "flash experiment {}{quick}, after {}, {day}",
-            experiment.name, experiment.form.source
+            experiment.name, experiment.spec.source
         ),
         summary: summary(findings),
         warnings: warnings(came),
@@ -126,7 +126,7 @@ fn summary(findings: &[Finding]) -> String {
     ];
     match findings {
         [] => String::new(),
-        [only] => format!("The paper's finding: {}.", only.verdict.words()),
+        [only] => format!("The paper's finding: {}.", only.verdict.text()),
         all => {
             let parts: Vec<String> = parts.into_iter().filter_map(part).collect();
             format!("{} findings of the papers: {}.", all.len(), parts.join(", "))
@@ -157,18 +157,17 @@ fn warnings(came: &Came) -> Vec<String> {
 fn facts(plan: &Plan, options: &Options, run: &Run) -> Vec<(String, String)> {
     let mut facts = vec![
         ("measured".to_owned(), run.started.clone()),
-        ("machine".to_owned(), run.machine.words()),
+        ("machine".to_owned(), run.machine.text()),
         ("rounds".to_owned(), format!("{}; figures are their medians", plan.rounds)),
     ];
     if plan.scenes.iter().any(|scene| scene.is_bounded) {
         let Options { memory_bytes, reads_per_s, .. } = options;
-        let words = format!("{} of memory, {reads_per_s} disk reads/s", size(*memory_bytes as f64));
-        facts.push(("limits of each server".to_owned(), words));
+        let text = format!("{} of memory, {reads_per_s} disk reads/s", size(*memory_bytes as f64));
+        facts.push(("limits of each server".to_owned(), text));
     }
     if let Some(cpu) = plan.scenes.iter().filter_map(|scene| scene.cpu).find(|cpu| !cpu.is_needed) {
-        let words =
-            format!("{} % of a core, so that the server is the limit, not the generator", cpu.percent);
-        facts.push(("CPU of each server".to_owned(), words));
+        let text = format!("{} % of a core, so that the server is the limit, not the generator", cpu.percent);
+        facts.push(("CPU of each server".to_owned(), text));
     }
     let mut lines: Vec<String> =
         plan.scenes.iter().filter_map(|scene| Some(behind::describe(&scene.line?))).collect();
@@ -177,10 +176,10 @@ fn facts(plan: &Plan, options: &Options, run: &Run) -> Vec<(String, String)> {
         facts.push(("link of each server".to_owned(), lines.join("; ")));
     }
     for subject in &run.subjects {
-        let words = [subject.command.as_deref(), subject.version.as_deref()];
-        let words: Vec<&str> = words.into_iter().flatten().collect();
-        if !words.is_empty() {
-            facts.push((subject.name.clone(), words.join("; ")));
+        let text = [subject.command.as_deref(), subject.version.as_deref()];
+        let text: Vec<&str> = text.into_iter().flatten().collect();
+        if !text.is_empty() {
+            facts.push((subject.name.clone(), text.join("; ")));
         }
     }
     facts.push(("command".to_owned(), run.command_line.join(" ")));

@@ -1,6 +1,6 @@
 //! The requests beside the hot ones: for files on the disk, or for an application that takes long.
 //!
-//! [`super::run`] drives servers with them and takes its words from here. Pure.
+//! [`super::run`] drives servers with them and takes its texts from here. Pure.
 
 use std::ops::Range;
 
@@ -12,9 +12,9 @@ use flash_load::files::layout::{DIRECTORIES_MAX, FILES_PER_DIRECTORY};
 /// The most requests that wait at once.
 const WAITING_MAX: u32 = 100_000;
 
-/// The words of results for the requests beside the hot ones.
+/// The texts of results about the requests beside the hot ones.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Words {
+pub(super) struct BesideTexts {
     /// Their name, which is that of their phase.
     pub(super) others: &'static str,
     /// The thing that they wait for.
@@ -25,7 +25,7 @@ pub(super) struct Words {
     pub(super) fewer: &'static str,
 }
 
-impl Words {
+impl BesideTexts {
     /// The name of the phase of hot requests beside them.
     pub(super) fn hot_phase(&self) -> String {
         format!("hot with {}", self.others)
@@ -33,15 +33,15 @@ impl Words {
 }
 
 impl Beside {
-    pub(super) fn words(&self) -> Words {
+    pub(super) fn texts(&self) -> BesideTexts {
         match self {
-            Self::Cold { .. } => Words {
+            Self::Cold { .. } => BesideTexts {
                 others: "cold",
                 cause: "the disk",
                 question: "does it serve the directories of --cold-dirs?",
                 fewer: "take a lower --cold-rate",
             },
-            Self::Waiting { .. } => Words {
+            Self::Waiting { .. } => BesideTexts {
                 others: "slow",
                 cause: "the application",
                 question: "does it pass the path of --slow-application to an application that answers in time?",

@@ -15,17 +15,17 @@ use std::path::{Path, PathBuf};
 
 use crate::drive::{self, Driver, Users, nanoseconds};
 use crate::execute::{
-    Executor, HotFiles, Start, Streams, Turn, WarmUp, check_rounds, check_servers, is_fresh,
+    Executor, HotFiles, ServerUnderTest, Start, Streams, WarmUp, check_rounds, check_servers, is_fresh,
 };
 use crate::results::{Ratio, Subject};
-use crate::testbed::{Locked, Peer, Place};
+use crate::testbed::{Locked, Peer, Testbed};
 use flash_kit::{Ending, Error, Result, number};
 use flash_load::files::layout::{DIRECTORIES_MAX, FILES_PER_DIRECTORY, File};
 use flash_load::measure::{Measures, Threshold};
 use flash_load::workload::{self, Spec};
 
 pub use crate::execute::{Beside, HotMix};
-use beside::Words;
+use beside::BesideTexts;
 pub use verdict::Bounds;
 use verdict::{Judged, Round, Verdict, judge};
 
@@ -44,7 +44,7 @@ pub struct Options {
 
     // Where servers that are started run. Its root is where this machine has the file set.
     #[arg(skip)]
-    pub place: Place,
+    pub testbed: Testbed,
 
     #[arg(skip = Beside::Waiting { path: String::new(), requests: 0 })]
     pub beside: Beside,
@@ -127,22 +127,25 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<Ending> {
     check(options)?;
     let driver = Driver::new("interfere", drive_options(options))?;
-    let mut executor = Executor::of_servers(driver, &options.servers, &options.place)?;
+    let mut executor = Executor::of_servers(driver, &options.servers, &options.testbed)?;
     let hot = HotFiles::all(options.hot_mix, options.hot_directories);
     // Before the first server starts, so that no server's memory bound is charged for them.
     let locked = lock(options, &hot);
     describe(&mut executor, options, &locked);
     let patience_ns = nanoseconds(options.drain_s.max(WARM_UP_S));
-    let start =
-        Start { place: &options.place, warm_up: WarmUp::Files { path_ids: &hot, patience_ns }, link: None };
+    let start = Start {
+        testbed: &options.testbed,
+        warm_up: WarmUp::Files { path_ids: &hot, patience_ns },
+        link: None,
+    };
     let mut cold_taken = 0;
-    executor.rounds(options.rounds, &start, |executor, index, round, turn| {
+    executor.rounds(options.rounds, &start, |executor, index, round, tested| {
         if let (Beside::Cold { directories, looks_up_names: true, .. }, Some(root)) =
-            (&options.beside, &options.place.root)
+            (&options.beside, &options.testbed.root)
         {
             look_up_names(directories.clone(), root)?;
         }
-        let is_fresh = is_fresh(&options.servers[index], &options.place);
+        let is_fresh = is_fresh(&options.servers[index], &options.testbed);
         let streams = Streams {
             hot_mix: options.hot_mix,
             hot_directories: options.hot_directories,
@@ -156,7 +159,7 @@ pub fn run(options: &Options) -> Result<Ending> {
             in_memory_share: locked.is_ok().then_some(1.0),
             seed: options.seed.wrapping_add(u64::from(round)),
         };
-        let asked = measure(executor, index, (turn, round), &streams, &options.beside)?;
+        let asked = measure(executor, index, (tested, round), &streams, &options.beside)?;
         cold_taken += if is_fresh { 0 } else { asked };
         Ok(())
     })?;
@@ -166,7 +169,7 @@ pub fn run(options: &Options) -> Result<Ending> {
 
 /// Locks the hot files in memory. The reason in words where that cannot be.
 fn lock(options: &Options, hot: &[u32]) -> std::result::Result<Locked, String> {
-    let root = options.place.root.as_deref().ok_or("--files does not say where this machine has them")?;
+    let root = options.testbed.root.as_deref().ok_or("--files does not say where this machine has them")?;
     let files = hot.iter().map(|path_id| File::from_path_id(*path_id).path());
     Locked::of(root, files).map_err(|why| why.to_string())
 }
@@ -188,23 +191,23 @@ fn look_up_names(directories: Range<u32>, root: &Path) -> Result<()> {
 fn measure(
     executor: &mut Executor,
     index: usize,
-    (turn, round): (&Turn, u32),
+    (tested, round): (&ServerUnderTest, u32),
     streams: &Streams<'_>,
     beside: &Beside,
 ) -> Result<u32> {
-    let words = beside.words();
+    let texts = beside.texts();
     let users = executor.driver.options.users.clone();
-    let (server, rate, phase_s) = (&turn.served.name, streams.hot_rate_per_s, streams.duration_s);
+    let (server, rate, phase_s) = (&tested.served.name, streams.hot_rate_per_s, streams.duration_s);
     let mut asked = 0;
-    for (name, beside) in [(ALONE.to_owned(), None), (words.hot_phase(), Some(beside))] {
+    for (name, beside) in [(ALONE.to_owned(), None), (texts.hot_phase(), Some(beside))] {
         if executor.driver.is_interrupted() {
             break;
         }
         eprintln!("{server}, round {round}: {name}: {rate} requests/s for {phase_s:.0} s");
         let streams = Streams { beside, ..*streams };
-        let names = (name.as_str(), words.others);
-        for driven in streams.drive(&mut executor.driver, &turn.served, &users, names, Some(round))? {
-            if driven.measures.name == words.others {
+        let names = (name.as_str(), texts.others);
+        for driven in streams.drive(&mut executor.driver, &tested.served, &users, names, Some(round))? {
+            if driven.measures.name == texts.others {
                 asked = driven.measures.counts.asked as u32;
             }
             executor.keep(index, driven);
@@ -217,34 +220,33 @@ fn finish(mut executor: Executor, options: &Options, are_locked: bool) -> Result
     let mut said = Vec::new();
     let mut verdicts = BTreeSet::new();
     let mut untested = None;
-    let phases = options.beside.words();
+    let texts = options.beside.texts();
     for index in 0..executor.subjects.len() {
         let subject = &executor.subjects[index];
-        let judged = judge(&rounds_of(subject, phases), &options.bounds, phases);
-        if no_answers(subject, phases.others) {
+        let judged = judge(&rounds_of(subject, texts), &options.bounds, texts);
+        if no_answers(subject, texts.others) {
             untested = Some(subject.name.clone());
         }
-        let mut words = format!("{}: {}", subject.name, judged.words);
+        let mut text = format!("{}: {}", subject.name, judged.text);
         if !are_locked && judged.verdict == Verdict::Waited {
-            words +=
-                "; the hot files were not locked in memory, so the server may have had to read them anew";
+            text += "; the hot files were not locked in memory, so the server may have had to read them anew";
         }
         verdicts.insert(judged.verdict as u8);
-        let ratios = ratios(subject, &judged, phases);
+        let ratios = ratios(subject, &judged, texts);
         let run = &mut executor.driver.run;
         run.ratios.extend(ratios);
-        run.settings.insert(format!("verdict on {}", executor.subjects[index].name), judged.words);
-        said.push(words);
+        run.settings.insert(format!("verdict on {}", executor.subjects[index].name), judged.text);
+        said.push(text);
     }
     let subjects = std::mem::take(&mut executor.subjects);
     executor.driver.run.subjects = subjects;
     let is_interrupted = executor.driver.is_interrupted();
-    let ending = executor.driver.finish_with(|level| level.name != phases.others)?;
-    said.iter().for_each(|words| println!("{words}"));
+    let ending = executor.driver.finish_with(|level| level.name != texts.others)?;
+    said.iter().for_each(|text| println!("{text}"));
     if let (Some(name), false) = (untested, is_interrupted) {
         return Err(Error::run(format!(
             "{name} answered no {} request properly, so nothing was tested: {}",
-            phases.others, phases.question
+            texts.others, texts.question
         )));
     }
     let has = |verdict: Verdict| verdicts.contains(&(verdict as u8));
@@ -256,13 +258,13 @@ fn finish(mut executor: Executor, options: &Options, are_locked: bool) -> Result
 }
 
 /// The rounds of a server that have all their phases.
-fn rounds_of<'s>(subject: &'s Subject, words: Words) -> Vec<Round<'s>> {
+fn rounds_of<'s>(subject: &'s Subject, texts: BesideTexts) -> Vec<Round<'s>> {
     let of = |name: &str, round: Option<u32>| {
         subject.rounds.iter().find(|phase| phase.name == name && phase.round == round)
     };
     let alone = subject.rounds.iter().filter(|phase| phase.name == ALONE);
     let whole = |alone: &'s Measures| {
-        let (beside, others) = (of(&words.hot_phase(), alone.round)?, of(words.others, alone.round)?);
+        let (beside, others) = (of(&texts.hot_phase(), alone.round)?, of(texts.others, alone.round)?);
         Some(Round { alone, beside, others })
     };
     alone.filter_map(whole).collect()
@@ -275,12 +277,12 @@ fn no_answers(subject: &Subject, others: &str) -> bool {
     sum(|phase| phase.counts.asked) > 0 && sum(|phase| phase.counts.answered) == 0
 }
 
-fn ratios(subject: &Subject, judged: &Judged, words: Words) -> Vec<Ratio> {
+fn ratios(subject: &Subject, judged: &Judged, texts: BesideTexts) -> Vec<Ratio> {
     let name = |phase: &str| format!("{}, {phase}", subject.name);
     let ratio = |paired: &verdict::Paired| Ratio {
         measure: paired.name.to_owned(),
         level: None,
-        subject: name(&words.hot_phase()),
+        subject: name(&texts.hot_phase()),
         base: name(ALONE),
         ratio: paired.ratio,
         interval: Some(paired.interval),
@@ -327,11 +329,8 @@ fn describe(executor: &mut Executor, options: &Options, locked: &std::result::Re
         executor.driver.note(format!("the hot files are not locked in memory: {why}"));
     }
     let run = &mut executor.driver.run;
-    run.workload = format!(
-        "hot files: {} of {} directories; {others}",
-        options.hot_mix.words(),
-        options.hot_directories
-    );
+    run.workload =
+        format!("hot files: {} of {} directories; {others}", options.hot_mix.text(), options.hot_directories);
     run.arrivals = format!("Poisson: {} hot requests/s, alone and beside {arrivals}", options.hot_rate_per_s);
     let mut set = |name: &str, value: String| run.settings.insert(name.to_owned(), value);
     set("warm-up", "each hot file once".to_owned());
@@ -354,7 +353,7 @@ fn describe(executor: &mut Executor, options: &Options, locked: &std::result::Re
         let names = if looks_up_names { "in memory" } else { "on the disk" };
         set("names of the cold files", names.to_owned());
     }
-    options.place.describe(&mut |name, value| drop(set(name, value)));
+    options.testbed.describe(&mut |name, value| drop(set(name, value)));
 }
 
 fn usage(text: String) -> Result<()> {
@@ -387,13 +386,13 @@ fn check(options: &Options) -> Result<()> {
     }
     check_rounds(options.rounds)?;
     check_servers(&options.servers)?;
-    if matches!(options.beside, Beside::Cold { looks_up_names: true, .. }) && options.place.root.is_none() {
+    if matches!(options.beside, Beside::Cold { looks_up_names: true, .. }) && options.testbed.root.is_none() {
         return usage(
             "names can be looked up only where this machine has the files: give --files DIR".to_owned(),
         );
     }
     // A server whose page cache is dropped before each turn can be asked for the same cold files again.
-    let reused = options.servers.iter().filter(|peer| !is_fresh(peer, &options.place)).count();
+    let reused = options.servers.iter().filter(|peer| !is_fresh(peer, &options.testbed)).count();
     let phases = (reused as f64 * f64::from(options.rounds)).max(1.0);
     options.beside.check(options.hot_directories, options.phase_s, phases)
 }

@@ -8,7 +8,7 @@ use flash_kit::number::{figure, percent, time};
 use flash_load::measure::validity::{ACHIEVED_SHARE_MIN, BUSY_SHARE_MAX, FAILED_SHARE_MAX, LATE_LEAST_MS};
 use flash_load::measure::{Generator, Latency, Measures, per};
 
-use super::beside::Words;
+use super::beside::BesideTexts;
 use crate::statistics::{ROUNDS_MIN, interval};
 
 /// Failures that only mean that a request waited too long. Their latency counts, so they spoil no verdict.
@@ -66,7 +66,7 @@ pub(super) struct Paired {
 /// A verdict and its reasons.
 pub(super) struct Judged {
     pub(super) verdict: Verdict,
-    pub(super) words: String,
+    pub(super) text: String,
     /// Empty where too few rounds are good.
     pub(super) ratios: Vec<Paired>,
 }
@@ -80,23 +80,23 @@ struct Point {
 }
 
 /// Judges the rounds of a server.
-pub(super) fn judge(rounds: &[Round<'_>], bounds: &Bounds, words: Words) -> Judged {
+pub(super) fn judge(rounds: &[Round<'_>], bounds: &Bounds, texts: BesideTexts) -> Judged {
     let mut spoiled: Vec<String> = Vec::new();
     let mut good = Vec::new();
     for (number, round) in (1..).zip(rounds) {
-        match fault(round, words) {
+        match fault(round, texts) {
             Some(why) => spoiled.push(format!("round {number}: {why}")),
             None => good.push(round),
         }
     }
     if good.len() < ROUNDS_MIN {
         let reasons = if spoiled.is_empty() { String::new() } else { format!(" ({})", shown(&spoiled)) };
-        let words = format!(
+        let text = format!(
             "cannot be told: {} of {} rounds are good, and a verdict needs {ROUNDS_MIN}{reasons}",
             good.len(),
             rounds.len()
         );
-        return Judged { verdict: Verdict::CannotTell, words, ratios: Vec::new() };
+        return Judged { verdict: Verdict::CannotTell, text, ratios: Vec::new() };
     }
     let points = [
         Point { name: "p50", of: |of| of.p50_ms, late: |of| of.late_p50_ms, max: bounds.p50_ratio_max },
@@ -127,8 +127,8 @@ pub(super) fn judge(rounds: &[Round<'_>], bounds: &Bounds, words: Words) -> Judg
         0 => String::new(),
         count => format!("; {count} of {} rounds left out ({})", rounds.len(), shown(&spoiled)),
     };
-    let (verdict, said) = said(&ratios, &untold, words);
-    Judged { verdict, words: said + &left_out, ratios }
+    let (verdict, said) = said(&ratios, &untold, texts);
+    Judged { verdict, text: said + &left_out, ratios }
 }
 
 impl Point {
@@ -157,10 +157,10 @@ fn shown(reasons: &[String]) -> String {
 }
 
 /// The verdict of these ratios and of the percentiles that cannot be told, in words.
-fn said(ratios: &[Paired], untold: &[String], words: Words) -> (Verdict, String) {
-    let Words { cause, others, .. } = words;
+fn said(ratios: &[Paired], untold: &[String], texts: BesideTexts) -> (Verdict, String) {
+    let BesideTexts { cause, others, .. } = texts;
     let list = |chosen: Vec<&Paired>| {
-        chosen.into_iter().map(|ratio| ratio.words(others)).collect::<Vec<_>>().join(", ")
+        chosen.into_iter().map(|ratio| ratio.text(others)).collect::<Vec<_>>().join(", ")
     };
     let above: Vec<&Paired> = ratios.iter().filter(|ratio| ratio.interval[0] > ratio.max).collect();
     if !above.is_empty() {
@@ -177,16 +177,16 @@ fn said(ratios: &[Paired], untold: &[String], words: Words) -> (Verdict, String)
     }
     let kept =
         if calm.is_empty() { String::new() } else { format!("; they did not wait by their {}", list(calm)) };
-    let words = format!(
+    let text = format!(
         "cannot be told: {}{kept}; use more or longer rounds, or a quieter machine",
         reasons.join("; ")
     );
-    (Verdict::CannotTell, words)
+    (Verdict::CannotTell, text)
 }
 
 impl Paired {
     /// "p99 1.4 ms alone, 2,259 ms with cold requests (1,600 times, 1,400 to 1,800; at most 1.50 allowed)".
-    fn words(&self, others: &str) -> String {
+    fn text(&self, others: &str) -> String {
         let [alone_ms, beside_ms] = self.pair_ms;
         let [low, high] = self.interval;
         format!(
@@ -203,7 +203,7 @@ impl Paired {
 }
 
 /// Why a round is no ground for a verdict, apart from a late generator; none for a good one.
-fn fault(round: &Round<'_>, words: Words) -> Option<String> {
+fn fault(round: &Round<'_>, texts: BesideTexts) -> Option<String> {
     let Round { alone, beside, others } = round;
     let achieved = per(alone.answered_per_s, alone.asked_per_s.unwrap_or(0.0));
     // Arrivals are random: answers are compared with actual arrivals, not with the plan.
@@ -220,12 +220,12 @@ fn fault(round: &Round<'_>, words: Words) -> Option<String> {
         return Some(why);
     }
     if others.counts.answered == 0 {
-        return Some(format!("no {} request was answered", words.others));
+        return Some(format!("no {} request was answered", texts.others));
     }
     // A request that failed did not wait for the disk or the application.
-    if let Some(why) = failures(others, words.others) {
+    if let Some(why) = failures(others, texts.others) {
         let was_refused = others.counts.failed.contains_key(OVERLOADED);
-        return Some(format!("{why}: {}", if was_refused { words.fewer } else { words.question }));
+        return Some(format!("{why}: {}", if was_refused { texts.fewer } else { texts.question }));
     }
     [alone, beside]
         .into_iter()
@@ -305,24 +305,24 @@ mod tests {
         phases.iter_mut().take(1).for_each(spoil);
         let rounds: Vec<Round<'_>> =
             phases.iter().map(|[alone, beside, others]| Round { alone, beside, others }).collect();
-        judge(&rounds, &BOUNDS, other.words())
+        judge(&rounds, &BOUNDS, other.texts())
     }
 
     #[test]
     fn equal_rounds_are_calm_and_blocked_ones_waited() {
         let calm = judged(&[(1000, 1010), (1000, 990), (1010, 1000), (1000, 1000), (1000, 1020)], |_| ());
-        assert_eq!(calm.verdict, Verdict::Calm, "{}", calm.words);
+        assert_eq!(calm.verdict, Verdict::Calm, "{}", calm.text);
         assert!(
-            calm.words.starts_with("hot requests did not wait for the disk: p50 1.00 ms alone"),
+            calm.text.starts_with("hot requests did not wait for the disk: p50 1.00 ms alone"),
             "{}",
-            calm.words
+            calm.text
         );
         let waited = judged(&[(1400, 2_259_000); 5], |_| ());
         assert_eq!(waited.verdict, Verdict::Waited);
         assert!(
-            waited.words.contains("p99 1.40 ms alone, 2.26 s with cold requests (1,614 times"),
+            waited.text.contains("p99 1.40 ms alone, 2.26 s with cold requests (1,614 times"),
             "{}",
-            waited.words
+            waited.text
         );
         assert_eq!(waited.ratios[1].pair_ms, [1.4, 2259.0]);
     }
@@ -331,7 +331,7 @@ mod tests {
     fn rounds_that_differ_too_much_allow_no_verdict() {
         let found = judged(&[(1000, 1000), (1000, 3000), (1000, 900), (1000, 800), (1000, 2500)], |_| ());
         assert_eq!(found.verdict, Verdict::CannotTell);
-        assert!(found.words.contains("differ too much"), "{}", found.words);
+        assert!(found.text.contains("differ too much"), "{}", found.text);
     }
 
     #[test]
@@ -348,13 +348,13 @@ mod tests {
             let found = judged(&[(1000, 1000); 5], spoil);
             assert_eq!(found.verdict, Verdict::CannotTell, "{word}");
             assert!(
-                found.words.contains("4 of 5 rounds are good") && found.words.contains(word),
+                found.text.contains("4 of 5 rounds are good") && found.text.contains(word),
                 "{}",
-                found.words
+                found.text
             );
             let found = judged(&[(1000, 1000); 6], spoil);
             assert_eq!(found.verdict, Verdict::Calm, "{word}");
-            assert!(found.words.contains("1 of 6 rounds left out (round 1:"), "{}", found.words);
+            assert!(found.text.contains("1 of 6 rounds left out (round 1:"), "{}", found.text);
         }
     }
 
@@ -364,14 +364,14 @@ mod tests {
         let judged = |spoil| judged_beside(&waiting, &[(1000, 1000); 5], spoil);
         let found = judged(|_| ());
         assert_eq!(found.verdict, Verdict::Calm);
-        assert!(found.words.starts_with("hot requests did not wait for the application"), "{}", found.words);
-        assert!(found.words.contains("1.00 ms with slow requests"), "{}", found.words);
+        assert!(found.text.starts_with("hot requests did not wait for the application"), "{}", found.text);
+        assert!(found.text.contains("1.00 ms with slow requests"), "{}", found.text);
         let found = judged(|phases| _ = phases[2].counts.failed.insert("status 503".to_owned(), 1));
         assert_eq!(found.verdict, Verdict::CannotTell);
         assert!(
-            found.words.contains("of the slow requests failed: 1 status 503: take fewer --waiting"),
+            found.text.contains("of the slow requests failed: 1 status 503: take fewer --waiting"),
             "{}",
-            found.words
+            found.text
         );
         // A request that still waits at the end of the run has waited.
         let found = judged(|phases| _ = phases[2].counts.failed.insert("unanswered".to_owned(), 50));
@@ -386,12 +386,12 @@ mod tests {
         let found = judged(&[(1000, 1000); 5], missing);
         assert_eq!(found.verdict, Verdict::CannotTell);
         let why = "82.0 % of the cold requests failed: 82 status 404: does it serve the directories of --cold-dirs?";
-        assert!(found.words.contains(why), "{}", found.words);
+        assert!(found.text.contains(why), "{}", found.text);
         let shed = judged(&[(1000, 900_000); 5], |phases| {
             _ = phases[2].counts.failed.insert("status 503".to_owned(), 1);
         });
         assert_eq!(shed.verdict, Verdict::CannotTell);
-        assert!(shed.words.contains("1 status 503: take a lower --cold-rate"), "{}", shed.words);
+        assert!(shed.text.contains("1 status 503: take a lower --cold-rate"), "{}", shed.text);
         // A request that still waits at the end of the run has waited.
         let waits = judged(&[(1000, 1000); 5], |phases| {
             _ = phases[2].counts.failed.insert("unanswered".to_owned(), 50);
@@ -405,12 +405,12 @@ mod tests {
         assert_eq!(found.verdict, Verdict::CannotTell);
         let words = "p99: the load generator was late in 1 of 5 rounds, by up to 0.200 ms at its p99; they did not wait by \
                      their p50";
-        assert!(found.words.contains(words), "{}", found.words);
+        assert!(found.text.contains(words), "{}", found.text);
         assert_eq!(found.ratios.iter().map(|ratio| ratio.name).collect::<Vec<_>>(), ["p50"]);
         let found = judged(&[(1000, 1000); 6], |phases| phases[1].generator.late_p99_ms = 0.2);
-        assert_eq!(found.verdict, Verdict::Calm, "{}", found.words);
+        assert_eq!(found.verdict, Verdict::Calm, "{}", found.text);
         let found = judged(&[(1000, 1000); 5], |phases| phases[1].generator.late_p50_ms = 0.2);
-        assert!(found.words.contains("p50: the load generator was late"), "{}", found.words);
+        assert!(found.text.contains("p50: the load generator was late"), "{}", found.text);
         // Lateness that cannot have made the wait does not spoil it.
         let late: fn(&mut [Measures; 3]) = |phases| {
             let generator = &mut phases[1].generator;

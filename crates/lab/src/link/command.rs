@@ -17,7 +17,7 @@ use flash_waiting::program::{self, Signal};
 
 use super::counters::{Counters, Counts};
 use super::settings::{CLIENT, SERVER, Settings};
-use super::{Link, Side, words};
+use super::{Link, Side, describe};
 
 /// How long the server's command may take until it listens, and until it has ended.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -58,7 +58,7 @@ pub fn run(options: &LinkOptions) -> Result<u8> {
     let link = Link::start(&options.settings)?;
     eprint!(
         "link: the server's side is {SERVER}, the client's {CLIENT}\n{}",
-        words::settings(&options.settings)
+        describe::settings(&options.settings)
     );
     let server =
         options.server.as_ref().map(|command| Program::start_server(&link, command, &stop)).transpose()?;
@@ -80,7 +80,7 @@ pub fn run(options: &LinkOptions) -> Result<u8> {
     };
     let counters = link.counters()?;
     drop(server);
-    eprint!("{}", words::counters(&options.settings, &counters));
+    eprint!("{}", describe::counters(&options.settings, &counters));
     if let Some(path) = &options.json {
         let document = Document {
             to_client_total: counters.to_client.total(),

@@ -13,9 +13,9 @@ mod carrier;
 mod check;
 mod command;
 mod counters;
+mod describe;
 mod pipe;
 mod settings;
-mod words;
 
 use std::fs::{self, File};
 use std::io::Write;

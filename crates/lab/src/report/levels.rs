@@ -1,22 +1,22 @@
-//! The parts that compare levels of load: the latency profile, inversion, data set sizes.
+//! The sections that compare levels of load: the latency profile, inversion, data set sizes.
 //!
 //! The page calls it. All figures come from the run. Pure.
 
 use maud::Markup;
 
-use super::view::{Level, Picked, Shown, View, has_latency, line, part};
+use super::view::{Level, Picked, Shown, View, has_latency, line, section};
 use crate::results::Capacity;
 use flash_kit::bars::{self, Row, Rows};
 use flash_kit::chart::{Chart, Line, chart, heights, places, together};
-use flash_kit::part::{Cell, Column, Part, Table, columns, table};
 use flash_kit::scale::{Scale, Unit};
+use flash_kit::section::{Cell, Column, Section, Table, columns, table};
 use flash_kit::style::Style;
 use flash_kit::text::distinct;
 use flash_load::measure::{Latency, Measures};
 
 type Measure = (&'static str, fn(&Latency) -> f64);
 
-/// The first is the plot above all others; the rest follow below the summary.
+/// The first is the plot above all others; the others follow below the summary.
 const MEASURES: [Measure; 5] = [
     ("99th percentile", |latency| latency.p99_ms),
     ("median", |latency| latency.p50_ms),
@@ -30,9 +30,9 @@ const SWEPT: [Measure; 3] = [MEASURES[0], MEASURES[1], MEASURES[2]];
 const LATENCY: &str = "latency (log scale)";
 
 /// Latency against load; of named levels, their ranges.
-pub(super) fn profile(view: &View) -> Part {
+pub(super) fn profile(view: &View) -> Section {
     let loads = load_levels(view);
-    let mut profile = part("profile", "Latency", "");
+    let mut profile = section("profile", "Latency", "");
     if loads.len() > 1 {
         let load_1 = if is_of_own_capacity(view) {
             "Load 1 is each server's own capacity."
@@ -40,7 +40,7 @@ pub(super) fn profile(view: &View) -> Part {
             "Load 1 is not each server's own capacity: see the arrivals in the setup."
         };
         let lead = format!("{load_1} A line that stays low and level is good.");
-        profile = part("profile", "Latency against load", &lead);
+        profile = section("profile", "Latency against load", &lead);
         profile.charts = if view.drawn().count() == 1 {
             alone(view, &loads).iter().chain(&against_rate(view)).map(Chart::draw).collect()
         } else {
@@ -58,13 +58,13 @@ pub(super) fn profile(view: &View) -> Part {
 }
 
 /// The other percentiles against load, and the figures of every level.
-pub(super) fn levels(view: &View) -> Part {
+pub(super) fn levels(view: &View) -> Section {
     let loads = load_levels(view);
     let has_charts = loads.len() > 1 && view.drawn().count() > 1;
-    Part {
+    Section {
         charts: if has_charts { together(&overlaid(view, &loads, &MEASURES[1..])) } else { Vec::new() },
         tables: vec![levels_table(view), rounds_table(view)],
-        ..part("levels", "Latency at each level", "")
+        ..section("levels", "Latency at each level", "")
     }
 }
 
@@ -238,20 +238,20 @@ pub(super) fn failed_share(measures: &Measures) -> f64 {
 }
 
 /// Service inversion against load (blocking-induced-latency, table 4 and figure 19).
-pub(super) fn inversion(view: &View) -> Part {
+pub(super) fn inversion(view: &View) -> Section {
     let loads = load_levels(view);
     let lines = lines(view, |shown| points(shown, |m| m.load_level, |m| m.inversion));
     let has_figures = lines.iter().any(|line| line.points.iter().any(|point| point.1.is_finite()));
     let lead = "The distance of the answers' order by latency from their order by size: 0 if every smaller answer \
                 came sooner, 1 if none did. If it rises with load, small answers wait for more than their own size.";
-    let mut part = part("inversion", "Service inversion", lead);
+    let mut section = section("inversion", "Service inversion", lead);
     if loads.len() > 1 && has_figures {
         let y = Scale::linear(Unit::Number, 0.0, heights(&lines));
         let title = "Service inversion against load";
-        part.charts.push(load_chart(view, title, &loads, ("inversion, 0 to 1", y), lines).draw());
-        part.tables.push(inversion_table(view, &loads));
+        section.charts.push(load_chart(view, title, &loads, ("inversion, 0 to 1", y), lines).draw());
+        section.tables.push(inversion_table(view, &loads));
     }
-    part
+    section
 }
 
 fn inversion_table(view: &View, loads: &[f64]) -> Table {
@@ -269,12 +269,12 @@ fn inversion_table(view: &View, loads: &[f64]) -> Table {
 }
 
 /// Latency and capacity against the size of the data set.
-pub(super) fn sweep(view: &View) -> Part {
-    let mut part = part("sweep", "Latency and capacity against data set size", "");
+pub(super) fn sweep(view: &View) -> Section {
+    let mut section = section("sweep", "Latency and capacity against data set size", "");
     if !view.is_sweep() {
-        return part;
+        return section;
     }
-    part.lead =
+    section.lead =
         format!("Latencies {}. A curve bends where the files no longer fit into memory.", view.level_words());
     let names = view.names();
     let lines = |of: &dyn Fn(&Shown) -> Option<f64>| -> Vec<Line> {
@@ -294,13 +294,18 @@ pub(super) fn sweep(view: &View) -> Part {
     let all: Vec<f64> = SWEPT.iter().flat_map(|measure| heights(&of_latency(measure))).collect();
     for measure in &SWEPT {
         let y = Scale::log(Unit::Milliseconds, all.iter().copied());
-        part.charts.extend(size_chart(&format!("Latency, {}", measure.0), LATENCY, y, of_latency(measure)));
+        section.charts.extend(size_chart(
+            &format!("Latency, {}", measure.0),
+            LATENCY,
+            y,
+            of_latency(measure),
+        ));
     }
     let capacity = lines(&|shown| shown.subject.capacity.as_ref().map(|capacity| capacity.requests_per_s));
     let y = Scale::linear(Unit::Number, 0.0, heights(&capacity));
-    part.charts.extend(size_chart("Capacity", "answers/s", y, capacity));
-    part.tables.push(sweep_table(view));
-    part
+    section.charts.extend(size_chart("Capacity", "answers/s", y, capacity));
+    section.tables.push(sweep_table(view));
+    section
 }
 
 fn size_chart(title: &str, y_title: &str, y: Scale, lines: Vec<Line>) -> Option<Markup> {

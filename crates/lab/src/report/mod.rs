@@ -4,9 +4,9 @@
 //! It computes no measure: figures come from [`crate::results`], and only ratios of two of them are
 //! added. Names and texts in runs come from outside and are escaped.
 
+mod details;
 mod levels;
 mod page;
-mod rest;
 mod sentence;
 mod shapes;
 mod summary;
@@ -84,7 +84,7 @@ pub fn html(runs: &[Run]) -> String {
     page::page(&View::new(runs)).into_string()
 }
 
-/// The figures of the tables of [`html`], part by part, and the words around them.
+/// The figures of the tables of [`html`], section by section, and the words around them.
 pub fn json(runs: &[Run]) -> String {
     let view = View::new(runs);
     let of_run = |run: &Run| {
@@ -106,7 +106,7 @@ pub fn json(runs: &[Run]) -> String {
         "level": view.level,
         "warnings": summary::warnings(&view),
         "summary": sentence::sentence(&view),
-        "parts": page::parts(&view).iter().map(flash_kit::part::Part::json).collect::<Vec<Value>>(),
+        "parts": page::sections(&view).iter().map(flash_kit::section::Section::json).collect::<Vec<Value>>(),
     });
     format!("{report:#}\n")
 }

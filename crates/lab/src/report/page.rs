@@ -8,30 +8,30 @@ use flash_kit::text::distinct;
 use maud::{Markup, html};
 
 use super::view::View;
-use super::{levels, rest, shapes};
+use super::{details, levels, shapes};
 use super::{sentence, summary};
 use crate::results::Run;
-use flash_kit::part::Part;
+use flash_kit::section::Section;
 
-pub(super) fn parts(view: &View) -> Vec<Part> {
-    let mut parts = vec![
+pub(super) fn sections(view: &View) -> Vec<Section> {
+    let mut sections = vec![
         levels::profile(view),
-        summary::part(view),
+        summary::section(view),
         levels::levels(view),
         shapes::cdf(view),
         shapes::deciles(view),
         levels::inversion(view),
         levels::sweep(view),
         shapes::timeline(view),
-        rest::score(view),
-        rest::ratios(view),
-        rest::kinds(view),
-        rest::split(view),
-        rest::failures(view),
-        rest::server(view),
-        rest::generator(view),
+        details::score(view),
+        details::ratios(view),
+        details::kinds(view),
+        details::split(view),
+        details::failures(view),
+        details::server(view),
+        details::generator(view),
     ];
-    parts.retain(|part| !part.is_empty());
+    sections.retain(|section| !section.is_empty());
     // The plot of most use comes first: of a sweep the sizes, of one level its timeline.
     let first = if view.is_sweep() {
         "sweep"
@@ -40,18 +40,18 @@ pub(super) fn parts(view: &View) -> Vec<Part> {
     } else {
         "profile"
     };
-    if let Some(at) = parts.iter().position(|part| part.id == first) {
-        parts[..=at].rotate_right(1);
+    if let Some(at) = sections.iter().position(|section| section.id == first) {
+        sections[..=at].rotate_right(1);
     }
-    parts
+    sections
 }
 
 pub(super) fn page(view: &View) -> Markup {
-    let parts = parts(view);
+    let sections = sections(view);
     let body = html! {
-        @for (index, part) in parts.iter().enumerate() {
-            (part.draw())
-            @if index == 0 { (contents(&parts)) }
+        @for (index, section) in sections.iter().enumerate() {
+            (section.draw())
+            @if index == 0 { (contents(&sections)) }
         }
         (setup(view))
     };
@@ -74,10 +74,10 @@ fn subtitle(view: &View) -> String {
     distinct(view.runs.iter().map(words)).join("; ")
 }
 
-fn contents(parts: &[Part]) -> Markup {
+fn contents(sections: &[Section]) -> Markup {
     html! {
         nav aria-label="Contents" {
-            @for part in parts.iter().skip(1) { a href=(format!("#{}", part.id)) { (part.title) } }
+            @for section in sections.iter().skip(1) { a href=(format!("#{}", section.id)) { (section.title) } }
             a href="#setup" { "Setup" }
         }
     }
@@ -85,7 +85,7 @@ fn contents(parts: &[Part]) -> Markup {
 
 /// The servers, the machine, the workload and the settings.
 fn setup(view: &View) -> Markup {
-    let subjects = Part { tables: vec![summary::subjects(view)], ..Part::default() };
+    let subjects = Section { tables: vec![summary::subjects(view)], ..Section::default() };
     html! {
         section id="setup" {
             h2 { "Setup" }

@@ -119,8 +119,8 @@ fn growths(phases: &[Phases]) -> String {
         let limit = is_generators(after).then(|| GENERATOR_LIMIT.to_owned());
         let words = match (doubt(before).or(limit), doubt(after)) {
             (Some(doubt), _) => format!("cannot be told, {doubt}"),
-            (None, Some(doubt)) => format!("{}, {doubt}", times.words()),
-            (None, None) => times.words(),
+            (None, Some(doubt)) => format!("{}, {doubt}", times.text()),
+            (None, None) => times.text(),
         };
         format!("on {server} {ends}: {words}")
     };
@@ -156,7 +156,7 @@ fn contest(view: &View, mut picked: Vec<Picked>) -> String {
     let own = format!("{at} {}'s p99 is {}", winner.label, time(winner.measures.latency.p99_ms));
     let other = |other: &Picked| {
         let p99 = time(other.measures.latency.p99_ms);
-        let times = times(view, &winner, other).words();
+        let times = times(view, &winner, other).text();
         match doubt(other.measures) {
             // An overloaded server's latency grows with the length of the run: the factor is at least this.
             Some(doubt) if is_slower(&winner, other) => format!("{}'s {p99}: {times}, {doubt}", other.label),
@@ -208,7 +208,7 @@ struct Times {
 }
 
 impl Times {
-    fn words(&self) -> String {
+    fn text(&self) -> String {
         let Some([low, high]) = self.interval.filter(|ends| ends.iter().all(|end| end.is_finite())) else {
             return match self.factor.is_finite() {
                 true => format!("{} times", figure(self.factor)),

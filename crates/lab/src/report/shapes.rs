@@ -1,13 +1,13 @@
-//! The parts that show a whole distribution: CDFs, composition of deciles, timelines.
+//! The sections that show a whole distribution: CDFs, composition of deciles, timelines.
 //!
 //! The page calls it. All figures come from the run. Pure.
 
-use super::view::{Picked, View, line, part};
+use super::view::{Picked, View, line, section};
 use flash_kit::bars::Stack;
 use flash_kit::chart::{Chart, Line, chart, heights, places, together};
 use flash_kit::number;
-use flash_kit::part::{Cell, Column, Part, Table, columns, table};
 use flash_kit::scale::{Scale, Unit};
+use flash_kit::section::{Cell, Column, Section, Table, columns, table};
 use flash_kit::style::Style;
 use flash_load::measure::{CdfPoint, SizeSeries, TimelinePoint};
 
@@ -28,15 +28,15 @@ const SHARES: [(f64, &str); 11] = [
     (0.9999, "99.99 %"),
 ];
 
-pub(super) fn cdf(view: &View) -> Part {
+pub(super) fn cdf(view: &View) -> Section {
     let picked: Vec<Picked> =
         view.overlay().into_iter().filter(|picked| !picked.measures.cdf.is_empty()).collect();
     let title = format!("Distribution of latency {}", view.title_of(&picked));
     let lead = "First the share of the answers within a latency, then the share beyond it, down to one answer in ten \
                 thousand. A line further to the left is better.";
-    let mut part = part("cdf", title.trim_end(), lead);
+    let mut section = section("cdf", title.trim_end(), lead);
     if picked.is_empty() {
-        return Part::default();
+        return Section::default();
     }
     let lines = |of: fn(&[CdfPoint]) -> Vec<(f64, f64)>| -> Vec<Line> {
         picked.iter().map(|p| line(&p.label, &p.style, of(&p.measures.cdf))).collect()
@@ -58,9 +58,9 @@ pub(super) fn cdf(view: &View) -> Part {
             lines(tail_points),
         ),
     ];
-    part.charts = together(&charts);
-    part.tables.push(cdf_table(&picked));
-    part
+    section.charts = together(&charts);
+    section.tables.push(cdf_table(&picked));
+    section
 }
 
 fn body(cdf: &[CdfPoint]) -> Vec<(f64, f64)> {
@@ -99,30 +99,30 @@ fn cdf_table(picked: &[Picked]) -> Table {
 }
 
 /// The sizes of the fastest and the slowest answers (blocking-induced-latency, figures 10, 11, 18).
-pub(super) fn deciles(view: &View) -> Part {
+pub(super) fn deciles(view: &View) -> Section {
     let has_deciles =
         |picked: &Picked| !picked.measures.deciles.is_empty() && !picked.measures.series.is_empty();
     let picked: Vec<Picked> = view.picked().into_iter().filter(has_deciles).collect();
-    let Some(first) = picked.first() else { return Part::default() };
+    let Some(first) = picked.first() else { return Section::default() };
     let title = format!("Sizes of fast and slow answers {}", view.title_of(&picked));
     let lead = "The answers in tenths, from the fastest to the slowest, and their sizes. Where latency follows size, \
                 small answers fill the left and large ones the right. Where every bar looks like \"all\", small answers \
                 waited as long as large ones.";
-    let mut part = part("deciles", title.trim_end(), lead);
+    let mut section = section("deciles", title.trim_end(), lead);
     let stacks: Vec<Stack> = picked.iter().map(stack).collect();
     // Series that differ from subject to subject need a legend each.
     let is_shared = picked.iter().all(|other| bounds(other) == bounds(first));
     if is_shared {
-        part.charts.extend(stacks.first().map(Stack::legend));
+        section.charts.extend(stacks.first().map(Stack::legend));
     }
     for stack in &stacks {
         if !is_shared {
-            part.charts.push(stack.legend());
+            section.charts.push(stack.legend());
         }
-        part.charts.push(stack.draw());
+        section.charts.push(stack.draw());
     }
-    part.tables = picked.iter().map(deciles_table).collect();
-    part
+    section.tables = picked.iter().map(deciles_table).collect();
+    section
 }
 
 fn bounds(picked: &Picked) -> Vec<(u64, u64)> {
@@ -148,7 +148,7 @@ fn stack(picked: &Picked) -> Stack {
 fn deciles_table(picked: &Picked) -> Table {
     let measures = picked.measures;
     let row = |name: String, latency_max_ms: Option<f64>, shares: Vec<f64>| {
-        let of_series = |part| Cell::maybe(shares.get(part).copied(), Cell::share);
+        let of_series = |series| Cell::maybe(shares.get(series).copied(), Cell::share);
         let head = [Cell::Text(name), Cell::maybe(latency_max_ms, Cell::figure)];
         head.into_iter().chain((0..measures.series.len()).map(of_series)).collect()
     };
@@ -165,15 +165,15 @@ fn deciles_table(picked: &Picked) -> Table {
 }
 
 /// Latency and rates over time.
-pub(super) fn timeline(view: &View) -> Part {
+pub(super) fn timeline(view: &View) -> Section {
     let has_course = |p: &Picked| p.measures.timeline.points.len() > 1 && p.measures.timeline.step_s > 0.0;
     let picked: Vec<Picked> = view.overlay().into_iter().filter(has_course).collect();
     let title = format!("Timeline {}", view.title_of(&picked));
     if picked.is_empty() {
-        return Part::default();
+        return Section::default();
     }
     let lead = "Each request counts at its intended start, even if the server was stalled then.";
-    let mut part = part("timeline", title.trim_end(), lead);
+    let mut section = section("timeline", title.trim_end(), lead);
     let times: [(&str, PointMeasure); 3] =
         [("median", |p, _| p.p50_ms), ("99th percentile", |p, _| p.p99_ms), ("longest", |p, _| p.max_ms)];
     let rates: [(&str, PointMeasure); 2] = [
@@ -187,8 +187,8 @@ pub(super) fn timeline(view: &View) -> Part {
                 |(index, (name, of)): (usize, &(&str, _))| line(name, &Style::of(index), course(only, *of));
             measures.map(of_measure).collect::<Vec<_>>()
         };
-        part.charts.push(course_chart("Latency", true, true, lines(&times)).draw());
-        part.charts.push(course_chart("Requests", false, true, lines(&rates)).draw());
+        section.charts.push(course_chart("Latency", true, true, lines(&times)).draw());
+        section.charts.push(course_chart("Requests", false, true, lines(&rates)).draw());
     } else {
         let lines = |of: PointMeasure| {
             picked.iter().map(|p| line(&p.label, &p.style, course(p, of))).collect::<Vec<_>>()
@@ -199,10 +199,10 @@ pub(super) fn timeline(view: &View) -> Part {
         }
         let title = "Answers, by the intended start of their requests";
         charts.push(course_chart(title, false, false, lines(rates[1].1)));
-        part.charts = together(&charts);
+        section.charts = together(&charts);
     }
-    part.tables = picked.iter().map(timeline_table).collect();
-    part
+    section.tables = picked.iter().map(timeline_table).collect();
+    section
 }
 
 /// A figure of a step; the second argument is its length, seconds.

@@ -6,7 +6,7 @@ use super::levels::failed_share;
 use super::view::{self, Shown, View, has_latency};
 use crate::results::{Capacity, Run};
 use flash_kit::number;
-use flash_kit::part::{Cell, Column, Part, Table, filled};
+use flash_kit::section::{Cell, Column, Section, Table, filled};
 use flash_kit::text::{capital, shortened};
 use flash_load::measure::{Measures, validity};
 
@@ -73,7 +73,7 @@ fn load_ends<'a>(shown: &Shown<'a>) -> Option<(&'a Measures, &'a Measures)> {
     (low.load_level < high.load_level).then_some((low, high))
 }
 
-pub(super) fn part(view: &View) -> Part {
+pub(super) fn section(view: &View) -> Section {
     type Row<'a> = (String, Option<&'a Shown<'a>>, Option<&'a Measures>);
     let rows: Vec<Row<'_>> = match view.named().filter(|named| named.len() > 1) {
         Some(named) => named.into_iter().map(|one| (one.label, None, Some(one.measures))).collect(),
@@ -116,8 +116,8 @@ pub(super) fn part(view: &View) -> Part {
     let table = filled(&title, &columns, &rows);
     let has_growth = table.columns.iter().any(|column| column == GROWTH);
     let lead = "The p99 growth is the p99 at the highest load over the p99 at the lowest.";
-    let part = view::part("summary", "Summary", if has_growth { lead } else { "" });
-    Part { tables: vec![table, capacities(view)], ..part }
+    let section = view::section("summary", "Summary", if has_growth { lead } else { "" });
+    Section { tables: vec![table, capacities(view)], ..section }
 }
 
 fn capacities(view: &View) -> Table {
@@ -148,7 +148,7 @@ fn capacities(view: &View) -> Table {
 
 pub(super) fn facts(run: &Run) -> Vec<(String, String)> {
     let load = number::figure(run.machine.load_average);
-    let machine = format!("{}, load average before the run {load}", run.machine.words());
+    let machine = format!("{}, load average before the run {load}", run.machine.text());
     let mut facts = vec![
         ("measured".to_owned(), format!("{}, by `flash {}`", run.started, run.command)),
         ("workload".to_owned(), run.workload.clone()),

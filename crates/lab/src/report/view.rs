@@ -1,13 +1,13 @@
 //! The subjects of all runs under names of their own, and the level at which they are compared.
 //!
-//! Made once for a report; the modules that make parts ask it. Pure.
+//! Made once for a report; the modules that make sections read it. Pure.
 
 use std::collections::BTreeMap;
 
 use crate::results::{Run, Subject};
 use flash_kit::chart::Line;
 use flash_kit::number;
-use flash_kit::part::Part;
+use flash_kit::section::Section;
 use flash_kit::style::Style;
 use flash_kit::text::distinct;
 use flash_load::measure::{Latency, Measures};
@@ -50,9 +50,9 @@ pub(super) struct Picked<'a> {
 
 pub(super) type Level<'a> = (&'a Shown<'a>, &'a Measures);
 
-/// A part with nothing in it yet.
-pub(super) fn part(id: &'static str, title: &str, lead: &str) -> Part {
-    Part { id, title: title.to_owned(), lead: lead.to_owned(), ..Part::default() }
+/// A section with nothing in it yet.
+pub(super) fn section(id: &'static str, title: &str, lead: &str) -> Section {
+    Section { id, title: title.to_owned(), lead: lead.to_owned(), ..Section::default() }
 }
 
 /// A line of a chart in the colour of what it shows.

@@ -52,7 +52,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    pub(crate) fn words(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let Self { cpu, cores, memory_bytes, kernel, .. } = self;
         let cpu = if cpu.is_empty() { String::new() } else { format!("{cpu}, ") };
         format!("{cpu}{cores} cores, {} memory, {kernel}", size(*memory_bytes as f64))

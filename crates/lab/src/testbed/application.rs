@@ -58,7 +58,7 @@ impl Application {
     }
 
     /// A description, for the settings of results.
-    pub(super) fn words(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let core = self.core.map(|core| format!(" on core {core}")).unwrap_or_default();
         format!("examples/application.rs below {}{core}, in the testbed of the server", self.prefix)
     }

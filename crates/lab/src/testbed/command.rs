@@ -12,38 +12,28 @@ use flash_waiting::program::{self, Signal};
 use super::groups::Groups;
 use super::prepare::LOOK;
 use super::running::DESCRIPTORS;
-use super::{Place, prepare};
+use super::{Testbed, prepare};
 use flash_kit::processes::exit_code;
 use flash_kit::{Error, Result, Stop, interrupt};
 
-#[derive(Clone, Debug)]
-pub struct InTestbed {
-    pub name: String,
-    /// The bounds; reads are those of the disk that holds its root.
-    pub place: Place,
-    /// The program and its arguments.
-    pub words: Vec<String>,
-}
-
-/// Runs the command to its end, and ends the processes that it left in the testbed. Returns its exit code: 128 and the
+/// Runs a command, a program and its arguments, to its end in a testbed whose reads are those of the disk that holds its root, and ends the processes that it left in the testbed. Returns its exit code: 128 and the
 /// signal's number where a signal ended it.
 ///
 /// Errors: usage, for no command or no bound; run, for a bound that this machine cannot keep, a program that cannot be
 /// started, and a testbed that cannot be removed.
-pub fn run(testbed: &InTestbed) -> Result<u8> {
-    let InTestbed { name, place, words } = testbed;
-    let Some((program, arguments)) = words.split_first() else {
+pub fn run(name: &str, testbed: &Testbed, command: &[String]) -> Result<u8> {
+    let Some((program, arguments)) = command.split_first() else {
         return Err(Error::usage("no command: give one after --"));
     };
-    let Place { core, memory_bytes, reads_per_s, cpu_percent, .. } = place;
+    let Testbed { core, memory_bytes, reads_per_s, cpu_percent, .. } = testbed;
     if core.is_none() && memory_bytes.is_none() && reads_per_s.is_none() && cpu_percent.is_none() {
         return Err(Error::usage("no bound: give --memory, --reads, --cpu or --core"));
     }
     let stop = interrupt::watch()?;
-    let root = place.checked_root()?;
-    let mut groups = Groups::make(place, Path::new(&root))?;
+    let root = testbed.checked_root()?;
+    let mut groups = Groups::make(testbed, Path::new(&root))?;
     let apart = program::Placement {
-        core: place.core,
+        core: testbed.core,
         groups: groups.entrances()?.into_iter().map(Into::into).collect(),
         descriptors: DESCRIPTORS,
         network: None,
@@ -53,7 +43,7 @@ pub fn run(testbed: &InTestbed) -> Result<u8> {
     command.args(arguments);
     groups.throttle(true)?;
     let (mut child, _keeper) = prepare::start_kept(command, apart).map_err(|why| {
-        let core = place.core.map(|core| format!(" on core {core}")).unwrap_or_default();
+        let core = testbed.core.map(|core| format!(" on core {core}")).unwrap_or_default();
         Error::run(format!("{name}: cannot start {program}{core}: {why}"))
     })?;
     let ended = wait(&mut child, &stop)

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use flash_waiting::program;
 
-use super::Place;
+use super::Testbed;
 use flash_kit::{Error, Result};
 
 /// The prefix of the groups' names; the lab's process id and a number follow.
@@ -46,16 +46,16 @@ enum Mounted {
 }
 
 impl Groups {
-    /// Makes groups with the bounds of this place, none where there is nothing to bound. The disk is not held
+    /// Makes groups with the bounds of this testbed, none where there is nothing to bound. The disk is not held
     /// back before [`Groups::throttle`].
     ///
     /// Errors: run, when the machine does not allow it, with what is missing.
-    pub(super) fn make(place: &Place, root: &Path) -> Result<Self> {
+    pub(super) fn make(testbed: &Testbed, root: &Path) -> Result<Self> {
         let mut groups = Self { folders: Vec::new(), throttle: None };
         // The bounds that are still to be kept.
-        let mut place = place.clone();
-        let has_more = place.memory_bytes.is_some() || place.reads_per_s.is_some();
-        if !has_more && place.cpu_percent.is_none() {
+        let mut testbed = testbed.clone();
+        let has_more = testbed.memory_bytes.is_some() || testbed.reads_per_s.is_some();
+        if !has_more && testbed.cpu_percent.is_none() {
             return Ok(groups);
         }
         if !flash_waiting::sandbox::privileges::is_root() {
@@ -64,11 +64,11 @@ impl Groups {
         let mounts = fs::read_to_string("/proc/self/mounts")
             .map_err(|why| Error::file("read", Path::new("/proc/self/mounts"), &why))?;
         let name = format!("{PREFIX}{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        if let (Some(percent), Some(mount)) = (place.cpu_percent, controller(&mounts, "cpu")) {
+        if let (Some(percent), Some(mount)) = (testbed.cpu_percent, controller(&mounts, "cpu")) {
             let folder = groups.add(&mount, &name)?;
             set(&folder.join("cpu.cfs_period_us"), &CPU_PERIOD_US.to_string())?;
             set(&folder.join("cpu.cfs_quota_us"), &quota_us(percent).to_string())?;
-            place.cpu_percent = None;
+            testbed.cpu_percent = None;
             if !has_more {
                 return Ok(groups);
             }
@@ -78,15 +78,15 @@ impl Groups {
                 "neither cgroup v1 with memory and blkio nor cgroup v2 with memory and io is mounted",
             ));
         };
-        let disk = place.reads_per_s.map(|_| disk_of(root)).transpose()?;
+        let disk = testbed.reads_per_s.map(|_| disk_of(root)).transpose()?;
         match mounted {
-            Mounted::One { .. } if place.cpu_percent.is_some() => {
+            Mounted::One { .. } if testbed.cpu_percent.is_some() => {
                 return Err(impossible("the controller cpu of cgroup v1 is not mounted"));
             }
             Mounted::One { memory, blkio } => {
-                groups.make_v1(&place, disk.as_deref(), [memory, blkio], &name)?;
+                groups.make_v1(&testbed, disk.as_deref(), [memory, blkio], &name)?;
             }
-            Mounted::Two(mount) => groups.make_v2(&place, disk.as_deref(), &mount, &name)?,
+            Mounted::Two(mount) => groups.make_v2(&testbed, disk.as_deref(), &mount, &name)?,
         }
         // Some machines take a bound only when it is set: better to hear it now than after a warm-up.
         groups.throttle(true)?;
@@ -94,13 +94,19 @@ impl Groups {
         Ok(groups)
     }
 
-    fn make_v1(&mut self, place: &Place, disk: Option<&str>, mounts: [PathBuf; 2], name: &str) -> Result<()> {
+    fn make_v1(
+        &mut self,
+        testbed: &Testbed,
+        disk: Option<&str>,
+        mounts: [PathBuf; 2],
+        name: &str,
+    ) -> Result<()> {
         let [memory, blkio] = mounts;
-        if let Some(bytes) = place.memory_bytes {
+        if let Some(bytes) = testbed.memory_bytes {
             let folder = self.add(&memory, name)?;
             set(&folder.join("memory.limit_in_bytes"), &bytes.to_string())?;
         }
-        if let (Some(reads_per_s), Some(disk)) = (place.reads_per_s, disk) {
+        if let (Some(reads_per_s), Some(disk)) = (testbed.reads_per_s, disk) {
             let file = self.add(&blkio, name)?.join("blkio.throttle.read_iops_device");
             let (held, free) = (format!("{disk} {reads_per_s}"), format!("{disk} 0"));
             self.throttle = Some(Throttle { file, held, free });
@@ -108,19 +114,19 @@ impl Groups {
         Ok(())
     }
 
-    fn make_v2(&mut self, place: &Place, disk: Option<&str>, mount: &Path, name: &str) -> Result<()> {
+    fn make_v2(&mut self, testbed: &Testbed, disk: Option<&str>, mount: &Path, name: &str) -> Result<()> {
         set(&mount.join("cgroup.subtree_control"), "+memory +io")?;
-        if place.cpu_percent.is_some() {
+        if testbed.cpu_percent.is_some() {
             set(&mount.join("cgroup.subtree_control"), "+cpu")?;
         }
         let folder = self.add(mount, name)?;
-        if let Some(percent) = place.cpu_percent {
+        if let Some(percent) = testbed.cpu_percent {
             set(&folder.join("cpu.max"), &format!("{} {CPU_PERIOD_US}", quota_us(percent)))?;
         }
-        if let Some(bytes) = place.memory_bytes {
+        if let Some(bytes) = testbed.memory_bytes {
             set(&folder.join("memory.max"), &bytes.to_string())?;
         }
-        if let (Some(reads_per_s), Some(disk)) = (place.reads_per_s, disk) {
+        if let (Some(reads_per_s), Some(disk)) = (testbed.reads_per_s, disk) {
             self.throttle = Some(throttle_v2(folder.join("io.max"), disk, reads_per_s));
         }
         Ok(())

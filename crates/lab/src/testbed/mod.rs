@@ -4,13 +4,13 @@
 //! that the user started. It ends only processes that it started. It measures no answer.
 
 mod application;
-mod ask;
 mod command;
 mod groups;
 mod hot;
 mod machine;
 mod peer;
 mod prepare;
+mod readiness;
 mod running;
 mod sampler;
 mod states;
@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use flash_waiting::program;
 
 pub use application::Application;
-pub use command::{InTestbed, run as run_in_testbed};
+pub use command::run as run_in_testbed;
 pub(crate) use hot::Locked;
 pub use machine::machine;
 pub use peer::{Peer, Peers, read_peers, ready_made, ready_made_names};
@@ -41,7 +41,7 @@ use groups::Groups;
 
 /// Where a server runs: the testbed of a `peers.toml`, or the options of the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct Testbed {
     /// The folder that it serves.
     pub root: Option<PathBuf>,
     /// The only core that it may use; without one, those of the calling thread.
@@ -59,7 +59,7 @@ pub struct Place {
     pub has_http2: bool,
 }
 
-impl Place {
+impl Testbed {
     /// One without bounds.
     pub fn of(root: PathBuf) -> Self {
         Self { root: Some(root), ..Self::default() }
@@ -91,10 +91,10 @@ impl Place {
             name("server's CPU", format!("{percent} % of a core"));
         }
         if let Some(application) = &self.application {
-            name("application", application.words());
+            name("application", application.text());
         }
         if let Some(certificate) = &self.certificate {
-            name("server's certificate", format!("{}, made for this run", certificate.kind.words()));
+            name("server's certificate", format!("{}, made for this run", certificate.kind.text()));
         }
     }
 
@@ -190,11 +190,11 @@ mod tests {
 
     #[test]
     fn roots_that_no_configuration_could_hold_are_refused() {
-        let place = |root: &str| Place::of(root.into()).checked_root();
-        assert_eq!(place("/proc/../proc").unwrap(), "/proc");
-        assert_eq!(place("/not/there").unwrap_err().exit_code(), 2);
+        let checked = |root: &str| Testbed::of(root.into()).checked_root();
+        assert_eq!(checked("/proc/../proc").unwrap(), "/proc");
+        assert_eq!(checked("/not/there").unwrap_err().exit_code(), 2);
         let folder = tempfile::Builder::new().prefix("$x").tempdir().unwrap();
-        let refused = Place::of(folder.path().to_owned()).check().unwrap_err();
+        let refused = Testbed::of(folder.path().to_owned()).check().unwrap_err();
         assert_eq!(refused.exit_code(), 2);
     }
 

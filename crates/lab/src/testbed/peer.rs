@@ -13,7 +13,7 @@ use flash_waiting::program::{Signal, signal_named};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::Place;
+use super::Testbed;
 use super::template;
 use flash_kit::{Error, Result};
 use flash_units::parse_memory_bytes;
@@ -106,23 +106,23 @@ pub struct Peers {
     /// At least one, in the order of the file, each with a name of its own.
     pub servers: Vec<Peer>,
     /// The table `[testbed]`; options of the command line override it.
-    pub place: Place,
+    pub testbed: Testbed,
     /// The core of the load generator there.
     pub load_core: Option<usize>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct FileForm {
+struct FileSpec {
     #[serde(default)]
-    testbed: TestbedForm,
+    testbed: TestbedSpec,
     #[serde(default)]
-    server: Vec<ServerForm>,
+    server: Vec<ServerSpec>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct TestbedForm {
+struct TestbedSpec {
     root: Option<PathBuf>,
     memory: Option<Spanned<String>>,
     reads_per_s: Option<Spanned<u32>>,
@@ -133,7 +133,7 @@ struct TestbedForm {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ServerForm {
+struct ServerSpec {
     name: Spanned<String>,
     like: Option<Spanned<String>>,
     note: Option<String>,
@@ -148,7 +148,7 @@ struct ServerForm {
     #[serde(default)]
     find: BTreeMap<Spanned<String>, Find>,
     #[serde(default)]
-    file: Vec<TextForm>,
+    file: Vec<TextSpec>,
     ready: Option<Spanned<String>>,
     patience_s: Option<Spanned<f64>>,
     stop: Option<Spanned<String>>,
@@ -158,7 +158,7 @@ struct ServerForm {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct TextForm {
+struct TextSpec {
     name: Spanned<String>,
     text: String,
 }
@@ -257,31 +257,31 @@ impl Source<'_> {
 
     fn peers(&self) -> Result<Peers> {
         let end = self.text.len();
-        let form: FileForm = toml::from_str(self.text)
+        let spec: FileSpec = toml::from_str(self.text)
             .map_err(|error| self.wrong(error.span().unwrap_or(end..end), error.message()))?;
-        if form.server.is_empty() || form.server.len() > SERVERS_MAX {
+        if spec.server.is_empty() || spec.server.len() > SERVERS_MAX {
             return Err(self.wrong(
                 end..end,
                 &format!(
                     "{} servers are listed; 1 to {SERVERS_MAX} are possible, each under [[server]]",
-                    form.server.len()
+                    spec.server.len()
                 ),
             ));
         }
         let mut servers: Vec<Peer> = Vec::new();
-        for server in &form.server {
+        for server in &spec.server {
             let name = server.name.get_ref();
             if servers.iter().any(|earlier| earlier.name == *name) {
                 return Err(self.wrong(server.name.span(), &format!("there is a server '{name}' already")));
             }
             servers.push(self.peer(server)?);
         }
-        let load_core = form.testbed.load_core;
-        Ok(Peers { servers, place: self.place(form.testbed)?, load_core })
+        let load_core = spec.testbed.load_core;
+        Ok(Peers { servers, testbed: self.testbed(spec.testbed)?, load_core })
     }
 
-    fn place(&self, form: TestbedForm) -> Result<Place> {
-        let memory_bytes = match form.memory {
+    fn testbed(&self, spec: TestbedSpec) -> Result<Testbed> {
+        let memory_bytes = match spec.memory {
             None => None,
             Some(memory) => match parse_memory_bytes(memory.get_ref()) {
                 Ok(0) => return Err(self.wrong(memory.span(), "no server runs in 0 bytes of memory")),
@@ -291,68 +291,68 @@ impl Source<'_> {
                 }
             },
         };
-        if let Some(rate) = form.reads_per_s.as_ref().filter(|rate| *rate.get_ref() == 0) {
+        if let Some(rate) = spec.reads_per_s.as_ref().filter(|rate| *rate.get_ref() == 0) {
             return Err(
                 self.wrong(rate.span(), "0 reads_per_s would stop the disk; leave it out for no bound")
             );
         }
-        if let Some(share) = form.cpu_percent.as_ref().filter(|share| *share.get_ref() == 0) {
+        if let Some(share) = spec.cpu_percent.as_ref().filter(|share| *share.get_ref() == 0) {
             return Err(
                 self.wrong(share.span(), "0 cpu_percent would stop the server; leave it out for no bound")
             );
         }
-        Ok(Place {
-            root: form.root,
-            core: form.core,
+        Ok(Testbed {
+            root: spec.root,
+            core: spec.core,
             memory_bytes,
-            reads_per_s: form.reads_per_s.map(Spanned::into_inner),
-            cpu_percent: form.cpu_percent.map(Spanned::into_inner),
-            ..Place::default()
+            reads_per_s: spec.reads_per_s.map(Spanned::into_inner),
+            cpu_percent: spec.cpu_percent.map(Spanned::into_inner),
+            ..Testbed::default()
         })
     }
 
-    fn peer(&self, form: &ServerForm) -> Result<Peer> {
-        let name = form.name.get_ref();
+    fn peer(&self, spec: &ServerSpec) -> Result<Peer> {
+        let name = spec.name.get_ref();
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(char::is_control) {
             let what = format!("a server needs a name of 1 to {NAME_BYTES_MAX} bytes on one line");
-            return Err(self.wrong(form.name.span(), &what));
+            return Err(self.wrong(spec.name.span(), &what));
         }
         let mut wait = Wait::default();
-        self.wait(form, &mut wait)?;
-        if let Some(url) = &form.url {
-            if form.command.is_some() || form.like.is_some() {
+        self.wait(spec, &mut wait)?;
+        if let Some(url) = &spec.url {
+            if spec.command.is_some() || spec.like.is_some() {
                 let what = format!("'{name}' has a url, so it runs already: leave out command and like");
                 return Err(self.wrong(url.span(), &what));
             }
-            let pid = form.pid.as_ref().map(|pid| *pid.get_ref());
+            let pid = spec.pid.as_ref().map(|pid| *pid.get_ref());
             let kind = Kind::Elsewhere { url: url.get_ref().clone(), pid, wait };
-            return Ok(Peer { name: name.clone(), note: form.note.clone().unwrap_or_default(), kind });
+            return Ok(Peer { name: name.clone(), note: spec.note.clone().unwrap_or_default(), kind });
         }
-        if let Some(pid) = &form.pid {
+        if let Some(pid) = &spec.pid {
             return Err(self
                 .wrong(pid.span(), &format!("'{name}' has a pid and no url: who started it knows its pid")));
         }
-        let (mut recipe, base_note) = self.base(form)?;
-        self.wait(form, &mut recipe.wait)?;
-        self.change(form, &mut recipe)?;
+        let (mut recipe, base_note) = self.base(spec)?;
+        self.wait(spec, &mut recipe.wait)?;
+        self.change(spec, &mut recipe)?;
         if recipe.command.is_empty() {
             let what = format!("'{name}' has neither command, url nor like");
-            return Err(self.wrong(form.name.span(), &what));
+            return Err(self.wrong(spec.name.span(), &what));
         }
         Ok(Peer {
             name: name.clone(),
-            note: form.note.clone().unwrap_or(base_note),
+            note: spec.note.clone().unwrap_or(base_note),
             kind: Kind::Started(recipe),
         })
     }
 
-    fn base(&self, form: &ServerForm) -> Result<(Recipe, String)> {
-        let Some(like) = &form.like else {
+    fn base(&self, spec: &ServerSpec) -> Result<(Recipe, String)> {
+        let Some(like) = &spec.like else {
             return Ok((Recipe::default(), String::new()));
         };
         match ready_made(like.get_ref()) {
             Some(Peer { kind: Kind::Started(recipe), note, .. }) => {
-                Ok((recipe, note_of(form, like.get_ref(), note)))
+                Ok((recipe, note_of(spec, like.get_ref(), note)))
             }
             _ => {
                 let (wanted, names) = (like.get_ref(), ready_made_names().join(", "));
@@ -361,8 +361,8 @@ impl Source<'_> {
         }
     }
 
-    fn wait(&self, form: &ServerForm, into: &mut Wait) -> Result<()> {
-        if let Some(ready) = &form.ready {
+    fn wait(&self, spec: &ServerSpec, into: &mut Wait) -> Result<()> {
+        if let Some(ready) = &spec.ready {
             let path = ready.get_ref();
             let is_path = path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic());
             if !path.is_empty() && !is_path {
@@ -371,7 +371,7 @@ impl Source<'_> {
             }
             into.path = is_path.then(|| path.clone());
         }
-        if let Some(patience_s) = &form.patience_s {
+        if let Some(patience_s) = &spec.patience_s {
             if !(*patience_s.get_ref() > 0.0 && *patience_s.get_ref() <= PATIENCE_MAX_S) {
                 let what = format!("patience_s must be above 0 and at most {PATIENCE_MAX_S} seconds");
                 return Err(self.wrong(patience_s.span(), &what));
@@ -381,8 +381,8 @@ impl Source<'_> {
         Ok(())
     }
 
-    fn change(&self, form: &ServerForm, recipe: &mut Recipe) -> Result<()> {
-        for name in form.set.keys().chain(form.find.keys()) {
+    fn change(&self, spec: &ServerSpec, recipe: &mut Recipe) -> Result<()> {
+        for name in spec.set.keys().chain(spec.find.keys()) {
             if !template::is_name(name.get_ref()) || template::BUILT_IN.contains(&name.get_ref().as_str()) {
                 let what = format!(
                     "'{}' can't be set: names are of a-z and _, and not {}",
@@ -392,15 +392,15 @@ impl Source<'_> {
                 return Err(self.wrong(name.span(), &what));
             }
         }
-        recipe.set.extend(form.set.iter().map(|(name, text)| (name.get_ref().clone(), text.clone())));
-        for (name, find) in &form.find {
+        recipe.set.extend(spec.set.iter().map(|(name, text)| (name.get_ref().clone(), text.clone())));
+        for (name, find) in &spec.find {
             if find.paths.is_empty() || find.paths.iter().any(String::is_empty) {
                 let what = format!("'{}' has no path where it can be found", name.get_ref());
                 return Err(self.wrong(name.span(), &what));
             }
             recipe.find.insert(name.get_ref().clone(), find.clone());
         }
-        for file in &form.file {
+        for file in &spec.file {
             let name = file.name.get_ref();
             if name.is_empty() || name.contains(['/', '\0']) || [".", "..", LOG].contains(&name.as_str()) {
                 let what = format!("'{name}' can't be the name of a file: give a plain one, and not {LOG}");
@@ -409,15 +409,15 @@ impl Source<'_> {
             recipe.files.insert(name.clone(), file.text.clone());
         }
         if recipe.files.len() > FILES_MAX {
-            let what = format!("'{}' has more than {FILES_MAX} files", form.name.get_ref());
-            return Err(self.wrong(form.name.span(), &what));
+            let what = format!("'{}' has more than {FILES_MAX} files", spec.name.get_ref());
+            return Err(self.wrong(spec.name.span(), &what));
         }
-        recipe.env.extend(form.env.clone());
-        self.commands(form, recipe)?;
-        if let Some(package) = &form.package {
+        recipe.env.extend(spec.env.clone());
+        self.commands(spec, recipe)?;
+        if let Some(package) = &spec.package {
             recipe.package = Some(package.clone());
         }
-        if let Some(stop) = &form.stop {
+        if let Some(stop) = &spec.stop {
             let signal = signal_named(stop.get_ref());
             recipe.stop = Some(signal.ok_or_else(|| {
                 let what = format!(
@@ -430,11 +430,11 @@ impl Source<'_> {
         Ok(())
     }
 
-    fn commands(&self, form: &ServerForm, recipe: &mut Recipe) -> Result<()> {
+    fn commands(&self, spec: &ServerSpec, recipe: &mut Recipe) -> Result<()> {
         let Recipe { set, find, command, backend, version, .. } = recipe;
         let is_known = |name: &str| set.contains_key(name) || find.contains_key(name);
-        for (form, into) in [(&form.command, command), (&form.backend, backend), (&form.version, version)] {
-            let Some(command) = form else { continue };
+        for (spec, into) in [(&spec.command, command), (&spec.backend, backend), (&spec.version, version)] {
+            let Some(command) = spec else { continue };
             into.clone_from(command.get_ref());
             if let Some(unknown) = into.iter().find_map(|text| template::unknown(text, is_known)) {
                 let what = format!(
@@ -448,15 +448,15 @@ impl Source<'_> {
     }
 }
 
-fn note_of(form: &ServerForm, like: &str, note: String) -> String {
-    let has_commands = form.command.is_some() || form.backend.is_some();
-    if form.set.is_empty() && form.file.is_empty() && !has_commands {
+fn note_of(spec: &ServerSpec, like: &str, note: String) -> String {
+    let has_commands = spec.command.is_some() || spec.backend.is_some();
+    if spec.set.is_empty() && spec.file.is_empty() && !has_commands {
         return note;
     }
-    let set = form.set.iter().map(|(name, text)| format!("{} {text}", name.get_ref()));
-    let files = form.file.iter().map(|file| format!("its own {}", file.name.get_ref()));
-    let command = form.command.iter().map(|_| "its own command".to_owned());
-    let backend = form.backend.iter().map(|_| "its own backend".to_owned());
+    let set = spec.set.iter().map(|(name, text)| format!("{} {text}", name.get_ref()));
+    let files = spec.file.iter().map(|file| format!("its own {}", file.name.get_ref()));
+    let command = spec.command.iter().map(|_| "its own command".to_owned());
+    let backend = spec.backend.iter().map(|_| "its own backend".to_owned());
     format!(
         "like {like} with {}",
         set.chain(files).chain(command).chain(backend).collect::<Vec<_>>().join(", ")

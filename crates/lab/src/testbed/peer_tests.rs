@@ -83,15 +83,15 @@ fn a_whole_file_is_read() {
         "#,
     )
     .unwrap();
-    let place = Place {
+    let testbed = Testbed {
         root: Some("/srv/set".into()),
         core: Some(0),
         memory_bytes: Some(512_000_000),
         reads_per_s: Some(150),
         cpu_percent: Some(20),
-        ..Place::default()
+        ..Testbed::default()
     };
-    assert_eq!((&peers.place, peers.load_core), (&place, Some(1)));
+    assert_eq!((&peers.testbed, peers.load_core), (&testbed, Some(1)));
     let [threads, mine, theirs] = &peers.servers[..] else { panic!("{peers:?}") };
     assert_eq!((threads.name.as_str(), threads.note.as_str()), ("many threads", "2048 threads"));
     assert_eq!(recipe(threads).set["threads"], "128");

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use flash_waiting::program;
 
 use super::peer::{Find, LOG, Recipe};
-use super::{Place, template};
+use super::{Testbed, template};
 use flash_kit::{Error, Result};
 
 /// How long the question for a version may take.
@@ -72,12 +72,12 @@ impl Drop for Folder {
 
 /// The values of placeholders; the server passes dynamic requests to an application at `application`, if there is one.
 ///
-/// Errors: usage, for `{core}` where the place has none, and for an application that the server does not use; run, for a file that is not found, and for a program that does not
+/// Errors: usage, for `{core}` where the testbed has none, and for an application that the server does not use; run, for a file that is not found, and for a program that does not
 /// know where it is itself.
 pub(super) fn values(
     name: &str,
     recipe: &Recipe,
-    place: &Place,
+    testbed: &Testbed,
     root: &str,
     folder: &Path,
     (address, application): (SocketAddrV4, Option<SocketAddrV4>),
@@ -95,7 +95,7 @@ pub(super) fn values(
     }
     let commands = || recipe.command.iter().chain(&recipe.backend).chain(&recipe.version);
     let texts = || commands().chain(recipe.files.values()).chain(recipe.set.values());
-    if let (Some(address), Some(behind)) = (application, &place.application) {
+    if let (Some(address), Some(behind)) = (application, &testbed.application) {
         if !texts().any(|text| text.contains("{application")) {
             return Err(Error::usage(format!(
                 "{name} passes no requests to an application: use {{application}} in its command or files (docs/peers.md)"
@@ -105,7 +105,7 @@ pub(super) fn values(
         put("application_port", address.port().to_string());
         put("dynamic", behind.prefix.clone());
     }
-    if place.certificate.is_some() {
+    if testbed.certificate.is_some() {
         if !texts().any(|text| text.contains("{certificate}") || text.contains("{with tls}")) {
             return Err(Error::usage(format!(
                 "{name} cannot be started with TLS: use {{certificate}} in its command or files (docs/peers.md)"
@@ -114,7 +114,7 @@ pub(super) fn values(
         put("certificate", folder.join(CERTIFICATE).display().to_string());
         put("certificate_key", folder.join(CERTIFICATE_KEY).display().to_string());
     }
-    match place.core {
+    match testbed.core {
         Some(core) => {
             put("core", core.to_string());
         }
@@ -135,11 +135,11 @@ pub(super) fn values(
     Ok(values)
 }
 
-/// Writes the certificate of a place and its key, if it has one.
+/// Writes the certificate of a testbed and its key, if it has one.
 ///
 /// Errors: run, when they cannot be written.
-pub(super) fn write_certificate(place: &Place, folder: &Path) -> Result<()> {
-    let Some(certificate) = &place.certificate else { return Ok(()) };
+pub(super) fn write_certificate(testbed: &Testbed, folder: &Path) -> Result<()> {
+    let Some(certificate) = &testbed.certificate else { return Ok(()) };
     for (name, text) in [(CERTIFICATE, &certificate.pem), (CERTIFICATE_KEY, &certificate.key_pem)] {
         let path = folder.join(name);
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);

@@ -1,4 +1,4 @@
-//! A server that runs: started in its place, asked until it answers, watched, and ended with all that
+//! A server that runs: started in its testbed, asked until it answers, watched, and ended with all that
 //! it started. Its backend, if it has one, runs beside it: started before it, in the same groups, counted with it, and
 //! ended with it. So does its application, whose CPU time and memory are not counted.
 //!
@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 
 use flash_waiting::program::{self, Signal};
 
-use super::ask::Ask;
 use super::groups::Groups;
 use super::peer::{Kind, LOG, Peer, Recipe, Wait};
 use super::prepare::{self, Folder, LAST_BYTES, LOOK};
+use super::readiness::ReadinessCheck;
 use super::template::{self, Given};
-use super::{Place, free_port};
+use super::{Testbed, free_port};
 use crate::link::Side;
 use flash_kit::number;
 use flash_kit::processes::{self as tree, Process, Stat};
@@ -92,15 +92,15 @@ impl Peer {
         Ok(())
     }
 
-    /// Starts it at `place`, on a port of 127.0.0.1, after its application and its backend, and waits until it answers. The disk is not held
+    /// Starts it at `testbed`, on a port of 127.0.0.1, after its application and its backend, and waits until it answers. The disk is not held
     /// back yet. One that runs already is only waited for: it is in no testbed.
     ///
     /// Errors: usage, for a root that is not there; run, for a missing program, a testbed that this
     /// machine does not allow, and a server that ends or does not answer in time, with the end of its
     /// log. Nothing is left behind then.
-    pub fn start(&self, place: &Place) -> Result<Running> {
+    pub fn start(&self, testbed: &Testbed) -> Result<Running> {
         match &self.kind {
-            Kind::Started(recipe) => self.start_recipe(recipe, place, None),
+            Kind::Started(recipe) => self.start_recipe(recipe, testbed, None),
             Kind::Elsewhere { url, pid, wait } => {
                 let running = Running {
                     name: self.name.clone(),
@@ -112,7 +112,7 @@ impl Peer {
                 };
                 // Whether a remote one may be loaded is for the caller to judge: this only asks.
                 let Target { address, is_https, .. } = Target::parse(url, true)?;
-                running.wait_until_it_answers(&self.name, Ask { address, is_https }, wait)?;
+                running.wait_until_it_answers(&self.name, ReadinessCheck { address, is_https }, wait)?;
                 Ok(running)
             }
         }
@@ -121,9 +121,9 @@ impl Peer {
     /// Like [`Peer::start`], on one side of a link: it is reached at [`Side::address`] from the other side.
     ///
     /// Errors: those of [`Peer::start`]; usage, for one that runs already.
-    pub fn start_behind(&self, place: &Place, side: &Side) -> Result<Running> {
+    pub fn start_behind(&self, testbed: &Testbed, side: &Side) -> Result<Running> {
         match &self.kind {
-            Kind::Started(recipe) => self.start_recipe(recipe, place, Some(side)),
+            Kind::Started(recipe) => self.start_recipe(recipe, testbed, Some(side)),
             Kind::Elsewhere { .. } => Err(Error::usage(format!(
                 "{} runs already and cannot be put behind a link: name one that the lab starts",
                 self.name
@@ -131,22 +131,22 @@ impl Peer {
         }
     }
 
-    fn start_recipe(&self, recipe: &Recipe, place: &Place, side: Option<&Side>) -> Result<Running> {
+    fn start_recipe(&self, recipe: &Recipe, testbed: &Testbed, side: Option<&Side>) -> Result<Running> {
         let name = &self.name;
         let address = SocketAddrV4::new(side.map_or(Ipv4Addr::LOCALHOST, |side| side.address), free_port()?);
-        let root = place.checked_root()?;
+        let root = testbed.checked_root()?;
         let application =
-            place.application.as_ref().map(|behind| Ok((behind, behind.command(&root)?))).transpose()?;
+            testbed.application.as_ref().map(|behind| Ok((behind, behind.command(&root)?))).transpose()?;
         let given = Given {
             is_root: flash_waiting::sandbox::privileges::is_root(),
             has_application: application.is_some(),
-            has_tls: place.certificate.is_some(),
-            has_http2: place.has_http2,
+            has_tls: testbed.certificate.is_some(),
+            has_http2: testbed.has_http2,
         };
         let folder = Folder::make()?;
         let addresses = (address, application.as_ref().map(|(_, (_, address))| *address));
-        let values = prepare::values(name, recipe, place, &root, &folder.0, addresses)?;
-        prepare::write_certificate(place, &folder.0)?;
+        let values = prepare::values(name, recipe, testbed, &root, &folder.0, addresses)?;
+        prepare::write_certificate(testbed, &folder.0)?;
         for (file, text) in &recipe.files {
             let path = folder.0.join(file);
             let text = template::fill(&template::lines_if_given(text, given), &values);
@@ -157,7 +157,7 @@ impl Peer {
         };
         let [command, backend] = [&recipe.command, &recipe.backend].map(|command| words(command));
         let version = prepare::version(name, recipe, &values, &folder.0);
-        let groups = Groups::make(place, Path::new(&root))?;
+        let groups = Groups::make(testbed, Path::new(&root))?;
         let mut running = Running {
             name: name.clone(),
             url: format!("{}://{address}", if given.has_tls { "https" } else { "http" }),
@@ -172,28 +172,28 @@ impl Peer {
             let stop = recipe.stop.unwrap_or(Signal::TERM);
             started.start(what, command, &Start { core, side, stop })
         };
-        let answers = |running: &Running, what: &str, ask: Ask, wait: &Wait| {
+        let answers = |running: &Running, what: &str, check: ReadinessCheck, wait: &Wait| {
             // From its own side: the question does not pass the link.
-            let wait = || running.wait_until_it_answers(what, ask, wait);
+            let wait = || running.wait_until_it_answers(what, check, wait);
             side.map_or_else(wait, |side| side.run(wait)?)
         };
         if let Some((behind, (words, address))) = &application {
             let what = format!("the application behind {name}");
             start(&mut running, what.clone(), words, behind.core)?;
-            answers(&running, &what, Ask::in_clear(*address), &behind.wait())?;
+            answers(&running, &what, ReadinessCheck::in_clear(*address), &behind.wait())?;
             running.started.iter_mut().for_each(|started| started.uncounted = started.programs.len());
         }
         if !backend.is_empty() {
-            start(&mut running, format!("the backend of {name}"), &backend, place.core)?;
+            start(&mut running, format!("the backend of {name}"), &backend, testbed.core)?;
             running.wait_until_its_backend_listens(recipe.wait.patience)?;
         }
-        start(&mut running, name.clone(), &command, place.core)?;
+        start(&mut running, name.clone(), &command, testbed.core)?;
         running.pid = running.pids().last().copied();
         // In clear, HTTP/2 may be all that it speaks there: then a connection must do.
         let is_http2_alone = given.has_http2 && !given.has_tls;
         let path = recipe.wait.path.clone().filter(|_| !is_http2_alone);
-        let ask = Ask { address: address.into(), is_https: given.has_tls };
-        answers(&running, name, ask, &Wait { path, ..recipe.wait.clone() })?;
+        let check = ReadinessCheck { address: address.into(), is_https: given.has_tls };
+        answers(&running, name, check, &Wait { path, ..recipe.wait.clone() })?;
         Ok(running)
     }
 }
@@ -215,7 +215,7 @@ impl Running {
         }
     }
 
-    /// Holds its disk to the reads/s of its place, or lets it go. Nothing where there is no such bound.
+    /// Holds its disk to the reads/s of its testbed, or lets it go. Nothing where there is no such bound.
     ///
     /// Errors: run, when the kernel does not take it.
     pub fn throttle(&self, on: bool) -> Result<()> {
@@ -233,7 +233,7 @@ impl Running {
         Some(format!("{what} has ended{}", self.last_words()))
     }
 
-    /// How many of its processes the kernel has killed because the place's memory was too small.
+    /// How many of its processes the kernel has killed because the testbed's memory was too small.
     pub fn killed_for_memory(&self) -> u64 {
         self.started.as_ref().map_or(0, |started| started.groups.killed_for_memory())
     }
@@ -262,10 +262,10 @@ impl Running {
     }
 
     /// Asks until there is an answer. On an error the caller ends what was started, by dropping it.
-    fn wait_until_it_answers(&self, what: &str, ask: Ask, wait: &Wait) -> Result<()> {
-        let failed = format!("{what} does not answer at {}", ask.address);
+    fn wait_until_it_answers(&self, what: &str, check: ReadinessCheck, wait: &Wait) -> Result<()> {
+        let failed = format!("{what} does not answer at {}", check.address);
         let task = "it answered (it must stay in the foreground and take its port)";
-        self.wait_until(wait.patience, (&failed, task), || ask.is_answered(wait.path.as_deref()))
+        self.wait_until(wait.patience, (&failed, task), || check.run(wait.path.as_deref()))
     }
 
     fn wait_until_its_backend_listens(&self, patience: Duration) -> Result<()> {

@@ -50,9 +50,9 @@ fn a_server_behind_a_link_is_reached_only_over_it() {
     };
     let root = tempfile::tempdir().unwrap();
     fs::write(root.path().join("a.txt"), "hello").unwrap();
-    let place = Place::of(root.path().to_owned());
+    let testbed = Testbed::of(root.path().to_owned());
     let table = PYTHON.replace("127.0.0.1", "{address}");
-    let running = peer(&table).start_behind(&place, &link.server).unwrap();
+    let running = peer(&table).start_behind(&testbed, &link.server).unwrap();
     assert!(running.url.starts_with("http://198.18.0.1:"), "{}", &running.url);
     // The question whether it answers does not pass the link.
     assert_eq!(link.counters().unwrap().to_server.total().came_packets, 0);
@@ -61,7 +61,7 @@ fn a_server_behind_a_link_is_reached_only_over_it() {
     assert!(link.counters().unwrap().to_client.total().delivered_packets > 0);
     running.stop().unwrap();
     let elsewhere = Peer::elsewhere("there", "http://127.0.0.1:1", None);
-    assert_eq!(elsewhere.start_behind(&place, &link.server).unwrap_err().exit_code(), 2);
+    assert_eq!(elsewhere.start_behind(&testbed, &link.server).unwrap_err().exit_code(), 2);
 }
 
 #[test]
@@ -71,8 +71,8 @@ fn a_server_is_started_answers_and_is_ended() {
     }
     let root = tempfile::tempdir().unwrap();
     fs::write(root.path().join("a.txt"), "hello").unwrap();
-    let place = Place::of(root.path().to_owned());
-    let running = peer(PYTHON).start(&place).unwrap();
+    let testbed = Testbed::of(root.path().to_owned());
+    let running = peer(PYTHON).start(&testbed).unwrap();
     assert!(get(&running.url, "/a.txt").ends_with("\r\n\r\nhello"));
     assert!(running.version.as_ref().unwrap().starts_with("Python 3"));
     let command = "python3 -m http.server --bind 127.0.0.1 --directory {root} {port}";
@@ -100,16 +100,16 @@ fn one_that_runs_already_is_left_alone() {
         return;
     }
     let root = tempfile::tempdir().unwrap();
-    let place = Place::of(root.path().to_owned());
-    let running = peer(PYTHON).start(&place).unwrap();
+    let testbed = Testbed::of(root.path().to_owned());
+    let running = peer(PYTHON).start(&testbed).unwrap();
     let other = Peer::elsewhere("other", &running.url, running.pid);
-    let seen = other.start(&place).unwrap();
+    let seen = other.start(&testbed).unwrap();
     assert_eq!((&seen.url, seen.version.as_deref(), seen.command.as_deref()), (&running.url, None, None));
     assert!(UsageReading::of(&seen.pids()).unwrap().memory_bytes > 1 << 20);
     seen.stop().unwrap();
     assert_eq!(running.ended(), None);
     let dead = Peer { kind: elsewhere_for("http://127.0.0.1:1", 0.1), ..other };
-    let error = dead.start(&place).unwrap_err();
+    let error = dead.start(&testbed).unwrap_err();
     assert!(error.to_string().contains("other does not answer at 127.0.0.1:1 after 100 ms"), "{error}");
 }
 
@@ -122,7 +122,7 @@ fn elsewhere_for(url: &str, patience_s: f64) -> Kind {
 fn one_that_ends_at_once_is_an_error_with_its_last_words() {
     let root = tempfile::tempdir().unwrap();
     let table = "name = 'early'\ncommand = ['sh', '-c', 'echo one; echo no such file: {root} >&2; exit 3']\n";
-    let error = peer(table).start(&Place::of(root.path().to_owned())).unwrap_err();
+    let error = peer(table).start(&Testbed::of(root.path().to_owned())).unwrap_err();
     let words =
         format!("its last words: one / no such file: {}", root.path().canonicalize().unwrap().display());
     assert!(
@@ -142,7 +142,7 @@ fn one_that_never_answers_is_ended_with_its_children_and_grandchildren() {
         sh -c 'trap \"\" TERM; echo $$ > \"$ROOT/stubborn\"; while :; do sleep 1; done' &\n\
         sh -c 'sleep 600 & echo $! > \"$ROOT/orphan\"'\n\
         echo waiting; wait\n'''\n";
-    let error = peer(table).start(&Place::of(root.path().to_owned())).unwrap_err();
+    let error = peer(table).start(&Testbed::of(root.path().to_owned())).unwrap_err();
     let shown = error.to_string();
     assert!(
         shown.contains("deaf does not answer at 127.0.0.1:") && shown.ends_with("last words: waiting"),
@@ -165,9 +165,9 @@ fn a_backend_is_started_first_counted_and_ended_with_its_server() {
         return;
     }
     let root = tempfile::tempdir().unwrap();
-    let mut place = Place::of(root.path().to_owned());
-    place.memory_bytes = has_groups().then_some(64 << 20);
-    let running = peer(&format!("{PYTHON}{BACKEND}")).start(&place).unwrap();
+    let mut testbed = Testbed::of(root.path().to_owned());
+    testbed.memory_bytes = has_groups().then_some(64 << 20);
+    let running = peer(&format!("{PYTHON}{BACKEND}")).start(&testbed).unwrap();
     let made = running.started.as_ref().unwrap().folder.0.clone();
     assert!(made.join("backend.sock").exists());
     assert!(
@@ -179,7 +179,7 @@ fn a_backend_is_started_first_counted_and_ended_with_its_server() {
     );
     let pids = running.pids();
     assert_eq!((pids.len(), pids.last().copied()), (2, running.pid));
-    for pid in place.memory_bytes.map(|_| &pids).into_iter().flatten() {
+    for pid in testbed.memory_bytes.map(|_| &pids).into_iter().flatten() {
         let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
         assert!(groups.contains("/flash-lab-"), "{groups}");
     }
@@ -187,7 +187,7 @@ fn a_backend_is_started_first_counted_and_ended_with_its_server() {
     assert!(pids.iter().all(|pid| Stat::read(*pid).is_none()) && !made.exists());
 
     // A server whose backend has ended is not the server that was to be measured.
-    let running = peer(&format!("{PYTHON}{BACKEND}")).start(&place).unwrap();
+    let running = peer(&format!("{PYTHON}{BACKEND}")).start(&testbed).unwrap();
     program::signal(running.pids()[0], Signal::KILL).unwrap();
     let began = Instant::now();
     while running.ended().is_none() && began.elapsed() < Duration::from_secs(60) {
@@ -200,7 +200,7 @@ fn a_backend_is_started_first_counted_and_ended_with_its_server() {
 #[test]
 fn a_backend_that_does_not_listen_is_an_error_and_the_server_is_not_started() {
     let root = tempfile::tempdir().unwrap();
-    let place = Place::of(root.path().to_owned());
+    let testbed = Testbed::of(root.path().to_owned());
     let table = |backend: &str| {
         format!("name = 'x'\npatience_s = 5\ncommand = ['touch', '{{root}}/started']\nbackend = {backend}\n")
     };
@@ -213,7 +213,7 @@ fn a_backend_that_does_not_listen_is_an_error_and_the_server_is_not_started() {
         ),
         ("['no-such-backend']", "no program no-such-backend"),
     ] {
-        let error = peer(&table(backend)).start(&place).unwrap_err().to_string();
+        let error = peer(&table(backend)).start(&testbed).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
         assert!(error.contains("no memory") || words.starts_with("no program"), "{error}");
     }
@@ -239,16 +239,16 @@ fn a_file_is_found_where_it_is_or_the_command_that_builds_it_is_named() {
         error.contains("no gone.so and no /") && error.contains("build it with `make -C modules/x`"),
         "{error}"
     );
-    assert_eq!(absent.start(&Place::of(root.path().to_owned())).unwrap_err().to_string(), error);
+    assert_eq!(absent.start(&Testbed::of(root.path().to_owned())).unwrap_err().to_string(), error);
     // Named by hand, it is not looked for.
     assert!(absent.with_set("module", "/elsewhere.so").check().is_ok());
     let Kind::Started(recipe) = &absent.with_set("module", "/own.so").with_set("load", "load {module}").kind
     else {
         panic!()
     };
-    let place = Place::of(root.path().to_owned());
+    let testbed = Testbed::of(root.path().to_owned());
     let values =
-        prepare::values("x", recipe, &place, "/", root.path(), ("127.0.0.1:80".parse().unwrap(), None))
+        prepare::values("x", recipe, &testbed, "/", root.path(), ("127.0.0.1:80".parse().unwrap(), None))
             .unwrap();
     assert_eq!((&*values["load"], &*values["module"]), ("load /own.so", "/own.so"));
     let Kind::Started(recipe) = &of("first.so").kind else { panic!() };
@@ -263,7 +263,7 @@ fn a_file_is_found_where_it_is_or_the_command_that_builds_it_is_named() {
 
 #[test]
 fn a_missing_program_is_named_with_its_package() {
-    let place = Place::of("/".into());
+    let testbed = Testbed::of("/".into());
     let table = "name = 'none'\npackage = 'some-package'\ncommand = ['no-such-program']\n";
     let peer = peer(table);
     let shown = peer.check().unwrap_err().to_string();
@@ -271,16 +271,16 @@ fn a_missing_program_is_named_with_its_package() {
         shown.contains("no program no-such-program") && shown.contains("apt-get install some-package"),
         "{shown}"
     );
-    assert_eq!(peer.start(&place).unwrap_err().to_string(), shown);
+    assert_eq!(peer.start(&testbed).unwrap_err().to_string(), shown);
 }
 
 #[test]
 fn a_core_is_needed_where_it_is_used_and_must_be_there() {
-    let mut place = Place::of("/".into());
-    let error = peer("name = 'c'\ncommand = ['sh', '{core}']\n").start(&place).unwrap_err();
+    let mut testbed = Testbed::of("/".into());
+    let error = peer("name = 'c'\ncommand = ['sh', '{core}']\n").start(&testbed).unwrap_err();
     assert_eq!(error.exit_code(), 2);
-    place.core = Some(1000);
-    let error = peer("name = 'c'\ncommand = ['sh']\n").start(&place).unwrap_err();
+    testbed.core = Some(1000);
+    let error = peer("name = 'c'\ncommand = ['sh']\n").start(&testbed).unwrap_err();
     assert!(error.to_string().starts_with("cannot start c on core 1000: "), "{error}");
 }
 
@@ -290,10 +290,10 @@ fn a_server_ends_with_a_caller_that_panics() {
         return;
     }
     let root = tempfile::tempdir().unwrap();
-    let place = Place::of(root.path().to_owned());
+    let testbed = Testbed::of(root.path().to_owned());
     let pid = std::sync::Mutex::new(0);
     let caller = std::panic::catch_unwind(|| {
-        let running = peer(PYTHON).start(&place).unwrap();
+        let running = peer(PYTHON).start(&testbed).unwrap();
         *pid.lock().unwrap() = running.pid.unwrap();
         std::panic::resume_unwind(Box::new("over"));
     });
@@ -317,16 +317,16 @@ fn a_server_is_in_its_groups_and_they_go_with_it() {
         return;
     }
     let root = tempfile::tempdir().unwrap();
-    let place = Place {
+    let testbed = Testbed {
         root: Some(root.path().to_owned()),
         core: Some(0),
         memory_bytes: Some(64 << 20),
         reads_per_s: Some(150),
         cpu_percent: None,
-        ..Place::default()
+        ..Testbed::default()
     };
-    place.check().unwrap();
-    let running = peer(PYTHON).start(&place).unwrap();
+    testbed.check().unwrap();
+    let running = peer(PYTHON).start(&testbed).unwrap();
     let pid = running.pid.unwrap();
     let lines = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     let group = |controller: &str| {
@@ -356,8 +356,8 @@ fn one_that_needs_more_memory_than_it_has_says_so() {
         return;
     }
     let table = "name = 'fat'\ncommand = ['python3', '-c', \"x = b'x' * (1 << 30)\"]\n";
-    let place = Place { memory_bytes: Some(32 << 20), ..Place::of("/".into()) };
-    let error = peer(table).start(&place).unwrap_err();
+    let testbed = Testbed { memory_bytes: Some(32 << 20), ..Testbed::of("/".into()) };
+    let error = peer(table).start(&testbed).unwrap_err();
     assert!(
         error.to_string().ends_with("its memory is too small: the kernel killed 1 of its processes"),
         "{error}"
@@ -370,7 +370,7 @@ fn ready_made_servers_serve_where_they_are_installed() {
     // Apache's processes are another user's.
     fs::set_permissions(&root, fs::Permissions::from_mode(0o755)).unwrap();
     fs::write(root.path().join("a.txt"), "hello").unwrap();
-    let place = Place::of(root.path().to_owned());
+    let testbed = Testbed::of(root.path().to_owned());
     for name in super::super::ready_made_names() {
         let peer = super::super::ready_made(name).unwrap();
         // `{flash}` is this program, which is the tests here. `tests/lab` tests the servers that need it.
@@ -382,7 +382,7 @@ fn ready_made_servers_serve_where_they_are_installed() {
             crate::skipping::skip(&format!("in part: {error}"));
             continue;
         }
-        let running = peer.start(&place).unwrap();
+        let running = peer.start(&testbed).unwrap();
         assert!(running.version.is_some(), "{name}");
         let answer = get(&running.url, "/a.txt");
         assert!(answer.contains(" 200 OK\r\n") && answer.ends_with("\r\n\r\nhello"), "{name}: {answer}");
@@ -395,7 +395,7 @@ fn ready_made_servers_serve_where_they_are_installed() {
         let speaks_tls = recipe.files.values().any(|text| text.contains("{certificate}"));
         for has_http2 in [false, true] {
             let certificate = Certificate::make(vec!["127.0.0.1".to_owned()], KeyKind::Ecdsa).unwrap();
-            let secure = Place { certificate: Some(certificate), has_http2, ..place.clone() };
+            let secure = Testbed { certificate: Some(certificate), has_http2, ..testbed.clone() };
             match peer.start(&secure) {
                 Ok(running) => assert!(speaks_tls && running.url.starts_with("https://127."), "{name}"),
                 Err(why) => assert!(!speaks_tls && why.exit_code() == 2, "{name}: {why}"),
@@ -413,8 +413,8 @@ fn groups_hold_what_left_the_session() {
     let table = "name = 'daemon'\npatience_s = 5\nenv = { ROOT = '{root}' }\n\
         command = ['sh', '-c', 'setsid sh {folder}/leave; exec sleep 600']\n\
         [[server.file]]\nname = 'leave'\ntext = 'sleep 600 & echo $! > \"$ROOT/pid\"'\n";
-    let place = Place { memory_bytes: Some(64 << 20), ..Place::of(root.path().to_owned()) };
-    peer(table).start(&place).unwrap_err();
+    let testbed = Testbed { memory_bytes: Some(64 << 20), ..Testbed::of(root.path().to_owned()) };
+    peer(table).start(&testbed).unwrap_err();
     let pid: u32 = fs::read_to_string(root.path().join("pid")).unwrap().trim().parse().unwrap();
     assert!(Stat::read(pid).is_none_or(|stat| stat.is_zombie), "the daemon is left");
 }

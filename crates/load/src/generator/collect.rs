@@ -20,7 +20,7 @@ pub(crate) struct Shared {
     pub(crate) phase: Phase,
     pub(crate) stop: Stop,
     /// Requests that were started, in steps of [`CHUNK`].
-    pub(crate) asked: AtomicU64,
+    pub(crate) requests_kept: AtomicU64,
     pub(crate) ending: AtomicBool,
     pub(crate) ended_early: Mutex<Option<String>>,
     pub(crate) local_limit: Mutex<Option<String>>,
@@ -40,7 +40,7 @@ impl Shared {
 
     /// Counts a chunk of requests, and ends the run when there are too many.
     fn count_chunk(&self) {
-        if self.asked.fetch_add(CHUNK as u64, Ordering::Relaxed) >= RECORDS_MAX {
+        if self.requests_kept.fetch_add(CHUNK as u64, Ordering::Relaxed) >= RECORDS_MAX {
             self.end_early(|| {
                 format!("{RECORDS_MAX} requests are the most that a run keeps: make it shorter or slower")
             });

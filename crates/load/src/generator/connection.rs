@@ -1,14 +1,14 @@
 //! One connection of a generator: sends a request, receives its response.
 //!
-//! A pool owns it and decides what it asks; it knows nothing of other connections and reads no
+//! A pool owns it and decides which requests it sends; it knows nothing of other connections and reads no
 //! clock.
 
 use std::io;
 
-use super::lane::{Lane, Received};
-use super::pool::Line;
+use super::pool::PooledConnection;
 use super::request::Request;
 use super::response::{Head, Response};
+use super::transport::{Received, Transport};
 use crate::record::Outcome;
 use crate::workload::Catalogue;
 
@@ -26,10 +26,10 @@ pub(crate) enum Step {
 
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(crate) lane: Lane,
+    pub(crate) transport: Transport,
     /// The request that is on it; in a closed loop also the one that it is being made for.
     pub(crate) request: Option<Request>,
-    pub(crate) asked: u32,
+    pub(crate) requests_sent: u32,
     /// For a slow reader: when it may continue, and the step that it has read by then.
     pub(crate) pace_ns: u64,
     pub(crate) held: Option<Step>,
@@ -41,11 +41,11 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(lane: Lane) -> Self {
+    pub(crate) fn new(transport: Transport) -> Self {
         Self {
-            lane,
+            transport,
             request: None,
-            asked: 0,
+            requests_sent: 0,
             pace_ns: 0,
             held: None,
             pace_timer: false,
@@ -58,18 +58,18 @@ impl Connection {
     /// Whether a request that fails now may be sent again elsewhere: the server closed a
     /// connection that had been idle, and no byte of an answer came (RFC 9112 §9.3.1).
     pub(crate) fn was_stale(&self) -> bool {
-        self.asked > 1 && !self.response.has_begun()
+        self.requests_sent > 1 && !self.response.has_begun()
     }
 
     /// Sends `bytes`, which ask for `request`.
     ///
     /// Errors: the connection is over.
-    pub(crate) fn ask(&mut self, request: Request, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn send_request(&mut self, request: Request, bytes: &[u8]) -> io::Result<()> {
         self.request = Some(request);
-        self.asked = self.asked.saturating_add(1);
+        self.requests_sent = self.requests_sent.saturating_add(1);
         self.response.clear();
         self.content_wrong = false;
-        self.lane.send(bytes)
+        self.transport.send(bytes)
     }
 
     /// Receives once into `buffer`; `scratch` is for what is encrypted.
@@ -80,10 +80,10 @@ impl Connection {
         catalogue: &Catalogue,
         verify: bool,
     ) -> Step {
-        let received = self.lane.receive(buffer, scratch);
+        let received = self.transport.receive(buffer, scratch);
         let pause = |received: Received| if received.may_be_more { Step::Again } else { Step::Wait };
         let Some(request) = &mut self.request else {
-            // Nothing was asked: it ends, or what comes belongs to nothing.
+            // No request was sent: it ends, or what comes belongs to nothing.
             return match received {
                 Err(why) if why.kind() == io::ErrorKind::WouldBlock => Step::Wait,
                 Ok(received @ Received { bytes: 0, is_end: false, .. }) => pause(received),
@@ -114,7 +114,7 @@ impl Connection {
         match fed {
             Err(_) => Step::Ended(Outcome::Garbage),
             // More bytes make a new edge; but the end of input may be there already, without an edge of its own.
-            Ok(None) if !self.lane.hang_up => pause(received),
+            Ok(None) if !self.transport.hang_up => pause(received),
             Ok(None) => Step::Again,
             Ok(Some(head)) => self.judge(head, path_id, catalogue),
         }
@@ -125,7 +125,10 @@ impl Connection {
         let length_wrong =
             || catalogue.file_bytes(path_id).is_some_and(|bytes| bytes != self.response.body_bytes());
         let outcome = judge(head.status, length_wrong, self.content_wrong);
-        Step::Answered { outcome, reusable: head.keep_alive && !self.lane.hang_up && !self.lane.has_unsent() }
+        Step::Answered {
+            outcome,
+            reusable: head.keep_alive && !self.transport.hang_up && !self.transport.has_unsent(),
+        }
     }
 
     pub(crate) fn answer_has_begun(&self) -> bool {
@@ -133,9 +136,9 @@ impl Connection {
     }
 }
 
-impl Line for Connection {
-    fn lane(&mut self) -> &mut Lane {
-        &mut self.lane
+impl PooledConnection for Connection {
+    fn transport(&mut self) -> &mut Transport {
+        &mut self.transport
     }
 
     fn is_idle(&self) -> bool {

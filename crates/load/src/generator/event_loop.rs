@@ -14,7 +14,7 @@ use flash_prompt::clock;
 use flash_prompt::epoll::{Epoll, Ready};
 
 use super::collect::{Outbox, Shared};
-use super::h2::mux::{Mux, Placed};
+use super::h2::mux::{Mux, StreamKey};
 use super::loop_io::Io;
 use super::pool::number_of;
 use super::stream::Flow;
@@ -230,8 +230,8 @@ impl<'a> Generator<'a> {
         if let Some(token) = self.ready.pop_front() {
             self.turns_left = self.turns_left.saturating_sub(1);
             let is_again = match self.flows.get_mut(number_of(token)) {
-                Some(flow) => flow.turn(token, &mut self.buffer, &mut self.io),
-                None => self.turn_shared(token),
+                Some(flow) => flow.receive(token, &mut self.buffer, &mut self.io),
+                None => self.receive_shared(token),
             };
             if is_again {
                 self.ready.push_back(token);
@@ -263,11 +263,11 @@ impl<'a> Generator<'a> {
         }
         for at in 0..self.events.len() {
             let event = self.events[at];
-            let has_turn = match self.flows.get_mut(number_of(event.token)) {
-                Some(flow) => flow.note(event, &mut self.io),
-                None => self.note_shared(event),
+            let must_receive = match self.flows.get_mut(number_of(event.token)) {
+                Some(flow) => flow.handle_event(event, &mut self.io),
+                None => self.handle_shared_event(event),
             };
-            if has_turn {
+            if must_receive {
                 self.ready.push_back(event.token);
             }
         }
@@ -276,22 +276,22 @@ impl<'a> Generator<'a> {
 
     /// The user of a request on a shared connection has waited long enough.
     fn abort(&mut self, timer: Timer, stream: u32) {
-        let placed = Placed { token: timer.token, stream };
-        let aborted = self.io.mux.as_mut().and_then(|mux| mux.abort(placed));
+        let key = StreamKey { token: timer.token, stream };
+        let aborted = self.io.mux.as_mut().and_then(|mux| mux.abort(key));
         if let Some((flow, request)) = aborted {
             self.flows[usize::from(flow)].give_up(request, &mut self.io);
         }
     }
 
     /// Takes an event of a shared connection; gives whether it is to have a turn.
-    fn note_shared(&mut self, event: Ready) -> bool {
+    fn handle_shared_event(&mut self, event: Ready) -> bool {
         let Io { mux: Some(mux), cipher, .. } = &mut self.io else { return false };
-        match mux.note(event, cipher) {
-            Ok(noted) => {
-                if noted.is_changed {
+        match mux.handle_event(event, cipher) {
+            Ok(handled) => {
+                if handled.is_changed {
                     self.advance_all();
                 }
-                noted.has_turn
+                handled.must_receive
             }
             Err(why) => {
                 // One request fails for it, so that trying comes to an end.
@@ -305,9 +305,9 @@ impl<'a> Generator<'a> {
     }
 
     /// Receives once on a shared connection; gives whether it is to be called again for it.
-    fn turn_shared(&mut self, token: u64) -> bool {
+    fn receive_shared(&mut self, token: u64) -> bool {
         let Io { mux: Some(mux), cipher, shared, now_ns, .. } = &mut self.io else { return false };
-        mux.turn(token, (&mut self.buffer, cipher), || {
+        mux.receive(token, (&mut self.buffer, cipher), || {
             *now_ns = clock::monotonic_ns().saturating_sub(shared.start_ns);
             *now_ns
         })

@@ -24,7 +24,6 @@ mod collect;
 mod connection;
 mod event_loop;
 mod h2;
-mod lane;
 mod loop_io;
 mod pool;
 mod request;
@@ -32,6 +31,7 @@ mod response;
 mod slow_reader;
 mod stream;
 mod timers;
+mod transport;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -195,7 +195,7 @@ pub fn run(threads: Vec<Vec<Stream>>, phase: &Phase, stop: &Stop, keep: Option<&
         start_ns: clock::monotonic_ns() + START_NS_PER_THREAD * u64::from(count),
         phase: *phase,
         stop: stop.clone(),
-        asked: AtomicU64::new(0),
+        requests_kept: AtomicU64::new(0),
         ending: AtomicBool::new(false),
         ended_early: Mutex::new(None),
         local_limit: Mutex::new(None),

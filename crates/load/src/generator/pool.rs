@@ -10,7 +10,7 @@ use flash_prompt::epoll::{Epoll, Watch};
 use flash_prompt::net;
 
 use super::SOURCES;
-use super::lane::{Lane, Opening};
+use super::transport::{Opening, Transport};
 use crate::record::{Handshake, OpenConnections};
 
 /// With fewer attempts to connect than this, those that ended are not worth a search.
@@ -21,15 +21,15 @@ const HANDSHAKES_MAX: usize = 1 << 20;
 const GENERATION_MASK: u32 = 0xff_ffff;
 
 /// A connection, as a pool sees it.
-pub(crate) trait Line {
-    fn lane(&mut self) -> &mut Lane;
+pub(crate) trait PooledConnection {
+    fn transport(&mut self) -> &mut Transport;
 
     fn is_idle(&self) -> bool;
 }
 
 /// Where connections go, and how they are begun.
 #[derive(Debug)]
-pub(crate) struct Way {
+pub(crate) struct Destination {
     pub(crate) address: SocketAddr,
     pub(crate) opening: Opening,
     pub(crate) receive_buffer_bytes: Option<usize>,
@@ -38,8 +38,8 @@ pub(crate) struct Way {
 /// Connections in numbered slots.
 #[derive(Debug)]
 pub(crate) struct Pool<L> {
-    way: Way,
-    make: fn(Lane) -> L,
+    destination: Destination,
+    make: fn(Transport) -> L,
     /// In the upper byte of its connections' epoll tokens.
     number: u8,
     slots: Vec<Slot<L>>,
@@ -73,12 +73,12 @@ pub(crate) fn number_of(token: u64) -> usize {
     (token >> 56) as usize
 }
 
-impl<L: Line> Pool<L> {
+impl<L: PooledConnection> Pool<L> {
     /// An empty pool with `reserved` slots that [`Pool::open_at`] uses; `number` differs from the other
     /// pools' on the same epoll.
-    pub(crate) fn new(number: u8, way: Way, reserved: u32, make: fn(Lane) -> L) -> Self {
+    pub(crate) fn new(number: u8, destination: Destination, reserved: u32, make: fn(Transport) -> L) -> Self {
         Self {
-            way,
+            destination,
             make,
             number,
             slots: (0..reserved).map(|_| Slot { generation: 0, connection: None }).collect(),
@@ -128,10 +128,14 @@ impl<L: Line> Pool<L> {
     ///
     /// Errors: those of connect(2).
     pub(crate) fn open_at(&mut self, index: u32, epoll: &Epoll) -> io::Result<u64> {
-        let fd = net::connect_from(self.way.address, self.source(), self.way.receive_buffer_bytes)?;
+        let fd = net::connect_from(
+            self.destination.address,
+            self.source(),
+            self.destination.receive_buffer_bytes,
+        )?;
         let token = self.token(index);
         epoll.add(&fd, token, Watch::Connection)?;
-        let connection = (self.make)(Lane::new(fd, &self.way.opening)?);
+        let connection = (self.make)(Transport::new(fd, &self.destination.opening)?);
         self.slots[index as usize].connection = Some(connection);
         self.open += 1;
         self.connecting += 1;
@@ -155,7 +159,7 @@ impl<L: Line> Pool<L> {
     }
 
     fn is_connecting(&mut self, token: u64) -> bool {
-        self.connection(token).is_some_and(|connection| connection.lane().is_connecting)
+        self.connection(token).is_some_and(|connection| connection.transport().is_connecting)
     }
 
     pub(crate) fn count(&self) -> OpenConnections {
@@ -172,20 +176,20 @@ impl<L: Line> Pool<L> {
             self.handshakes.extend(handshake);
         }
         let connection = self.connection(token)?;
-        connection.lane().is_connecting = false;
+        connection.transport().is_connecting = false;
         Some(connection)
     }
 
     /// Marks a connection as one to receive from; gives whether it was not yet.
     pub(crate) fn list(&mut self, token: u64) -> bool {
         self.connection(token)
-            .is_some_and(|connection| !std::mem::replace(&mut connection.lane().is_listed, true))
+            .is_some_and(|connection| !std::mem::replace(&mut connection.transport().is_listed, true))
     }
 
     /// Whether a request can be sent on a connection.
     pub(crate) fn is_free(&mut self, token: u64) -> bool {
         self.connection(token)
-            .is_some_and(|connection| !connection.lane().is_connecting && connection.is_idle())
+            .is_some_and(|connection| !connection.transport().is_connecting && connection.is_idle())
     }
 
     /// A connection is free for any request.
@@ -214,7 +218,7 @@ impl<L: Line> Pool<L> {
         // Closing the only copy ends its place in epoll too.
         if let Some(mut connection) = slot.connection.take() {
             self.open -= 1;
-            self.connecting -= usize::from(connection.lane().is_connecting);
+            self.connecting -= usize::from(connection.transport().is_connecting);
         }
         slot.generation = (slot.generation + 1) & GENERATION_MASK;
         if !reserved {
@@ -224,7 +228,7 @@ impl<L: Line> Pool<L> {
 
     /// The address that the next connection is to come from.
     fn source(&mut self) -> Option<IpAddr> {
-        if !matches!(self.way.address.ip(), IpAddr::V4(ip) if ip.is_loopback()) {
+        if !matches!(self.destination.address.ip(), IpAddr::V4(ip) if ip.is_loopback()) {
             return None;
         }
         self.next_source = self.next_source % SOURCES + 1;
@@ -241,7 +245,12 @@ mod tests {
 
     fn pool(listener: &TcpListener) -> Pool<Connection> {
         let address = listener.local_addr().unwrap();
-        Pool::new(0, Way { address, opening: Opening::Plain, receive_buffer_bytes: None }, 0, Connection::new)
+        Pool::new(
+            0,
+            Destination { address, opening: Opening::Plain, receive_buffer_bytes: None },
+            0,
+            Connection::new,
+        )
     }
 
     #[test]

@@ -15,15 +15,15 @@ use flash_prompt::epoll::Ready;
 use super::client::Client;
 use super::connection::{Connection, Step};
 use super::h2::mux::Mux;
-use super::lane::{Opening, Progress};
 use super::loop_io::Io;
-use super::pool::{Pool, Way};
+use super::pool::{Destination, Pool};
 use super::request::{NO_CLIENT, Request, Wire};
 use super::slow_reader::{piece_bytes, time_ns};
 use super::timers::{Timer, Wake};
+use super::transport::{Opening, Progress};
 use super::{Pace, Setup, Stream, StreamRan, WAITING_MAX};
 use crate::record::{Handshake, NEVER_NS, OpenConnections, Outcome, QUEUED, REUSED};
-use crate::workload::{Ask, Demand};
+use crate::workload::{Arrival, Demand};
 
 /// Arrivals taken before answers are looked at again.
 const ARRIVALS_PER_TURN: usize = 32;
@@ -62,11 +62,12 @@ impl Flow {
             Pace::Closed { clients, .. } => clients,
         };
         let receive_buffer_bytes = setup.read_bytes_per_s.map(|rate| 2 * piece_bytes(rate));
-        let way = Way { address: setup.target.address, opening: Opening::to(&setup), receive_buffer_bytes };
+        let destination =
+            Destination { address: setup.target.address, opening: Opening::to(&setup), receive_buffer_bytes };
         Self {
             number,
             wire: Wire::new(&setup.target.host, &setup.target.base),
-            pool: Pool::new(number, way, clients, Connection::new),
+            pool: Pool::new(number, destination, clients, Connection::new),
             setup,
             demand,
             pace,
@@ -161,17 +162,23 @@ impl Flow {
             if self.demand.next_due_ns().is_none_or(|due_ns| due_ns > due_max_ns) {
                 return started;
             }
-            let Some(ask) = self.demand.take() else {
+            let Some(arrival) = self.demand.take() else {
                 return started;
             };
-            self.arrive(ask, io);
+            self.arrive(arrival, io);
         }
         ARRIVALS_PER_TURN
     }
 
-    fn arrive(&mut self, ask: Ask, io: &mut Io<'_>) {
+    fn arrive(&mut self, arrival: Arrival, io: &mut Io<'_>) {
         self.outstanding += 1;
-        self.waiting.push_back(Request::new(ask.path_id, NO_CLIENT, ask.intended_ns, io.now_ns, io.thread));
+        self.waiting.push_back(Request::new(
+            arrival.path_id,
+            NO_CLIENT,
+            arrival.intended_ns,
+            io.now_ns,
+            io.thread,
+        ));
         self.advance(io);
         let room_to_come = io.mux.as_ref().map_or(self.pool.connecting, Mux::room_to_come);
         if self.waiting.len() > room_to_come
@@ -195,25 +202,25 @@ impl Flow {
             return;
         }
         if let Some(path_id) = self.demand.next_path() {
-            self.arrive(Ask { path_id, intended_ns: due_ns }, io);
+            self.arrive(Arrival { path_id, intended_ns: due_ns }, io);
         }
     }
 
-    /// Takes an event; gives whether [`Flow::turn`] is to be called for its token.
-    pub(crate) fn note(&mut self, ready: Ready, io: &mut Io<'_>) -> bool {
+    /// Takes an event; gives whether [`Flow::receive`] is to be called for its token.
+    pub(crate) fn handle_event(&mut self, ready: Ready, io: &mut Io<'_>) -> bool {
         let token = ready.token;
         let Some(connection) = self.pool.connection(token) else {
             return false;
         };
-        connection.lane.hang_up |= ready.hung_up || ready.broken;
-        if connection.lane.is_connecting {
-            match connection.lane.set_up(ready, &mut io.cipher) {
+        connection.transport.hang_up |= ready.hung_up || ready.broken;
+        if connection.transport.is_connecting {
+            match connection.transport.set_up(ready, &mut io.cipher) {
                 Ok(Progress::Pending) => return false,
                 Ok(Progress::Established(handshake)) => self.connected(token, handshake, io),
                 Err(why) => self.not_connected(token, &why, io),
             }
             self.advance(io);
-        } else if ready.writable && connection.lane.flush().is_err() {
+        } else if ready.writable && connection.transport.flush().is_err() {
             self.end(token, Outcome::Reset, io);
             self.advance(io);
         }
@@ -221,12 +228,12 @@ impl Flow {
     }
 
     /// Receives once on a connection; gives whether it is to be called again for it.
-    pub(crate) fn turn(&mut self, token: u64, buffer: &mut [u8], io: &mut Io<'_>) -> bool {
+    pub(crate) fn receive(&mut self, token: u64, buffer: &mut [u8], io: &mut Io<'_>) -> bool {
         let rate = self.setup.read_bytes_per_s;
         let Some(connection) = self.pool.connection(token) else {
             return false;
         };
-        connection.lane.is_listed = false;
+        connection.transport.is_listed = false;
         if connection.held.is_some() {
             return false;
         }
@@ -277,7 +284,7 @@ impl Flow {
         false
     }
 
-    /// A timer has expired; returns whether [`Flow::turn`] is to be called for its token.
+    /// A timer has expired; returns whether [`Flow::receive`] is to be called for its token.
     pub(crate) fn wake(&mut self, timer: Timer, io: &mut Io<'_>) -> bool {
         let token = timer.token;
         match timer.wake {
@@ -356,10 +363,10 @@ impl Flow {
         };
         let record = &mut request.record;
         record.connected_ns = io.now_ns;
-        record.flags = record.flags & !REUSED | if connection.asked > 0 { REUSED } else { 0 };
+        record.flags = record.flags & !REUSED | if connection.requests_sent > 0 { REUSED } else { 0 };
         let bytes = self.wire.get(|into| self.setup.catalogue.write_path(record.path_id, into));
         connection.pace_ns = 0;
-        if connection.ask(request, bytes).is_err() {
+        if connection.send_request(request, bytes).is_err() {
             self.end(token, Outcome::Reset, io);
         } else {
             self.set_abort_timer(token, io);

@@ -272,14 +272,14 @@ impl Demand for Same {
         (self.0.next < self.0.count).then_some(0)
     }
 
-    fn take(&mut self) -> Option<Ask> {
+    fn take(&mut self) -> Option<Arrival> {
         self.next_due_ns()?;
         self.0.next += 1;
-        Some(Ask { path_id: self.0.first, intended_ns: 0 })
+        Some(Arrival { path_id: self.0.first, intended_ns: 0 })
     }
 
     fn next_path(&mut self) -> Option<u32> {
-        self.take().map(|ask| ask.path_id)
+        self.take().map(|arrival| arrival.path_id)
     }
 }
 

@@ -21,7 +21,7 @@ pub struct Threshold {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct ThresholdResult {
     /// The threshold as it was written.
     pub text: String,
     pub holds: bool,
@@ -82,11 +82,11 @@ fn of_asked(measures: &Measures, count: u64) -> Option<f64> {
 
 impl Threshold {
     /// Whether the measures keep it. A figure that was not measured does not keep it.
-    pub fn check(&self, measures: &Measures) -> Verdict {
+    pub fn check(&self, measures: &Measures) -> ThresholdResult {
         let actual = (self.measure.of)(measures);
         let holds = actual.is_some_and(|actual| (self.operator)(&actual, &self.value));
         let actual = actual.map_or_else(|| "no data".to_owned(), |actual| self.measure.unit.show(actual));
-        Verdict { text: self.text.clone(), holds, actual }
+        ThresholdResult { text: self.text.clone(), holds, actual }
     }
 }
 
@@ -173,9 +173,9 @@ mod tests {
     }
 
     fn check(text: &str, measures: &Measures) -> (bool, String) {
-        let verdict = text.parse::<Threshold>().unwrap().check(measures);
-        assert_eq!(verdict.text, text);
-        (verdict.holds, verdict.actual)
+        let result = text.parse::<Threshold>().unwrap().check(measures);
+        assert_eq!(result.text, text);
+        (result.holds, result.actual)
     }
 
     #[test]

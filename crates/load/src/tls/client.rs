@@ -51,7 +51,7 @@ pub struct ClientOptions {
 
 impl ClientOptions {
     /// The options in words, for the settings of results.
-    pub fn words(&self) -> String {
+    pub fn text(&self) -> String {
         let versions = match self.version {
             None => "1.3 or 1.2",
             Some(Version::Tls12) => "1.2",

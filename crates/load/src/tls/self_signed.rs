@@ -20,7 +20,7 @@ pub enum KeyKind {
 }
 
 impl KeyKind {
-    pub fn words(self) -> &'static str {
+    pub fn text(self) -> &'static str {
         match self {
             Self::Ecdsa => "ECDSA with P-256",
             Self::Rsa => "RSA with 2,048 bits",

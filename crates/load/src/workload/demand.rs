@@ -12,7 +12,7 @@ use super::access_log::Replay;
 use super::choice::Choice;
 use super::phases::PhaseRate;
 use super::seed::StreamId;
-use super::{Ask, Demand};
+use super::{Arrival, Demand};
 
 /// How requests arrive. Each phase of a schedule begins where the one before it ends; after the last
 /// no more come.
@@ -180,13 +180,13 @@ impl Demand for Stream {
         }
     }
 
-    fn take(&mut self) -> Option<Ask> {
+    fn take(&mut self) -> Option<Arrival> {
         let intended_ns = self.next_due_ns()?;
         let path_id = self.next_path()?;
         if let Starts::Phased(phased) = &mut self.starts {
             phased.go_on();
         }
-        Some(Ask { path_id, intended_ns })
+        Some(Arrival { path_id, intended_ns })
     }
 
     fn next_path(&mut self) -> Option<u32> {

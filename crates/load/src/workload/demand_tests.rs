@@ -21,19 +21,19 @@ fn rows(source: &Source, arrivals: &Arrivals, seed: u64, threads: u32) -> Vec<St
     (0..threads).map(|thread| stream(source, arrivals, seed, one_thread(thread, threads))).collect()
 }
 
-fn take_all(mut row: Stream) -> Vec<Ask> {
+fn take_all(mut row: Stream) -> Vec<Arrival> {
     std::iter::from_fn(|| {
         let due_ns = row.next_due_ns();
-        let ask = row.take();
-        assert_eq!(ask.map(|ask| ask.intended_ns), due_ns);
-        ask
+        let arrival = row.take();
+        assert_eq!(arrival.map(|arrival| arrival.intended_ns), due_ns);
+        arrival
     })
     .collect()
 }
 
 fn starts_ns(source: &Source, arrivals: &Arrivals, threads: u32) -> Vec<Vec<u64>> {
     let rows = rows(source, arrivals, 1, threads);
-    rows.into_iter().map(|row| take_all(row).iter().map(|ask| ask.intended_ns).collect()).collect()
+    rows.into_iter().map(|row| take_all(row).iter().map(|arrival| arrival.intended_ns).collect()).collect()
 }
 
 #[test]
@@ -92,7 +92,8 @@ fn a_seed_repeats_and_another_does_not() {
     assert_eq!(one, all(1));
     assert_ne!(one, other);
     assert_ne!(one[0], one[1], "threads have rows of their own");
-    let ids = |asks: &[Ask]| asks.iter().take(100).map(|ask| ask.path_id).collect::<Vec<_>>();
+    let ids =
+        |arrivals: &[Arrival]| arrivals.iter().take(100).map(|arrival| arrival.path_id).collect::<Vec<_>>();
     let faster = Arrivals::Poisson { phases: vec![phase(1.0, 5000.0)] };
     let faster = take_all(stream(&drawn(), &faster, 1, one_thread(0, 2)));
     assert_eq!(ids(&one[0]), ids(&faster), "the choices do not depend on the rate");
@@ -104,8 +105,8 @@ fn chosen_files_come_in_their_order_at_the_starts_of_a_workload() {
     let mut row = poisson(1, phase(2.0, 500.0), move || files.next().unwrap());
     let mut starts = Vec::new();
     while let Some(due_ns) = row.next_due_ns() {
-        let ask = row.take().unwrap();
-        assert_eq!((ask.intended_ns, ask.path_id), (due_ns, starts.len() as u32));
+        let arrival = row.take().unwrap();
+        assert_eq!((arrival.intended_ns, arrival.path_id), (due_ns, starts.len() as u32));
         starts.push(due_ns);
     }
     assert_eq!(row.take(), None);
@@ -136,8 +137,8 @@ fn log(is_loop: bool) -> Source {
     Source::Log { replay: Arc::new(Replay::new(&log)), is_loop }
 }
 
-fn pairs(asks: &[Ask]) -> Vec<(u64, u32)> {
-    asks.iter().map(|ask| (ask.intended_ns * 1000 / S, ask.path_id)).collect()
+fn pairs(arrivals: &[Arrival]) -> Vec<(u64, u32)> {
+    arrivals.iter().map(|arrival| (arrival.intended_ns * 1000 / S, arrival.path_id)).collect()
 }
 
 #[test]
@@ -229,13 +230,13 @@ fn dynamic_requests_are_for_the_same_files_at_the_same_times() {
     let chance = Chance { share: 0.3, first: 10 };
     let all = take_all(stream(&drawn(), &arrivals, 1, one_thread(0, 1)));
     let mixed = take_all(stream(&drawn(), &arrivals, 1, one_thread(0, 1)).with_dynamic(chance, 1, 0));
-    let as_static = |ask: &Ask| Ask { path_id: ask.path_id % 10, ..*ask };
+    let as_static = |arrival: &Arrival| Arrival { path_id: arrival.path_id % 10, ..*arrival };
     assert_eq!(mixed.iter().map(as_static).collect::<Vec<_>>(), all);
-    let dynamic = mixed.iter().filter(|ask| ask.path_id >= 10).count() as f64;
+    let dynamic = mixed.iter().filter(|arrival| arrival.path_id >= 10).count() as f64;
     assert!((dynamic - 3000.0).abs() < 5.0 * 2100_f64.sqrt(), "{dynamic}");
     let other = take_all(stream(&drawn(), &arrivals, 1, one_thread(0, 1)).with_dynamic(chance, 2, 0));
     assert_ne!(mixed, other, "another seed");
     let whole = Chance { share: 1.0, ..chance };
     let dynamic = take_all(stream(&drawn(), &arrivals, 1, one_thread(0, 1)).with_dynamic(whole, 1, 0));
-    assert!(dynamic.iter().all(|ask| (10..20).contains(&ask.path_id)));
+    assert!(dynamic.iter().all(|arrival| (10..20).contains(&arrival.path_id)));
 }

@@ -32,7 +32,7 @@ pub use spec::Spec;
 
 /// One request: which file, and when it is meant to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct Arrival {
     /// Its number in the catalogue.
     pub path_id: u32,
     /// Nanoseconds since the start of the phase.
@@ -49,7 +49,7 @@ pub trait Demand: Send {
     fn next_due_ns(&self) -> Option<u64>;
 
     /// Takes the request whose time `next_due_ns` gave.
-    fn take(&mut self) -> Option<Ask>;
+    fn take(&mut self) -> Option<Arrival>;
 
     /// The file of the next request, whenever it is; none when no more will come.
     fn next_path(&mut self) -> Option<u32>;

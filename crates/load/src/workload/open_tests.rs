@@ -134,8 +134,8 @@ fn log_file(folder: &Folder) -> String {
 
 fn intended_ms(workload: &Workload, arrivals: &Arrivals) -> Vec<(u64, String)> {
     let mut row = workload.demands(arrivals, 1, 1).remove(0);
-    let asks = std::iter::from_fn(|| row.take()).take(20);
-    asks.map(|ask| (ask.intended_ns / 1_000_000, path(workload, ask.path_id))).collect()
+    let arrivals = std::iter::from_fn(|| row.take()).take(20);
+    arrivals.map(|arrival| (arrival.intended_ns / 1_000_000, path(workload, arrival.path_id))).collect()
 }
 
 #[test]

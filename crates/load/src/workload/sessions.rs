@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Exp1};
 
 use super::demand::RETURNS;
-use super::{Ask, Demand, StreamId};
+use super::{Arrival, Demand, StreamId};
 use flash_kit::{Error, Result};
 
 /// The most requests of a user, on average.
@@ -70,7 +70,7 @@ impl Demand for PartlyOpen {
         self.arrivals.next_due_ns()
     }
 
-    fn take(&mut self) -> Option<Ask> {
+    fn take(&mut self) -> Option<Arrival> {
         self.arrivals.take()
     }
 
@@ -110,12 +110,12 @@ mod tests {
     fn users_make_the_mean_of_requests_and_think_between_them() {
         let mut demand = workload().partly_open(&poisson(1000.0, 20), SESSIONS, 1, 1).unwrap().remove(0);
         let (mut users, mut requests, mut thought_ns) = (0_u64, 0_u64, 0);
-        while let Some(ask) = demand.take() {
+        while let Some(arrival) = demand.take() {
             (users, requests) = (users + 1, requests + 1);
-            while let Some(back_ns) = demand.returns_ns(ask.intended_ns) {
+            while let Some(back_ns) = demand.returns_ns(arrival.intended_ns) {
                 assert!(demand.next_path().is_some());
                 requests += 1;
-                thought_ns += back_ns - ask.intended_ns;
+                thought_ns += back_ns - arrival.intended_ns;
             }
         }
         // 5,000 users: five deviations of a Poisson count; of the mean of 4 with deviation √12; of 15,000 times.

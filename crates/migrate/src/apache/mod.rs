@@ -14,7 +14,7 @@ use std::path::Path;
 use crate::directive::Directive;
 use crate::files::Files;
 use crate::model::{Config, Site};
-use crate::notes::{Failure, Notes, Place};
+use crate::notes::{Failure, Notes, Position};
 use crate::{toml, values};
 use site::Host;
 
@@ -38,8 +38,8 @@ pub(crate) fn read(file: &Path, files: &mut Files, notes: &mut Notes) -> Result<
     }
     if hosts.is_empty() {
         if !common.iter().any(|directive| directive.name == "documentroot") {
-            let place = Place { file: files.first.clone(), line: 0 };
-            return Err(Failure::new(&place, "has no <VirtualHost> and no DocumentRoot"));
+            let position = Position { file: files.first.clone(), line: 0 };
+            return Err(Failure::new(&position, "has no <VirtualHost> and no DocumentRoot"));
         }
         hosts.push(site::build(None, &common, files, notes, &mut config));
     }
@@ -85,7 +85,7 @@ fn listen(common: &[Directive], hosts: &[Host], config: &mut Config, notes: &mut
             .flat_map(|other| other.ports.iter().copied())
             .collect();
         if let Some(other) = others.iter().find(|port| !host.ports.contains(port)) {
-            notes.add(&host.place, format!("<VirtualHost>: Flash answers its hosts on port {other} too"));
+            notes.add(&host.position, format!("<VirtualHost>: Flash answers its hosts on port {other} too"));
         }
     }
 }
@@ -117,13 +117,13 @@ fn sites(hosts: Vec<Host>, config: &mut Config, notes: &mut Notes) {
                 };
                 if bare(site) != bare(&host.site) {
                     notes.add(
-                        &host.place,
+                        &host.position,
                         "<VirtualHost>: Flash has one site for HTTP and HTTPS: that of HTTPS is carried over",
                     );
                 }
             }
             None if host.to_https.is_some() && host.site.rules.is_empty() => {
-                notes.add(&host.place, "<VirtualHost>: redirects to HTTPS, and no site answers there");
+                notes.add(&host.position, "<VirtualHost>: redirects to HTTPS, and no site answers there");
             }
             None => sites.push(host.site),
         }
@@ -143,7 +143,7 @@ fn sites(hosts: Vec<Host>, config: &mut Config, notes: &mut Notes) {
 }
 
 fn finish(config: &mut Config, files: &Files, notes: &mut Notes) {
-    let whole = Place { file: files.first.clone(), line: 0 };
+    let whole = Position { file: files.first.clone(), line: 0 };
     if config.listen.is_empty() {
         config.listen.push(PLAIN.to_owned());
         notes.add(&whole, format!("Flash also listens on {PLAIN}, for plain HTTP"));

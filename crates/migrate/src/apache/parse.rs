@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::directive::Directive;
 use crate::files::Files;
-use crate::notes::{Failure, Notes, Place};
+use crate::notes::{Failure, Notes, Position};
 
 /// How deep sections may be nested.
 const DEPTH_MAX: usize = 32;
@@ -29,7 +29,7 @@ pub(super) fn read(path: &Path, files: &mut Files, notes: &mut Notes) -> Result<
         variables.insert(name.to_owned(), value.to_owned());
     }
     let mut reader = Reader { variables, notes };
-    let whole = Place { file: files.shown(path), line: 0 };
+    let whole = Position { file: files.shown(path), line: 0 };
     files.with(path, &whole, |files, text, shown| reader.parse(text, shown, files))
 }
 
@@ -45,7 +45,7 @@ impl Reader<'_> {
         let mut done: Vec<Directive> = Vec::new();
         let mut lines = text.lines().enumerate();
         while let Some((number, line)) = lines.next() {
-            let place = Place { file: Arc::clone(file), line: number + 1 };
+            let position = Position { file: Arc::clone(file), line: number + 1 };
             let mut line = line.trim_end().to_owned();
             while line.ends_with('\\') {
                 line.pop();
@@ -59,25 +59,27 @@ impl Reader<'_> {
             if let Some(name) = line.strip_prefix("</") {
                 let name = name.trim_end_matches('>').trim().to_ascii_lowercase();
                 let Some(section) = open.pop().filter(|section| section.name == name) else {
-                    return Err(Failure::new(&place, format!("</{name}> without its beginning")));
+                    return Err(Failure::new(&position, format!("</{name}> without its beginning")));
                 };
                 close(section, innermost(&mut open, &mut done));
                 continue;
             }
             let section = line.strip_prefix('<');
-            let words =
-                words(section.map_or(line.as_str(), |rest| rest.strip_suffix('>').unwrap_or(rest)), &place)?;
+            let words = words(
+                section.map_or(line.as_str(), |rest| rest.strip_suffix('>').unwrap_or(rest)),
+                &position,
+            )?;
             if words.is_empty() {
                 continue;
             }
             let is_section = section.is_some();
-            let mut directive = Directive::new(words, is_section.then(Vec::new), &place);
+            let mut directive = Directive::new(words, is_section.then(Vec::new), &position);
             directive.name.make_ascii_lowercase();
             directive.line = line;
             if is_section {
                 if open.len() >= DEPTH_MAX {
                     return Err(Failure::new(
-                        &place,
+                        &position,
                         format!("sections are nested more than {DEPTH_MAX} deep"),
                     ));
                 }
@@ -88,7 +90,9 @@ impl Reader<'_> {
             innermost(&mut open, &mut done).extend(found);
         }
         match open.pop() {
-            Some(section) => Err(Failure::new(&section.place, format!("<{}> without its end", section.name))),
+            Some(section) => {
+                Err(Failure::new(&section.position, format!("<{}> without its end", section.name)))
+            }
             None => Ok(done),
         }
     }
@@ -114,7 +118,7 @@ impl Reader<'_> {
                 }
                 let mut all = Vec::new();
                 for path in found {
-                    all.extend(files.with(&path, &directive.place, |files, text, shown| {
+                    all.extend(files.with(&path, &directive.position, |files, text, shown| {
                         self.parse(text, shown, files)
                     })?);
                 }
@@ -162,7 +166,7 @@ fn close(section: Directive, outer: &mut Vec<Directive>) {
     }
 }
 
-fn words(line: &str, place: &Place) -> Result<Vec<String>, Failure> {
+fn words(line: &str, position: &Position) -> Result<Vec<String>, Failure> {
     let mut words = Vec::new();
     let mut rest = line.trim_start();
     while let Some(first) = rest.chars().next() {
@@ -189,7 +193,7 @@ fn words(line: &str, place: &Place) -> Result<Vec<String>, Failure> {
                 }
             }
         }
-        let Some(end) = end else { return Err(Failure::new(place, "a quote without its end")) };
+        let Some(end) = end else { return Err(Failure::new(position, "a quote without its end")) };
         words.push(word);
         rest = rest[end..].trim_start();
     }
@@ -217,7 +221,7 @@ mod tests {
     #[test]
     fn errors_have_lines() {
         for (text, line) in [("<A>\nb\n", 1), ("a\n</A>\n", 2), ("\na \"b\n", 2), ("<A>\n</B>\n", 2)] {
-            assert_eq!(parsed(text).unwrap_err().place.line, line, "{text}");
+            assert_eq!(parsed(text).unwrap_err().position.line, line, "{text}");
         }
         assert!(parsed(&"<a>\n".repeat(10_000)).is_err());
     }

@@ -16,9 +16,9 @@ impl Builder<'_> {
         let Some((is_tls, rest)) = values::scheme(&to) else {
             return self.lose(directive, "Flash passes requests on to http:// and https://");
         };
-        let (place, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let Some(server) = values::server(place, if is_tls { 443 } else { 80 }) else {
-            return self.lose(directive, &format!("{place}: Flash resolves no names: write the address"));
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let Some(server) = values::server(authority, if is_tls { 443 } else { 80 }) else {
+            return self.lose(directive, &format!("{authority}: Flash resolves no names: write the address"));
         };
         let prefix = if prefix.is_empty() { "/".to_owned() } else { prefix };
         if path.trim_end_matches('/') != prefix.trim_end_matches('/') {
@@ -46,7 +46,7 @@ impl Builder<'_> {
             .map(|(path, _)| format!("unix:{path}"));
         let tcp = text
             .strip_prefix("proxy:fcgi://")
-            .and_then(|place| values::server(place.trim_end_matches('/'), 9_000));
+            .and_then(|authority| values::server(authority.trim_end_matches('/'), 9_000));
         let extension = match &paths[..] {
             [(path, except)] if except.is_empty() => {
                 path.strip_prefix("*.").filter(|it| it.bytes().all(|byte| byte.is_ascii_alphanumeric()))

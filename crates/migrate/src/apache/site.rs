@@ -5,7 +5,7 @@ use super::rewrite;
 use crate::directive::{Directive, is_among};
 use crate::files::Files;
 use crate::model::{Config, Rule, Site};
-use crate::notes::{Notes, Place};
+use crate::notes::{Notes, Position};
 use crate::pattern::{self, Paths, is_all, whole, within};
 use crate::regex;
 use crate::{toml, values};
@@ -17,7 +17,7 @@ pub(super) struct Host {
     pub(super) is_tls: bool,
     /// The status with which it sends all requests to HTTPS, if it does.
     pub(super) to_https: Option<u16>,
-    pub(super) place: Place,
+    pub(super) position: Position,
 }
 
 /// Directives that Flash needs not, or has in its own way.
@@ -52,8 +52,8 @@ pub(super) fn build(
     config: &mut Config,
 ) -> Host {
     let (own, args) = section.map_or_else(Default::default, |section| (section.inner(), &section.args[..]));
-    let place = section.or(common.first()).map(|directive| directive.place.clone());
-    let place = place.unwrap_or_else(|| Place { file: files.first.clone(), line: 0 });
+    let position = section.or(common.first()).map(|directive| directive.position.clone());
+    let position = position.unwrap_or_else(|| Position { file: files.first.clone(), line: 0 });
     let mut builder = Builder { site: Site::default(), is_tls: false, to_https: None, notes, files, config };
     let root = own.iter().chain(common).find(|directive| directive.name == "documentroot");
     builder.site.root = root.map(|root| values::folder(&builder.files.absolute(root.first())));
@@ -69,7 +69,7 @@ pub(super) fn build(
     if ports.is_empty() {
         ports.push(if is_tls { 443 } else { 80 });
     }
-    Host { site, ports, is_tls, to_https, place }
+    Host { site, ports, is_tls, to_https, position }
 }
 
 /// The pass in which a section counts.

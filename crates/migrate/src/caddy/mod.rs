@@ -12,7 +12,7 @@ use std::path::Path;
 use crate::directive::{Directive, is_among};
 use crate::files::Files;
 use crate::model::Config;
-use crate::notes::{Failure, Notes, Place};
+use crate::notes::{Failure, Notes, Position};
 use crate::{toml, values};
 
 /// Global options that Flash needs not, or has in its own way.
@@ -37,32 +37,35 @@ struct Address {
 pub(crate) fn read(file: &Path, files: &mut Files, notes: &mut Notes) -> Result<Config, Failure> {
     let lines = parse::read(file, files, notes)?;
     let mut config = Config::default();
-    let mut blocks: Vec<(Vec<String>, Vec<Directive>, Place)> = Vec::new();
+    let mut blocks: Vec<(Vec<String>, Vec<Directive>, Position)> = Vec::new();
     for line in &lines {
         match &line.block {
             Some(options) if line.name.is_empty() => global(options, &mut config, notes),
-            Some(inner) => blocks.push((line.words(), inner.clone(), line.place.clone())),
+            Some(inner) => blocks.push((line.words(), inner.clone(), line.position.clone())),
             // One site without a block: its address, and then its directives.
             None if blocks.is_empty() => {
-                let rest =
-                    lines.iter().skip_while(|other| other.place.line <= line.place.line).cloned().collect();
-                blocks.push((line.words(), rest, line.place.clone()));
+                let rest = lines
+                    .iter()
+                    .skip_while(|other| other.position.line <= line.position.line)
+                    .cloned()
+                    .collect();
+                blocks.push((line.words(), rest, line.position.clone()));
                 break;
             }
             None => {
-                return Err(Failure::new(&line.place, format!("{} is outside of a site", line.shown())));
+                return Err(Failure::new(&line.position, format!("{} is outside of a site", line.shown())));
             }
         }
     }
     if blocks.is_empty() {
-        return Err(Failure::new(&Place { file: files.first.clone(), line: 0 }, "has no site"));
+        return Err(Failure::new(&Position { file: files.first.clone(), line: 0 }, "has no site"));
     }
-    let mut places = Vec::new();
-    for (words, inner, place) in blocks {
-        let own = add(&mut config, (&words, &inner), &place, files, notes);
-        places.push((place, own));
+    let mut positions = Vec::new();
+    for (words, inner, position) in blocks {
+        let own = add(&mut config, (&words, &inner), &position, files, notes);
+        positions.push((position, own));
     }
-    note_addresses(&config, &places, notes);
+    note_addresses(&config, &positions, notes);
     finish(&mut config, files, notes);
     Ok(config)
 }
@@ -98,7 +101,7 @@ fn global(options: &[Directive], config: &mut Config, notes: &mut Notes) {
 }
 
 /// The addresses of a site: `example.com`, `http://a:8080`, `:80`, with or without commas.
-fn addresses(words: &[String], place: &Place, notes: &mut Notes) -> Vec<Address> {
+fn addresses(words: &[String], position: &Position, notes: &mut Notes) -> Vec<Address> {
     let mut addresses = Vec::new();
     for text in words.iter().flat_map(|word| word.split(',')).filter(|text| !text.is_empty()) {
         let (scheme, rest) = text.split_once("://").map_or(("", text), |(scheme, rest)| (scheme, rest));
@@ -110,7 +113,7 @@ fn addresses(words: &[String], place: &Place, notes: &mut Notes) -> Vec<Address>
         let is_all = host.is_empty() || host == "*" || host == "0.0.0.0";
         let known = if is_all { None } else { values::host(host) };
         if !is_all && known.is_none() {
-            notes.add(place, format!("`{text}`: Flash has names, and `*.` in front of them"));
+            notes.add(position, format!("`{text}`: Flash has names, and `*.` in front of them"));
             continue;
         }
         let is_plain =
@@ -124,12 +127,12 @@ fn addresses(words: &[String], place: &Place, notes: &mut Notes) -> Vec<Address>
 fn add(
     config: &mut Config,
     (words, inner): (&[String], &[Directive]),
-    place: &Place,
+    position: &Position,
     files: &Files,
     notes: &mut Notes,
 ) -> Vec<String> {
     let mut own = Vec::new();
-    let addresses = addresses(words, place, notes);
+    let addresses = addresses(words, position, notes);
     let (mut site, bind) = site::build(inner, files, notes, config);
     let is_https = !site.certificates.is_empty();
     let binds = bind.map_or_else(|| vec!["0.0.0.0".to_owned(), "::".to_owned()], |bind| vec![bind]);
@@ -144,7 +147,7 @@ fn add(
         if !address.is_plain && !is_https {
             let shown = address.host.as_deref().unwrap_or("all hosts");
             let why = "Flash obtains no certificates: plain HTTP until they are named (docs/tls.md)";
-            notes.add(place, format!("`{shown}`: {why}"));
+            notes.add(position, format!("`{shown}`: {why}"));
         }
         if !is_plain {
             own.extend(binds.iter().filter_map(|bind| listen(&mut config.listen, bind, 80)));
@@ -155,7 +158,10 @@ fn add(
     }
     if addresses.iter().any(|address| address.host.is_none()) {
         if config.default.is_some() {
-            notes.add(place, "another site is for all hosts, and Flash answers on all addresses".to_owned());
+            notes.add(
+                position,
+                "another site is for all hosts, and Flash answers on all addresses".to_owned(),
+            );
         } else {
             config.default = Some(site);
         }
@@ -164,7 +170,7 @@ fn add(
     for host in addresses.into_iter().filter_map(|address| address.host) {
         if config.sites.iter().any(|other| other.hosts.contains(&host)) {
             notes.add(
-                place,
+                position,
                 format!("`{host}`: another site has this host, and Flash answers on all addresses"),
             );
         } else if !site.hosts.contains(&host) {
@@ -187,8 +193,8 @@ fn listen(list: &mut Vec<String>, bind: &str, port: u16) -> Option<String> {
 }
 
 /// Notes the sites that do not listen on all addresses of a protocol on which they listen.
-fn note_addresses(config: &Config, places: &[(Place, Vec<String>)], notes: &mut Notes) {
-    for (place, own) in places {
+fn note_addresses(config: &Config, positions: &[(Position, Vec<String>)], notes: &mut Notes) {
+    for (position, own) in positions {
         for list in [&config.listen, &config.listen_tls] {
             let is_wide = |it: &&String| {
                 it.rsplit_once(':').is_some_and(|(_, port)| own.contains(&format!("[::]:{port}")))
@@ -196,15 +202,17 @@ fn note_addresses(config: &Config, places: &[(Place, Vec<String>)], notes: &mut 
             let others = list.iter().filter(|it| !own.contains(it) && !is_wide(it));
             let others: Vec<&str> = others.map(String::as_str).collect();
             if !others.is_empty() && list.iter().any(|it| own.contains(it)) {
-                notes
-                    .add(place, format!("Flash answers the hosts of this site on {} too", others.join(", ")));
+                notes.add(
+                    position,
+                    format!("Flash answers the hosts of this site on {} too", others.join(", ")),
+                );
             }
         }
     }
 }
 
 fn finish(config: &mut Config, files: &Files, notes: &mut Notes) {
-    let whole = Place { file: files.first.clone(), line: 0 };
+    let whole = Position { file: files.first.clone(), line: 0 };
     if config.listen.is_empty() {
         config.listen.extend(["0.0.0.0:80", "[::]:80"].map(str::to_owned));
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::directive::Directive;
 use crate::files::Files;
-use crate::notes::{Failure, Notes, Place};
+use crate::notes::{Failure, Notes, Position};
 
 /// How deep blocks and imports may be nested.
 const DEPTH_MAX: usize = 32;
@@ -17,7 +17,7 @@ const LINES_MAX: usize = 100_000;
 /// # Errors
 /// The file cannot be read or parsed.
 pub(super) fn read(path: &Path, files: &mut Files, notes: &mut Notes) -> Result<Vec<Directive>, Failure> {
-    let whole = Place { file: files.shown(path), line: 0 };
+    let whole = Position { file: files.shown(path), line: 0 };
     let lines = files.with(path, &whole, |_, text, shown| parse(text, shown))?;
     let (snippets, lines): (Vec<Directive>, Vec<Directive>) =
         lines.into_iter().partition(|line| line.name.starts_with('(') && line.name.ends_with(')'));
@@ -38,7 +38,7 @@ impl Importer<'_> {
         for mut line in lines {
             self.count += 1;
             if depth > DEPTH_MAX || self.count > LINES_MAX {
-                return Err(Failure::new(&line.place, "too many imports: do they import each other?"));
+                return Err(Failure::new(&line.position, "too many imports: do they import each other?"));
             }
             if line.name == "import" {
                 all.extend(self.import(&line, depth)?);
@@ -66,7 +66,7 @@ impl Importer<'_> {
             self.notes.lost(line, "there is no such file or snippet here");
         }
         for path in found {
-            let inner = self.files.with(&path, &line.place, |_, text, shown| parse(text, shown))?;
+            let inner = self.files.with(&path, &line.position, |_, text, shown| parse(text, shown))?;
             all.extend(self.expand(inner, depth + 1)?);
         }
         Ok(all)
@@ -77,7 +77,7 @@ fn parse(text: &str, file: &Arc<str>) -> Result<Vec<Directive>, Failure> {
     let mut parser = Parser { rest: text, line: 1, file };
     let lines = parser.lines(0)?;
     if !parser.rest.is_empty() {
-        return Err(Failure::new(&parser.place(), "a `}` without `{`"));
+        return Err(Failure::new(&parser.position(), "a `}` without `{`"));
     }
     Ok(lines)
 }
@@ -89,8 +89,8 @@ struct Parser<'p> {
 }
 
 impl Parser<'_> {
-    fn place(&self) -> Place {
-        Place { file: Arc::clone(self.file), line: self.line }
+    fn position(&self) -> Position {
+        Position { file: Arc::clone(self.file), line: self.line }
     }
 
     /// The lines up to a `}` alone, which stays, or the end.
@@ -99,11 +99,11 @@ impl Parser<'_> {
         loop {
             let start = self.rest;
             let first = self.line;
-            let place = self.place();
-            let mut words = self.words(&place)?;
+            let position = self.position();
+            let mut words = self.words(&position)?;
             // Addresses go on in the next line after a comma.
             while words.last().is_some_and(|word| word.ends_with(',')) && !self.rest.is_empty() {
-                words.extend(self.words(&place)?);
+                words.extend(self.words(&position)?);
             }
             let is_block = words.last().is_some_and(|word| word == "{");
             match &words[..] {
@@ -116,24 +116,24 @@ impl Parser<'_> {
                 _ if is_block => {
                     if depth >= DEPTH_MAX {
                         return Err(Failure::new(
-                            &place,
+                            &position,
                             format!("blocks are nested more than {DEPTH_MAX} deep"),
                         ));
                     }
                     words.pop();
                     let inner = self.lines(depth + 1)?;
-                    if self.words(&place)? != ["}"] {
-                        return Err(Failure::new(&place, "a `{` without `}` in a line of its own"));
+                    if self.words(&position)? != ["}"] {
+                        return Err(Failure::new(&position, "a `{` without `}` in a line of its own"));
                     }
-                    lines.push(Directive::new(words, Some(inner), &place));
+                    lines.push(Directive::new(words, Some(inner), &position));
                 }
-                _ => lines.push(Directive::new(words, None, &place)),
+                _ => lines.push(Directive::new(words, None, &position)),
             }
         }
     }
 
     /// The words of a line, and its end.
-    fn words(&mut self, place: &Place) -> Result<Vec<String>, Failure> {
+    fn words(&mut self, position: &Position) -> Result<Vec<String>, Failure> {
         let mut words = Vec::new();
         loop {
             self.rest = self.rest.trim_start_matches([' ', '\t', '\r']);
@@ -149,13 +149,13 @@ impl Parser<'_> {
                     self.rest = &self.rest[2..];
                     self.line += 1;
                 }
-                Some(quote @ ('"' | '`')) => words.push(self.quoted(quote, place)?),
+                Some(quote @ ('"' | '`')) => words.push(self.quoted(quote, position)?),
                 Some(_) => {
                     let end = self.rest.find([' ', '\t', '\r', '\n']).unwrap_or(self.rest.len());
                     let word = self.rest[..end].to_owned();
                     if word.starts_with("<<") && word.len() > 2 {
                         return Err(Failure::new(
-                            place,
+                            position,
                             "a text in several lines (`<<`) cannot be carried over",
                         ));
                     }
@@ -166,7 +166,7 @@ impl Parser<'_> {
         }
     }
 
-    fn quoted(&mut self, quote: char, place: &Place) -> Result<String, Failure> {
+    fn quoted(&mut self, quote: char, position: &Position) -> Result<String, Failure> {
         let mut word = String::new();
         let mut chars = self.rest[1..].char_indices();
         while let Some((at, c)) = chars.next() {
@@ -187,7 +187,7 @@ impl Parser<'_> {
                 c => word.push(c),
             }
         }
-        Err(Failure::new(place, "a quote without its end"))
+        Err(Failure::new(position, "a quote without its end"))
     }
 }
 
@@ -200,13 +200,13 @@ mod tests {
         let lines = parse("a, \nb {\n  c \"d \\\" e\" `f` # g\n}\nh\n", &"Caddyfile".into()).unwrap();
         assert_eq!(lines[0].words(), ["a,", "b"]);
         assert_eq!(lines[0].inner()[0].words(), ["c", "d \" e", "f"]);
-        assert_eq!((lines[0].inner()[0].place.line, lines[1].place.line), (3, 5));
+        assert_eq!((lines[0].inner()[0].position.line, lines[1].position.line), (3, 5));
     }
 
     #[test]
     fn errors_have_lines() {
         for (text, line) in [("a {\nb\n", 1), ("a\n}\n", 2), ("\n\"a", 2), ("a <<X\nb\nX\n", 1)] {
-            assert_eq!(parse(text, &"Caddyfile".into()).unwrap_err().place.line, line, "{text}");
+            assert_eq!(parse(text, &"Caddyfile".into()).unwrap_err().position.line, line, "{text}");
         }
         assert!(parse(&"a {\n".repeat(10_000), &"Caddyfile".into()).is_err());
     }

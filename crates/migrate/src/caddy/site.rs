@@ -149,7 +149,7 @@ impl Builder<'_> {
 
     /// The paths of a named matcher; None if it asks for something else.
     fn matcher(&mut self, line: &Directive) -> Option<Paths> {
-        let one = Directive::new(line.args.clone(), None, &line.place);
+        let one = Directive::new(line.args.clone(), None, &line.position);
         let conditions = if line.block.is_some() { line.inner().to_vec() } else { vec![one] };
         let (mut paths, mut except) = (Vec::new(), Vec::new());
         for condition in &conditions {

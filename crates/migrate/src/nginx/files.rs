@@ -1,11 +1,11 @@
 //! The files of a site: where they are, which one answers for a directory, and which for paths without one.
 
 use super::location::{Kind, Location};
+use super::meanings;
 use super::scope::{ErrorPage, Scope};
 use super::site::{Builder, by_files, first_of};
 use super::spread::{form, in_order};
 use super::target;
-use super::words;
 use crate::directive::Directive;
 use crate::model::Rule;
 use crate::pattern;
@@ -23,7 +23,7 @@ enum Elsewhere {
 }
 
 /// Makes rules for the locations whose files are elsewhere, and notes those for which Flash has none.
-pub(super) fn place(builder: &mut Builder<'_, '_>) {
+pub(super) fn map_locations(builder: &mut Builder<'_, '_>) {
     let locations = builder.locations;
     let mut moves = Vec::with_capacity(locations.len());
     for location in locations {
@@ -54,7 +54,7 @@ pub(super) fn place(builder: &mut Builder<'_, '_>) {
             None => continue,
         };
         let Some(shape) = location.shapes.iter().find(|shape| form(&shape.path) == path) else { continue };
-        match target::target(text, shape, builder.known) {
+        match target::target(text, shape, builder.facts) {
             Ok(target) if target == shape.groups.get("0").cloned().unwrap_or_default() => {}
             Ok(target) => {
                 let moved = moved(&target);
@@ -83,7 +83,7 @@ fn alias_of(location: &Location, folder: &str) -> Option<String> {
 }
 
 fn note(builder: &mut Builder<'_, '_>, location: &Location, text: &str) {
-    builder.context.notes.add(&location.place, text.to_owned());
+    builder.context.notes.add(&location.position, text.to_owned());
 }
 
 fn note_apart(builder: &mut Builder<'_, '_>, location: &Location, folder: &str) {
@@ -112,7 +112,7 @@ fn moved(target: &str) -> String {
 fn elsewhere(location: &Location, root: Option<&str>) -> Option<Elsewhere> {
     let site = root?;
     if let Some((alias, _)) = &location.scope.alias {
-        let folder = words::folder(alias);
+        let folder = meanings::folder(alias);
         let Some(beneath) = values::beneath(&folder, site) else { return Some(Elsewhere::Apart(folder)) };
         let slash = if alias.ends_with('/') { "/" } else { "" };
         return Some(Elsewhere::Beneath(match location.kind {
@@ -137,7 +137,7 @@ pub(super) fn index(builder: &mut Builder<'_, '_>, scope: &Scope) {
         .locations
         .iter()
         .any(|it| it.kind == Kind::Regex && it.scope.pass.is_some() && it.text.contains("php"));
-    if let Some((names, place)) = &names {
+    if let Some((names, position)) = &names {
         let (plain, others): (Vec<_>, Vec<_>) = names.iter().cloned().partition(|name| {
             !name.contains(['/', '$']) && !name.is_empty() && name != "." && name != ".." && name.len() <= 255
         });
@@ -151,7 +151,7 @@ pub(super) fn index(builder: &mut Builder<'_, '_>, scope: &Scope) {
         lost.extend(plain.iter().filter(|name| !builder.site.index.contains(name)).map(String::as_str));
         if !lost.is_empty() {
             let why = if others.is_empty() { ": a script is the only index, or none" } else { "" };
-            builder.context.notes.add(place, format!("`index`: without {}{why}", lost.join(", ")));
+            builder.context.notes.add(position, format!("`index`: without {}{why}", lost.join(", ")));
         }
     }
     let own = |location: &&Location| {
@@ -161,11 +161,11 @@ pub(super) fn index(builder: &mut Builder<'_, '_>, scope: &Scope) {
             && location.scope.index.as_ref().map(|it| &it.0) != names.as_ref().map(|it| &it.0)
     };
     for location in builder.locations.iter().filter(own) {
-        if let Some((_, place)) = &location.scope.index {
+        if let Some((_, position)) = &location.scope.index {
             builder
                 .context
                 .notes
-                .add(place, format!("`index` of {}: Flash's `index` is for whole sites", location.shown));
+                .add(position, format!("`index` of {}: Flash's `index` is for whole sites", location.shown));
         }
     }
 }
@@ -184,14 +184,14 @@ pub(super) fn fall_back(builder: &mut Builder<'_, '_>) {
             .error_pages
             .iter()
             .find(|page| is_fallback(page))
-            .map(|page| (page.uri.clone(), page.place.clone()));
+            .map(|page| (page.uri.clone(), page.position.clone()));
         let mut extensions = Vec::new();
         let asked = match (&scope.try_files, by_page) {
             (Some(directive), _) if scope.pass.as_ref().is_none_or(|pass| pass.protocol == "proxy") => {
                 match missing(builder, directive) {
                     Ok((tried, missing)) => {
                         extensions = tried;
-                        missing.map(|uri| (uri, directive.place.clone()))
+                        missing.map(|uri| (uri, directive.position.clone()))
                     }
                     Err(why) => {
                         builder.context.lost(directive, &why);
@@ -202,10 +202,10 @@ pub(super) fn fall_back(builder: &mut Builder<'_, '_>) {
             (None, Some(page)) if scope.pass.is_none() && scope.returns.is_none() => Some(page),
             _ => None,
         };
-        let fallback = asked.and_then(|(uri, place)| match of_missing(builder, &uri) {
+        let fallback = asked.and_then(|(uri, position)| match of_missing(builder, &uri) {
             Ok(file) => Some(file),
             Err(why) => {
-                builder.context.notes.add(&place, format!("falling back to {uri}: {why}"));
+                builder.context.notes.add(&position, format!("falling back to {uri}: {why}"));
                 None
             }
         });

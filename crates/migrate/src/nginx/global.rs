@@ -6,7 +6,7 @@ use super::route::Upstream;
 use super::units;
 use crate::directive::Directive;
 use crate::files::Files;
-use crate::notes::{Notes, Place};
+use crate::notes::{Notes, Position};
 use crate::{toml, values};
 
 /// A zone in which requests are counted.
@@ -30,9 +30,9 @@ pub(super) struct Global {
     pub(super) conn_zones: BTreeMap<String, bool>,
     proxies: Vec<String>,
     /// The field of `real_ip_header`, and where it is.
-    field: Option<(String, Place)>,
+    field: Option<(String, Position)>,
     /// Where connections begin with the PROXY protocol.
-    pub(super) introduced: Option<Place>,
+    pub(super) introduced: Option<Position>,
     /// The first access log, or none.
     log: Option<Option<(String, String)>>,
 }
@@ -79,7 +79,7 @@ impl Global {
                 _ => {}
             },
             "limit_req_zone" | "limit_conn_zone" => self.take_zone(directive, notes),
-            "real_ip_header" => self.field = Some((first.to_owned(), directive.place.clone())),
+            "real_ip_header" => self.field = Some((first.to_owned(), directive.position.clone())),
             "access_log" => self.take_log(directive, notes, files),
             _ => return false,
         }
@@ -209,10 +209,10 @@ impl Global {
 
     fn finish_proxies(&mut self, notes: &mut Notes) {
         let mut field = self.field.take();
-        if let Some(place) = &self.introduced {
+        if let Some(position) = &self.introduced {
             if self.proxies.is_empty() {
                 let why = "`proxy_protocol`: name the proxies in Flash's `proxy_protocol`; nginx takes it from everybody";
-                notes.add(place, why);
+                notes.add(position, why);
             } else {
                 self.settings.insert("proxy_protocol", toml::list(&self.proxies));
             }
@@ -223,10 +223,10 @@ impl Global {
             Some((name, _)) if name.eq_ignore_ascii_case("x-forwarded-for") => {
                 self.settings.insert("trusted_proxies", toml::list(&self.proxies));
             }
-            Some((name, place)) => {
+            Some((name, position)) => {
                 let why =
                     format!("`real_ip_header {name}`: Flash takes clients from X-Forwarded-For or Forwarded");
-                notes.add(&place, why);
+                notes.add(&position, why);
             }
             None => {}
         }

@@ -9,9 +9,9 @@ use super::redirects;
 use super::scope::{Context, Return};
 use super::server::{Listen, ServerBlock};
 use super::site;
-use super::target::{Known, of_own_host};
+use super::target::{RequestFacts, of_own_host};
 use crate::model::{Config, Site};
-use crate::notes::Place;
+use crate::notes::Position;
 
 /// Flash needs an address for plain HTTP; this one is its default.
 const PLAIN: &str = "127.0.0.1:8080";
@@ -60,7 +60,7 @@ impl<'s> Plane<'s> {
     }
 
     /// The ports of a server, and its addresses if they are not all of the machine's.
-    fn places(&self, server: &ServerBlock) -> BTreeSet<String> {
+    fn endpoints(&self, server: &ServerBlock) -> BTreeSet<String> {
         let own = server.listens.iter().filter(|listen| listen.is_tls == self.is_tls);
         own.map(|listen| {
             let wide = ["0.0.0.0:", "[::]:"].iter().find_map(|start| listen.address.strip_prefix(start));
@@ -108,7 +108,7 @@ pub(super) fn config(servers: &[ServerBlock], context: &mut Context<'_>) -> Conf
     config.sites = sites.into_iter().map(|((site, _), hosts)| Site { hosts, ..site }).collect();
     for (_, server) in servers.iter().enumerate().filter(|(number, _)| !used.contains(number)) {
         context.notes.add(
-            &server.place,
+            &server.position,
             "`server`: Flash answers a host on all addresses, and another server has its hosts",
         );
     }
@@ -120,15 +120,15 @@ pub(super) fn config(servers: &[ServerBlock], context: &mut Context<'_>) -> Conf
 fn note_addresses(planes: &[Plane<'_>; 2], context: &mut Context<'_>) {
     for plane in planes {
         let mut all = BTreeSet::new();
-        plane.servers.iter().for_each(|(_, server)| all.extend(plane.places(server)));
+        plane.servers.iter().for_each(|(_, server)| all.extend(plane.endpoints(server)));
         for (_, server) in &plane.servers {
-            let own = plane.places(server);
+            let own = plane.endpoints(server);
             let is_wide = |it: &&String| it.rsplit_once(':').is_some_and(|(_, port)| own.contains(port));
             let others: Vec<&str> =
                 all.difference(&own).filter(|it| !is_wide(it)).map(String::as_str).collect();
             if !others.is_empty() {
                 let text = format!("`server`: Flash answers its hosts on {} too", others.join(", "));
-                context.notes.add(&server.place, text);
+                context.notes.add(&server.position, text);
             }
         }
     }
@@ -142,9 +142,9 @@ fn found<'s>(
     context: &mut Context<'_>,
 ) -> Option<Found> {
     let [plain, tls] = [planes[0].view(host), planes[1].view(host)];
-    let known = |server: &'s ServerBlock, scheme| {
+    let facts = |server: &'s ServerBlock, scheme| {
         let single = if let [name] = &server.names[..] { Some(name.as_str()) } else { None };
-        Known { host: host.or(single).filter(|host| !host.starts_with('*')), scheme }
+        RequestFacts { host: host.or(single).filter(|host| !host.starts_with('*')), scheme }
     };
     let plain_name = host.filter(|host| !host.starts_with('*'));
     let (view, other) = match (plain, tls) {
@@ -155,14 +155,14 @@ fn found<'s>(
             let mut candidates = own.map(Some).chain([None]);
             let to_https =
                 candidates.find_map(|host| to_https(&plain, host)).filter(|_| !is_same(&plain, &tls));
-            if let Some((status, place)) = to_https {
+            if let Some((status, position)) = to_https {
                 used.extend([plain.number, tls.number]);
                 if tls.server.rejects() && !tls.is_named {
                     return None;
                 }
                 let mut site =
-                    site::build(tls.server, tls.returns, known(tls.server, Some("https")), context);
-                site.https_redirect = Some(https_status(status, &place, context));
+                    site::build(tls.server, tls.returns, facts(tls.server, Some("https")), context);
+                site.https_redirect = Some(https_status(status, &position, context));
                 note_others(&plain, context);
                 return Some((site, tls.number));
             }
@@ -192,7 +192,7 @@ fn found<'s>(
     let is_tls = tls.is_some_and(|tls| is_same(&tls, &view));
     let is_plain = plain.is_some_and(|plain| is_same(&plain, &view));
     let scheme = if is_tls && is_plain { None } else { Some(if is_tls { "https" } else { "http" }) };
-    let site = site::build(view.server, view.returns, known(view.server, scheme), context);
+    let site = site::build(view.server, view.returns, facts(view.server, scheme), context);
     if let Some(other) = other.filter(|other| !is_same(other, &view)) {
         note_difference(&site, (&view, &other), (host, scheme), used, context);
     }
@@ -207,19 +207,19 @@ fn note_difference(
     used: &mut BTreeSet<usize>,
     context: &mut Context<'_>,
 ) {
-    let known = Known { host: host.filter(|host| !host.starts_with('*')), scheme };
+    let facts = RequestFacts { host: host.filter(|host| !host.starts_with('*')), scheme };
     let bare = |site: Site| Site { certificates: vec![], keys: vec![], ocsp: vec![], hsts: None, ..site };
-    let is_alike = bare(site::build(other.server, other.returns, known, context)) == bare(site.clone());
+    let is_alike = bare(site::build(other.server, other.returns, facts, context)) == bare(site.clone());
     if is_alike {
         used.insert(other.number);
     } else if other.is_named || host.is_none() {
-        let text = format!("`server`: {} has this site for HTTP and HTTPS alike", view.server.place);
+        let text = format!("`server`: {} has this site for HTTP and HTTPS alike", view.server.position);
         used.insert(other.number);
-        context.notes.add(&other.server.place, text);
+        context.notes.add(&other.server.position, text);
     } else if scheme == Some("https") {
         let host = host.unwrap_or_default();
         context.notes.add(
-            &view.server.place,
+            &view.server.position,
             format!("`server`: Flash answers {host} over plain HTTP too: see `https_redirect`"),
         );
     }
@@ -235,22 +235,22 @@ fn is_same(one: &View<'_>, other: &View<'_>) -> bool {
 }
 
 /// The status with which a server sends all requests to HTTPS, if it does.
-fn to_https(view: &View<'_>, host: Option<&str>) -> Option<(u16, Place)> {
+fn to_https(view: &View<'_>, host: Option<&str>) -> Option<(u16, Position)> {
     let rest = site::rest(&view.server.locations.all);
     let returns = view.returns.or_else(|| rest?.scope.returns.as_ref())?;
     let status = redirects::of_return(returns)?;
     let (scheme, path) = of_own_host(&returns.text, host)?;
     let is_whole = ["$request_uri", "$uri", "$uri$is_args$args"].contains(&path);
-    (scheme == Some("https") && is_whole).then(|| (status, returns.place.clone()))
+    (scheme == Some("https") && is_whole).then(|| (status, returns.position.clone()))
 }
 
-fn https_status(status: u16, place: &Place, context: &mut Context<'_>) -> u16 {
+fn https_status(status: u16, position: &Position, context: &mut Context<'_>) -> u16 {
     match status {
         301 | 308 => status,
         _ => {
             context
                 .notes
-                .add(place, format!("`return {status}`: with 308; Flash redirects to HTTPS for good"));
+                .add(position, format!("`return {status}`: with 308; Flash redirects to HTTPS for good"));
             308
         }
     }
@@ -264,7 +264,7 @@ fn note_others(view: &View<'_>, context: &mut Context<'_>) {
     for location in view.server.locations.all.iter().filter(|location| location.text != "/") {
         if !location.text.starts_with("/.well-known/acme-challenge") && !location.is_hidden() {
             let text = format!("{}: over plain HTTP Flash redirects it too", location.shown);
-            context.notes.add(&location.place, text);
+            context.notes.add(&location.position, text);
         }
     }
 }
@@ -273,15 +273,15 @@ fn note_others(view: &View<'_>, context: &mut Context<'_>) {
 fn finish(config: &mut Config, servers: &[ServerBlock], context: &mut Context<'_>) {
     if config.listen.is_empty() {
         config.listen.push(PLAIN.to_owned());
-        let place = &servers[0].place;
-        context.notes.add(place, format!("`server`: Flash also listens on {PLAIN}, for plain HTTP"));
+        let position = &servers[0].position;
+        context.notes.add(position, format!("`server`: Flash also listens on {PLAIN}, for plain HTTP"));
     }
-    let whole = Place { line: 0, ..servers[0].place.clone() };
+    let whole = Position { line: 0, ..servers[0].position.clone() };
     config.complete("`root`", &whole, context.notes);
     if !config.listen_tls.is_empty()
         && config.default.iter().chain(&config.sites).all(|site| site.certificates.is_empty())
     {
         let text = "`server`: has HTTPS without `ssl_certificate`: name `certificate` and `certificate_key`";
-        context.notes.add(&servers[0].place, text);
+        context.notes.add(&servers[0].position, text);
     }
 }

@@ -4,7 +4,7 @@ use super::route;
 use super::scope::{Context, Scope};
 use super::site::is_refusal;
 use crate::directive::Directive;
-use crate::notes::Place;
+use crate::notes::Position;
 use crate::pattern;
 use crate::regex::{self, Shape};
 
@@ -32,21 +32,21 @@ pub(super) struct Location {
     pub(super) text: String,
     pub(super) shapes: Vec<Shape>,
     pub(super) scope: Scope,
-    pub(super) place: Place,
+    pub(super) position: Position,
     /// The text that notes show: the location as it is in the file.
     pub(super) shown: String,
 }
 
 impl Location {
     /// The location of all paths that no other one has.
-    pub(super) fn rest(scope: Scope, place: &Place) -> Self {
+    pub(super) fn rest(scope: Scope, position: &Position) -> Self {
         let shapes = vec![prefix_shape("/")];
         Self {
             kind: Kind::Prefix,
             text: "/".to_owned(),
             shapes,
             scope,
-            place: place.clone(),
+            position: position.clone(),
             shown: "`server`".to_owned(),
         }
     }
@@ -176,8 +176,8 @@ fn location(directive: &Directive, (mark, text): (&str, String), outer: &str, sc
         }
         _ => Vec::new(),
     };
-    let place = directive.place.clone();
-    Location { kind, text, shapes, scope, place, shown: directive.shown() }
+    let position = directive.position.clone();
+    Location { kind, text, shapes, scope, position, shown: directive.shown() }
 }
 
 /// The paths of a shape that begin with a prefix.

@@ -1,13 +1,14 @@
 //! nginx: its grammar (`parse`), the directives that a block has with those that it inherits (`scope`), the order of locations
 //! (`location`, `spread`), and the sites that follow from servers and their addresses (`hosts`).
 //!
-//! A directive is carried over, known to need nothing (`words`), or noted.
+//! A directive is carried over, found to need nothing (`meanings`), or noted.
 
-mod ask;
+mod auth_request;
 mod files;
 mod global;
 mod hosts;
 mod location;
+mod meanings;
 mod parse;
 mod redirects;
 mod route;
@@ -17,7 +18,6 @@ mod site;
 mod spread;
 mod target;
 mod units;
-mod words;
 
 use std::path::Path;
 
@@ -63,8 +63,8 @@ pub(crate) fn read(file: &Path, files: &mut Files, notes: &mut Notes) -> Result<
         }
     }
     if servers.is_empty() {
-        let place = crate::notes::Place { file: context.files.first.clone(), line: 0 };
-        return Err(Failure::new(&place, "has no `server` block"));
+        let position = crate::notes::Position { file: context.files.first.clone(), line: 0 };
+        return Err(Failure::new(&position, "has no `server` block"));
     }
     let mut config = hosts::config(&servers, &mut context);
     let global = std::mem::take(&mut context.global);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::directive::Directive;
 use crate::files::Files;
-use crate::notes::{Failure, Notes, Place};
+use crate::notes::{Failure, Notes, Position};
 
 /// How deep blocks may be nested.
 const DEPTH_MAX: usize = 32;
@@ -20,7 +20,7 @@ const KNOWN_FILES: &[&str] =
 /// # Errors
 /// The file cannot be read or parsed, or one that it includes cannot be parsed.
 pub(super) fn read(path: &Path, files: &mut Files, notes: &mut Notes) -> Result<Vec<Directive>, Failure> {
-    let whole = Place { file: files.shown(path), line: 0 };
+    let whole = Position { file: files.shown(path), line: 0 };
     files.with(path, &whole, |files, text, shown| parse(text, shown, files, notes))
 }
 
@@ -33,7 +33,7 @@ fn parse(
     let mut parser = Parser { text, at: 0, line: 1, file, files, notes };
     let directives = parser.block(0)?;
     if parser.text.as_bytes().get(parser.at) == Some(&b'}') {
-        return Err(Failure::new(&parser.place(), "a `}` without `{`"));
+        return Err(Failure::new(&parser.position(), "a `}` without `{`"));
     }
     Ok(directives)
 }
@@ -56,12 +56,12 @@ struct Parser<'p> {
 }
 
 impl Parser<'_> {
-    fn place(&self) -> Place {
-        Place { file: Arc::clone(self.file), line: self.line }
+    fn position(&self) -> Position {
+        Position { file: Arc::clone(self.file), line: self.line }
     }
 
-    fn fail<T>(&self, place: &Place, why: &str) -> Result<T, Failure> {
-        Err(Failure::new(place, why))
+    fn fail<T>(&self, position: &Position, why: &str) -> Result<T, Failure> {
+        Err(Failure::new(position, why))
     }
 
     fn peek(&self) -> Option<u8> {
@@ -93,11 +93,11 @@ impl Parser<'_> {
                 Ok(Token::Mark(mark))
             }
             Some(quote @ (b'"' | b'\'')) => {
-                let place = self.place();
+                let position = self.position();
                 self.at += 1;
                 let word = self.word(|byte, _| byte == quote);
                 if self.peek().is_none() {
-                    return self.fail(&place, "a quote without its end");
+                    return self.fail(&position, "a quote without its end");
                 }
                 self.at += 1;
                 Ok(Token::Word(word))
@@ -150,8 +150,8 @@ impl Parser<'_> {
             if matches!(self.peek(), None | Some(b'}')) {
                 return Ok(directives);
             }
-            let place = self.place();
-            let directive = self.directive(&place, depth)?;
+            let position = self.position();
+            let directive = self.directive(&position, depth)?;
             if directive.name == "include" && directive.block.is_none() {
                 directives.extend(self.include(&directive)?);
             } else {
@@ -160,38 +160,38 @@ impl Parser<'_> {
         }
     }
 
-    fn directive(&mut self, place: &Place, depth: usize) -> Result<Directive, Failure> {
+    fn directive(&mut self, position: &Position, depth: usize) -> Result<Directive, Failure> {
         let mut words = Vec::new();
         loop {
             match self.token()? {
                 Token::Word(word) => words.push(word),
                 Token::Mark(_) if words.is_empty() => {
-                    return self.fail(place, "a `;` or `{` without a directive");
+                    return self.fail(position, "a `;` or `{` without a directive");
                 }
-                Token::Mark(b';') => return Ok(Directive::new(words, None, place)),
+                Token::Mark(b';') => return Ok(Directive::new(words, None, position)),
                 Token::Mark(b'{') if depth >= DEPTH_MAX => {
-                    return self.fail(place, &format!("blocks are nested more than {DEPTH_MAX} deep"));
+                    return self.fail(position, &format!("blocks are nested more than {DEPTH_MAX} deep"));
                 }
                 Token::Mark(b'{') if words[0].ends_with("_by_lua_block") => {
-                    self.skip_lua(place)?;
-                    return Ok(Directive::new(words, Some(Vec::new()), place));
+                    self.skip_lua(position)?;
+                    return Ok(Directive::new(words, Some(Vec::new()), position));
                 }
                 Token::Mark(b'{') => {
                     let inner = self.block(depth + 1)?;
                     let Token::Mark(b'}') = self.token()? else {
-                        return self.fail(place, &format!("`{}` has a `{{` without `}}`", words[0]));
+                        return self.fail(position, &format!("`{}` has a `{{` without `}}`", words[0]));
                     };
-                    return Ok(Directive::new(words, Some(inner), place));
+                    return Ok(Directive::new(words, Some(inner), position));
                 }
                 Token::Mark(_) | Token::End => {
-                    return self.fail(place, &format!("`{}` ends without `;`", words.join(" ")));
+                    return self.fail(position, &format!("`{}` ends without `;`", words.join(" ")));
                 }
             }
         }
     }
 
     /// Passes over a block in another language.
-    fn skip_lua(&mut self, place: &Place) -> Result<(), Failure> {
+    fn skip_lua(&mut self, position: &Position) -> Result<(), Failure> {
         let mut open = 1;
         while let Some(byte) = self.peek() {
             self.at += 1;
@@ -205,7 +205,7 @@ impl Parser<'_> {
                 return Ok(());
             }
         }
-        self.fail(place, "a `{` without `}`")
+        self.fail(position, "a `{` without `}`")
     }
 
     fn include(&mut self, directive: &Directive) -> Result<Vec<Directive>, Failure> {
@@ -222,8 +222,9 @@ impl Parser<'_> {
         for path in found {
             let notes = &mut *self.notes;
             directives.extend(
-                self.files
-                    .with(&path, &directive.place, |files, text, shown| parse(text, shown, files, notes))?,
+                self.files.with(&path, &directive.position, |files, text, shown| {
+                    parse(text, shown, files, notes)
+                })?,
             );
         }
         Ok(directives)
@@ -243,7 +244,7 @@ mod tests {
     fn words_have_quotes_escapes_and_variables() {
         let all = parsed("a 'b c' \"d\\\"e\" ${x}y \\.z; # end\nb { c; }").unwrap();
         assert_eq!(all[0].args, ["b c", "d\"e", "${x}y", "\\.z"]);
-        assert_eq!((all[1].inner()[0].name.as_str(), all[1].place.line), ("c", 2));
+        assert_eq!((all[1].inner()[0].name.as_str(), all[1].position.line), ("c", 2));
     }
 
     #[test]
@@ -257,7 +258,7 @@ mod tests {
             (";", 1, "without a directive"),
         ] {
             let failure = parsed(text).unwrap_err();
-            assert!(failure.place.line == line && failure.why.contains(part), "{text}: {failure}");
+            assert!(failure.position.line == line && failure.why.contains(part), "{text}: {failure}");
         }
         let failure = parsed(&"a{".repeat(100_000)).unwrap_err();
         assert!(failure.why.contains("nested"), "{failure}");

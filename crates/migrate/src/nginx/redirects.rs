@@ -45,7 +45,7 @@ fn locations(builder: &mut Builder<'_, '_>) {
         let Some((returns, status)) = &values[at] else { continue };
         let shapes = builder.locations[at].shapes.iter().filter(|shape| form(&shape.path) == path);
         for shape in shapes.flat_map(Shape::rooted) {
-            match target(&returns.text, &shape, builder.known) {
+            match target(&returns.text, &shape, builder.facts) {
                 Ok(target) => {
                     let path = if target.contains('$') { shape.path.clone() } else { form(&shape.path) };
                     let redirect = Some((target, *status));
@@ -87,7 +87,7 @@ fn rewrite(
             builder.context.lost(directive, why);
             continue;
         };
-        let written = target(to, &shape, builder.known);
+        let written = target(to, &shape, builder.facts);
         let mut rule = Rule { except: shape.except.clone(), ..Rule::new(shape.path.clone()) };
         rule.except.extend(except(&shape.path));
         match (written, status) {
@@ -143,7 +143,7 @@ pub(super) fn of_rewrite(directive: &Directive) -> Option<Return> {
     let status = status_of(directive)?;
     let whole = if expression.starts_with("^/") { "/$1" } else { "$1" };
     let text = to.replace(whole, "$request_uri");
-    (!text.contains("$1")).then(|| Return { status, text, place: directive.place.clone() })
+    (!text.contains("$1")).then(|| Return { status, text, position: directive.position.clone() })
 }
 
 /// The status of a `rewrite` that redirects.

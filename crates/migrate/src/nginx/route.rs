@@ -99,12 +99,12 @@ pub(super) fn to_servers<'p>(
     scope: &Scope,
     pass: &'p Pass,
 ) -> Result<(Route, &'p str), String> {
-    let (is_tls, place, path) = split(&pass.to, pass.protocol)?;
-    if place.contains('$') || path.contains('$') {
+    let (is_tls, authority, path) = split(&pass.to, pass.protocol)?;
+    if authority.contains('$') || path.contains('$') {
         return Err("Flash has no variables".to_owned());
     }
-    let named = builder.context.global.upstreams.iter().find(|upstream| upstream.name == place).cloned();
-    let servers = named.map_or_else(|| vec![(place.to_owned(), 1)], |upstream| upstream.servers);
+    let named = builder.context.global.upstreams.iter().find(|upstream| upstream.name == authority).cloned();
+    let servers = named.map_or_else(|| vec![(authority.to_owned(), 1)], |upstream| upstream.servers);
     let mut route = Route { protocol: pass.protocol, ..Route::default() };
     for (text, weight) in &servers {
         let port = if is_tls { 443 } else { 80 };
@@ -149,8 +149,8 @@ fn split<'t>(to: &'t str, protocol: &str) -> Result<(bool, &'t str, &'t str), St
         let (path, uri) = unix.split_once(':').unwrap_or((unix, ""));
         return Ok((is_tls, &rest[.."unix:".len() + path.len()], uri));
     }
-    let (place, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    Ok((is_tls, place, path))
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    Ok((is_tls, authority, path))
 }
 
 fn paths(location: &Location, pass: &Pass) -> Result<(&'static str, String), String> {
@@ -201,7 +201,7 @@ fn note_hidden(builder: &mut Builder<'_, '_>, number: usize, route: &Route) {
     let location = &builder.locations[number];
     if location.kind == Kind::Exact {
         let text = format!("{}: also all paths that begin with it", location.shown);
-        builder.context.notes.add(&location.place, text);
+        builder.context.notes.add(&location.position, text);
     }
     for other in &builder.locations[..number] {
         let scope = &other.scope;
@@ -227,7 +227,7 @@ fn note_hidden(builder: &mut Builder<'_, '_>, number: usize, route: &Route) {
             };
             let text =
                 format!("{}: {what}, which a route of Flash cannot except: {}", other.shown, route.paths.1);
-            builder.context.notes.add(&other.place, text);
+            builder.context.notes.add(&other.position, text);
         }
     }
 }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::ask;
+use super::auth_request;
 use super::global::Global;
+use super::meanings::{self, Meaning};
 use super::redirects;
 use super::units;
-use super::words::{self, Meaning};
 use crate::directive::Directive;
 use crate::files::Files;
-use crate::notes::{Notes, Place};
+use crate::notes::{Notes, Position};
 use crate::{toml, values};
 
 /// Things that all blocks share.
@@ -41,7 +41,7 @@ pub(super) struct ErrorPage {
     /// `=200` without its `=`, if it is there.
     pub(super) status: Option<String>,
     pub(super) uri: String,
-    pub(super) place: Place,
+    pub(super) position: Position,
 }
 
 /// `return`.
@@ -49,7 +49,7 @@ pub(super) struct ErrorPage {
 pub(super) struct Return {
     pub(super) status: u16,
     pub(super) text: String,
-    pub(super) place: Place,
+    pub(super) position: Position,
 }
 
 impl Return {
@@ -59,7 +59,7 @@ impl Return {
             Ok(status) => (status, directive.args.get(1).cloned().unwrap_or_default()),
             Err(_) => (302, directive.first().to_owned()),
         };
-        Self { status, text, place: directive.place.clone() }
+        Self { status, text, position: directive.position.clone() }
     }
 }
 
@@ -74,19 +74,19 @@ pub(super) struct Pass {
 /// The directives that hold for a block.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scope {
-    pub(super) root: Option<(String, Place)>,
-    pub(super) index: Option<(Vec<String>, Place)>,
-    pub(super) autoindex: Option<(bool, Place)>,
+    pub(super) root: Option<(String, Position)>,
+    pub(super) index: Option<(Vec<String>, Position)>,
+    pub(super) autoindex: Option<(bool, Position)>,
     pub(super) precompressed: Option<bool>,
-    pub(super) compress: Option<(bool, Place)>,
+    pub(super) compress: Option<(bool, Position)>,
     pub(super) headers: Vec<Header>,
-    pub(super) hsts: Option<(String, Place)>,
+    pub(super) hsts: Option<(String, Position)>,
     /// The value of Cache-Control; empty for none.
     pub(super) expires: String,
     pub(super) removed: Vec<String>,
     /// `allow` and `deny`, in their order.
     pub(super) access: Vec<(bool, String)>,
-    pub(super) access_place: Option<Place>,
+    pub(super) access_position: Option<Position>,
     /// A check of clients that Flash does not make: nobody may pass.
     pub(super) closed: bool,
     /// `auth_basic`, if it is on, and the file of the users.
@@ -107,7 +107,7 @@ pub(super) struct Scope {
     pub(super) certificates: Vec<String>,
     pub(super) keys: Vec<String>,
     // These are not inherited.
-    pub(super) alias: Option<(String, Place)>,
+    pub(super) alias: Option<(String, Position)>,
     pub(super) returns: Option<Return>,
     pub(super) pass: Option<Pass>,
     pub(super) try_files: Option<Directive>,
@@ -132,7 +132,7 @@ impl Scope {
         let empty = Self { bounds: Vec::new(), ..empty };
         let mut scope = Self { error_pages: Vec::new(), ..empty };
         let sets = directives.iter().filter(|directive| directive.name == "auth_request_set");
-        scope.answered.extend(sets.filter_map(ask::variable));
+        scope.answered.extend(sets.filter_map(auth_request::variable));
         for directive in directives {
             let is_taken = scope.take_file(directive, context)
                 || scope.take_answer(directive, context)
@@ -157,20 +157,20 @@ impl Scope {
     }
 
     fn take_file(&mut self, directive: &Directive, context: &mut Context<'_>) -> bool {
-        let place = || directive.place.clone();
+        let position = || directive.position.clone();
         let first = directive.first();
         match directive.name.as_str() {
             "root" | "alias" if first.contains('$') => context.lost(directive, "Flash has no variables"),
-            "root" => self.root = Some((values::folder(&words::folder(first)), place())),
-            "alias" => self.alias = Some((first.to_owned(), place())),
-            "index" => self.index = Some((directive.args.clone(), place())),
-            "autoindex" => self.autoindex = Some((first == "on", place())),
+            "root" => self.root = Some((values::folder(&meanings::folder(first)), position())),
+            "alias" => self.alias = Some((first.to_owned(), position())),
+            "index" => self.index = Some((directive.args.clone(), position())),
+            "autoindex" => self.autoindex = Some((first == "on", position())),
             "ssl_certificate" | "ssl_certificate_key" if first.contains('$') => {
                 context.lost(directive, "Flash has no variables");
             }
             "ssl_certificate" => self.certificates.push(context.files.absolute(first)),
             "ssl_certificate_key" => self.keys.push(context.files.absolute(first)),
-            "gzip" | "brotli" | "zstd" => self.compress = Some((first == "on", place())),
+            "gzip" | "brotli" | "zstd" => self.compress = Some((first == "on", position())),
             "gzip_static" | "brotli_static" => self.precompressed = Some(first != "off"),
             "autoindex_format" if first == "xml" || first == "jsonp" => {
                 context.lost(directive, "Flash lists directories in HTML and JSON");
@@ -201,7 +201,7 @@ impl Scope {
                     None if directive.first() == "unix:" => {}
                     None => context.lost(directive, "is no network"),
                 }
-                self.access_place = Some(directive.place.clone());
+                self.access_position = Some(directive.position.clone());
             }
             _ => return false,
         }
@@ -221,7 +221,7 @@ impl Scope {
         if name.eq_ignore_ascii_case("strict-transport-security") {
             match values::hsts(value) {
                 Some((text, is_lost)) => {
-                    self.hsts = Some((text, directive.place.clone()));
+                    self.hsts = Some((text, directive.position.clone()));
                     if is_lost {
                         context.lost(
                             directive,
@@ -251,7 +251,7 @@ impl Scope {
             statuses: Vec::new(),
             status: None,
             uri: directive.args.last().cloned().unwrap_or_default(),
-            place: directive.place.clone(),
+            position: directive.position.clone(),
         };
         for word in directive.args.iter().rev().skip(1).rev() {
             match (word.strip_prefix('='), word.parse()) {
@@ -336,13 +336,13 @@ impl Scope {
             {
                 self.give(directive, context);
             }
-            "proxy_set_header" if !words::is_sent(first, &directive.args) => {
+            "proxy_set_header" if !meanings::is_sent(first, &directive.args) => {
                 context.lost(directive, "Flash passes the client's fields on, and adds X-Forwarded-For, -Proto, -Host and Forwarded");
             }
             "proxy_redirect" if !["off", "default"].contains(&first) => {
                 context.lost(directive, "Flash passes Location on as it is");
             }
-            "fastcgi_param" if !words::is_param(first) => {
+            "fastcgi_param" if !meanings::is_param(first) => {
                 context.lost(directive, "Flash passes the usual parameters only");
             }
             "proxy_set_header" | "proxy_redirect" | "fastcgi_param" => {}
@@ -356,7 +356,7 @@ impl Scope {
     /// Takes a field that requests get from the answer of the server that decides about them.
     fn give(&mut self, directive: &Directive, context: &mut Context<'_>) {
         let (name, field) = (directive.first(), &self.answered[&directive.args[1]]);
-        if ask::is_named(name, field) {
+        if auth_request::is_named(name, field) {
             let name = if directive.name == "proxy_set_header" { name } else { field };
             if !self.auth_fields.iter().any(|other| other.eq_ignore_ascii_case(name)) {
                 self.auth_fields.push(name.to_owned());
@@ -386,12 +386,12 @@ fn if_missing(directive: &Directive) -> Option<Directive> {
     let target = inner.args.get(1).filter(|it| it.starts_with('/'))?;
     let words = ["try_files", "$uri", "$uri/", target].map(str::to_owned).to_vec();
     let is_it = tests.contains(&test.as_str()) && inner.name == "rewrite" && is_all;
-    is_it.then(|| Directive::new(words, None, &directive.place))
+    is_it.then(|| Directive::new(words, None, &directive.position))
 }
 
 /// A directive that no part of the configuration has: dropped silently, or noted with the reason.
 fn refuse(directive: &Directive, scope: &mut Scope, context: &mut Context<'_>) {
-    match words::meaning(&directive.name, directive.first()) {
+    match meanings::meaning(&directive.name, directive.first()) {
         Meaning::Nothing => {}
         Meaning::Lost(why) => context.lost(directive, why),
         Meaning::Closed(why) => {

@@ -4,7 +4,7 @@ use super::location::{Location, Locations};
 use super::redirects;
 use super::scope::{Context, Return, Scope};
 use crate::directive::Directive;
-use crate::notes::Place;
+use crate::notes::Position;
 use crate::values;
 
 /// An address of `listen`.
@@ -26,7 +26,7 @@ enum When {
 /// A `server` block.
 #[derive(Debug)]
 pub(super) struct ServerBlock {
-    pub(super) place: Place,
+    pub(super) position: Position,
     pub(super) listens: Vec<Listen>,
     pub(super) names: Vec<String>,
     pub(super) scope: Scope,
@@ -61,10 +61,10 @@ impl ServerBlock {
         }) {
             let (returns, rewrites) = (None, Vec::new());
             let rest = Scope { returns, rewrites, ..scope.clone() };
-            locations.all.push(Location::rest(rest, &directive.place));
+            locations.all.push(Location::rest(rest, &directive.position));
         }
         let mut server = Self {
-            place: directive.place.clone(),
+            position: directive.position.clone(),
             listens: Vec::new(),
             names: Vec::new(),
             certificates: scope.certificates.clone(),
@@ -99,7 +99,7 @@ impl ServerBlock {
             self.listens.push(Listen { address: "0.0.0.0:80".to_owned(), is_tls: is_ssl, is_default: false });
         }
         if self.certificates.len() != self.keys.len() {
-            context.notes.add(&self.place, "`server`: has not as many keys as certificates".to_owned());
+            context.notes.add(&self.position, "`server`: has not as many keys as certificates".to_owned());
         }
     }
 
@@ -190,7 +190,7 @@ fn listen(directive: &Directive, is_ssl: bool, context: &mut Context<'_>) -> Vec
         return Vec::new();
     }
     if has("proxy_protocol") {
-        context.global.introduced.get_or_insert_with(|| directive.place.clone());
+        context.global.introduced.get_or_insert_with(|| directive.position.clone());
     }
     let text = match first.strip_prefix("*:").map(str::to_owned) {
         Some(port) => format!("0.0.0.0:{port}"),

@@ -8,8 +8,8 @@ use super::route;
 use super::scope::{Context, ErrorPage, Return, Scope};
 use super::server::ServerBlock;
 use super::spread::{self, apart, form, in_order};
-use super::target::{self, Known};
-use super::{ask, files, redirects};
+use super::target::{self, RequestFacts};
+use super::{auth_request, files, redirects};
 use crate::directive::Directive;
 use crate::model::{EVERYBODY, Fields, Rule, Site};
 use crate::pattern::{Paths, whole};
@@ -23,7 +23,7 @@ pub(super) struct Builder<'b, 'c> {
     pub(super) requests: Vec<Paths>,
     /// The paths of the files that answer them.
     pub(super) files: Vec<Paths>,
-    pub(super) known: Known<'b>,
+    pub(super) facts: RequestFacts<'b>,
     pub(super) context: &'b mut Context<'c>,
     pub(super) server: &'b ServerBlock,
     pub(super) site: Site,
@@ -33,18 +33,18 @@ pub(super) struct Builder<'b, 'c> {
 pub(super) fn build(
     server: &ServerBlock,
     returns: Option<&Return>,
-    known: Known<'_>,
+    facts: RequestFacts<'_>,
     context: &mut Context<'_>,
 ) -> Site {
     let locations = &server.locations.all[..];
     let requests: Vec<Paths> = locations.iter().map(spread::of_requests).collect();
     let files = requests.clone();
-    let mut builder = Builder { locations, requests, files, known, context, server, site: Site::default() };
+    let mut builder = Builder { locations, requests, files, facts, context, server, site: Site::default() };
     builder.settings();
     if let Some(returns) = returns {
         builder.answer_all(returns);
     } else {
-        files::place(&mut builder);
+        files::map_locations(&mut builder);
         builder.access();
         builder.limits();
         redirects::add(&mut builder);
@@ -74,25 +74,25 @@ impl Builder<'_, '_> {
         self.site.keys.clone_from(&server.keys);
         self.site.ocsp.clone_from(&server.ocsp);
         for location in self.locations {
-            if let Some((value, place)) = &location.scope.hsts
+            if let Some((value, position)) = &location.scope.hsts
                 && self.site.hsts.as_ref() != Some(value)
             {
                 let why = format!(
                     "Strict-Transport-Security only in {}: Flash's `hsts` is for whole sites",
                     location.shown
                 );
-                self.context.notes.add(place, why);
+                self.context.notes.add(position, why);
             }
             let of_sites = [
                 (&location.scope.autoindex, self.site.browse, "autoindex", "browse"),
                 (&location.scope.compress, self.site.compress, "gzip", "compress"),
             ];
             for (of_location, of_site, name, key) in of_sites {
-                if let Some((is_on, place)) = of_location
+                if let Some((is_on, position)) = of_location
                     && *is_on != of_site
                 {
                     let why = format!("`{name}` of {}: Flash's `{key}` is for whole sites", location.shown);
-                    self.context.notes.add(place, why);
+                    self.context.notes.add(position, why);
                 }
             }
         }
@@ -102,7 +102,7 @@ impl Builder<'_, '_> {
     /// The same answer to all requests.
     fn answer_all(&mut self, returns: &Return) {
         match redirects::of_return(returns) {
-            Some(status) => match target::target(&returns.text, &Shape::all(), self.known) {
+            Some(status) => match target::target(&returns.text, &Shape::all(), self.facts) {
                 Ok(target) => {
                     let path = if target.contains("$1") { "/*" } else { "*" };
                     self.site.rules.push(Rule { redirect: Some((target, status)), ..Rule::new(path) });
@@ -121,7 +121,7 @@ impl Builder<'_, '_> {
 
     pub(super) fn lose_return(&mut self, returns: &Return, why: &str) {
         let text = format!("`return {} {}`", returns.status, returns.text).replace(" `", "`");
-        self.context.notes.add(&returns.place, format!("{text}: {why}"));
+        self.context.notes.add(&returns.position, format!("{text}: {why}"));
     }
 
     fn access(&mut self) {
@@ -146,7 +146,7 @@ impl Builder<'_, '_> {
             }
         }
         if let Some(asks) = scope.auth.as_ref().filter(|_| rule.deny != EVERYBODY) {
-            match ask::server(self, asks) {
+            match auth_request::server(self, asks) {
                 Ok(path) => (rule.auth, rule.auth_fields) = (Some(path), scope.auth_fields.clone()),
                 Err(why) => return self.closed_for_want(asks, &why),
             }
@@ -208,7 +208,7 @@ impl Builder<'_, '_> {
                 Err(why) => why,
             }
         };
-        self.context.notes.add(&page.place, format!("`error_page … {}`: {why}", page.uri));
+        self.context.notes.add(&page.position, format!("`error_page … {}`: {why}", page.uri));
         None
     }
 }
@@ -289,7 +289,7 @@ fn networks_of(location: &Location, context: &mut Context<'_>) -> Rule {
     }
     if let Some(returns) = scope.returns.as_ref().filter(|returns| is_refusal(returns.status)) {
         if returns.status != 403 {
-            context.notes.add(&returns.place, format!("`return {}`: with 403", returns.status));
+            context.notes.add(&returns.position, format!("`return {}`: with 403", returns.status));
         }
         return Rule::closed();
     }
@@ -315,8 +315,8 @@ fn networks_of(location: &Location, context: &mut Context<'_>) -> Rule {
     if !is_last_denied {
         rule.allow.clear();
     }
-    if let Some(place) = scope.access_place.as_ref().filter(|_| is_mixed) {
-        context.notes.add(place, "`deny` after `allow`: Flash's `deny` comes first");
+    if let Some(position) = scope.access_position.as_ref().filter(|_| is_mixed) {
+        context.notes.add(position, "`deny` after `allow`: Flash's `deny` comes first");
     }
     rule
 }

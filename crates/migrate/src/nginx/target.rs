@@ -5,7 +5,7 @@ use crate::values;
 
 /// The facts about the requests whose address is written.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known<'k> {
+pub(super) struct RequestFacts<'k> {
     /// The only host, if there is one.
     pub(super) host: Option<&'k str>,
     /// Whether they come over HTTPS, if all or none do.
@@ -37,15 +37,15 @@ pub(super) fn of_own_host<'t>(text: &'t str, host: Option<&str>) -> Option<(Opti
 ///
 /// # Errors
 /// The part that Flash cannot write.
-pub(super) fn target(text: &str, shape: &Shape, known: Known<'_>) -> Result<String, String> {
-    let text = match of_own_host(text, known.host) {
-        Some((scheme, rest)) if scheme.is_none() || scheme == known.scheme => rest.to_owned(),
-        Some((Some(scheme), rest)) => match known.host {
+pub(super) fn target(text: &str, shape: &Shape, facts: RequestFacts<'_>) -> Result<String, String> {
+    let text = match of_own_host(text, facts.host) {
+        Some((scheme, rest)) if scheme.is_none() || scheme == facts.scheme => rest.to_owned(),
+        Some((Some(scheme), rest)) => match facts.host {
             Some(host) => format!("{scheme}://{host}{rest}"),
             None => return Err("Flash needs a host of its own in an address".to_owned()),
         },
         _ => match text.strip_prefix("$scheme://") {
-            Some(rest) => format!("{}://{rest}", known.scheme.unwrap_or("https")),
+            Some(rest) => format!("{}://{rest}", facts.scheme.unwrap_or("https")),
             None => text.to_owned(),
         },
     };
@@ -108,7 +108,7 @@ mod tests {
             groups: [("0".to_owned(), "/$1".to_owned())].into(),
             ..Shape::default()
         };
-        let known = Known { host: Some("a.example"), scheme: Some("https") };
+        let facts = RequestFacts { host: Some("a.example"), scheme: Some("https") };
         for (text, expected) in [
             ("https://b.example$request_uri", "https://b.example/$1"),
             ("$scheme://b.example$request_uri", "https://b.example/$1"),
@@ -119,19 +119,19 @@ mod tests {
             ("/new$is_args$args", "/new"),
             ("/new?a=1", "/new?a=1"),
         ] {
-            assert_eq!(target(text, &all(), known).as_deref(), Ok(expected), "{text}");
+            assert_eq!(target(text, &all(), facts).as_deref(), Ok(expected), "{text}");
         }
         for text in ["/$cookie_x", "http://$x/", "/a b", "//x"] {
-            assert!(target(text, &all(), known).is_err(), "{text}");
+            assert!(target(text, &all(), facts).is_err(), "{text}");
         }
-        assert!(target("http://$host/", &all(), Known { host: None, scheme: None }).is_err());
+        assert!(target("http://$host/", &all(), RequestFacts { host: None, scheme: None }).is_err());
     }
 
     #[test]
     fn groups_are_parts_of_the_path() {
         let shape = shapes("^/a/(.*)/(x|y)$", false).unwrap().remove(1);
-        let known = Known { host: None, scheme: None };
-        assert_eq!(target("/b/$2/$1", &shape, known).as_deref(), Ok("/b/y/$1"));
-        assert_eq!(target("/b/${1}5", &shape, known).as_deref(), Ok("/b/$15"));
+        let facts = RequestFacts { host: None, scheme: None };
+        assert_eq!(target("/b/$2/$1", &shape, facts).as_deref(), Ok("/b/y/$1"));
+        assert_eq!(target("/b/${1}5", &shape, facts).as_deref(), Ok("/b/$15"));
     }
 }

@@ -39,7 +39,7 @@ struct Shared {
     /// Threads that wait for the lock, or are about to take it.
     waiting: AtomicUsize,
     work: DiskWork,
-    /// A thread that leaves a job to others rings it; a thread without a connection hears it.
+    /// A thread that leaves a job to others sends on it, which wakes a thread without a connection.
     wake_up: (OwnedFd, OwnedFd),
 }
 
@@ -143,9 +143,9 @@ impl Shared {
             state.begin_turn(batch.len(), false);
             // A new channel to another keeper is watched by this thread.
             std::mem::swap(mechanism, &mut state.worker.mechanism);
-            let heard = state.worker.dispatch(&batch);
+            let handled = state.worker.dispatch(&batch);
             std::mem::swap(mechanism, &mut state.worker.mechanism);
-            heard?;
+            handled?;
             state.worker.end_turn();
             if state.worker.is_draining() {
                 // The supervisor and other workers keep theirs, and were also woken for the queued connections.
@@ -249,7 +249,7 @@ impl Thread {
                 (kind::CONNECTION, _) => state.worker.handle_event(*ready)?,
                 (kind::LISTENER, number) => self.accept(&mut state, number as usize)?,
                 _ => {
-                    // One thread hears it, and that thread has room for a job.
+                    // One thread takes it, and that thread has room for a job.
                     let _ = channel::recv(&shared.wake_up.1, &mut [0], &mut Vec::new());
                 }
             }

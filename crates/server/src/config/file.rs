@@ -18,12 +18,12 @@ use toml::Spanned;
 use toml::de::{DeArray, DeString, DeTable, DeValue};
 
 use super::error::{ConfigErrorKind, Problem, Refusal};
-use super::forms;
-use super::kind::Form;
+use super::kind::TextFormat;
 use super::options::{self, Overrides};
 use super::route_options::RouteOverrides;
 use super::rule_options::RuleOverrides;
 use super::table::{self, Origin, Spec, Table};
+use super::text_formats;
 use items::items;
 
 /// Maximum `[[site]]` tables, hosts per site, and entries of `[types]`. Each site's root costs a descriptor in every process of the
@@ -142,14 +142,14 @@ impl Reader {
                 self.wrong("types", key.span(), format!("too many types: at most {TYPES_MAX}"));
                 break;
             }
-            let name = match forms::typed_name(key.get_ref()) {
+            let name = match text_formats::typed_name(key.get_ref()) {
                 Ok(name) => name,
                 Err(refusal) => {
                     self.problems.push(refused("types", key.span(), refusal).of(ConfigErrorKind::Key));
                     continue;
                 }
             };
-            let content_type = match value.get_ref().as_str().map(forms::content_type) {
+            let content_type = match value.get_ref().as_str().map(text_formats::content_type) {
                 Some(Ok(content_type)) => content_type,
                 _ => {
                     let why = "must be a content type, such as \"text/plain; charset=utf-8\"";
@@ -227,7 +227,7 @@ impl Reader {
         }
         let mut hosts = Vec::new();
         for item in array.iter() {
-            match item.get_ref().as_str().map(|host| Form::Host.read(host)) {
+            match item.get_ref().as_str().map(|host| TextFormat::Host.read(host)) {
                 Some(Ok(host)) => hosts.push((host, item.span())),
                 Some(Err(refusal)) => self.problems.push(refused("hosts", item.span(), refusal)),
                 None => self.wrong("hosts", item.span(), "must be a name in quotes"),

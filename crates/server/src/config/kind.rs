@@ -20,11 +20,11 @@ pub enum Kind {
     /// Networks of clients, any number.
     Networks,
     /// A text of this form.
-    Text(Form),
+    Text(TextFormat),
     /// Fields of heads, a table.
     Fields,
     /// Texts of this form, any number.
-    Texts(Form),
+    Texts(TextFormat),
     /// A path, relative to the folder of its source.
     Path,
     /// Paths of files, any number, relative to the folder of their source.
@@ -51,9 +51,9 @@ pub enum Kind {
     AutoNumber(Bounds),
 }
 
-/// The form of a text; `config::forms` has the rules.
+/// The format of a text; `config::text_formats` has the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum TextFormat {
     /// The name of a file.
     FileName,
     /// The name of a host, or a pattern of names.
@@ -174,20 +174,20 @@ impl Kind {
     pub fn file_form(self) -> Cow<'static, str> {
         let form = match self {
             Kind::Addresses | Kind::Servers => "a list of addresses, such as [\"127.0.0.1:8080\"]",
-            Kind::Texts(Form::Host) => "a list of names, such as [\"example.org\"]",
-            Kind::Texts(Form::FieldName) => "a list of names, such as [\"ETag\"]",
-            Kind::Texts(Form::RequestField) => "a list of names, such as [\"X-User\"]",
-            Kind::Texts(Form::ErrorStatus) => "a list of statuses, such as [404, \"5xx\"]",
-            Kind::Texts(Form::Pattern) => "a list of paths, such as [\"/api/*\"]",
-            Kind::Texts(Form::FileEnding) => "a list of extensions, such as [\"html\"]",
-            Kind::Texts(Form::Origin) => "a list of origins, such as [\"https://www.example.org\"]",
+            Kind::Texts(TextFormat::Host) => "a list of names, such as [\"example.org\"]",
+            Kind::Texts(TextFormat::FieldName) => "a list of names, such as [\"ETag\"]",
+            Kind::Texts(TextFormat::RequestField) => "a list of names, such as [\"X-User\"]",
+            Kind::Texts(TextFormat::ErrorStatus) => "a list of statuses, such as [404, \"5xx\"]",
+            Kind::Texts(TextFormat::Pattern) => "a list of paths, such as [\"/api/*\"]",
+            Kind::Texts(TextFormat::FileEnding) => "a list of extensions, such as [\"html\"]",
+            Kind::Texts(TextFormat::Origin) => "a list of origins, such as [\"https://www.example.org\"]",
             Kind::Texts(_) => "a list of names, such as [\"index.html\"]",
             Kind::Fields => "a table of fields, such as { \"Cache-Control\" = \"no-cache\" }",
             Kind::Paths => "a list of files, such as [\"site.pem\"]",
             Kind::Networks => "a list of networks, such as [\"10.0.0.0/8\"]",
-            Kind::Text(Form::Charset) => "a name in quotes, such as \"utf-8\" or \"off\"",
-            Kind::Text(Form::RequestRate) => "a rate in quotes, such as \"10/s\" or \"100/m\"",
-            Kind::Text(Form::Hsts) => "a text in quotes, such as \"max-age=31536000\" or \"off\"",
+            Kind::Text(TextFormat::Charset) => "a name in quotes, such as \"utf-8\" or \"off\"",
+            Kind::Text(TextFormat::RequestRate) => "a rate in quotes, such as \"10/s\" or \"100/m\"",
+            Kind::Text(TextFormat::Hsts) => "a text in quotes, such as \"max-age=31536000\" or \"off\"",
             Kind::Text(_) => "a text in quotes",
             Kind::Command => "a program, or a list of a program and its arguments, in quotes",
             Kind::Path | Kind::PathOr(_) => "a path in quotes",
@@ -217,19 +217,19 @@ impl Kind {
         match self {
             Kind::Addresses => "list of addresses".to_owned(),
             Kind::Servers => "server, or list of up to 64".to_owned(),
-            Kind::Texts(Form::ErrorStatus) => "list of statuses".to_owned(),
-            Kind::Texts(Form::Pattern) => "list of texts".to_owned(),
-            Kind::Texts(Form::FileEnding) => "list of extensions".to_owned(),
-            Kind::Texts(Form::Origin) => "list of origins, or `*`".to_owned(),
+            Kind::Texts(TextFormat::ErrorStatus) => "list of statuses".to_owned(),
+            Kind::Texts(TextFormat::Pattern) => "list of texts".to_owned(),
+            Kind::Texts(TextFormat::FileEnding) => "list of extensions".to_owned(),
+            Kind::Texts(TextFormat::Origin) => "list of origins, or `*`".to_owned(),
             Kind::Texts(_) => "list of names".to_owned(),
             Kind::Fields => "table of names and values".to_owned(),
             Kind::Paths => "list of files".to_owned(),
             Kind::Networks => "list of networks".to_owned(),
-            Kind::Text(Form::Charset) => "name, or `off`".to_owned(),
-            Kind::Text(Form::Hsts) => "value of the field, or `off`".to_owned(),
-            Kind::Text(Form::RequestRate) => "number of requests, with `/s`, `/m` or `/h`".to_owned(),
-            Kind::Text(Form::Location) => "path or address".to_owned(),
-            Kind::Text(Form::NewPath | Form::FilePath) => "path".to_owned(),
+            Kind::Text(TextFormat::Charset) => "name, or `off`".to_owned(),
+            Kind::Text(TextFormat::Hsts) => "value of the field, or `off`".to_owned(),
+            Kind::Text(TextFormat::RequestRate) => "number of requests, with `/s`, `/m` or `/h`".to_owned(),
+            Kind::Text(TextFormat::Location) => "path or address".to_owned(),
+            Kind::Text(TextFormat::NewPath | TextFormat::FilePath) => "path".to_owned(),
             Kind::Text(_) => "text".to_owned(),
             Kind::Command => "program, or list of a program and its arguments".to_owned(),
             Kind::Path => "path".to_owned(),

@@ -18,7 +18,7 @@ use super::choices::{
     Architecture, Choice, EncodedSlash, EtagTime, HttpsRedirect, ProxyField, SandboxMode, SchedulePolicy,
 };
 use super::file_path::FilePath;
-use super::kind::{Form, GIB, HOUR_MS, Kind, Unit, bounds, count, memory, millis, number};
+use super::kind::{GIB, HOUR_MS, Kind, TextFormat, Unit, bounds, count, memory, millis, number};
 use super::listen::{Listen, SocketMode};
 use super::memory::CacheMemory;
 use super::route_options::Route;
@@ -34,15 +34,15 @@ pub type Spec = Row<Overrides>;
 
 /// Where an option is shown.
 #[derive(Debug)]
-pub struct Place {
+pub struct HelpEntry {
     /// The heading in the help.
     pub group: Group,
     /// The name of the value in the help.
     pub value_name: &'static str,
 }
 
-const fn at(group: Group, value_name: &'static str) -> Place {
-    Place { group, value_name }
+const fn at(group: Group, value_name: &'static str) -> HelpEntry {
+    HelpEntry { group, value_name }
 }
 
 /// The headings of the help, in order.
@@ -177,14 +177,14 @@ use DefaultValue::{Depends, Text};
 
 rows! {
     /// The options of the server and of its sites.
-    Overrides, Place, Target, OPTIONS,
+    Overrides, HelpEntry, Target, OPTIONS,
     {
 
     root: PathBuf, at(Group::Files, "DIR"), Kind::Path, Depends("the current directory"), [site.root as FilePath],
         "Directory to serve";
     config: PathBuf, at(Group::Files, "FILE"), Kind::Path, DefaultValue::None, [],
         "Read settings from this TOML file";
-    index: Vec<String>, at(Group::Files, "NAME"), Kind::Texts(Form::FileName), Text("index.html"), [site.index],
+    index: Vec<String>, at(Group::Files, "NAME"), Kind::Texts(TextFormat::FileName), Text("index.html"), [site.index],
         "File to serve for a directory; repeat to try several in order";
     browse: bool, at(Group::Files, "BOOL"), Kind::Switch, Text("false"), [site.browse],
         "List directories that have no index file";
@@ -194,7 +194,7 @@ rows! {
         "Compress texts from their second request on, and keep the result in the store, for clients that accept br, zstd or gzip";
     encoded_slash: EncodedSlash, at(Group::Files, "HOW"), Kind::OneOf(EncodedSlash::WORDS), Text("decode"), [site.encoded_slash],
         "Handle %2F in a path: decode it to a slash, or refuse the request with 400";
-    charset: String, at(Group::Files, "NAME"), Kind::Text(Form::Charset), Text("utf-8"), [server.charset as Option<String>],
+    charset: String, at(Group::Files, "NAME"), Kind::Text(TextFormat::Charset), Text("utf-8"), [server.charset as Option<String>],
         "Add this character set to the Content-Type of texts; off adds none";
     etag: EtagTime, at(Group::Files, "HOW"), Kind::OneOf(EtagTime::WORDS), Text("modified"), [server.etag],
         "Build ETags from length and mtime (modified), or from these and ctime (changed)";
@@ -216,7 +216,7 @@ rows! {
         "Private key of the certificate in PEM form, readable only by its owner; repeat in the same order";
     ocsp: Vec<PathBuf>, at(Group::Network, "FILE"), Kind::Paths, Depends("none"), [site.ocsp as Vec<FilePath>],
         "Answer of the issuer that the certificate is not revoked (OCSP, in DER form), sent along with it";
-    hsts: String, at(Group::Network, "VALUE"), Kind::Text(Form::Hsts), Text("off"), [site.hsts as Option<String>],
+    hsts: String, at(Group::Network, "VALUE"), Kind::Text(TextFormat::Hsts), Text("off"), [site.hsts as Option<String>],
         "Send this Strict-Transport-Security in answers over HTTPS, such as \"max-age=31536000\"; off sends none";
     https_redirect: HttpsRedirect, at(Group::Network, "STATUS"), Kind::OneOf(HttpsRedirect::WORDS), Text("off"), [site.https_redirect],
         "Redirect requests over plain HTTP to HTTPS with 301 or 308, except those for files of ACME; off answers them";

@@ -12,7 +12,8 @@ use flash_http::target::decode_path;
 use super::error::Problem;
 use super::file::RuleDraft;
 use super::options::Site;
-use super::rule_checks::{SAMPLE, path_rules};
+use super::path_rules::path_rules;
+use super::rule_checks::SAMPLE;
 use super::rule_options::Rule;
 
 /// Redirects that a client can meet in a row before they count as a circle.

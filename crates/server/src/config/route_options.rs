@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use flash_engine::UpstreamProtocol;
 
-use super::kind::{Form, HOUR_MS, Kind, Unit, bounds, count, memory, millis};
+use super::kind::{HOUR_MS, Kind, TextFormat, Unit, bounds, count, memory, millis};
 use super::programs::Runs;
 use super::routes::{RoutePaths, RouteTls, ServerAddress, WEIGHT_MAX};
 use super::run_as::RunAs;
@@ -73,9 +73,9 @@ rows! {
     RouteOverrides, Owners, Field<RouteOverrides, Route>, ROUTE_OPTIONS,
     {
 
-    prefix: String, ANY, Kind::Text(Form::Prefix), DefaultValue::None, [from |route| route.paths.prefix().map(str::to_owned)],
+    prefix: String, ANY, Kind::Text(TextFormat::Prefix), DefaultValue::None, [from |route| route.paths.prefix().map(str::to_owned)],
         "Pass requests whose path begins with this text, from its first /";
-    extension: String, ANY, Kind::Text(Form::Extension), DefaultValue::None, [from |route| route.paths.extension().map(str::to_owned)],
+    extension: String, ANY, Kind::Text(TextFormat::Extension), DefaultValue::None, [from |route| route.paths.extension().map(str::to_owned)],
         "Pass requests for files with this extension, without its dot";
     proxy: Vec<ServerAddress>, ANY, Kind::Servers, DefaultValue::None, [from |route| servers(route, "proxy")],
         "Servers that answer by HTTP/1.1";
@@ -115,13 +115,13 @@ rows! {
         "Maximum idle connections of a worker that are kept for each server, or for each process of the `app`";
     queue_max: u64, ANY, count(0, 65_536), Text("512"), [route.queue_max],
         "Maximum requests of a worker that wait for a connection";
-    probe: String, PROXY, Kind::Text(Form::Target), Depends("no probes"), [probe?.target],
+    probe: String, PROXY, Kind::Text(TextFormat::Target), Depends("no probes"), [probe?.target],
         "Path of a request, such as /health, that shows whether a server is in order";
     probe_interval: u64, PROXY, millis(100, HOUR_MS), Text("5s"), [probe?.interval_ms],
         "Time between two probes of a server";
     verify: bool, PROXY, Kind::Switch, Text("true"), [from |route| Some(route.tls.as_ref()?.verify)],
         "Verify the certificates of servers that are reached over TLS";
-    server_name: String, PROXY, Kind::Text(Form::ServerName), Depends("the address of each server"), [from |route| route.tls.as_ref()?.server_name.clone()],
+    server_name: String, PROXY, Kind::Text(TextFormat::ServerName), Depends("the address of each server"), [from |route| route.tls.as_ref()?.server_name.clone()],
         "Name that the servers have in their certificates, and that they are asked for (SNI)";
     roots: PathBuf, PROXY, Kind::Path, Depends("the issuers that the system trusts"), [from |route| route.tls.as_ref()?.roots.clone()],
         "File of the certificates, in PEM, of the issuers that are trusted, or of the servers themselves";
@@ -163,7 +163,7 @@ rows! {
 impl Spec<RouteOverrides> {
     /// Whether a route whose servers are given by the key `by` can have this key.
     pub(super) fn applies(&self, by: &str) -> bool {
-        self.place.is_empty() || self.place.contains(&by)
+        self.details.is_empty() || self.details.contains(&by)
     }
 }
 

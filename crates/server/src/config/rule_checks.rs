@@ -3,32 +3,23 @@
 //!
 //! Called by `config::resolve`. It must not change the file system.
 
-use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs;
-use std::ops::RangeInclusive;
 use std::path::Path;
-use std::sync::Arc;
 
-use flash_engine::{
-    Access, AuthRule, Bandwidth, Concurrency, ErrorPage, FieldChanges, PathPattern, PathRule, PathRules,
-    PatternIndex, Rate, Rates, Redirect, SiteId, Target, Users,
-};
+use flash_engine::{PathPattern, PathRules, SiteId};
 use flash_http::EncodedSlash;
-use flash_http::response::Status;
 use flash_http::target::decode_path;
-
 use flash_prompt::{AsRawFd, OwnedFd};
 
 use super::account;
-use super::admission::Clients;
 use super::error::{ConfigErrorKind, Problem};
 use super::file::RuleDraft;
-use super::forms::rate_parts;
 use super::options::Site;
+use super::path_rules::path_rules;
 use super::route_options::Route;
 use super::routes::RoutePaths;
-use super::rule_options::{HeadField, Rule, RuleOverrides};
+use super::rule_options::{Rule, RuleOverrides};
 use super::run_as::RunAs;
 use super::table::{self, Given, Origin};
 use crate::certificates::content;
@@ -340,181 +331,4 @@ fn second_fallback(all: &PathRules, draft: &RuleDraft) -> Option<Problem> {
         fallback.value
     );
     Some(Problem::given(&fallback.origin, title.to_owned(), why).helped(help))
-}
-
-/// The rules as the engine has them. Their aliases are numbered from this one on.
-pub(crate) fn path_rules(rules: &[Rule], SiteId(first_alias): SiteId) -> PathRules {
-    let mut aliases = (first_alias..).map(SiteId);
-    let fields = |fields: &[HeadField]| {
-        fields.iter().map(|field| (field.name.clone(), field.value.clone())).collect::<Vec<_>>()
-    };
-    let mut rule = |rule: &Rule| PathRule {
-        paths: PathPattern::new(&rule.path),
-        hashed: rule.hashed,
-        except: rule.except.iter().map(|path| PathPattern::new(path)).collect(),
-        access: Access { allow: Clients::networks_of(&rule.allow), deny: Clients::networks_of(&rule.deny) },
-        fields: FieldChanges {
-            set: fields(&rule.set),
-            add: fields(&rule.add),
-            remove: rule.remove.clone(),
-            origins: rule.cors.clone(),
-            with_errors: rule.errors,
-        },
-        redirect: rule
-            .redirect
-            .as_ref()
-            .map(|target| Redirect { status: Status(rule.status.code()), target: Target::new(target) }),
-        rewrite: rule.rewrite.as_deref().map(Target::new),
-        extensions: rule.try_extensions.iter().map(|extension| extension.as_str().into()).collect(),
-        fallback: rule.fallback.as_ref().map(|path| path.clone().into_bytes()),
-        alias: rule.alias.as_ref().and_then(|_| aliases.next()),
-        error_page: rule
-            .error_html
-            .as_deref()
-            .map(|html| ErrorPage { statuses: statuses(&rule.statuses), html: html.into() }),
-        rates: Rates {
-            of_client: rule.rate.as_deref().and_then(|text| rate(text, rule.burst)),
-            of_all: rule.total_rate.as_deref().and_then(|text| rate(text, 0)),
-        },
-        concurrency: Concurrency {
-            of_client: bound(rule.concurrency),
-            of_all: bound(rule.total_concurrency),
-        },
-        bandwidth: Bandwidth {
-            of_client: bytes_per_s(rule.bandwidth),
-            of_all: bytes_per_s(rule.total_bandwidth),
-        },
-        users: Users::new(rule.stored_users.iter().cloned()).map(Arc::new),
-        auth: rule.auth.as_ref().map(|path| AuthRule {
-            path: path.clone().into_bytes(),
-            fields: rule.auth_fields.clone().into(),
-        }),
-    };
-    PathRules::new(rules.iter().map(&mut rule).collect())
-}
-
-/// A bound of bytes per second; None for 0 bits per second.
-fn bytes_per_s(bits_per_s: u64) -> Option<u64> {
-    (bits_per_s > 0).then_some(bits_per_s / 8)
-}
-
-/// A bound of requests; None for 0.
-fn bound(most: u64) -> Option<u32> {
-    u32::try_from(most).ok().filter(|most| *most > 0)
-}
-
-/// The rate that is written so. Without a burst, all requests of its time may come at once.
-fn rate(text: &str, burst: u64) -> Option<Rate> {
-    let (number, time_us) = rate_parts(text)?;
-    let burst = u32::try_from(burst).ok().filter(|burst| *burst > 0).unwrap_or(number);
-    Some(Rate { interval_us: (time_us / u64::from(number)).max(1), burst })
-}
-
-/// The statuses of errors that are written so; all if there are none.
-fn statuses(texts: &[String]) -> Vec<RangeInclusive<u16>> {
-    if texts.is_empty() {
-        return vec![400..=599];
-    }
-    let number = |text: &str, digit: &str| text.replace('x', digit).parse().unwrap_or_default();
-    texts.iter().map(|text| number(text, "0")..=number(text, "9")).collect()
-}
-
-/// A rule that no request reaches.
-pub(super) struct Unreached<'r> {
-    /// The word for its effect.
-    pub(super) verb: &'static str,
-    pub(super) rule: &'r Rule,
-    /// The rule that has all of its paths: an earlier one of its kind, or one that redirects.
-    pub(super) other: &'r Rule,
-}
-
-impl Unreached<'_> {
-    pub(super) fn why(&self) -> String {
-        let path = &self.other.path;
-        if self.other.redirect.is_some() && self.rule.redirect.is_none() {
-            format!("the rule for {path} redirects its paths")
-        } else {
-            format!("an earlier rule, for {path}, has its paths")
-        }
-    }
-}
-
-/// The first rule of each kind that no request reaches.
-pub(super) fn unreached(rules: &[Rule]) -> impl Iterator<Item = Unreached<'_>> {
-    type IsOne = fn(&Rule) -> bool;
-    let kinds: [(&str, IsOne); 7] = [
-        ("asks for the users of", |rule| rule.users.is_some()),
-        ("asks the server of `auth` about", |rule| rule.auth.is_some()),
-        ("redirects", |rule| rule.redirect.is_some()),
-        ("rewrites", |rule| rule.rewrite.is_some()),
-        ("tries its extensions for", |rule| !rule.try_extensions.is_empty()),
-        ("uses its fallback for", |rule| rule.fallback.is_some()),
-        ("uses its alias for", |rule| rule.alias.is_some()),
-    ];
-    // Redirects come first. A rewritten path is not redirected, and can have a fallback or an alias.
-    let rewrites = rules.iter().any(|rule| rule.rewrite.is_some());
-    let redirects = || rules.iter().filter(|rule| rule.redirect.is_some() && has_plain_paths(rule));
-    let of_paths: HashMap<&str, &Rule> = redirects().map(|rule| (&*rule.path, rule)).collect();
-    let mut of_patterns = Patterns::default();
-    redirects().filter(|rule| rule.path.contains('*')).for_each(|rule| of_patterns.push(rule));
-    let redirecting = move |rule: &Rule| {
-        of_paths.get(&*rule.path).copied().or_else(|| of_patterns.first_with_all_of(&rule.path))
-    };
-    kinds.into_iter().filter_map(move |(verb, is_one)| {
-        let of_kind = || rules.iter().filter(|rule| is_one(rule));
-        // Users and servers are asked before a redirect.
-        let can_be_redirected = |rule: &&Rule| {
-            let is_first = rule.redirect.is_some() || rule.users.is_some() || rule.auth.is_some();
-            !is_first && (rule.rewrite.is_some() || !rewrites)
-        };
-        let redirected =
-            || of_kind().filter(can_be_redirected).find_map(|rule| Some((rule, redirecting(rule)?)));
-        let (rule, other) = unreached_of(of_kind()).or_else(redirected)?;
-        Some(Unreached { verb, rule, other })
-    })
-}
-
-#[derive(Default)]
-struct Patterns<'r> {
-    rules: Vec<(PathPattern, &'r Rule)>,
-    index: PatternIndex,
-}
-
-impl<'r> Patterns<'r> {
-    fn push(&mut self, rule: &'r Rule) {
-        let pattern = PathPattern::new(&rule.path);
-        self.index.push(self.rules.len(), &pattern);
-        self.rules.push((pattern, rule));
-    }
-
-    /// The first rule that has all paths of a form.
-    fn first_with_all_of(&self, path: &str) -> Option<&'r Rule> {
-        let typical = PathPattern::new(path).typical();
-        let has_all = |number: usize| self.rules[number].0.parts(&typical).map(drop);
-        self.index.first(&typical, self.rules.len(), has_all).map(|(number, ())| self.rules[number].1)
-    }
-}
-
-/// Whether a rule is for all paths of its form.
-fn has_plain_paths(rule: &Rule) -> bool {
-    rule.except.is_empty() && !rule.hashed
-}
-
-/// The first of the rules whose paths an earlier one has, and that one.
-fn unreached_of<'r>(rules: impl Iterator<Item = &'r Rule>) -> Option<(&'r Rule, &'r Rule)> {
-    let (mut of_paths, mut of_patterns) = (HashMap::new(), Patterns::default());
-    for rule in rules {
-        let of_pattern = of_patterns.first_with_all_of(&rule.path);
-        if let Some(earlier) = of_paths.get(&rule.path).copied().or(of_pattern) {
-            return Some((rule, earlier));
-        }
-        if !has_plain_paths(rule) {
-            continue;
-        }
-        of_paths.insert(&rule.path, rule);
-        if rule.path.contains('*') {
-            of_patterns.push(rule);
-        }
-    }
-    None
 }

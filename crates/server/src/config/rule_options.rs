@@ -13,7 +13,7 @@ use super::admission::Clients;
 use super::choices::{Choice, RedirectStatus};
 use super::error::{NotUtf8, Refusal};
 use super::file_path::FilePath;
-use super::kind::{Form, Kind, Unit, count, number};
+use super::kind::{Kind, TextFormat, Unit, count, number};
 use super::table::{DefaultValue, Field, fields, held, put, rows, show};
 use super::values::{Item, ListItem, utf8};
 
@@ -149,11 +149,11 @@ rows! {
     RuleOverrides, (), Field<RuleOverrides, Rule>, RULE_OPTIONS,
     {
 
-    path: String, (), Kind::Text(Form::Pattern), Text("*"), [rule.path],
+    path: String, (), Kind::Text(TextFormat::Pattern), Text("*"), [rule.path],
         "Apply the rule to paths of this form, in which each * stands for any characters";
     hashed: bool, (), Kind::Switch, Text("false"), [rule.hashed],
         "Apply the rule only to files whose name holds a hash of their content, such as app.3f2a9c1b.js; without other effects, let clients keep them for a year";
-    except: Vec<String>, (), Kind::Texts(Form::Pattern), Depends("none"), [rule.except],
+    except: Vec<String>, (), Kind::Texts(TextFormat::Pattern), Depends("none"), [rule.except],
         "Do not apply the rule to paths of these forms";
     allow: Vec<Clients>, (), Kind::Networks, Depends("all"), [rule.allow],
         "Answer only clients of these networks, others with 403";
@@ -161,15 +161,15 @@ rows! {
         "Answer clients of these networks with 403";
     users: PathBuf, (), Kind::Path, Depends("everybody"), [rule.users as Option<FilePath>],
         "Answer only requests with the name and password of a user in this file, others with 401";
-    auth: String, (), Kind::Text(Form::FilePath), Depends("nobody"), [rule.auth as Option<String>],
+    auth: String, (), Kind::Text(TextFormat::FilePath), Depends("nobody"), [rule.auth as Option<String>],
         "Answer only requests for which the server of this path answers with success, others as that server does";
-    auth_fields: Vec<String>, (), Kind::Texts(Form::RequestField), Depends("none"), [rule.auth_fields],
+    auth_fields: Vec<String>, (), Kind::Texts(TextFormat::RequestField), Depends("none"), [rule.auth_fields],
         "Give the server of a route these fields of the answer of `auth`, in place of those of the client";
-    rate: String, (), Kind::Text(Form::RequestRate), Depends("none"), [rule.rate as Option<String>],
+    rate: String, (), Kind::Text(TextFormat::RequestRate), Depends("none"), [rule.rate as Option<String>],
         "Answer 429 to a client that sends more requests than this";
     burst: u64, (), count(1, 1_000_000), Depends("the number of `rate`"), [rule.burst],
         "How many requests a client may send at once";
-    total_rate: String, (), Kind::Text(Form::RequestRate), Depends("none"), [rule.total_rate as Option<String>],
+    total_rate: String, (), Kind::Text(TextFormat::RequestRate), Depends("none"), [rule.total_rate as Option<String>],
         "Answer 503 while all clients together send more requests than this";
     concurrency: u64, (), count(1, 1_000_000), Depends("none"), [rule.concurrency],
         "Answer 429 to a client while this many of its requests are being answered";
@@ -183,27 +183,27 @@ rows! {
         "Put these fields into the answers, in place of others with their names";
     add: Vec<HeadField>, (), Kind::Fields, Depends("none"), [rule.add],
         "Put these fields into the answers, in addition to others with their names";
-    remove: Vec<String>, (), Kind::Texts(Form::FieldName), Depends("none"), [rule.remove],
+    remove: Vec<String>, (), Kind::Texts(TextFormat::FieldName), Depends("none"), [rule.remove],
         "Leave fields with these names out of the answers";
-    cors: Vec<String>, (), Kind::Texts(Form::Origin), Depends("none"), [rule.cors],
+    cors: Vec<String>, (), Kind::Texts(TextFormat::Origin), Depends("none"), [rule.cors],
         "Let scripts of pages with these origins read the answers; [\"*\"] stands for all origins";
     errors: bool, (), Kind::Switch, Text("false"), [rule.errors],
         "Change the fields of error answers too, not only of those with a status below 400";
-    redirect: String, (), Kind::Text(Form::Location), Depends("none"), [rule.redirect as Option<String>],
+    redirect: String, (), Kind::Text(TextFormat::Location), Depends("none"), [rule.redirect as Option<String>],
         "Send clients to this path or address, in which $1 stands for the characters of the first *";
     status: RedirectStatus, (), Kind::OneOf(RedirectStatus::WORDS), Text("302"), [rule.status],
         "Redirect with this status";
-    rewrite: String, (), Kind::Text(Form::NewPath), Depends("none"), [rule.rewrite as Option<String>],
+    rewrite: String, (), Kind::Text(TextFormat::NewPath), Depends("none"), [rule.rewrite as Option<String>],
         "Answer as if the request were for this path and query, in which $1 stands for the characters of the first *";
-    try_extensions: Vec<String>, (), Kind::Texts(Form::FileEnding), Depends("none"), [rule.try_extensions],
+    try_extensions: Vec<String>, (), Kind::Texts(TextFormat::FileEnding), Depends("none"), [rule.try_extensions],
         "If there is no file of the requested path, answer with the first one whose name has one of these extensions in addition";
-    fallback: String, (), Kind::Text(Form::FilePath), Depends("none"), [rule.fallback as Option<String>],
+    fallback: String, (), Kind::Text(TextFormat::FilePath), Depends("none"), [rule.fallback as Option<String>],
         "If there is no file of the requested path, answer with the file or script of this path";
     alias: PathBuf, (), Kind::Path, Depends("none"), [rule.alias as Option<FilePath>],
         "Find the files of these paths in this folder: with /docs/*, the file of /docs/a is named a there";
-    error_page: String, (), Kind::Text(Form::FilePath), Depends("none"), [rule.error_page as Option<String>],
+    error_page: String, (), Kind::Text(TextFormat::FilePath), Depends("none"), [rule.error_page as Option<String>],
         "Show the HTML page at this path for errors";
-    statuses: Vec<String>, (), Kind::Texts(Form::ErrorStatus), Depends("all errors"), [rule.statuses],
+    statuses: Vec<String>, (), Kind::Texts(TextFormat::ErrorStatus), Depends("all errors"), [rule.statuses],
         "Show error_page for errors with these statuses";
     }
     rule: {

@@ -18,7 +18,7 @@ use super::values::{OFF, PathOrWord, Value};
 /// The values that one source gave, or several merged: a field for each option.
 pub trait Table: Default + 'static {
     /// The facts that a row of this table has in addition to those of [`Spec`].
-    type Place: 'static;
+    type Details: 'static;
     /// The settings that the values lead to.
     type Target: 'static;
     /// The rows, in the order of the documents.
@@ -36,7 +36,7 @@ pub struct Spec<G: Table> {
     /// The help text, one sentence.
     pub help: &'static str,
     /// Where it is allowed, and how it is shown there.
-    pub place: G::Place,
+    pub details: G::Details,
     pub(super) store: Store<G>,
     pub(super) origin: fn(&G) -> Option<&Origin>,
     pub(super) rebase: fn(&mut G, &Path),
@@ -268,11 +268,11 @@ pub(super) fn one(text: impl Into<String>) -> Shown {
 /// default, [target], help. A target `[group.field as type]` is also a field of the struct of its group; without `as`, the field
 /// has the type of the values.
 macro_rules! rows {
-    ($(#[$about:meta])* $given:ident, $place:ty, $target:ty, $table:ident, $rows:tt $($group:ident: $settings:tt)*) => {
-        rows! { @given $(#[$about])* $given, $place, $target, $table, $rows }
+    ($(#[$about:meta])* $given:ident, $details:ty, $target:ty, $table:ident, $rows:tt $($group:ident: $settings:tt)*) => {
+        rows! { @given $(#[$about])* $given, $details, $target, $table, $rows }
         $(fields! { $group $settings [] $rows })*
     };
-    (@given $(#[$about:meta])* $given:ident, $place:ty, $target:ty, $table:ident,
+    (@given $(#[$about:meta])* $given:ident, $details:ty, $target:ty, $table:ident,
      { $($key:ident: $type:ty, $at:expr, $kind:expr, $default:expr, [$($to:tt)*], $help:literal;)* }) => {
         $(#[$about])*
         #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -286,7 +286,7 @@ macro_rules! rows {
             kind: $kind,
             default: $default,
             help: $help,
-            place: $at,
+            details: $at,
             store: |given, items, kind, origin| {
                 let value = <$type as $crate::config::values::Value>::from_items(items, kind)?;
                 given.$key = Some($crate::config::table::Given { value, origin });
@@ -302,7 +302,7 @@ macro_rules! rows {
         },)*];
 
         impl $crate::config::table::Table for $given {
-            type Place = $place;
+            type Details = $details;
             type Target = $target;
 
             fn rows() -> &'static [$crate::config::table::Spec<Self>] {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::choices::Choice;
 use super::error::{NotUtf8, Refusal};
-use super::kind::{Bounds, Form, Kind, Unit, one_of};
+use super::kind::{Bounds, Kind, TextFormat, Unit, one_of};
 use super::suggest;
 
 /// The word for a value that Flash chooses.
@@ -166,8 +166,9 @@ pub(super) fn address_guess(text: &str) -> Option<SocketAddr> {
 
 impl Item for String {
     fn from_text(text: &OsStr, kind: Kind) -> Result<Self, Refusal> {
-        let form = if let Kind::Text(form) | Kind::Texts(form) = kind { form } else { Form::FileName };
-        form.read(utf8(text)?)
+        let format =
+            if let Kind::Text(format) | Kind::Texts(format) = kind { format } else { TextFormat::FileName };
+        format.read(utf8(text)?)
     }
 
     fn to_text(&self, _: Kind) -> Result<String, NotUtf8> {
@@ -434,7 +435,7 @@ mod tests {
         assert_eq!(refusals[1].why, "given twice");
         let many: Vec<String> = (0..17).map(|n| format!("{n}.html")).collect();
         let many: Vec<&OsStr> = many.iter().map(OsStr::new).collect();
-        let refusals = Vec::<String>::from_items(&many, Kind::Texts(Form::FileName)).unwrap_err();
+        let refusals = Vec::<String>::from_items(&many, Kind::Texts(TextFormat::FileName)).unwrap_err();
         assert_eq!(refusals[0].why, "too many values: at most 16");
     }
 

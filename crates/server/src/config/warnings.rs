@@ -7,9 +7,9 @@ use super::options::{Settings, Site};
 use super::redirect_circles;
 use super::route_options::Route;
 use super::routes::{RoutePaths, ServerAddress};
-use super::rule_checks::{self, Unreached};
 use super::rule_options::Rule;
 use super::run_as::RunAs;
+use super::unreached_rules::{Unreached, unreached};
 use flash_units::size_text;
 
 const MIB: u64 = 1 << 20;
@@ -124,7 +124,7 @@ fn idle_index_names(sites: &[Site]) -> Vec<String> {
 fn unreached_rules(sites: &[Site]) -> Vec<String> {
     let mut warnings = Vec::new();
     for site in sites {
-        warnings.extend(rule_checks::unreached(&site.rules).map(|unreached| {
+        warnings.extend(unreached(&site.rules).map(|unreached| {
             let Unreached { verb, rule, .. } = &unreached;
             format!("{} never {verb} {}: {}", name(site), rule.path, unreached.why())
         }));

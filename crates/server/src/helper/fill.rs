@@ -50,15 +50,15 @@ impl Fill {
         self.lost_keeper.load(Ordering::Relaxed)
     }
 
-    /// Tells the keeper of a finding ([`Request::Learned`]), if there is a keeper that listens.
-    pub(super) fn tell(&self, learned: &Request) {
+    /// Sends the keeper a finding ([`Request::Learned`]), if there is a keeper that listens.
+    pub(super) fn notify_keeper(&self, found: &Request) {
         let filler = self.idle().pop();
         let Some(filler) = filler else { return };
         if filler.is_late {
             // A keeper that hangs must not fill its channel.
             return self.idle().push(filler);
         }
-        match filler.send(learned) {
+        match filler.send(found) {
             Ok(()) => self.idle().push(filler),
             Err(NoKeeper) => self.lost_keeper.store(true, Ordering::Relaxed),
         }

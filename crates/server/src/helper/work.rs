@@ -119,7 +119,7 @@ impl DiskWork {
             Task::Load { file, offset, length_bytes } => {
                 file::load(&**file, *offset, *length_bytes).map(|()| Outcome::Loaded)
             }
-            Task::Read { file, offset, length_bytes } => self.hand_over(&**file, *offset, *length_bytes),
+            Task::Read { file, offset, length_bytes } => self.read_bytes(&**file, *offset, *length_bytes),
             Task::Write { file, offset, bytes } => {
                 store_file::write(&**file, *offset, bytes).map(|()| Outcome::Written)
             }
@@ -168,7 +168,7 @@ impl DiskWork {
             // The content is nearly always needed next. If it cannot be read, the next task reports that.
             let _ = self.load_small(file, plain.stat.size_bytes);
         }
-        self.tell_all(site, path, &finding, found_ms);
+        self.share_finding(site, path, &finding, found_ms);
         Ok(Outcome::Found(finding))
     }
 
@@ -192,12 +192,12 @@ impl DiskWork {
         if self.names.is_some()
             && let Ok(Some(Ok(finding))) = self.look_up::<OwnedFd>(site, path, Want::Stat)
         {
-            self.tell_all(site, path, &finding, found_ms);
+            self.share_finding(site, path, &finding, found_ms);
         }
     }
 
-    /// Tells all workers what was found. A file that changed just now can change again unnoticed.
-    fn tell_all<G>(&self, site: SiteId, path: &[u8], finding: &Finding<G>, found_ms: u64) {
+    /// Shares with all workers what was found. A file that changed just now can change again unnoticed.
+    fn share_finding<G>(&self, site: SiteId, path: &[u8], finding: &Finding<G>, found_ms: u64) {
         let (Some(names), Some(store)) = (&self.names, &self.store) else { return };
         let rules = self.sites.get(usize::from(site.0)).map(|site| &site.rules);
         if let Some(facts) = rules.and_then(|rules| NameFacts::of(finding, path, rules))
@@ -205,16 +205,16 @@ impl DiskWork {
             && !facts.is_racy(clock::wall_ns())
         {
             let subtree = names.subtree(site, path).filter(|_| self.is_watched(site, path, &facts));
-            store.tell(&Request::Learned { name, facts, found_ms, subtree });
+            store.notify_keeper(&Request::Learned { name, facts, found_ms, subtree });
             if self.saves_list
                 && let Some(named) = rules.and_then(|rules| named(&facts, rules, path))
             {
-                store.tell(&named);
+                store.notify_keeper(&named);
             }
         }
     }
 
-    /// Whether every change of a name with these facts is told where its directory is watched.
+    /// Whether every change of a name with these facts is reported where its directory is watched.
     fn is_watched(&self, site: SiteId, path: &[u8], facts: &NameFacts) -> bool {
         let Ok(Some((rules, root))) = self.rooted(site) else { return false };
         let look_up = |path: &[u8], _| match watched::find(root, path) {
@@ -235,7 +235,7 @@ impl DiskWork {
             && let Some(file) = &plain.file
         {
             let _ = self.fill(file, block);
-            self.tell_all(site, path, &finding, found_ms);
+            self.share_finding(site, path, &finding, found_ms);
         }
     }
 
@@ -254,7 +254,7 @@ impl DiskWork {
         self.store.as_ref().map_or(Ok(()), |store| store.fill(file, block))
     }
 
-    fn hand_over<G>(&self, file: impl AsFd, offset: u64, length_bytes: u64) -> io::Result<Outcome<G>> {
+    fn read_bytes<G>(&self, file: impl AsFd, offset: u64, length_bytes: u64) -> io::Result<Outcome<G>> {
         let mut bytes = Vec::new();
         let read = file::read(&file, offset, usize::try_from(length_bytes).unwrap_or(0), &mut bytes);
         match read.and_then(|_| state(file)) {
@@ -290,7 +290,7 @@ impl DiskWork {
         };
         let file = file::memory_file(&text)?;
         let stat = state(&file)?;
-        self.tell_all(site, path, &Finding::<G>::Listing, read_ms);
+        self.share_finding(site, path, &Finding::<G>::Listing, read_ms);
         Ok(Outcome::Listed(file.into(), stat, read_ms))
     }
 

@@ -5,9 +5,9 @@
 //! The supervisor keeps the memory file and the table open, so both outlive the keeper, and a new keeper takes over the blocks.
 
 mod entries;
-mod known;
+mod hot_paths;
 mod links;
-mod names;
+mod shared_names;
 mod size;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,9 +34,9 @@ use crate::hot_list;
 use crate::sandbox::{self, Role};
 use crate::stats::StoreStats;
 use entries::{first_block, is_block, table_extent};
-use known::KnownNames;
+use hot_paths::{HotPath, HotPaths};
 use links::Link;
-use names::{Name, Names};
+use shared_names::SharedNamesTable;
 
 /// Messages taken from one link before the next has its turn.
 const MESSAGES_PER_TURN_MAX: usize = 64;
@@ -49,7 +49,7 @@ struct Process {
     epoll: Epoll,
     keeper: Keeper<BlockKey>,
     table: TableWriter,
-    known: KnownNames,
+    shared_names: SharedNamesTable,
     memory: OwnedFd,
     /// By their numbers, which are the epoll tokens.
     links: BTreeMap<u32, Link>,
@@ -59,7 +59,7 @@ struct Process {
     /// The file for the list of hot files.
     hot_list: Option<File>,
     /// The paths of files for that list.
-    names: Names,
+    hot_paths: HotPaths,
     /// The size that the settings want.
     most_bytes: u64,
     /// None if the size is fixed.
@@ -105,14 +105,14 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
 impl Process {
     /// Reads the orders from `control` up to `Begin`.
     fn begin(control: OwnedFd, settings: &Settings) -> io::Result<Self> {
-        let (mut memory, mut table, mut known, mut links) = (None, None, None, Vec::new());
+        let (mut memory, mut table, mut shared_names, mut links) = (None, None, None, Vec::new());
         let mut hot_list = None;
         let mut bytes_max = settings.cache_memory.bytes_max();
         loop {
             match receive_order(&control)? {
                 Order::StoreMemory { length_bytes, file } => memory = Some((length_bytes, file)),
                 Order::StoreTable(file) => table = Some(TableWriter::open(file)?),
-                Order::NamesTable(file) => known = Some(KnownNames::open(file)?),
+                Order::NamesTable(file) => shared_names = Some(SharedNamesTable::open(file)?),
                 Order::Keeper(channel) => links.push(Link::to_worker(channel)),
                 Order::Filler(channel) => links.push(Link::Filler(channel)),
                 Order::Watcher(channel) => links.push(Link::Watcher(channel)),
@@ -122,7 +122,8 @@ impl Process {
                 other => return Err(unexpected(&other)),
             }
         }
-        let (Some((length_bytes, memory)), Some(table), Some(known)) = (memory, table, known) else {
+        let (Some((length_bytes, memory)), Some(table), Some(shared_names)) = (memory, table, shared_names)
+        else {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a keeper without a store"));
         };
         let epoll = Epoll::new(64)?;
@@ -131,13 +132,13 @@ impl Process {
             epoll,
             keeper: Keeper::new(length_bytes, table.slots_max(), bytes_max),
             table,
-            known,
+            shared_names,
             memory,
             links: BTreeMap::new(),
             links_made: 0,
             ignored: BTreeSet::new(),
             hot_list,
-            names: Names::new(),
+            hot_paths: HotPaths::new(),
             most_bytes: bytes_max,
             pressure: matches!(settings.cache_memory, CacheMemory::Auto { .. }).then(PressureFiles::open),
             next_look_ms: 0,
@@ -227,7 +228,7 @@ impl Process {
                 Link::Worker(..) => self.handle_worker(WorkerId(number), message),
                 Link::Filler(_) => self.handle_filler(HelperId(number), message),
                 Link::Watcher(_) => decode(message).is_some_and(|message| {
-                    self.known.hear(WatcherId(number), message, clock::monotonic_ms());
+                    self.shared_names.handle_message(WatcherId(number), message, clock::monotonic_ms());
                     true
                 }),
             };
@@ -242,7 +243,7 @@ impl Process {
         let notices = match decode(message) {
             Some(FromWorker::Notices(notices)) => notices,
             Some(FromWorker::Wrong(names)) => {
-                names.into_iter().for_each(|name| self.known.forget(name));
+                names.into_iter().for_each(|name| self.shared_names.forget(name));
                 return true;
             }
             None => return false,
@@ -268,15 +269,15 @@ impl Process {
                 // A file without content needs no block.
                 let is_stored =
                     |state: &FileState| state.size_bytes == 0 || self.keeper.has(&first_block(*state));
-                self.known.learn(name, &facts, found_ms, is_stored);
+                self.shared_names.learn(name, &facts, found_ms, is_stored);
                 if let Some(subtree) = subtree {
-                    self.known.watch(name, subtree, &facts, found_ms);
+                    self.shared_names.watch(name, subtree, &facts, found_ms);
                 }
             }
             Some(Request::Named { file, root, path }) => {
                 if self.hot_list.is_some() {
                     let is_stored = |file: &FileState| self.keeper.has(&first_block(*file));
-                    self.names.insert(file, &root, &path, is_stored);
+                    self.hot_paths.insert(file, &root, &path, is_stored);
                 }
             }
             Some(Request::NoMemory) => {
@@ -308,7 +309,7 @@ impl Process {
             return;
         }
         self.next_stats_ms = now_ms + size::LOOK_MS;
-        let stats = StoreStats::of(&self.known.count(totals));
+        let stats = StoreStats::of(&self.shared_names.count(totals));
         if stats != self.reported
             && let Ok(json) = serde_json::to_string(&stats)
         {
@@ -332,7 +333,7 @@ impl Process {
     fn save(&self) -> io::Result<()> {
         let Some(file) = &self.hot_list else { return Ok(()) };
         let mut all = 0;
-        let mut blocks: Vec<(f64, u32, &Name)> = Vec::new();
+        let mut blocks: Vec<(f64, u32, &HotPath)> = Vec::new();
         for slot in 0..self.table.slots_used() {
             let Entry::Ready(key, _) = entries::get(&self.table, slot) else { continue };
             // Compressed forms are made when they are asked for.
@@ -340,7 +341,7 @@ impl Process {
                 continue;
             }
             all += 1;
-            let valued = self.keeper.value(slot).zip(self.names.get(&key.file));
+            let valued = self.keeper.value(slot).zip(self.hot_paths.get(&key.file));
             blocks.extend(valued.map(|(value, name)| (value, key.block, name)));
         }
         blocks.sort_by(|(a, ..), (b, ..)| b.total_cmp(a));
@@ -390,7 +391,7 @@ impl Process {
         match self.links.remove(&number) {
             Some(Link::Worker(..)) => self.keeper.handle_worker_gone(WorkerId(number)),
             Some(Link::Filler(_)) => self.keeper.handle_helper_gone(HelperId(number)),
-            Some(Link::Watcher(_)) => self.known.lose(WatcherId(number)),
+            Some(Link::Watcher(_)) => self.shared_names.lose(WatcherId(number)),
             None => {}
         }
     }

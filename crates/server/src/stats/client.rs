@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use flash_waiting::local;
 
-use super::{Answer, Request, ServerStalls, ServerStats, VERSION, place};
+use super::{Answer, Request, ServerStalls, ServerStats, VERSION, socket_path};
 
 /// Maximum time without an answer of the server.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -16,7 +16,7 @@ pub const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
 /// The reason why a server did not answer.
 #[derive(Debug)]
-pub enum AskError {
+pub enum StatsError {
     /// The server was not reached, or was silent.
     Unreachable {
         /// The socket.
@@ -33,10 +33,10 @@ pub enum AskError {
     },
 }
 
-impl fmt::Display for AskError {
+impl fmt::Display for StatsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            AskError::Unreachable { path, why } => {
+            StatsError::Unreachable { path, why } => {
                 let why_and_help = match why.kind() {
                     io::ErrorKind::NotFound => {
                         "no such socket; check that the server runs, and without --control none".to_owned()
@@ -53,36 +53,37 @@ impl fmt::Display for AskError {
                 };
                 write!(f, "cannot reach the server at `{}`: {why_and_help}", path.display())
             }
-            AskError::Strange { path, why } => {
+            StatsError::Strange { path, why } => {
                 write!(f, "unexpected answer from the server at `{}`: {why}", path.display())
             }
         }
     }
 }
 
-impl std::error::Error for AskError {}
+impl std::error::Error for StatsError {}
 
-/// Asks the server whose control socket is at `path` for its counters.
+/// Fetches the counters of the server whose control socket is at `path`.
 ///
 /// # Errors
 ///
 /// The server cannot be reached, does not answer within seconds, or gives an answer that this version does not know.
-pub fn ask(path: &Path) -> Result<ServerStats, AskError> {
+pub fn fetch(path: &Path) -> Result<ServerStats, StatsError> {
     answer(path, Request::Stats, |answer| answer.stats)
 }
 
-/// Asks the server for its last stalls.
+/// Fetches the last stalls of the server.
 ///
 /// # Errors
 ///
-/// As of [`ask`].
-pub fn ask_stalls(path: &Path) -> Result<ServerStalls, AskError> {
+/// As of [`fetch`].
+pub fn fetch_stalls(path: &Path) -> Result<ServerStalls, StatsError> {
     answer(path, Request::Stalls, |answer| answer.stalls)
 }
 
-fn answer<T>(path: &Path, request: Request, part: impl Fn(Answer) -> Option<T>) -> Result<T, AskError> {
-    let strange = |why: String| AskError::Strange { path: path.to_owned(), why };
-    let text = exchange(path, request).map_err(|why| AskError::Unreachable { path: path.to_owned(), why })?;
+fn answer<T>(path: &Path, request: Request, part: impl Fn(Answer) -> Option<T>) -> Result<T, StatsError> {
+    let strange = |why: String| StatsError::Strange { path: path.to_owned(), why };
+    let text =
+        exchange(path, request).map_err(|why| StatsError::Unreachable { path: path.to_owned(), why })?;
     // In an answer of another version the other fields may have other meanings.
     let any: serde_json::Value =
         serde_json::from_slice(&text).map_err(|e| strange(format!("no JSON: {e}")))?;
@@ -111,5 +112,8 @@ fn exchange(path: &Path, request: Request) -> io::Result<Vec<u8>> {
 /// The running servers of this user with sockets in the default place, with their process IDs.
 #[must_use]
 pub fn find_running() -> Vec<(u32, PathBuf)> {
-    place::sockets().into_iter().filter(|(_, path)| matches!(local::is_stale(path), Ok(false))).collect()
+    socket_path::sockets()
+        .into_iter()
+        .filter(|(_, path)| matches!(local::is_stale(path), Ok(false)))
+        .collect()
 }

@@ -11,20 +11,20 @@ use super::{Counters, ServerStats, StoreStats};
 
 /// The text format of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TextFormat {
+pub enum MetricsFormat {
     /// Text format 0.0.4 of Prometheus.
     Prometheus,
     /// OpenMetrics 1.0.
     OpenMetrics,
 }
 
-impl TextFormat {
+impl MetricsFormat {
     /// The media type.
     #[must_use]
     pub fn content_type(self) -> &'static str {
         match self {
-            TextFormat::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
-            TextFormat::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            MetricsFormat::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+            MetricsFormat::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
         }
     }
 }
@@ -97,7 +97,7 @@ const STORE_AMOUNTS: &[Row<StoreStats>] = &[
 
 /// All metrics of a server.
 #[must_use]
-pub fn metrics(stats: &ServerStats, format: TextFormat) -> String {
+pub fn metrics(stats: &ServerStats, format: MetricsFormat) -> String {
     let mut text = Text { out: String::with_capacity(16 << 10), format };
     text.family("build_info", Kind::Gauge, "The version of the program");
     text.sample("build_info", &[("version", &stats.program)], 1);
@@ -116,7 +116,7 @@ pub fn metrics(stats: &ServerStats, format: TextFormat) -> String {
     processes(&mut text, stats);
     network(&mut text, stats);
     calls(&mut text, &stats.sum);
-    if format == TextFormat::OpenMetrics {
+    if format == MetricsFormat::OpenMetrics {
         text.out.push_str("# EOF\n");
     }
     text.out
@@ -245,7 +245,7 @@ enum Kind {
 
 struct Text {
     out: String,
-    format: TextFormat,
+    format: MetricsFormat,
 }
 
 impl Text {
@@ -253,7 +253,7 @@ impl Text {
     fn family(&mut self, name: &str, kind: Kind, help: &str) {
         let (word, suffix) = match kind {
             // Before OpenMetrics the suffix was a part of the name.
-            Kind::Counter if self.format == TextFormat::Prometheus => ("counter", "_total"),
+            Kind::Counter if self.format == MetricsFormat::Prometheus => ("counter", "_total"),
             Kind::Counter => ("counter", ""),
             Kind::Gauge => ("gauge", ""),
             Kind::Histogram => ("histogram", ""),

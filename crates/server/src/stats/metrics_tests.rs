@@ -31,7 +31,7 @@ fn samples(text: &str) -> HashMap<&str, f64> {
 
 #[test]
 fn figures_have_names_units_and_labels() {
-    let text = metrics(&stats(), TextFormat::Prometheus);
+    let text = metrics(&stats(), MetricsFormat::Prometheus);
     let found = samples(&text);
     let expected = [
         ("flash_build_info{version=\"1.2.3\"}", 1.0),
@@ -55,33 +55,36 @@ fn figures_have_names_units_and_labels() {
 
 #[test]
 fn every_sample_follows_its_family_and_no_family_occurs_twice() {
-    for format in [TextFormat::Prometheus, TextFormat::OpenMetrics] {
+    for format in [MetricsFormat::Prometheus, MetricsFormat::OpenMetrics] {
         let text = metrics(&stats(), format);
         let (mut family, mut kind, mut seen) = (String::new(), "", Vec::new());
         for line in text.lines().filter(|line| *line != "# EOF") {
             if let Some(rest) = line.strip_prefix("# TYPE ") {
                 (family, kind) = rest.split_once(' ').map(|(name, kind)| (name.to_owned(), kind)).unwrap();
                 assert!(!seen.contains(&family), "{family} twice");
-                assert_eq!(family.ends_with("_total"), kind == "counter" && format == TextFormat::Prometheus);
+                assert_eq!(
+                    family.ends_with("_total"),
+                    kind == "counter" && format == MetricsFormat::Prometheus
+                );
                 seen.push(family.clone());
             } else if !line.starts_with("# HELP ") {
                 let name = line.split(['{', ' ']).next().unwrap();
                 let suffix = name.strip_prefix(&family).unwrap_or_else(|| panic!("{name} in {family}"));
                 let allowed: &[&str] = match (kind, format) {
-                    ("counter", TextFormat::OpenMetrics) => &["_total"],
+                    ("counter", MetricsFormat::OpenMetrics) => &["_total"],
                     ("histogram", _) => &["_bucket", "_sum", "_count"],
                     _ => &[""],
                 };
                 assert!(allowed.contains(&suffix), "{line}");
             }
         }
-        assert_eq!(text.ends_with("# EOF\n"), format == TextFormat::OpenMetrics);
+        assert_eq!(text.ends_with("# EOF\n"), format == MetricsFormat::OpenMetrics);
     }
 }
 
 #[test]
 fn labels_are_escaped() {
-    let mut text = Text { out: String::new(), format: TextFormat::Prometheus };
+    let mut text = Text { out: String::new(), format: MetricsFormat::Prometheus };
     text.sample("x", &[("a", "q\"b\\c\nd")], 1);
     assert_eq!(text.out, "flash_x{a=\"q\\\"b\\\\c\\nd\"} 1\n");
 }

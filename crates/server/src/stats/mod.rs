@@ -1,15 +1,15 @@
 //! Statistics of a running server: the counters of its workers, and the requests for them.
 //!
 //! A worker counts ([`Counters`]) and reports to its supervisor on request, over their control channel. The supervisor answers
-//! clients of its control socket (`supervisor/control_socket.rs`) with an [`Answer`]; `flash stats` is such a client ([`ask`],
-//! [`table()`], [`ask_stalls`], [`stalls_table`]). `docs/stats.md` explains every field. No request may depend on this module.
+//! clients of its control socket (`supervisor/control_socket.rs`) with an [`Answer`]; `flash stats` is such a client ([`fetch`],
+//! [`table()`], [`fetch_stalls`], [`stalls_table`]). `docs/stats.md` explains every field. No request may depend on this module.
 
 mod amounts;
 mod answer;
 mod client;
 mod metrics;
 mod network;
-mod place;
+mod socket_path;
 mod stalls;
 mod states;
 mod table;
@@ -17,13 +17,13 @@ mod table;
 mod tests;
 
 pub use answer::{Answer, CertificateStats, ServerStats, StoreStats, VERSION, WorkerStats};
-pub use client::{ANSWER_BYTES_MAX, AskError, ask, ask_stalls, find_running};
+pub use client::{ANSWER_BYTES_MAX, StatsError, fetch, fetch_stalls, find_running};
 pub use flash_worker::stats::{Caches, CallTimes, Calls, Counters, STALL_NS, STALLS_MAX, Stall, Stalls};
-pub use metrics::{TextFormat, metrics};
+pub use metrics::{MetricsFormat, metrics};
 pub use network::{ListenerStats, NamespaceCounts, NetworkStats, Queue};
 pub(crate) use network::{Listening, network};
-pub(crate) use place::own_socket;
-pub use place::socket_of;
+pub(crate) use socket_path::own_socket;
+pub use socket_path::socket_of;
 pub use stalls::{ServerStalls, WorkerStalls, stalls_heading, stalls_table};
 pub(crate) use states::sample;
 pub use states::{StateCounts, States};

@@ -41,7 +41,7 @@ pub(super) struct Roots {
 struct Slot {
     path: FilePath,
     /// The last opened root, if known.
-    root: Option<KnownRoot>,
+    root: Option<OpenRoot>,
     /// An attempt without an answer yet.
     attempt: Option<Watched<Opening>>,
     /// A check of the path's current target. It changes nothing else.
@@ -60,7 +60,7 @@ enum Changed {
 }
 
 #[derive(Debug)]
-struct KnownRoot {
+struct OpenRoot {
     folder: Shared,
     is_local: bool,
     reports_changes: bool,
@@ -68,7 +68,7 @@ struct KnownRoot {
     identity: (u64, u64),
 }
 
-impl From<Root> for KnownRoot {
+impl From<Root> for OpenRoot {
     fn from(root: Root) -> Self {
         let Root { folder, is_local, reports_changes, identity } = root;
         Self { folder: Arc::new(folder), is_local, reports_changes, identity }
@@ -154,7 +154,7 @@ impl Roots {
     /// Sends a role the known roots, in the order of the sites.
     pub(super) fn give(&self, orders: &mut Outbox) -> io::Result<()> {
         for (site, slot) in self.of_sites.iter().enumerate() {
-            if let Some(KnownRoot { is_local, folder, .. }) = &self.slots[*slot].root {
+            if let Some(OpenRoot { is_local, folder, .. }) = &self.slots[*slot].root {
                 let folder = Arc::clone(folder);
                 orders.give_at_start(Order::Root { site, is_local: *is_local, folder })?;
             }

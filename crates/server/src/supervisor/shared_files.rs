@@ -1,7 +1,7 @@
 //! The files that the workers of all configurations share: which of them use the uplink, and how they count requests for rules that
 //! bound their rate or their number. They outlive configurations, so that a reload gives no client a new allowance.
 //!
-//! In two of them each worker of all generations has a place of its own. Each generation has a range of places, so that workers that
+//! In two of them each worker of all generations has a slot of its own. Each generation has a range of slots, so that workers that
 //! drain after a reload count too.
 
 use std::ffi::CStr;
@@ -22,10 +22,10 @@ use crate::config::{Rule, Settings};
 /// The files, each created for the first configuration that needs it.
 #[derive(Debug, Default)]
 pub(super) struct SharedFiles {
-    uplink: Option<PlacesFile>,
+    uplink: Option<SlotFile>,
     buckets: Option<Shared>,
     /// The counts of requests, in which each worker has a term.
-    counts: Option<PlacesFile>,
+    counts: Option<SlotFile>,
     /// The number of the last change of a term, which is the term of a worker that began with it.
     last_change: u32,
 }
@@ -33,9 +33,9 @@ pub(super) struct SharedFiles {
 /// The part of a configuration in the files; None in those that it does not need.
 #[derive(Debug)]
 pub(super) struct Shares {
-    uplink: Option<Places>,
+    uplink: Option<Slots>,
     buckets: Option<Shared>,
-    counts: Option<Places>,
+    counts: Option<Slots>,
 }
 
 impl SharedFiles {
@@ -44,8 +44,8 @@ impl SharedFiles {
         let has_rule =
             |needs: fn(&Rule) -> bool| settings.sites.iter().flat_map(|site| &site.rules).any(needs);
         let uplink = (settings.egress_bits_per_s > 0)
-            .then(|| places(&mut self.uplink, || PlacesFile::new(c"flash-uplink", UPLINK_FILE_BYTES)));
-        let counts = has_rule(Rule::needs_counts).then(|| places(&mut self.counts, new_counts));
+            .then(|| slots(&mut self.uplink, || SlotFile::new(c"flash-uplink", UPLINK_FILE_BYTES)));
+        let counts = has_rule(Rule::needs_counts).then(|| slots(&mut self.counts, new_counts));
         let needs_buckets = has_rule(Rule::needs_buckets);
         if needs_buckets && self.buckets.is_none() {
             self.buckets = Some(new_buckets()?);
@@ -63,19 +63,16 @@ impl SharedFiles {
     }
 }
 
-/// Places in a file, which is created if there is none.
-fn places(
-    file: &mut Option<PlacesFile>,
-    create: impl FnOnce() -> io::Result<PlacesFile>,
-) -> io::Result<Places> {
+/// Slots in a file, which is created if there is none.
+fn slots(file: &mut Option<SlotFile>, create: impl FnOnce() -> io::Result<SlotFile>) -> io::Result<Slots> {
     match file {
-        Some(file) => file.places(),
-        None => file.insert(create()?).places(),
+        Some(file) => file.slots(),
+        None => file.insert(create()?).slots(),
     }
 }
 
-fn new_counts() -> io::Result<PlacesFile> {
-    let counts = PlacesFile::new(c"flash-counts", COUNTS_FILE_BYTES)?;
+fn new_counts() -> io::Result<SlotFile> {
+    let counts = SlotFile::new(c"flash-counts", COUNTS_FILE_BYTES)?;
     store_file::write(&counts.file, NUMBERS_AT, &new_key())?;
     Ok(counts)
 }
@@ -92,16 +89,16 @@ impl Shares {
     /// Gives the files to a worker, whose term begins.
     pub(super) fn give(&self, worker: usize, files: &mut SharedFiles, orders: &mut Outbox) -> io::Result<()> {
         if let Some(uplink) = &self.uplink {
-            let (place, file) = uplink.of(worker);
-            orders.give_at_start(Order::Uplink(place, file))?;
+            let (slot, file) = uplink.of(worker);
+            orders.give_at_start(Order::Uplink(slot, file))?;
         }
         if let Some(buckets) = &self.buckets {
             orders.give_at_start(Order::Buckets(Arc::clone(buckets)))?;
         }
         if let Some(counts) = &self.counts {
             files.change_term(|change| counts.set(worker, change));
-            let (place, file) = counts.of(worker);
-            orders.give_at_start(Order::Counts(place, file))?;
+            let (slot, file) = counts.of(worker);
+            orders.give_at_start(Order::Counts(slot, file))?;
         }
         Ok(())
     }
@@ -113,24 +110,24 @@ impl Shares {
     }
 }
 
-/// The places of a generation: the most workers that it can have.
-const PLACES: usize = 256;
+/// The slots of a generation: the most workers that it can have.
+const SLOTS_PER_GENERATION: usize = 256;
 
-/// A file that begins with a word for each place, and the ranges that generations have.
+/// A file that begins with a word for each slot, and the ranges that generations have.
 #[derive(Debug)]
-struct PlacesFile {
+struct SlotFile {
     file: Shared,
     /// The ranges in use. A generation that ends drops its own.
     ranges: Vec<Rc<Range<usize>>>,
 }
 
 #[derive(Debug)]
-struct Places {
+struct Slots {
     file: Shared,
     range: Rc<Range<usize>>,
 }
 
-impl PlacesFile {
+impl SlotFile {
     /// Creates a file of zeros, with this name for people. All of it is in memory, so that no access of a worker can fail.
     fn new(name: &CStr, length_bytes: u64) -> io::Result<Self> {
         let file = store_file::create(name, length_bytes)?;
@@ -138,25 +135,25 @@ impl PlacesFile {
         Ok(Self { file: Arc::new(file), ranges: Vec::new() })
     }
 
-    /// Places that no other generation has.
+    /// Slots that no other generation has.
     ///
     /// Errors: if there are none, which the bound on configurations that drain prevents.
-    fn places(&mut self) -> io::Result<Places> {
+    fn slots(&mut self) -> io::Result<Slots> {
         self.ranges.retain(|range| Rc::strong_count(range) > 1);
-        let mut starts = (0..WORKERS_MAX).step_by(PLACES);
+        let mut starts = (0..WORKERS_MAX).step_by(SLOTS_PER_GENERATION);
         let start = starts.find(|start| self.ranges.iter().all(|range| range.start != *start));
         let start =
             start.ok_or_else(|| io::Error::other("too many configurations share the workers' files"))?;
         // A worker that was killed may have left its word.
-        store_file::write(&self.file, word_at(start), &[0; PLACES * size_of::<u32>()])?;
-        let range = Rc::new(start..start + PLACES);
+        store_file::write(&self.file, word_at(start), &[0; SLOTS_PER_GENERATION * size_of::<u32>()])?;
+        let range = Rc::new(start..start + SLOTS_PER_GENERATION);
         self.ranges.push(Rc::clone(&range));
-        Ok(Places { file: Arc::clone(&self.file), range })
+        Ok(Slots { file: Arc::clone(&self.file), range })
     }
 }
 
-impl Places {
-    /// The place of the worker with this number, and the file.
+impl Slots {
+    /// The slot of the worker with this number, and the file.
     fn of(&self, worker: usize) -> (u64, Shared) {
         ((self.range.start + worker) as u64, Arc::clone(&self.file))
     }
@@ -175,17 +172,17 @@ mod tests {
 
     #[test]
     fn generations_have_places_of_their_own_until_they_end() {
-        let mut uplink = PlacesFile::new(c"uplink", UPLINK_FILE_BYTES).expect("a file");
-        let [old, new] = [(); 2].map(|()| uplink.places().expect("places"));
-        let of = |places: &Places| UplinkUsers::map(&*places.file, places.range.start + 3).expect("mapped");
+        let mut uplink = SlotFile::new(c"uplink", UPLINK_FILE_BYTES).expect("a file");
+        let [old, new] = [(); 2].map(|()| uplink.slots().expect("slots"));
+        let of = |slots: &Slots| UplinkUsers::map(&*slots.file, slots.range.start + 3).expect("mapped");
         let [first, second] = [of(&old), of(&new)];
         assert_eq!((first.announce(true), second.announce(true)), (0, 1));
         old.set(3, 0);
         assert_eq!(second.announce(true), 0);
         let start = old.range.start;
         drop(old);
-        assert_eq!(uplink.places().expect("places").range.start, start);
-        let many: Vec<_> = std::iter::from_fn(|| uplink.places().ok()).collect();
-        assert_eq!(many.len(), WORKERS_MAX / PLACES - 1);
+        assert_eq!(uplink.slots().expect("slots").range.start, start);
+        let many: Vec<_> = std::iter::from_fn(|| uplink.slots().ok()).collect();
+        assert_eq!(many.len(), WORKERS_MAX / SLOTS_PER_GENERATION - 1);
     }
 }

@@ -27,7 +27,7 @@ pub(super) struct Spool {
     folder: Option<FilePath>,
     slots: u32,
     waiting: VecDeque<Waiting>,
-    errand: Option<Errand>,
+    creation: Option<FileCreation>,
     /// Whether the folder did not answer in time, or no file could be created, the last time.
     trouble: Option<Trouble>,
 }
@@ -41,7 +41,7 @@ struct Waiting {
 }
 
 #[derive(Debug)]
-struct Errand {
+struct FileCreation {
     file: Watched<UnnamedFile>,
     late_ms: u64,
 }
@@ -58,7 +58,7 @@ impl Spool {
         let slots = spool_slots(settings);
         let is_wanted = slots > 0 && settings.routes().next().is_some();
         let folder = settings.spool_folder.clone().filter(|_| is_wanted);
-        Self { folder, slots, waiting: VecDeque::new(), errand: None, trouble: None }
+        Self { folder, slots, waiting: VecDeque::new(), creation: None, trouble: None }
     }
 
     /// Lets a worker begin that has all its other orders: now, or when it has its file.
@@ -84,7 +84,7 @@ impl Spool {
         poller: &mut Poller,
     ) -> Option<String> {
         self.waiting.retain(|waiting| workers.has(waiting.worker));
-        let message = match self.errand.as_ref().map(|errand| errand.file.item.take()) {
+        let message = match self.creation.as_ref().map(|creation| creation.file.item.take()) {
             Some(Err(e)) if e.kind() == io::ErrorKind::WouldBlock => self.judge(now_ms),
             Some(made) => self.take(made, poller, workers),
             None => None,
@@ -100,9 +100,9 @@ impl Spool {
         if self.trouble == Some(Trouble::Failed) {
             self.waiting.clear();
         }
-        if self.errand.is_none() && !self.waiting.is_empty() {
+        if self.creation.is_none() && !self.waiting.is_empty() {
             match self.start(now_ms, poller) {
-                Ok(errand) => self.errand = Some(errand),
+                Ok(creation) => self.creation = Some(creation),
                 // The next turn tries again; the workers begin when their time has come.
                 Err(_) if self.waiting.iter().any(|waiting| waiting.begin_ms.is_some()) => {}
                 Err(_) => self.waiting.clear(),
@@ -111,14 +111,14 @@ impl Spool {
         message
     }
 
-    fn start(&self, now_ms: u64, poller: &mut Poller) -> io::Result<Errand> {
+    fn start(&self, now_ms: u64, poller: &mut Poller) -> io::Result<FileCreation> {
         let file = UnnamedFile::start(self.folder.as_deref().ok_or(io::ErrorKind::NotFound)?)?;
-        Ok(Errand { file: poller.watch(file)?, late_ms: now_ms + PATIENCE_MS })
+        Ok(FileCreation { file: poller.watch(file)?, late_ms: now_ms + PATIENCE_MS })
     }
 
     /// Notes that the child has not answered in time.
     fn judge(&mut self, now_ms: u64) -> Option<String> {
-        let is_late = self.errand.as_ref().is_some_and(|errand| errand.late_ms <= now_ms);
+        let is_late = self.creation.as_ref().is_some_and(|creation| creation.late_ms <= now_ms);
         if !is_late || self.trouble.replace(Trouble::Late) == Some(Trouble::Late) {
             return None;
         }
@@ -135,8 +135,8 @@ impl Spool {
         poller: &Poller,
         workers: &mut Processes,
     ) -> Option<String> {
-        if let Some(errand) = self.errand.take() {
-            poller.forget(&errand.file);
+        if let Some(creation) = self.creation.take() {
+            poller.forget(&creation.file);
         }
         let folder = self.folder.as_deref()?.display();
         let before = self.trouble.take();
@@ -167,7 +167,8 @@ impl Spool {
     }
 
     pub(super) fn next_ms(&self) -> Option<u64> {
-        let late_ms = self.errand.as_ref().filter(|_| self.trouble.is_none()).map(|errand| errand.late_ms);
+        let late_ms =
+            self.creation.as_ref().filter(|_| self.trouble.is_none()).map(|creation| creation.late_ms);
         self.waiting.iter().filter_map(|waiting| waiting.begin_ms).chain(late_ms).min()
     }
 }

@@ -1,4 +1,4 @@
-//! The watcher process: it tells the keeper which names of the sites change, so that findings of helpers are true without
+//! The watcher process: it reports to the keeper which names of the sites change, so that findings of helpers are true without
 //! a check until something happens. It answers no request, and its own look-ups may wait: while it is late, names are only
 //! checked as without it.
 //!
@@ -21,7 +21,7 @@ use flash_waiting::watched::{self, Mounts};
 use flash_worker::codec::encode;
 use flash_worker::control::{Order, receive_order};
 use flash_worker::names::Subtrees;
-use flash_worker::store_protocol::{FromWatcher, WRONG_MAX};
+use flash_worker::store_protocol::{FromWatcher, WRONG_MAX, WatcherFigures};
 
 use crate::config::Settings;
 use crate::control::{Control, unexpected};
@@ -30,7 +30,7 @@ use depend::{Change, each_name};
 use roots::{Appearing, Progress, Root, Which, find_roots};
 use tree::{DIRECTORIES_MAX, Tree};
 
-/// The longest pause after which the keeper hears until when all changes are known. Findings of helpers wait for that.
+/// The longest pause after which it reports until when the keeper knows all changes. Findings of helpers wait for that.
 const UNTIL_MS: u64 = 200;
 /// The pause before a subtree begins anew, so that many moved directories cost few walks.
 const ANEW_MS: u64 = 200;
@@ -60,7 +60,7 @@ struct Watcher {
     until_every_ms: u64,
     next_until_ms: u64,
     /// The figures that the keeper knows.
-    told: Option<FromWatcher>,
+    figures_sent: Option<WatcherFigures>,
 }
 
 /// Watches until the supervisor is gone, or the configuration ends.
@@ -106,11 +106,11 @@ impl Watcher {
         loop {
             match receive_order(&control)? {
                 Order::Root { site, is_local: true, folder } => {
-                    if let Some(place) = folders.get_mut(site) {
-                        *place = Some(folder);
+                    if let Some(slot) = folders.get_mut(site) {
+                        *slot = Some(folder);
                     }
                 }
-                // Another host or process that has the files can change them untold.
+                // Another host or process that has the files can change them unnoticed.
                 Order::Root { .. } => {}
                 Order::NamesTable(file) => names = Some(NamesReader::map(file)?),
                 Order::Keeper(channel) => keeper = Some(channel),
@@ -143,7 +143,7 @@ impl Watcher {
             changed: Vec::new(),
             until_every_ms: (settings.freshness_ms / 4).clamp(10, UNTIL_MS),
             next_until_ms: 0,
-            told: None,
+            figures_sent: None,
         })
     }
 
@@ -164,9 +164,9 @@ impl Watcher {
             self.watch_some(now_ms);
             // A directory can have appeared in one before that was watched.
             let has_read_all = self.read_events()? && has_read_all;
-            self.tell();
+            self.report_progress();
             if has_read_all {
-                self.tell_until(now_ms);
+                self.report_until(now_ms);
             }
         }
     }
@@ -183,18 +183,18 @@ impl Watcher {
         Ok(true)
     }
 
-    /// Tells a new keeper what is watched.
+    /// Reports to a new keeper what is watched.
     fn welcome(&mut self, channel: OwnedFd) {
         self.keeper = Some(channel);
-        self.told = None;
+        self.figures_sent = None;
         let since_ms = clock::monotonic_ms();
         for number in 0..self.roots.len() {
             let mut whole = Vec::new();
             for subtree in
                 self.roots[number].subtrees.iter_mut().filter(|own| own.progress == Progress::Whole)
             {
-                if subtree.appearing == Appearing::Told {
-                    subtree.appearing = Appearing::Untold;
+                if subtree.appearing == Appearing::Reported {
+                    subtree.appearing = Appearing::Unreported;
                 }
                 whole.push(subtree.number);
             }
@@ -233,24 +233,24 @@ impl Watcher {
             Event::Overflow => (0..self.roots.len()).for_each(|root| self.begin_anew(root, Which::All)),
             Event::Unwatched(watch) => self.tree.forget(watch),
             Event::Unmounted(watch) | Event::Moved(watch) => {
-                for place in self.tree.places(watch) {
+                for found in self.tree.paths(watch) {
                     // The root is known by its descriptor, wherever it is.
-                    if *place.path != *b"/" || matches!(event, Event::Unmounted(_)) {
-                        self.begin_anew(place.root, self.subtree_of(&place.path));
+                    if *found.path != *b"/" || matches!(event, Event::Unmounted(_)) {
+                        self.begin_anew(found.root, self.subtree_of(&found.path));
                     }
                 }
             }
             Event::Attributes(watch) => {
-                for place in self.tree.places(watch) {
-                    if !self.tree.has_same_rights(watch, &self.roots[place.root].folder, &place.path) {
-                        self.begin_anew(place.root, self.subtree_of(&place.path));
+                for found in self.tree.paths(watch) {
+                    if !self.tree.has_same_rights(watch, &self.roots[found.root].folder, &found.path) {
+                        self.begin_anew(found.root, self.subtree_of(&found.path));
                     }
                 }
             }
             Event::Name { directory, name, is_directory, how } => {
-                for place in self.tree.places(directory) {
-                    let change = Change { directory: &place.path, name: &name, is_directory, how };
-                    self.handle_change(place.root, &change);
+                for found in self.tree.paths(directory) {
+                    let change = Change { directory: &found.path, name: &name, is_directory, how };
+                    self.handle_change(found.root, &change);
                 }
             }
         }
@@ -337,7 +337,7 @@ impl Watcher {
     }
 
     /// Sends what the keeper must know by now.
-    fn tell(&mut self) {
+    fn report_progress(&mut self) {
         self.send_changed(1);
         let since_ms = clock::monotonic_ms();
         for number in 0..self.roots.len() {
@@ -349,13 +349,14 @@ impl Watcher {
                         subtree.progress = Progress::Whole;
                         begun.push(subtree.number);
                     }
-                    (Progress::Whole, Appearing::Untold) => {
+                    (Progress::Whole, Appearing::Unreported) => {
                         appearing.push(subtree.number);
-                        subtree.appearing = Appearing::Told;
+                        subtree.appearing = Appearing::Reported;
                     }
                     _ => {}
                 }
-                if subtree.progress == Progress::Whole && subtree.appearing == Appearing::Told && is_done {
+                if subtree.progress == Progress::Whole && subtree.appearing == Appearing::Reported && is_done
+                {
                     appeared.push(subtree.number);
                     subtree.appearing = Appearing::Nothing;
                 }
@@ -366,8 +367,8 @@ impl Watcher {
         }
     }
 
-    /// Tells the keeper from time to time that all changes up to `until_ms` were told.
-    fn tell_until(&mut self, until_ms: u64) {
+    /// Reports to the keeper from time to time that it knows all changes up to `until_ms`.
+    fn report_until(&mut self, until_ms: u64) {
         if until_ms < self.next_until_ms {
             return;
         }
@@ -375,7 +376,7 @@ impl Watcher {
         let is_unwatched = |root: &Root| {
             root.subtrees.iter().filter(|subtree| subtree.progress == Progress::Unwatched).count() as u64
         };
-        let figures = FromWatcher::Figures {
+        let figures = WatcherFigures {
             directories: self.tree.len() as u64,
             directories_max: self.directories_max,
             sites: self.roots.iter().map(|root| root.sites.len() as u64).sum(),
@@ -383,9 +384,9 @@ impl Watcher {
             subtrees_unwatched: self.roots.iter().map(is_unwatched).sum::<u64>()
                 + self.sites_unreported * self.subtrees.numbers().count() as u64,
         };
-        if self.told.as_ref() != Some(&figures) {
-            self.send(&figures);
-            self.told = Some(figures);
+        if self.figures_sent != Some(figures) {
+            self.send(&FromWatcher::Figures(figures));
+            self.figures_sent = Some(figures);
         }
         self.send(&FromWatcher::Until(until_ms));
     }
@@ -452,7 +453,7 @@ impl Watcher {
         }
     }
 
-    /// Sends a message to the keeper, and waits for room: what is not told must not count as unchanged.
+    /// Sends a message to the keeper, and waits for room: a change that is not reported must not count as unchanged.
     fn send(&mut self, message: &FromWatcher) {
         let Some(keeper) = &self.keeper else { return };
         if channel::send(keeper, &[IoSlice::new(&encode(message))], &[]).is_err() {

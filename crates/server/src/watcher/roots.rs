@@ -22,7 +22,7 @@ pub(super) enum Progress {
     Begins(u64),
     /// Its directories are being found and watched.
     Walks,
-    /// All of its changes are told.
+    /// All of its changes are reported.
     Whole,
     /// It cannot be watched.
     Unwatched,
@@ -32,10 +32,10 @@ pub(super) enum Progress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Appearing {
     Nothing,
-    /// One has appeared, and the keeper has not heard of it.
-    Untold,
-    /// The keeper knows that, and hears when it is watched.
-    Told,
+    /// One has appeared, and the keeper does not know it.
+    Unreported,
+    /// The keeper knows that, and gets a message when it is watched.
+    Reported,
 }
 
 /// Some of the directories in a root, with everything beneath them. A change that cannot be followed costs only the watch
@@ -69,7 +69,7 @@ pub(super) struct Root {
     pub(super) subtrees: Vec<Subtree>,
     /// The file systems mounted beneath it.
     pub(super) mounts: Vec<Vec<u8>>,
-    /// Whether the supervisor was told that a part of it cannot be watched.
+    /// Whether it was reported to the supervisor that a part of it cannot be watched.
     pub(super) is_reported: bool,
 }
 
@@ -117,7 +117,7 @@ impl Root {
     pub(super) fn note_appearance(&mut self, number: u16) {
         let subtree = &mut self.subtrees[usize::from(number)];
         if subtree.progress == Progress::Whole {
-            subtree.appearing = Appearing::Untold;
+            subtree.appearing = Appearing::Unreported;
         }
     }
 

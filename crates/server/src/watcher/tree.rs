@@ -13,7 +13,7 @@ pub(super) const DIRECTORIES_MAX: usize = 200_000;
 /// A watched directory, as it is found beneath a root. Roots can be beneath each other, so one directory can have
 /// several.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct DirectoryPath {
     /// The number of the root.
     pub(super) root: usize,
     /// The path beneath it; it begins and ends with a slash.
@@ -22,7 +22,7 @@ pub(super) struct Place {
 
 #[derive(Debug)]
 struct Directory {
-    places: Vec<Place>,
+    paths: Vec<DirectoryPath>,
     rights: Rights,
 }
 
@@ -41,8 +41,8 @@ impl Tree {
     }
 
     /// Where a directory is found; nowhere if it is not watched.
-    pub(super) fn places(&self, watch: WatchId) -> Vec<Place> {
-        self.directories.get(&watch).map(|directory| directory.places.clone()).unwrap_or_default()
+    pub(super) fn paths(&self, watch: WatchId) -> Vec<DirectoryPath> {
+        self.directories.get(&watch).map(|directory| directory.paths.clone()).unwrap_or_default()
     }
 
     /// Watches the directory at a path beneath a root. Returns the names of the directories in it. One that is gone or
@@ -58,7 +58,7 @@ impl Tree {
         let (number, folder) = root;
         let directory = match watched::open_directory(folder, path) {
             Ok(directory) => directory,
-            // Nothing that is watched tells when the root is there again.
+            // No watch reports when the root is there again.
             Err(e) if path == b"/" => return Err(e),
             Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 return Ok(Vec::new());
@@ -77,11 +77,11 @@ impl Tree {
         }
         let watch = inotify.watch(&directory)?;
         let rights = watched::rights(&directory)?;
-        let place = Place { root: number, path: path.into() };
-        let known = self.directories.entry(watch).or_insert_with(|| Directory { places: Vec::new(), rights });
+        let found = DirectoryPath { root: number, path: path.into() };
+        let known = self.directories.entry(watch).or_insert_with(|| Directory { paths: Vec::new(), rights });
         known.rights = rights;
-        if !known.places.contains(&place) {
-            known.places.push(place);
+        if !known.paths.contains(&found) {
+            known.paths.push(found);
         }
         watched::directories_in(&directory)
     }
@@ -95,11 +95,11 @@ impl Tree {
     pub(super) fn forget_all(&mut self, inotify: &Inotify, root: usize, fits: impl Fn(&[u8]) -> bool) {
         self.closed.retain(|(other, path)| *other != root || !fits(path));
         self.directories.retain(|watch, directory| {
-            directory.places.retain(|place| place.root != root || !fits(&place.path));
-            if directory.places.is_empty() {
+            directory.paths.retain(|found| found.root != root || !fits(&found.path));
+            if directory.paths.is_empty() {
                 inotify.unwatch(*watch);
             }
-            !directory.places.is_empty()
+            !directory.paths.is_empty()
         });
     }
 

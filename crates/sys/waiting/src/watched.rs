@@ -121,7 +121,8 @@ pub fn is_regular(root: impl AsFd, path: &[u8]) -> bool {
     }
 }
 
-fn relative(path: &[u8]) -> &[u8] {
+/// A path of a request relative to the root.
+pub fn relative(path: &[u8]) -> &[u8] {
     match path.strip_prefix(b"/") {
         Some(rest) if !rest.is_empty() => rest,
         _ => b".",
@@ -180,8 +181,8 @@ fn is_beneath(path: &[u8], folder: &[u8]) -> bool {
     path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
-/// A path in which some bytes are written as a backslash and three octal digits.
-fn unescape(path: &[u8]) -> Vec<u8> {
+/// A path of proc_pid_mountinfo(5), in which some bytes are written as a backslash and three octal digits.
+pub fn unescape(path: &[u8]) -> Vec<u8> {
     let mut plain = Vec::new();
     let mut rest = path;
     while let Some((first, after)) = rest.split_first() {

@@ -33,7 +33,7 @@ use requests::{Requests, Threads};
 use stacks::Stacks;
 use thread::{Blocked, Ended, Mode, Open, Received, Thread, is_error};
 use timeline::Timeline;
-use waits::Turned;
+use waits::Handled;
 
 /// Threads that are followed, at most, those that have ended included.
 const THREADS_MAX: usize = 16_384;
@@ -236,7 +236,7 @@ impl Analysis {
                 self.requests.sending.insert(tid);
                 self.change(tid, |thread| thread.sends = true);
             }
-            self.turn(tid, call, Turned { ready: fd, works_for: fd }, now_ns);
+            self.handle(tid, call, Handled { ready: fd, works_for: fd }, now_ns);
         }
     }
 
@@ -276,7 +276,7 @@ impl Analysis {
             (call.effect, call.fd, i32::try_from(result))
         {
             // The ready descriptor is the listening socket; the one who waited is the new connection.
-            self.turn(tid, call, Turned { ready: open.args[at] as i32, works_for: accepted }, now_ns);
+            self.handle(tid, call, Handled { ready: open.args[at] as i32, works_for: accepted }, now_ns);
         }
         if let (Some(at), Some(fd)) = (call.filled, call.fd) {
             let length = usize::try_from(result).unwrap_or(0);
@@ -362,7 +362,7 @@ impl Analysis {
         };
         let mut is_open = false;
         if let Some(batch) = &mut thread.batch {
-            let turned_to = batch.ready.min(batch.turned_to.len() as u32);
+            let turned_to = batch.ready.min(batch.handled.len() as u32);
             call.batch = Some(Batch { ready: batch.ready, turned_to, ..Batch::default() });
             is_open = batch.add(id);
         }

@@ -16,11 +16,11 @@ const STACKS_MAX: usize = 1 << 14;
 #[derive(Debug, Default)]
 pub(super) struct Stacks {
     numbers: HashMap<Vec<u64>, u32>,
-    known: Vec<Known>,
+    stacks: Vec<Stack>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct Stack {
     functions: Vec<String>,
     /// By what was called.
     reasons: Vec<(u64, Reason)>,
@@ -32,40 +32,40 @@ impl Stacks {
         if let Some(number) = self.numbers.get(&frames) {
             return Some(*number);
         }
-        if self.known.len() >= STACKS_MAX {
+        if self.stacks.len() >= STACKS_MAX {
             return None;
         }
         let functions = frames.iter().filter_map(|frame| world.function(*frame)).map(str::to_owned).collect();
-        let number = self.known.len() as u32;
-        self.known.push(Known { functions, reasons: Vec::new() });
+        let number = self.stacks.len() as u32;
+        self.stacks.push(Stack { functions, reasons: Vec::new() });
         self.numbers.insert(frames, number);
         Some(number)
     }
 
     /// The number of a stack that is known by its functions alone.
     pub(super) fn of_functions(&mut self, functions: Vec<String>) -> Option<u32> {
-        if functions.is_empty() || self.known.len() >= STACKS_MAX {
+        if functions.is_empty() || self.stacks.len() >= STACKS_MAX {
             return None;
         }
-        self.known.push(Known { functions, reasons: Vec::new() });
-        Some(self.known.len() as u32 - 1)
+        self.stacks.push(Stack { functions, reasons: Vec::new() });
+        Some(self.stacks.len() as u32 - 1)
     }
 
     pub(super) fn functions(&self, number: Option<u32>) -> &[String] {
-        number.and_then(|number| self.known.get(number as usize)).map_or(&[], |known| &known.functions)
+        number.and_then(|number| self.stacks.get(number as usize)).map_or(&[], |stack| &stack.functions)
     }
 
     /// Why a thread waits in it that has called `call`.
     pub(super) fn reason(&mut self, number: Option<u32>, call: u64) -> Reason {
-        let Some(known) = number.and_then(|number| self.known.get_mut(number as usize)) else {
+        let Some(stack) = number.and_then(|number| self.stacks.get_mut(number as usize)) else {
             return reason(&[], &calls::name(call));
         };
-        if let Some((_, found)) = known.reasons.iter().find(|(of, _)| *of == call) {
+        if let Some((_, found)) = stack.reasons.iter().find(|(of, _)| *of == call) {
             return *found;
         }
-        let functions: Vec<&str> = known.functions.iter().map(String::as_str).collect();
+        let functions: Vec<&str> = stack.functions.iter().map(String::as_str).collect();
         let found = reason(&functions, &calls::name(call));
-        known.reasons.push((call, found));
+        stack.reasons.push((call, found));
         found
     }
 

@@ -16,7 +16,7 @@ const BATCH_CALLS_MAX: usize = 64;
 
 /// Blocked calls that are remembered.
 const RECENT_MAX: usize = 256;
-/// Descriptors that it is followed how a thread turns to, at most.
+/// Descriptors that it is followed how a thread handles, at most.
 const TURNED_MAX: usize = 4_096;
 /// How often it is looked up what two of them are, at most.
 const LOOKUPS_MAX: u32 = 64;
@@ -104,7 +104,7 @@ pub(super) struct Received {
 #[derive(Debug, Default)]
 pub(super) struct ReadyBatch {
     pub(super) ready: u32,
-    pub(super) turned_to: HashSet<i32>,
+    pub(super) handled: HashSet<i32>,
     /// Descriptors that are newer than the wait: they were not ready in it, whatever had their numbers.
     pub(super) opened: HashSet<i32>,
     pub(super) blocked: Vec<u64>,
@@ -291,7 +291,7 @@ impl Thread {
         .sum()
     }
 
-    /// It turns to a descriptor. Where that was another one's turn meanwhile, both, if it is yet to be looked up what
+    /// It handles a descriptor. Where it handled another one meanwhile, both, if it is yet to be looked up what
     /// they are.
     pub(super) fn alternates(&mut self, fd: i32) -> Option<(i32, i32)> {
         if self.has_alternated || self.lookups >= LOOKUPS_MAX || self.turned_at.len() >= TURNED_MAX {

@@ -1,16 +1,16 @@
 //! Waits for events, and the connections that wait behind the calls between them.
 //!
-//! The analysis calls it when a thread begins or ends a wait for events, and when it turns to a descriptor.
+//! The analysis calls it when a thread begins or ends a wait for events, and when it handles a descriptor.
 
 use super::pollers::{self, Moment, REPLACED_NS};
 use super::thread::{Ended, Open, ReadyBatch};
 use super::{Analysis, NO_DESCRIPTOR, WAITERS_MAX};
-use crate::calls::{self, Call, Turns};
+use crate::calls::{self, Call, Handles};
 use crate::model::Waiter;
 
 /// The descriptor that was ready, and the one that the loop works for then: the same, or a connection that it has accepted.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Turned {
+pub(super) struct Handled {
     pub(super) ready: i32,
     pub(super) works_for: i32,
 }
@@ -101,15 +101,15 @@ impl Analysis {
         }
     }
 
-    /// The loop turns to a descriptor that was ready, for another or the same one: that has waited behind
+    /// The loop handles a descriptor that was ready, for another or the same one: that has waited behind
     /// whatever blocked before.
-    pub(super) fn turn(&mut self, tid: u32, call: Call, turned: Turned, now_ns: u64) {
-        let Turned { ready, works_for: fd } = turned;
+    pub(super) fn handle(&mut self, tid: u32, call: Call, handled: Handled, now_ns: u64) {
+        let Handled { ready, works_for: fd } = handled;
         let Some(thread) = self.threads.get_mut(&tid) else { return };
-        match call.turns {
-            Turns::No => return,
-            Turns::IfNoFile if self.descriptors.is_file(thread.data.pid, ready) => return,
-            Turns::IfNoFile | Turns::Yes => {}
+        match call.handles {
+            Handles::No => return,
+            Handles::IfNoFile if self.descriptors.is_file(thread.data.pid, ready) => return,
+            Handles::IfNoFile | Handles::Yes => {}
         }
         // From now on it works for another one than it received from last.
         thread.received = thread.received.filter(|received| received.fd == fd);
@@ -119,7 +119,7 @@ impl Analysis {
         }
         let Some(batch) = &mut thread.batch else { return };
         // Where none was ready it goes on with what it had begun.
-        if batch.ready == 0 || batch.opened.contains(&ready) || !batch.turned_to.insert(ready) {
+        if batch.ready == 0 || batch.opened.contains(&ready) || !batch.handled.insert(ready) {
             return;
         }
         let start_ns = self.start_ns;

@@ -45,7 +45,7 @@ pub(super) fn page() -> io::Result<Vec<u8>> {
                   that fits a request applies. `[[route]]` belongs to the default site, `[[site.route]]` to the site above it.";
     section(&mut roff, "ROUTES", &[routes]);
     for spec in ROUTE_OPTIONS {
-        let owners: Vec<String> = spec.place.iter().map(|key| format!("`{key}`")).collect();
+        let owners: Vec<String> = spec.details.iter().map(|key| format!("`{key}`")).collect();
         let only =
             if owners.is_empty() { String::new() } else { format!(". Only with {}", owners.join(" or ")) };
         term(&mut roff, spec.key, &format!("{}{only}.", meaning(spec)));

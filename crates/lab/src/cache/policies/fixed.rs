@@ -6,11 +6,11 @@
 use super::{Block, Cache};
 
 pub(super) struct Fixed {
-    places: Vec<Place>,
+    blocks: Vec<Residency>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Residency {
     /// Never in memory.
     Outside,
     /// To be kept once it was read.
@@ -27,29 +27,29 @@ impl Fixed {
             let value = |uses: u64, bytes: u64| u128::from(uses) * u128::from(bytes);
             value(*b_uses, a.bytes).cmp(&value(*a_uses, b.bytes))
         });
-        let mut places = vec![Place::Outside; asked.len()];
+        let mut blocks = vec![Residency::Outside; asked.len()];
         let mut free_bytes = memory_bytes;
         for (block, _) in order {
             // A smaller one of less value may still fit.
             if block.bytes <= free_bytes {
                 free_bytes -= block.bytes;
-                places[block.number as usize] = Place::Awaited;
+                blocks[block.number as usize] = Residency::Awaited;
             }
         }
-        Self { places }
+        Self { blocks }
     }
 }
 
 impl Cache for Fixed {
-    fn ask(&mut self, block: Block) -> bool {
-        let place = &mut self.places[block.number as usize];
-        match *place {
-            Place::Outside => false,
-            Place::Awaited => {
-                *place = Place::Inside;
+    fn access(&mut self, block: Block) -> bool {
+        let residency = &mut self.blocks[block.number as usize];
+        match *residency {
+            Residency::Outside => false,
+            Residency::Awaited => {
+                *residency = Residency::Inside;
                 false
             }
-            Place::Inside => true,
+            Residency::Inside => true,
         }
     }
 }

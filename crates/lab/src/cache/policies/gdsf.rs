@@ -53,7 +53,7 @@ impl Gdsf {
 }
 
 impl Cache for Gdsf {
-    fn ask(&mut self, block: Block) -> bool {
+    fn access(&mut self, block: Block) -> bool {
         let index = block.number as usize;
         let is_hit = self.values[index] != 0;
         if !is_hit {

@@ -17,7 +17,7 @@ impl Lru {
 }
 
 impl Cache for Lru {
-    fn ask(&mut self, block: Block) -> bool {
+    fn access(&mut self, block: Block) -> bool {
         if self.list.renew(block) {
             return true;
         }

@@ -18,7 +18,7 @@ use flash_kit::{Error, Result};
 
 pub(super) trait Cache {
     /// Uses a block, and loads it if it is not there. Gives whether it was there.
-    fn ask(&mut self, block: Block) -> bool;
+    fn access(&mut self, block: Block) -> bool;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,11 +73,11 @@ impl FromStr for Name {
 
     /// Errors: usage, for a word that is no policy.
     fn from_str(text: &str) -> Result<Self> {
-        let words = || Self::ALL.map(Self::word).join(", ");
+        let all = || Self::ALL.map(Self::word).join(", ");
         Self::ALL
             .into_iter()
             .find(|name| name.word() == text)
-            .ok_or_else(|| Error::usage(format!("policy '{text}': write one of {}", words())))
+            .ok_or_else(|| Error::usage(format!("policy '{text}': write one of {}", all())))
     }
 }
 #[cfg(test)]

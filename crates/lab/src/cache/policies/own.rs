@@ -22,7 +22,7 @@ impl Own {
 }
 
 impl Cache for Own {
-    fn ask(&mut self, block: Block) -> bool {
+    fn access(&mut self, block: Block) -> bool {
         let index = block.number as usize;
         if self.bytes[index] > 0 {
             self.policy.touch(block.number, 1);

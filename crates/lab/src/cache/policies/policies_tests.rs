@@ -7,7 +7,7 @@ fn hits(name: Name, memory_bytes: u64, lengths: &[u64], asked: &[u32]) -> Vec<bo
     let requests = Requests::new(lengths.iter().copied(), asked.to_vec()).unwrap();
     let mut cache = name.cache(memory_bytes, &requests);
     let blocks = asked.iter().flat_map(|file| requests.blocks_of(*file));
-    blocks.map(|block| cache.ask(block)).collect()
+    blocks.map(|block| cache.access(block)).collect()
 }
 
 /// The places of the hits.

@@ -13,7 +13,7 @@ pub(super) struct S3Fifo {
     states: Vec<State>,
     small: Queue,
     main: Queue,
-    /// With turns: a block may have been in the ghosts' queue before, and left it by its use.
+    /// With generations: a block may have been in the ghosts' queue before, and left it by its use.
     ghosts: VecDeque<(Block, u32)>,
     ghost_bytes: u64,
     memory_bytes: u64,
@@ -21,14 +21,14 @@ pub(super) struct S3Fifo {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
-    place: Place,
+    residency: Residency,
     uses: u8,
     /// How often the block became a ghost.
-    turn: u32,
+    generation: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Place {
+enum Residency {
     #[default]
     Outside,
     Inside,
@@ -79,9 +79,9 @@ impl S3Fifo {
         while let Some(block) = self.small.pop() {
             let state = &mut self.states[block.number as usize];
             if state.uses <= 1 {
-                state.place = Place::Ghost;
-                state.turn = state.turn.wrapping_add(1);
-                self.ghosts.push_back((block, state.turn));
+                state.residency = Residency::Ghost;
+                state.generation = state.generation.wrapping_add(1);
+                self.ghosts.push_back((block, state.generation));
                 self.ghost_bytes += block.bytes;
                 self.forget();
                 return;
@@ -96,7 +96,7 @@ impl S3Fifo {
         while let Some(block) = self.main.pop() {
             let state = &mut self.states[block.number as usize];
             if state.uses == 0 {
-                state.place = Place::Outside;
+                state.residency = Residency::Outside;
                 return;
             }
             state.uses -= 1;
@@ -106,20 +106,20 @@ impl S3Fifo {
 
     fn forget(&mut self) {
         while self.ghost_bytes > self.memory_bytes / 10 * 9 {
-            let Some((block, turn)) = self.ghosts.pop_front() else { break };
+            let Some((block, generation)) = self.ghosts.pop_front() else { break };
             self.ghost_bytes -= block.bytes;
             let state = &mut self.states[block.number as usize];
-            if state.place == Place::Ghost && state.turn == turn {
-                state.place = Place::Outside;
+            if state.residency == Residency::Ghost && state.generation == generation {
+                state.residency = Residency::Outside;
             }
         }
     }
 }
 
 impl Cache for S3Fifo {
-    fn ask(&mut self, block: Block) -> bool {
+    fn access(&mut self, block: Block) -> bool {
         let index = block.number as usize;
-        if self.states[index].place == Place::Inside {
+        if self.states[index].residency == Residency::Inside {
             let uses = &mut self.states[index].uses;
             *uses = (*uses + 1).min(USES_MAX);
             return true;
@@ -131,9 +131,10 @@ impl Cache for S3Fifo {
             self.evict();
         }
         // Room may have been made by forgetting this very ghost: then it is new.
-        let queue = if self.states[index].place == Place::Ghost { &mut self.main } else { &mut self.small };
+        let queue =
+            if self.states[index].residency == Residency::Ghost { &mut self.main } else { &mut self.small };
         queue.push(block);
-        self.states[index].place = Place::Inside;
+        self.states[index].residency = Residency::Inside;
         self.states[index].uses = 0;
         false
     }

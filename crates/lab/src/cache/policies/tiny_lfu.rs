@@ -110,7 +110,7 @@ impl TinyLfu {
 }
 
 impl Cache for TinyLfu {
-    fn ask(&mut self, block: Block) -> bool {
+    fn access(&mut self, block: Block) -> bool {
         self.count(block.number);
         if self.window.renew(block) || self.use_main(block) {
             return true;

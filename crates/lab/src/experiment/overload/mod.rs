@@ -6,7 +6,7 @@ mod model;
 use super::data::{Data, Measure};
 use super::plan::{Plan, Point};
 use super::plots;
-use flash_kit::part::{Cell, Column, Table, table};
+use flash_kit::section::{Cell, Column, Table, table};
 use flash_kit::sheet::{Axis, Division, Plot, Unit};
 use flash_load::measure::Overload;
 use model::Model;

@@ -8,9 +8,9 @@ use flash_http::h2::{Decoder, ErrorCode, FieldList, Frame, ListLimits, PREFACE, 
 
 use super::answer::{Answer, STREAM_WINDOW_BYTES};
 use super::head::{AnswerHead, Table};
-use crate::generator::lane::{Lane, Received};
-use crate::generator::pool::Line;
+use crate::generator::pool::PooledConnection;
 use crate::generator::request::Request;
+use crate::generator::transport::{Received, Transport};
 use crate::record::Outcome;
 use crate::workload::Catalogue;
 
@@ -70,7 +70,7 @@ struct Block {
 
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(crate) lane: Lane,
+    pub(crate) transport: Transport,
     /// It is in the multiplexer's list of those with room, and of those with something to send.
     pub(crate) is_offered: bool,
     pub(crate) has_output: bool,
@@ -83,7 +83,7 @@ pub(crate) struct Connection {
     in_block: Option<Block>,
     answers: HashMap<u32, Answer>,
     next_stream: u32,
-    asked: u32,
+    requests_sent: u32,
     /// Whether any request was answered: requests are sent again only after that, so that it comes to an end.
     has_answered: bool,
     table: Table,
@@ -97,9 +97,9 @@ pub(crate) struct Connection {
 pub(crate) struct Broken;
 
 impl Connection {
-    pub(crate) fn new(lane: Lane) -> Self {
+    pub(crate) fn new(transport: Transport) -> Self {
         Self {
-            lane,
+            transport,
             is_offered: false,
             has_output: false,
             output: Vec::new(),
@@ -110,7 +110,7 @@ impl Connection {
             in_block: None,
             answers: HashMap::new(),
             next_stream: 1,
-            asked: 0,
+            requests_sent: 0,
             has_answered: false,
             table: Table::Empty,
             window: Window::new(CONNECTION_WINDOW_BYTES),
@@ -131,28 +131,28 @@ impl Connection {
     /// Whether it may be asked for something more.
     pub(crate) fn has_room(&self, common: &Common) -> bool {
         let streams_max = common.streams_max.min(self.peer_streams_max) as usize;
-        !self.lane.is_connecting && !self.is_used_up(common) && self.answers.len() < streams_max
+        !self.transport.is_connecting && !self.is_used_up(common) && self.answers.len() < streams_max
     }
 
     fn is_used_up(&self, common: &Common) -> bool {
-        let is_enough = common.requests_per_connection.is_some_and(|max| self.asked >= max);
+        let is_enough = common.requests_per_connection.is_some_and(|max| self.requests_sent >= max);
         self.is_going_away || is_enough || self.next_stream > STREAM_MAX
     }
 
     /// Whether it carries nothing, and takes no more requests.
     pub(crate) fn is_over(&self, common: &Common) -> bool {
-        !self.lane.is_connecting && self.answers.is_empty() && self.is_used_up(common)
+        !self.transport.is_connecting && self.answers.is_empty() && self.is_used_up(common)
     }
 
-    pub(crate) fn has_asked(&self) -> bool {
-        self.asked > 0
+    pub(crate) fn was_used(&self) -> bool {
+        self.requests_sent > 0
     }
 
-    /// Asks for a file; the bytes go with the next [`Connection::flush`]. Returns the number of the stream.
-    pub(crate) fn ask(&mut self, common: &Common, flow: u8, request: Request, path: &[u8]) -> u32 {
+    /// Adds a request for a file; the bytes go with the next [`Connection::flush`]. Returns the number of the stream.
+    pub(crate) fn submit(&mut self, common: &Common, flow: u8, request: Request, path: &[u8]) -> u32 {
         let stream = self.next_stream;
         self.next_stream += 2;
-        self.asked = self.asked.saturating_add(1);
+        self.requests_sent = self.requests_sent.saturating_add(1);
         let table = &mut self.table;
         frame::push_headers(&mut self.output, stream, true, |out| {
             table.push_get(out, common.is_https, &common.authority, path);
@@ -173,11 +173,11 @@ impl Connection {
     /// Errors: the connection is over.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         if !self.output.is_empty() {
-            let sent = self.lane.send(&self.output);
+            let sent = self.transport.send(&self.output);
             self.output.clear();
             return sent;
         }
-        self.lane.flush()
+        self.transport.flush()
     }
 
     /// Receives once into `buffer`; `scratch` is for what is encrypted. None when there is nothing.
@@ -188,7 +188,7 @@ impl Connection {
         buffer: &mut [u8],
         scratch: &mut [u8],
     ) -> Result<Option<Received>, Outcome> {
-        match self.lane.receive(buffer, scratch) {
+        match self.transport.receive(buffer, scratch) {
             Ok(Received { is_end: true, .. }) => Err(Outcome::ClosedEarly),
             Ok(received) => Ok(Some(received)),
             Err(why) if why.kind() == io::ErrorKind::WouldBlock => Ok(None),
@@ -364,9 +364,9 @@ impl Connection {
     }
 }
 
-impl Line for Connection {
-    fn lane(&mut self) -> &mut Lane {
-        &mut self.lane
+impl PooledConnection for Connection {
+    fn transport(&mut self) -> &mut Transport {
+        &mut self.transport
     }
 
     fn is_idle(&self) -> bool {

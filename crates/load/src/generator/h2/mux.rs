@@ -1,6 +1,6 @@
 //! The connections of HTTP/2 that all streams of requests of a generator share, so that hot and cold requests meet on them.
 //!
-//! A flow asks it to place a request, and the event loop passes on events and timers. A request goes to the connection that has
+//! A flow submits a request to it, and the event loop passes on events and timers. A request goes to the connection that has
 //! been offered for longest, of those with room; if none has, another connection is opened.
 
 use std::collections::VecDeque;
@@ -9,9 +9,9 @@ use std::io;
 use flash_prompt::epoll::{Epoll, Ready};
 
 use super::connection::{Common, Connection, Done, Taking};
-use crate::generator::lane::{Opening, Progress};
-use crate::generator::pool::{Pool, Way};
+use crate::generator::pool::{Destination, Pool};
 use crate::generator::request::Request;
+use crate::generator::transport::{Opening, Progress};
 use crate::generator::{MULTIPLEXER, Protocol, Setup, Stream};
 use crate::record::{Handshake, OpenConnections, Outcome, REUSED};
 
@@ -28,17 +28,17 @@ pub(crate) struct Mux {
     path: Vec<u8>,
 }
 
-/// A request that was placed: the connection's token and the number of the stream.
+/// A request on a shared connection: the connection's token and the number of the stream.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Placed {
+pub(crate) struct StreamKey {
     pub(crate) token: u64,
     pub(crate) stream: u32,
 }
 
-/// The consequences of an event.
+/// The consequences of an event on a shared connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Noted {
-    pub(crate) has_turn: bool,
+pub(crate) struct Handled {
+    pub(crate) must_receive: bool,
     /// There may be room for requests that wait, or requests that ended.
     pub(crate) is_changed: bool,
 }
@@ -60,9 +60,9 @@ impl Mux {
                 .map(|stream| (std::sync::Arc::clone(&stream.setup.catalogue), stream.setup.verify))
                 .collect(),
         };
-        let way = Way { address: target.address, opening, receive_buffer_bytes: None };
+        let destination = Destination { address: target.address, opening, receive_buffer_bytes: None };
         Some(Self {
-            pool: Pool::new(MULTIPLEXER, way, 0, Connection::new),
+            pool: Pool::new(MULTIPLEXER, destination, 0, Connection::new),
             common,
             connections_max: *connections_max,
             offered: VecDeque::new(),
@@ -89,8 +89,13 @@ impl Mux {
         std::mem::take(&mut self.pool.handshakes)
     }
 
-    /// Places a request, whose bytes go with the next [`Mux::flush`]; gives it back if no connection has room.
-    pub(crate) fn place(&mut self, flow: u8, mut request: Request, now_ns: u64) -> Result<Placed, Request> {
+    /// Submits a request, whose bytes go with the next [`Mux::flush`]; gives it back if no connection has room.
+    pub(crate) fn submit(
+        &mut self,
+        flow: u8,
+        mut request: Request,
+        now_ns: u64,
+    ) -> Result<StreamKey, Request> {
         while let Some(token) = self.offered.pop_front() {
             let Some(connection) = self.pool.connection(token) else { continue };
             connection.is_offered = false;
@@ -99,16 +104,16 @@ impl Mux {
             }
             let record = &mut request.record;
             record.connected_ns = now_ns;
-            record.flags = record.flags & !REUSED | if connection.has_asked() { REUSED } else { 0 };
+            record.flags = record.flags & !REUSED | if connection.was_used() { REUSED } else { 0 };
             self.path.clear();
             self.path.extend_from_slice(self.common.base.as_bytes());
             if let Some((catalogue, _)) = self.common.catalogues.get(usize::from(flow)) {
                 catalogue.write_path(record.path_id, &mut self.path);
             }
-            let stream = connection.ask(&self.common, flow, request, &self.path);
+            let stream = connection.submit(&self.common, flow, request, &self.path);
             self.note_output(token);
             self.offer(token);
-            return Ok(Placed { token, stream });
+            return Ok(StreamKey { token, stream });
         }
         Err(request)
     }
@@ -156,20 +161,20 @@ impl Mux {
     /// Takes an event.
     ///
     /// Errors: the connection could not be made.
-    pub(crate) fn note(&mut self, ready: Ready, scratch: &mut [u8]) -> io::Result<Noted> {
+    pub(crate) fn handle_event(&mut self, ready: Ready, scratch: &mut [u8]) -> io::Result<Handled> {
         let token = ready.token;
-        let Some(connection) = self.pool.connection(token) else { return Ok(Noted::default()) };
-        connection.lane.hang_up |= ready.hung_up || ready.broken;
-        if !connection.lane.is_connecting {
+        let Some(connection) = self.pool.connection(token) else { return Ok(Handled::default()) };
+        connection.transport.hang_up |= ready.hung_up || ready.broken;
+        if !connection.transport.is_connecting {
             let is_changed = ready.writable && connection.flush().is_err();
             if is_changed {
                 self.end(token, Outcome::Reset);
             }
-            let has_turn = (ready.readable || ready.broken) && self.pool.list(token);
-            return Ok(Noted { has_turn, is_changed });
+            let must_receive = (ready.readable || ready.broken) && self.pool.list(token);
+            return Ok(Handled { must_receive, is_changed });
         }
-        match connection.lane.set_up(ready, scratch) {
-            Ok(Progress::Pending) => Ok(Noted::default()),
+        match connection.transport.set_up(ready, scratch) {
+            Ok(Progress::Pending) => Ok(Handled::default()),
             Ok(Progress::Established(handshake)) => {
                 if let Some(connection) = self.pool.establish(token, handshake) {
                     connection.begin();
@@ -177,7 +182,7 @@ impl Mux {
                 self.note_output(token);
                 self.offer(token);
                 // The end of the handshake may have brought more than the handshake.
-                Ok(Noted { has_turn: self.pool.list(token), is_changed: true })
+                Ok(Handled { must_receive: self.pool.list(token), is_changed: true })
             }
             Err(why) => {
                 self.pool.discard(token, false);
@@ -187,14 +192,14 @@ impl Mux {
     }
 
     /// Receives once on a connection, at a time that `look` gives; gives whether it is to be called again for it.
-    pub(crate) fn turn(
+    pub(crate) fn receive(
         &mut self,
         token: u64,
         (buffer, scratch): (&mut [u8], &mut [u8]),
         look: impl FnOnce() -> u64,
     ) -> bool {
         let Some(connection) = self.pool.connection(token) else { return false };
-        connection.lane.is_listed = false;
+        connection.transport.is_listed = false;
         let received = match connection.receive(buffer, scratch) {
             Ok(Some(received)) => received,
             Ok(None) => return false,
@@ -209,7 +214,7 @@ impl Mux {
             return false;
         }
         // The end of input may be there already, without an edge of its own.
-        let may_be_more = received.may_be_more || connection.lane.hang_up;
+        let may_be_more = received.may_be_more || connection.transport.hang_up;
         if connection.is_over(&self.common) {
             self.pool.discard(token, false);
             return false;
@@ -220,10 +225,10 @@ impl Mux {
     }
 
     /// Gives up a request, if it is still there.
-    pub(crate) fn abort(&mut self, placed: Placed) -> Option<(u8, Request)> {
-        let aborted = self.pool.connection(placed.token)?.abort(placed.stream)?;
-        self.note_output(placed.token);
-        self.offer(placed.token);
+    pub(crate) fn abort(&mut self, key: StreamKey) -> Option<(u8, Request)> {
+        let aborted = self.pool.connection(key.token)?.abort(key.stream)?;
+        self.note_output(key.token);
+        self.offer(key.token);
         Some(aborted)
     }
 

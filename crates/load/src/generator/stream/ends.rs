@@ -48,8 +48,8 @@ impl Flow {
         let Some(connection) = self.pool.connection(token) else {
             return;
         };
-        let used_up = self.setup.requests_per_connection.is_some_and(|max| connection.asked >= max);
-        let reusable = reusable && !connection.lane.hang_up && !used_up;
+        let used_up = self.setup.requests_per_connection.is_some_and(|max| connection.requests_sent >= max);
+        let reusable = reusable && !connection.transport.hang_up && !used_up;
         let request = connection.request.take();
         if !reusable {
             self.discard(token);

@@ -27,7 +27,7 @@ impl Flow {
         }
         loop {
             while let Some((client, since_ns)) = self.ready.pop_front() {
-                self.ask_next(client, since_ns, io);
+                self.queue_next(client, since_ns, io);
             }
             let Some(request) = self.waiting.pop_front() else {
                 break;
@@ -40,14 +40,14 @@ impl Flow {
     fn advance_shared(&mut self, io: &mut Io<'_>) {
         loop {
             while let Some((client, since_ns)) = self.ready.pop_front() {
-                self.ask_next(client, since_ns, io);
+                self.queue_next(client, since_ns, io);
             }
             let (Some(mux), Some(request)) = (&mut io.mux, self.waiting.pop_front()) else { break };
-            match mux.place(self.number, request, io.now_ns) {
-                Ok(placed) => {
+            match mux.submit(self.number, request, io.now_ns) {
+                Ok(key) => {
                     if let Some(due_ns) = self.deadline_ns(&request) {
-                        let wake = Wake::Stream(placed.stream);
-                        io.timers.set(Timer { due_ns, token: placed.token, wake });
+                        let wake = Wake::Stream(key.stream);
+                        io.timers.set(Timer { due_ns, token: key.token, wake });
                     }
                 }
                 Err(request) => {
@@ -70,7 +70,7 @@ impl Flow {
         }
     }
 
-    fn ask_next(&mut self, client: u32, since_ns: u64, io: &Io<'_>) {
+    fn queue_next(&mut self, client: u32, since_ns: u64, io: &Io<'_>) {
         match if self.closed { None } else { self.demand.next_path() } {
             Some(path_id) => {
                 self.outstanding += 1;

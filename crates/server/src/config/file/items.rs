@@ -5,7 +5,7 @@ use std::ops::Range;
 use toml::de::DeValue;
 
 use super::super::error::Refusal;
-use super::super::kind::{Bounds, Form, Kind, Unit};
+use super::super::kind::{Bounds, Kind, TextFormat, Unit};
 use super::Value;
 
 /// Why a value has the wrong TOML type, and where.
@@ -35,7 +35,7 @@ pub(super) fn items(kind: Kind, value: &Value<'_>) -> Result<Vec<Item>, Wrong> {
         }
         (_, _, Some(array)) if kind.is_list() || matches!(kind, Kind::Command | Kind::Servers) => {
             let number = |item: &Value<'_>| {
-                let takes_numbers = kind == Kind::Texts(Form::ErrorStatus);
+                let takes_numbers = kind == Kind::Texts(TextFormat::ErrorStatus);
                 item.get_ref().as_integer().filter(|_| takes_numbers).map(|number| number.to_string())
             };
             let text = |item: &Value<'_>| match item.get_ref().as_str() {

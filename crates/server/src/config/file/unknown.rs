@@ -55,7 +55,7 @@ pub(super) fn of_site(key: &Key<'_>) -> Problem {
 /// An unknown key of a route, or one of routes with other servers.
 pub(super) fn of_route(key: &Key<'_>) -> Problem {
     let name = key.get_ref().as_ref();
-    let owners = table::find::<RouteOverrides>(name).map_or(&[][..], |spec| spec.place);
+    let owners = table::find::<RouteOverrides>(name).map_or(&[][..], |spec| spec.details);
     if owners.is_empty() {
         return of_table("route", key, ROUTE_OPTIONS.iter().map(|spec| spec.key));
     }

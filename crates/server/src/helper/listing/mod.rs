@@ -17,6 +17,7 @@ use flash_http::target::encode_path;
 use flash_prompt::OwnedFd;
 use flash_prompt::file::FileKind;
 use flash_waiting::directory::Directory;
+use flash_waiting::watched::relative;
 
 use readme::Readme;
 
@@ -61,14 +62,6 @@ pub(super) fn read(
         names.into_iter().filter_map(|name| look(&directory, name, started)).collect();
     entries.sort_by(|a, b| order::compare(a, b, order));
     Ok(Listing { path: path.to_vec(), order, entries, more, readme: None })
-}
-
-/// A path relative to the root.
-fn relative(path: &[u8]) -> &[u8] {
-    match path.strip_prefix(b"/") {
-        Some(rest) if !rest.is_empty() => rest,
-        _ => b".",
-    }
 }
 
 fn look(directory: &Directory<'_>, name: Vec<u8>, started: Instant) -> Option<Entry> {

@@ -1,6 +1,6 @@
 //! The requests and answers of the control socket in HTTP/1: for scrapers, health checks and browsers. Pure.
 
-use crate::stats::{Request, TextFormat};
+use crate::stats::{MetricsFormat, Request};
 
 pub(super) const HEAD_BYTES_MAX: usize = 8 * 1024;
 const PAGE: &str = include_str!("page.html");
@@ -8,7 +8,7 @@ const PAGE: &str = include_str!("page.html");
 /// The content of an answer that has to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    Metrics(TextFormat),
+    Metrics(MetricsFormat),
     Stats,
     /// Whether new requests are served.
     Ready,
@@ -92,12 +92,12 @@ pub(super) fn parse(bytes: &[u8]) -> Parsed {
 }
 
 /// The format that a scraper accepts.
-fn format<'a>(mut fields: impl Iterator<Item = &'a str>) -> TextFormat {
+fn format<'a>(mut fields: impl Iterator<Item = &'a str>) -> MetricsFormat {
     let accepts = |line: &str| {
         let Some((name, value)) = line.split_once(':') else { return false };
         name.eq_ignore_ascii_case("accept") && value.contains("application/openmetrics-text")
     };
-    if fields.any(accepts) { TextFormat::OpenMetrics } else { TextFormat::Prometheus }
+    if fields.any(accepts) { MetricsFormat::OpenMetrics } else { MetricsFormat::Prometheus }
 }
 
 pub(super) fn refusal(status: &str, text: &str) -> Vec<u8> {
@@ -133,10 +133,10 @@ mod tests {
     fn requests_are_told_apart() {
         let request = |content, is_head| Parsed::Wanted(Wanted::Http(HttpRequest { content, is_head }));
         let open = b"GET /metrics HTTP/1.1\r\nHost: x\r\nACCEPT: text/plain;q=0.5,application/openmetrics-text;version=1.0.0\r\n\r\n";
-        assert_eq!(parse(open), request(Content::Metrics(TextFormat::OpenMetrics), false));
+        assert_eq!(parse(open), request(Content::Metrics(MetricsFormat::OpenMetrics), false));
         assert_eq!(
             parse(b"GET /metrics?x HTTP/1.0\n\n"),
-            request(Content::Metrics(TextFormat::Prometheus), false)
+            request(Content::Metrics(MetricsFormat::Prometheus), false)
         );
         assert_eq!(parse(b"HEAD /ready HTTP/1.1\r\n\r\n"), request(Content::Ready, true));
         assert_eq!(parse(b"GET /stats.json HTTP/1.1\r\n\r\n"), request(Content::Stats, false));

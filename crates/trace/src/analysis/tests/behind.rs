@@ -94,7 +94,7 @@ fn a_call_for_the_only_connection_delays_nobody() {
     story.wait(5500, 6000, 0);
     let trace = story.end(6000);
     assert_eq!(trace.blocked[0].batch.as_ref().unwrap().held_up(), 0);
-    let mut all = told(&trace);
+    let mut all = summary(&trace);
     all.sort_unstable();
     assert_eq!(
         all.iter().map(|(line, .., still)| (*line, *still)).collect::<Vec<_>>(),

@@ -165,9 +165,9 @@ impl Story {
 }
 
 /// Line, when, how long, whether it was answered, by whom and for how much of it that one stood still, in microseconds.
-type Told<'a> = (&'a str, u64, u64, bool, Option<u32>, u64);
+type Summary<'a> = (&'a str, u64, u64, bool, Option<u32>, u64);
 
-fn told(trace: &Trace) -> Vec<Told<'_>> {
+fn summary(trace: &Trace) -> Vec<Summary<'_>> {
     let one = |request: &'_ model::Request| {
         (request.start_ns / 1000, request.waited_ns / 1000, request.held_up_ns / 1000)
     };

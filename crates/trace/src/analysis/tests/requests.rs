@@ -13,7 +13,7 @@ fn a_request_is_held_up_for_as_long_as_its_loop_stands_still_before_its_answer()
     story.wait(14_300, 15_000, 0);
     let trace = story.end(16_000);
     assert_eq!(
-        told(&trace),
+        summary(&trace),
         [("GET /a", 4200, 9901, true, Some(7), 8000), ("GET /b", 14_000, 201, true, Some(7), 0)]
     );
     assert_eq!(trace.requests.costliest[0].connection, "127.0.0.1:80 - 127.0.0.1:1");
@@ -45,7 +45,7 @@ fn of_two_loops_the_one_that_sends_the_answer_served_it() {
     story.tid = 7;
     story.on(6101).at(6102, answers(1, 2)).at(6103, answers(2, 1));
     let trace = story.end(7000);
-    let mut by: Vec<_> = told(&trace).iter().map(|(line, .., tid, still)| (*line, *tid, *still)).collect();
+    let mut by: Vec<_> = summary(&trace).iter().map(|(line, .., tid, still)| (*line, *tid, *still)).collect();
     by.sort_unstable();
     assert_eq!(by, [("GET /a", Some(8), 0), ("GET /b", Some(8), 0), ("GET /c", None, 0)]);
     assert_eq!(trace.requests.totals.iter().map(|total| total.pid).collect::<Vec<_>>(), [0, 7]);
@@ -60,7 +60,7 @@ fn a_request_whose_answer_a_pool_sends_waits_for_the_loop() {
     story.tid = 8;
     story.answers(6000, 1, 1);
     let trace = story.end(7000);
-    assert_eq!(told(&trace), [("GET /a", 100, 5901, true, Some(7), 5000)]);
+    assert_eq!(summary(&trace), [("GET /a", 100, 5901, true, Some(7), 5000)]);
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn what_is_seen_twice_or_not_at_all_is_no_answer() {
     story.at(700, asks(1, 90, 60, "GET /never"));
     story.stands_still(8000, 10_000);
     let trace = story.end(10_000);
-    let lines: Vec<_> = told(&trace).iter().map(|(line, _, us, is, ..)| (*line, *us, *is)).collect();
+    let lines: Vec<_> = summary(&trace).iter().map(|(line, _, us, is, ..)| (*line, *us, *is)).collect();
     assert_eq!(lines, [("GET /never", 9300, false), ("GET /a", 201, true), ("GET /b", 101, true)]);
     assert_eq!((trace.requests.seen, trace.requests.answers_missed), (4, 1));
     let total = &trace.requests.totals[0];
@@ -222,6 +222,6 @@ fn calls_for_the_connection_that_had_the_descriptor_before_are_calls_for_others(
         .exit(5321, "accept4", 9);
     story.call(5330, "recvfrom", 9, 80).answers(5400, 2, 1).wait(5500, 5600, 0);
     let trace = story.end(6000);
-    let by: Vec<_> = told(&trace).iter().map(|(line, .., still)| (*line, *still)).collect();
+    let by: Vec<_> = summary(&trace).iter().map(|(line, .., still)| (*line, *still)).collect();
     assert_eq!(by, [("GET /b", 5000), ("GET /a", 0)]);
 }

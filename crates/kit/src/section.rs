@@ -1,7 +1,7 @@
-//! A part of a report: its text, its charts, its tables. The page shows parts to people, `report.json` has the same
+//! A section of a report: its text, its charts, its tables. The page shows sections to people, `report.json` has the same
 //! tables for programs.
 //!
-//! `report`, `sheet` and the page of `flash trace` build parts and tables. Pure.
+//! `report`, `sheet` and the page of `flash trace` build sections and tables. Pure.
 
 use maud::{Markup, html};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ const OPEN_ROWS_MAX: usize = 24;
 const ROWS_MAX: usize = 1200;
 
 #[derive(Clone, Debug, Default)]
-pub struct Part {
+pub struct Section {
     /// Its name in links and in JSON.
     pub id: &'static str,
     pub title: String,
@@ -143,7 +143,7 @@ impl Cell {
     }
 }
 
-impl Part {
+impl Section {
     /// Whether it has no chart and no row.
     pub fn is_empty(&self) -> bool {
         self.charts.is_empty() && self.tables.iter().all(|table| table.rows.is_empty())

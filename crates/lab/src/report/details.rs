@@ -1,26 +1,26 @@
-//! The other parts: score, ratios, parts of the latency, failures, the server, the generator.
+//! The other sections: score, ratios, parts of the latency, failures, the server, the generator.
 //!
 //! The page calls it. All figures come from the run. Pure.
 
 use super::levels::{failed_count, ranges};
-use super::view::{Level, Picked, Shown, View, line, part};
+use super::view::{Level, Picked, Shown, View, line, section};
 use crate::results::{Ratio, Score, ScoreTry};
 use flash_kit::bars::{ROWS_MAX, Row, Rows};
 use flash_kit::chart::{Chart, Line, chart, heights, places};
 use flash_kit::number;
-use flash_kit::part::{Cell, Column, Part, Table, filled, table};
 use flash_kit::scale::{Scale, Unit};
+use flash_kit::section::{Cell, Column, Section, Table, filled, table};
 use flash_kit::style::Style;
 use flash_kit::text::distinct;
 use flash_load::measure::{Kind, Latency, Usage};
 
-pub(super) fn score(view: &View) -> Part {
+pub(super) fn score(view: &View) -> Section {
     let lead = "The highest number of simultaneous connections, each paced by its client, at which every connection \
                 still got the least bit rate.";
-    let mut part = part("score", "Score: connections served at their pace", lead);
+    let mut section = section("score", "Score: connections served at their pace", lead);
     let scored: Vec<(&Shown, &Score)> =
         view.subjects.iter().filter_map(|shown| Some((shown, shown.subject.score.as_ref()?))).collect();
-    let Some((_, first)) = scored.first() else { return part };
+    let Some((_, first)) = scored.first() else { return section };
     let of_score = |(index, (shown, score)): (usize, &(&Shown, &Score))| {
         let tries =
             score.tries.iter().map(|one| (f64::from(one.connections), one.slowest_bits_per_s / 1000.0));
@@ -37,10 +37,10 @@ pub(super) fn score(view: &View) -> Part {
         let axes = (("simultaneous connections", x), ("slowest connection, kbit/s", y));
         let chart = chart("The slowest connection", axes.0, axes.1, lines);
         let reference = Some((least, format!("least: {} kbit/s", number::figure(least))));
-        part.charts.push(Chart { reference, ..chart }.draw());
+        section.charts.push(Chart { reference, ..chart }.draw());
     }
-    part.tables = vec![scores_table(&scored), tries_table(&scored)];
-    part
+    section.tables = vec![scores_table(&scored), tries_table(&scored)];
+    section
 }
 
 fn scores_table(scored: &[(&Shown, &Score)]) -> Table {
@@ -66,13 +66,13 @@ fn tries_table(scored: &[(&Shown, &Score)]) -> Table {
     table("Steps of the search", &columns, tries)
 }
 
-pub(super) fn ratios(view: &View) -> Part {
+pub(super) fn ratios(view: &View) -> Section {
     let lead = "Multiples of the first subject or phase of the run, with 95 % confidence intervals by bootstrap. Where \
                 an interval holds 1, no difference can be told.";
-    let mut part = part("ratios", "Compared with the first", lead);
+    let mut section = section("ratios", "Compared with the first", lead);
     let ratios: Vec<&Ratio> = view.runs.iter().flat_map(|run| &run.ratios).collect();
     if ratios.is_empty() {
-        return part;
+        return section;
     }
     let subjects = distinct(ratios.iter().map(|ratio| ratio.subject.as_str()));
     // A server keeps the colour that it has in the other charts.
@@ -97,9 +97,9 @@ pub(super) fn ratios(view: &View) -> Part {
         reference: Some(1.0),
         rows,
     };
-    part.charts.push(chart.draw());
-    part.tables.push(ratios_table(&ratios));
-    part
+    section.charts.push(chart.draw());
+    section.tables.push(ratios_table(&ratios));
+    section
 }
 
 fn ratio_words(ratio: &Ratio) -> String {
@@ -121,7 +121,7 @@ fn ratios_table(ratios: &[&Ratio]) -> Table {
     filled("Ratios", &columns, ratios)
 }
 
-pub(super) fn kinds(view: &View) -> Part {
+pub(super) fn kinds(view: &View) -> Section {
     let time = |kind: &Kind, of: fn(&Latency) -> f64| {
         Cell::maybe(kind.latency.as_ref(), |latency| Cell::figure(of(latency)))
     };
@@ -140,11 +140,11 @@ pub(super) fn kinds(view: &View) -> Part {
     let rows = view.levels_of_all().flat_map(|level| level.1.kinds.iter().map(move |kind| (level, kind)));
     let lead = "Dynamic requests are answered by an application, through the server.";
     let tables = vec![table("Latency of static and dynamic requests", &columns, rows)];
-    Part { tables, ..part("kinds", "Static and dynamic requests", lead) }
+    Section { tables, ..section("kinds", "Static and dynamic requests", lead) }
 }
 
 /// Connect, first byte, transfer.
-pub(super) fn split(view: &View) -> Part {
+pub(super) fn split(view: &View) -> Section {
     let picked = view.overlay();
     let parts = |one| {
         let one: &Picked = one;
@@ -175,10 +175,10 @@ pub(super) fn split(view: &View) -> Part {
     let lead = "Connect: until a new connection was open, for requests that opened one; a TLS handshake is part of it. First byte: from then, or from \
                 getting an open connection. Transfer: from the first byte to the last.";
     let charts = ranges(chart, entries.into_iter()).into_iter().collect();
-    Part { charts, tables: vec![table], ..part("split", title.trim_end(), lead) }
+    Section { charts, tables: vec![table], ..section("split", title.trim_end(), lead) }
 }
 
-pub(super) fn failures(view: &View) -> Part {
+pub(super) fn failures(view: &View) -> Section {
     let failed = |level| {
         let level: Level<'_> = level;
         let kinds = level.1.counts.failed.iter().filter(|(_, count)| **count > 0);
@@ -206,10 +206,10 @@ pub(super) fn failures(view: &View) -> Part {
     ];
     let lead = if kinds.rows.is_empty() { "No request failed." } else { "" };
     let tables = vec![kinds, table("Requests", &columns, view.levels_of_all())];
-    Part { tables, ..part("failures", "Requests and failures", lead) }
+    Section { tables, ..section("failures", "Requests and failures", lead) }
 }
 
-pub(super) fn server(view: &View) -> Part {
+pub(super) fn server(view: &View) -> Section {
     let columns: [Column<'_, (Level<'_>, Usage)>; 5] = [
         ("subject", &|((shown, _), _)| Cell::text(&shown.label)),
         ("level", &|((_, m), _)| Cell::text(&m.name)),
@@ -220,10 +220,10 @@ pub(super) fn server(view: &View) -> Part {
     let rows = view.levels_of_all().filter_map(|level| Some((level, level.1.server?)));
     let lead = "CPU time of user and system, of the process and its children. Memory is resident and their own: no files.";
     let tables = vec![table("CPU and memory of the servers", &columns, rows)];
-    Part { tables, ..part("server", "CPU and memory", lead) }
+    Section { tables, ..section("server", "CPU and memory", lead) }
 }
 
-pub(super) fn generator(view: &View) -> Part {
+pub(super) fn generator(view: &View) -> Section {
     let columns: [Column<'_, Level<'_>>; 8] = [
         ("subject", &|(shown, _)| Cell::text(&shown.label)),
         ("level", &|(_, m)| Cell::text(&m.name)),
@@ -237,5 +237,5 @@ pub(super) fn generator(view: &View) -> Part {
     let lead = "How late the generator took requests up, how many it sent more than 1 ms late, and how many found every \
                 connection in use. Its lateness is part of all latencies here.";
     let tables = vec![table("Lateness", &columns, view.levels_of_all())];
-    Part { tables, ..part("generator", "The generator", lead) }
+    Section { tables, ..section("generator", "The generator", lead) }
 }

@@ -9,11 +9,11 @@ use flash_keeper::{Finding, NameClass, NameSlots, Totals, WatchAction, WatcherId
 use flash_prompt::AsFd;
 use flash_prompt::names::{FileState, NameEntry, NameHash, NamesWriter, WATCH_PLACES};
 use flash_worker::names::{self, PARTS};
-use flash_worker::store_protocol::FromWatcher;
+use flash_worker::store_protocol::{FromWatcher, WatcherFigures};
 
 /// The table and its slots.
 #[derive(Debug)]
-pub(super) struct KnownNames {
+pub(super) struct SharedNamesTable {
     table: NamesWriter,
     slots: NameSlots,
     watching: Watching<NameHash, NameHash>,
@@ -22,17 +22,7 @@ pub(super) struct KnownNames {
     evictions: u64,
 }
 
-/// The figures that a watcher has told: see [`FromWatcher::Figures`].
-#[derive(Clone, Copy, Debug)]
-struct WatcherFigures {
-    directories: u64,
-    directories_max: u64,
-    sites: u64,
-    sites_unreported: u64,
-    subtrees_unwatched: u64,
-}
-
-impl KnownNames {
+impl SharedNamesTable {
     /// Takes over the table of an earlier keeper, or an empty one.
     ///
     /// Errors: those of [`NamesWriter::open`].
@@ -68,7 +58,7 @@ impl KnownNames {
         }
     }
 
-    pub(super) fn hear(&mut self, watcher: WatcherId, message: FromWatcher, now_ms: u64) {
+    pub(super) fn handle_message(&mut self, watcher: WatcherId, message: FromWatcher, now_ms: u64) {
         match message {
             FromWatcher::Changed(changed) => {
                 for name in changed {
@@ -85,21 +75,8 @@ impl KnownNames {
             }
             FromWatcher::Lost { subtree } => self.watching.handle_lost(watcher, subtree),
             FromWatcher::Until(until_ms) => self.watching.handle_until(watcher, until_ms),
-            FromWatcher::Figures {
-                directories,
-                directories_max,
-                sites,
-                sites_unreported,
-                subtrees_unwatched,
-            } => {
-                let told = WatcherFigures {
-                    directories,
-                    directories_max,
-                    sites,
-                    sites_unreported,
-                    subtrees_unwatched,
-                };
-                self.figures.insert(watcher, told);
+            FromWatcher::Figures(figures) => {
+                self.figures.insert(watcher, figures);
             }
         }
         self.act();
@@ -128,13 +105,13 @@ impl KnownNames {
         }
     }
 
-    /// A helper has found a name, every change of which a watcher of this subtree tells.
+    /// A helper has found a name, every change of which a watcher of this subtree reports.
     pub(super) fn watch(&mut self, name: NameHash, subtree: NameHash, facts: &NameFacts, found_ms: u64) {
         let is_absent = *facts == NameFacts::Missing;
         self.watching.handle_found(name, Finding { subtree, found_ms, is_absent });
     }
 
-    /// Enters what a helper has found for a name, unless something newer is known. `is_stored` tells whether the content
+    /// Enters what a helper has found for a name, unless something newer is known. `is_stored` is whether the content
     /// of a file in this state is in the store.
     pub(super) fn learn(
         &mut self,
@@ -145,8 +122,8 @@ impl KnownNames {
     ) {
         let is_known = |entry: &NameEntry| {
             // Listings that were read since then stay true, so that time is kept.
-            let is_told = names::is_listing(entry) && *facts == NameFacts::Listing;
-            entry.confirmed_ms > found_ms || is_told && self.table.is_watched(entry.watch)
+            let is_reported = names::is_listing(entry) && *facts == NameFacts::Listing;
+            entry.confirmed_ms > found_ms || is_reported && self.table.is_watched(entry.watch)
         };
         if self.table.find(name, 0).is_some_and(|(_, entry)| is_known(&entry)) {
             return;
@@ -231,12 +208,12 @@ mod tests {
         }
     }
 
-    fn table(slots_max: u32) -> (OwnedFd, KnownNames) {
+    fn table(slots_max: u32) -> (OwnedFd, SharedNamesTable) {
         let file =
             store_file::create(c"flash-test", file_bytes(slots_max).expect("a length")).expect("a file");
         NamesWriter::create(&file, slots_max).expect("created");
-        let known = KnownNames::open(&file).expect("opened");
-        (file, known)
+        let names_table = SharedNamesTable::open(&file).expect("opened");
+        (file, names_table)
     }
 
     fn shared(file: &OwnedFd, browse: bool, root: &str) -> SharedNames {
@@ -259,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_worker_finds_what_a_helper_has_found() {
-        let (memory, mut known) = table(100);
+        let (memory, mut names_table) = table(100);
         let shared = shared(&memory, false, "/");
         let name = shared.hash(SITE, b"/a").expect("a hash");
         assert_eq!(shared.find(SITE, b"/a"), None);
@@ -270,32 +247,32 @@ mod tests {
             (NameFacts::Missing, 1),
             (NameFacts::Redirect, 1),
         ] {
-            known.learn(name, &facts, 50, |_| false);
+            names_table.learn(name, &facts, 50, |_| false);
             assert_eq!(
                 shared.find(SITE, b"/a"),
                 Some(SharedName { facts, found_ms: 50, confirmed_ms: 50, is_watched: false })
             );
-            assert_eq!(known.len(), entries);
+            assert_eq!(names_table.len(), entries);
         }
-        known.learn(name, &NameFacts::Denied, 49, |_| false);
+        names_table.learn(name, &NameFacts::Denied, 49, |_| false);
         assert_eq!(
             shared.find(SITE, b"/a").map(|name| name.facts),
             Some(NameFacts::Redirect),
             "that is newer"
         );
         // The next keeper has the same names.
-        drop(known);
-        let mut known = KnownNames::open(&memory).expect("opened");
-        assert_eq!((known.len(), shared.find(SITE, b"/a").is_some()), (1, true));
-        known.forget(name);
-        assert_eq!((known.len(), shared.find(SITE, b"/a")), (0, None));
+        drop(names_table);
+        let mut names_table = SharedNamesTable::open(&memory).expect("opened");
+        assert_eq!((names_table.len(), shared.find(SITE, b"/a").is_some()), (1, true));
+        names_table.forget(name);
+        assert_eq!((names_table.len(), shared.find(SITE, b"/a")), (0, None));
     }
 
     #[test]
     fn a_site_with_other_rules_or_another_root_does_not_use_a_name() {
-        let (memory, mut known) = table(100);
+        let (memory, mut names_table) = table(100);
         let name = shared(&memory, false, "/").hash(SITE, b"/a").expect("a hash");
-        known.learn(name, &NameFacts::Listing, 50, |_| false);
+        names_table.learn(name, &NameFacts::Listing, 50, |_| false);
         assert!(shared(&memory, false, "/").find(SITE, b"/a").is_some());
         assert!(shared(&memory, true, "/").find(SITE, b"/a").is_none());
         assert!(shared(&memory, false, "/proc").find(SITE, b"/a").is_none());
@@ -303,59 +280,59 @@ mod tests {
 
     #[test]
     fn a_name_that_has_no_room_with_its_parts_is_not_known() {
-        let (memory, mut known) = table(4);
+        let (memory, mut names_table) = table(4);
         let shared = shared(&memory, false, "/");
         let hash = |path: &[u8]| shared.hash(SITE, path).expect("a hash");
         for path in [b"/1", b"/2", b"/3"] {
-            known.learn(hash(path), &file(path[1].into(), [None; 3]), 50, |_| true);
+            names_table.learn(hash(path), &file(path[1].into(), [None; 3]), 50, |_| true);
         }
         // Its forms are not stored, and all others are.
-        known.learn(hash(b"/4"), &file(4, [Some(5), Some(6), None]), 50, |state| state.inode > 10);
-        assert_eq!((shared.find(SITE, b"/4"), known.len()), (None, 3));
-        known.learn(hash(b"/4"), &file(4, [Some(5), None, None]), 50, |_| true);
+        names_table.learn(hash(b"/4"), &file(4, [Some(5), Some(6), None]), 50, |state| state.inode > 10);
+        assert_eq!((shared.find(SITE, b"/4"), names_table.len()), (None, 3));
+        names_table.learn(hash(b"/4"), &file(4, [Some(5), None, None]), 50, |_| true);
         assert!(shared.find(SITE, b"/4").is_some());
         let left = [b"/1", b"/2", b"/3"].iter().filter(|path| shared.find(SITE, **path).is_some()).count();
         assert_eq!(left, 2, "one of them makes room");
-        assert!(known.evictions > 0);
+        assert!(names_table.evictions > 0);
     }
 
     #[test]
     fn a_watched_name_is_true_until_it_changes_or_the_watch_ends() {
         const WATCHER: WatcherId = WatcherId(1);
-        let (memory, mut known) = table(100);
+        let (memory, mut names_table) = table(100);
         let shared = shared(&memory, false, "/");
         let subtree = shared.subtree(SITE, b"/a").expect("a subtree");
         let name = shared.hash(SITE, b"/a").expect("a hash");
         let facts = file(7, [Some(8), None, None]);
-        let learn = |known: &mut KnownNames, found_ms| {
-            known.learn(name, &facts, found_ms, |_| true);
-            known.watch(name, subtree, &facts, found_ms);
+        let learn = |names_table: &mut SharedNamesTable, found_ms| {
+            names_table.learn(name, &facts, found_ms, |_| true);
+            names_table.watch(name, subtree, &facts, found_ms);
         };
         let seen = || shared.find(SITE, b"/a").map(|name| (name.confirmed_ms, name.is_watched));
-        known.hear(WATCHER, FromWatcher::Begun { subtree, since_ms: 100 }, 100);
-        learn(&mut known, 110);
+        names_table.handle_message(WATCHER, FromWatcher::Begun { subtree, since_ms: 100 }, 100);
+        learn(&mut names_table, 110);
         assert_eq!(seen(), Some((110, false)));
-        known.hear(WATCHER, FromWatcher::Until(150), 151);
+        names_table.handle_message(WATCHER, FromWatcher::Until(150), 151);
         assert_eq!(seen(), Some((150, true)));
-        known.hear(WATCHER, FromWatcher::Until(200), 201);
+        names_table.handle_message(WATCHER, FromWatcher::Until(200), 201);
         assert_eq!(seen(), Some((200, true)));
-        known.hear(WATCHER, FromWatcher::Changed(vec![name]), 210);
+        names_table.handle_message(WATCHER, FromWatcher::Changed(vec![name]), 210);
         assert_eq!(seen(), None);
-        learn(&mut known, 205);
-        known.hear(WATCHER, FromWatcher::Until(250), 251);
-        assert_eq!(seen(), Some((205, false)), "it was found before the change was told");
-        learn(&mut known, 260);
-        known.hear(WATCHER, FromWatcher::Until(300), 301);
+        learn(&mut names_table, 205);
+        names_table.handle_message(WATCHER, FromWatcher::Until(250), 251);
+        assert_eq!(seen(), Some((205, false)), "it was found before the change was reported");
+        learn(&mut names_table, 260);
+        names_table.handle_message(WATCHER, FromWatcher::Until(300), 301);
         assert_eq!(seen(), Some((300, true)));
-        known.lose(WATCHER);
+        names_table.lose(WATCHER);
         assert_eq!(seen(), Some((260, false)));
-        known.hear(WATCHER, FromWatcher::Begun { subtree, since_ms: 310 }, 310);
-        learn(&mut known, 320);
-        known.hear(WATCHER, FromWatcher::Until(350), 351);
-        assert_eq!((seen(), known.count(Totals::default()).subtrees_watched), (Some((350, true)), 1));
-        drop(known);
+        names_table.handle_message(WATCHER, FromWatcher::Begun { subtree, since_ms: 310 }, 310);
+        learn(&mut names_table, 320);
+        names_table.handle_message(WATCHER, FromWatcher::Until(350), 351);
+        assert_eq!((seen(), names_table.count(Totals::default()).subtrees_watched), (Some((350, true)), 1));
+        drop(names_table);
         // The next keeper has missed changes.
-        let _known = KnownNames::open(&memory).expect("opened");
+        let _known = SharedNamesTable::open(&memory).expect("opened");
         assert_eq!(seen(), Some((320, false)));
     }
 }

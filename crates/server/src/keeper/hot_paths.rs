@@ -1,4 +1,4 @@
-//! The paths of the files in the store, for the list of hot files. Helpers tell them, and a helper can be compromised: so they
+//! The paths of the files in the store, for the list of hot files. Helpers report them, and a helper can be compromised: so they
 //! are never more than the list can hold. Called by [`keeper`](super).
 
 use std::collections::HashMap;
@@ -9,11 +9,11 @@ use crate::hot_list::{Hot, LINES_MAX, LIST_BYTES_MAX};
 
 /// The paths of files.
 #[derive(Debug)]
-pub(super) struct Names {
-    by_file: HashMap<FileState, Name>,
+pub(super) struct HotPaths {
+    by_file: HashMap<FileState, HotPath>,
     /// Bytes of all roots and paths.
     bytes: usize,
-    names_max: usize,
+    paths_max: usize,
     bytes_max: usize,
     /// How many had no room since the last look for files that have left the store.
     turned_away: usize,
@@ -21,13 +21,13 @@ pub(super) struct Names {
 
 /// A path that leads to a file.
 #[derive(Debug)]
-pub(super) struct Name {
+pub(super) struct HotPath {
     /// The root of its site and the path below it.
     text: Box<[u8]>,
     root_bytes: usize,
 }
 
-impl Name {
+impl HotPath {
     /// A block of its file.
     pub(super) fn hot(&self, block: u32) -> Hot<&[u8]> {
         let (root, path) = self.text.split_at(self.root_bytes);
@@ -35,18 +35,18 @@ impl Name {
     }
 }
 
-impl Names {
-    /// Without a name. A list that fits its bounds has names that fit these.
+impl HotPaths {
+    /// Without a path. A list that fits its bounds has paths that fit these.
     pub(super) fn new() -> Self {
         Self::with_bounds(LINES_MAX, LIST_BYTES_MAX as usize)
     }
 
-    fn with_bounds(names_max: usize, bytes_max: usize) -> Self {
-        Self { by_file: HashMap::new(), bytes: 0, names_max, bytes_max, turned_away: 0 }
+    fn with_bounds(paths_max: usize, bytes_max: usize) -> Self {
+        Self { by_file: HashMap::new(), bytes: 0, paths_max, bytes_max, turned_away: 0 }
     }
 
     /// Keeps the path of a file, instead of an earlier one, if there is room for it. Files make room whose first block is not
-    /// in the store, which `is_stored` tells.
+    /// in the store, by `is_stored`.
     pub(super) fn insert(
         &mut self,
         file: FileState,
@@ -60,25 +60,25 @@ impl Names {
             // A look at all of them takes long, so not each time.
             if self.turned_away == 0 {
                 self.by_file.retain(|file, _| is_stored(file));
-                self.bytes = self.by_file.values().map(|name| name.text.len()).sum();
+                self.bytes = self.by_file.values().map(|path| path.text.len()).sum();
             }
-            self.turned_away = (self.turned_away + 1) % (self.names_max / 16).max(1);
+            self.turned_away = (self.turned_away + 1) % (self.paths_max / 16).max(1);
             if !self.has_room(bytes) {
                 return;
             }
         }
         self.turned_away = 0;
         self.bytes += bytes;
-        self.by_file.insert(file, Name { text: [root, path].concat().into(), root_bytes: root.len() });
+        self.by_file.insert(file, HotPath { text: [root, path].concat().into(), root_bytes: root.len() });
     }
 
     /// The path of a file.
-    pub(super) fn get(&self, file: &FileState) -> Option<&Name> {
+    pub(super) fn get(&self, file: &FileState) -> Option<&HotPath> {
         self.by_file.get(file)
     }
 
     fn has_room(&self, bytes: usize) -> bool {
-        self.by_file.len() < self.names_max && self.bytes + bytes <= self.bytes_max
+        self.by_file.len() < self.paths_max && self.bytes + bytes <= self.bytes_max
     }
 
     fn remove(&mut self, file: &FileState) {
@@ -96,54 +96,54 @@ mod tests {
         FileState { inode, ..FileState::default() }
     }
 
-    fn insert(names: &mut Names, inode: u64, path_bytes: usize, is_stored: fn(u64) -> bool) {
+    fn insert(paths: &mut HotPaths, inode: u64, path_bytes: usize, is_stored: fn(u64) -> bool) {
         let path = vec![b'/'; path_bytes];
-        names.insert(file(inode), b"/r", &path, |file| is_stored(file.inode));
-        let bytes: usize = names.by_file.values().map(|name| name.text.len()).sum();
-        assert_eq!(names.bytes, bytes);
-        assert!(bytes <= names.bytes_max && names.by_file.len() <= names.names_max);
+        paths.insert(file(inode), b"/r", &path, |file| is_stored(file.inode));
+        let bytes: usize = paths.by_file.values().map(|path| path.text.len()).sum();
+        assert_eq!(paths.bytes, bytes);
+        assert!(bytes <= paths.bytes_max && paths.by_file.len() <= paths.paths_max);
     }
 
-    fn known(names: &Names) -> Vec<u64> {
-        let mut known: Vec<u64> = names.by_file.keys().map(|file| file.inode).collect();
+    fn known(paths: &HotPaths) -> Vec<u64> {
+        let mut known: Vec<u64> = paths.by_file.keys().map(|file| file.inode).collect();
         known.sort_unstable();
         known
     }
 
     #[test]
     fn the_paths_have_a_bound_in_bytes() {
-        let mut names = Names::with_bounds(1_000, 100);
-        (0..20).for_each(|inode| insert(&mut names, inode, 8, |_| true));
-        assert_eq!(known(&names), (0..10).collect::<Vec<_>>(), "ten of 10 bytes");
-        insert(&mut names, 3, 2, |_| true);
-        insert(&mut names, 30, 14, |_| true);
-        assert_eq!((known(&names).len(), names.bytes), (10, 94), "a longer one has no room");
-        insert(&mut names, 31, 8, |_| true);
-        insert(&mut names, 3, 1, |_| true);
-        assert_eq!((known(&names).len(), names.bytes), (10, 93));
-        let hot = names.get(&file(3)).expect("known").hot(7);
+        let mut paths = HotPaths::with_bounds(1_000, 100);
+        (0..20).for_each(|inode| insert(&mut paths, inode, 8, |_| true));
+        assert_eq!(known(&paths), (0..10).collect::<Vec<_>>(), "ten of 10 bytes");
+        insert(&mut paths, 3, 2, |_| true);
+        insert(&mut paths, 30, 14, |_| true);
+        assert_eq!((known(&paths).len(), paths.bytes), (10, 94), "a longer one has no room");
+        insert(&mut paths, 31, 8, |_| true);
+        insert(&mut paths, 3, 1, |_| true);
+        assert_eq!((known(&paths).len(), paths.bytes), (10, 93));
+        let hot = paths.get(&file(3)).expect("known").hot(7);
         assert_eq!(hot, Hot { root: b"/r".as_slice(), path: b"/", block: 7 });
     }
 
     #[test]
     fn files_that_have_left_the_store_make_room() {
-        let mut names = Names::with_bounds(4, 1_000);
-        (0..10).for_each(|inode| insert(&mut names, inode, 1, |inode| inode % 2 == 0));
+        let mut paths = HotPaths::with_bounds(4, 1_000);
+        (0..10).for_each(|inode| insert(&mut paths, inode, 1, |inode| inode % 2 == 0));
         // Each time there is no room, those with odd numbers leave.
-        assert_eq!(known(&names), [0, 2, 4, 6]);
+        assert_eq!(known(&paths), [0, 2, 4, 6]);
     }
 
     #[test]
     fn not_every_path_without_room_looks_at_all_others() {
-        let mut names = Names::with_bounds(32, 1_000);
-        (0..32).for_each(|inode| insert(&mut names, inode, 1, |_| true));
+        let mut paths = HotPaths::with_bounds(32, 1_000);
+        (0..32).for_each(|inode| insert(&mut paths, inode, 1, |_| true));
         let looks = std::cell::Cell::new(0);
         for inode in 32..42 {
-            names.insert(file(inode), b"", b"/", |file| {
+            paths.insert(file(inode), b"", b"/", |file| {
                 looks.set(looks.get() + usize::from(file.inode == 0));
                 true
             });
         }
-        assert_eq!((looks.get(), known(&names).len()), (5, 32));
+        assert_eq!((looks.get(), known(&paths).len()), (5, 32));
     }
 }

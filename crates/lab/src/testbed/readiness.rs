@@ -1,6 +1,6 @@
-//! The question whether a server answers yet.
+//! Checks whether a server answers yet.
 //!
-//! [`super::running`] asks it until it does. It must not measure anything.
+//! [`super::running`] repeats the check until it does. It must not measure anything.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, SocketAddrV4, TcpStream};
@@ -8,23 +8,23 @@ use std::time::Duration;
 
 use flash_load::tls::{Client, ClientOptions};
 
-/// How long one question may take.
+/// How long one check may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Where to ask, and how.
+/// How to reach the server.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ask {
+pub(super) struct ReadinessCheck {
     pub(super) address: SocketAddr,
     pub(super) is_https: bool,
 }
 
-impl Ask {
+impl ReadinessCheck {
     pub(super) fn in_clear(address: SocketAddrV4) -> Self {
         Self { address: address.into(), is_https: false }
     }
 
     /// Whether there is an answer: any HTTP response, or without a path a connection.
-    pub(super) fn is_answered(self, path: Option<&str>) -> Result<(), String> {
+    pub(super) fn run(self, path: Option<&str>) -> Result<(), String> {
         let text = |why: std::io::Error| why.to_string();
         let socket = TcpStream::connect_timeout(&self.address, PATIENCE).map_err(text)?;
         let Some(path) = path else { return Ok(()) };
@@ -42,10 +42,10 @@ impl Ask {
     }
 }
 
-/// Asks for a path, and whether the answer is one of HTTP.
+/// Requests a path; whether the answer is one of HTTP.
 fn is_http(mut stream: impl Read + Write, host: &str, path: &str) -> std::io::Result<bool> {
-    let ask = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-    stream.write_all(ask.as_bytes())?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
     // "HTTP/1.1 200": whatever the status is, somebody is there who speaks HTTP.
     let mut head = [0; 12];
     stream.read_exact(&mut head)?;

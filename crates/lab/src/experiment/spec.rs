@@ -1,8 +1,8 @@
 //! The experiments as data: `crates/lab/experiments/NAME.toml` says which servers get which load, which statements of the papers are
 //! tested, and what the page shows. `variants.toml` has the servers.
 //!
-//! [`super::plan`] is what a form becomes for a memory and a list of peers, [`super::claims`] judges its findings, [`super::plots`] draws
-//! its plots and its table. The forms are part of the program, and a test reads them all. Pure.
+//! [`super::plan`] is what a specification becomes for a memory and a list of peers, [`super::claims`] judges its findings, [`super::plots`] draws
+//! its plots and its table. The specifications are part of the program, and a test reads them all. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -14,7 +14,7 @@ use super::plan::{Line, Scale, Variant};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Form {
+pub(super) struct ExperimentSpec {
     pub(super) shows: String,
     /// The text and its figures.
     pub(super) source: String,
@@ -23,7 +23,7 @@ pub(super) struct Form {
     /// Groups and names of `variants.toml`; `peers` and `apache peers` are those of the command line.
     pub(super) servers: Pick<Vec<String>>,
     /// The files of scenes that name none.
-    pub(super) set: Option<SetForm>,
+    pub(super) set: Option<SetSpec>,
     /// The measure of findings that name none.
     pub(super) measure: Option<Measure>,
     /// How many times faster lines are than written here, and times shorter.
@@ -31,11 +31,11 @@ pub(super) struct Form {
     /// Ask the server about its dispatches, and look at the states of its processes.
     #[serde(default)]
     pub(super) looks_inside: bool,
-    pub(super) scene: Vec<SceneForm>,
-    pub(super) finding: Vec<FindingForm>,
+    pub(super) scene: Vec<SceneSpec>,
+    pub(super) finding: Vec<FindingSpec>,
     #[serde(default)]
-    pub(super) plot: Vec<PlotForm>,
-    pub(super) table: Option<TableForm>,
+    pub(super) plot: Vec<PlotSpec>,
+    pub(super) table: Option<TableSpec>,
 }
 
 /// A value for a full run and one for a quick run, or the same for both.
@@ -63,12 +63,12 @@ pub(super) enum EachValue {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct SceneForm {
+pub(super) struct SceneSpec {
     pub(super) each: Option<Pick<Vec<f64>>>,
-    pub(super) set: Option<SetForm>,
+    pub(super) set: Option<SetSpec>,
     #[serde(default)]
     pub(super) is_bounded: bool,
-    pub(super) cpu: Option<CpuForm>,
+    pub(super) cpu: Option<CpuSpec>,
     pub(super) warm_up_s: Option<Amount>,
     pub(super) line: Option<Line>,
     /// The servers that it is for; empty for all.
@@ -77,23 +77,23 @@ pub(super) struct SceneForm {
     /// Left out of quick runs.
     #[serde(default)]
     pub(super) only_full: bool,
-    pub(super) point: Vec<PointForm>,
+    pub(super) point: Vec<PointSpec>,
 }
 
 /// The files of a scene. Without one, they are of the lengths that its points ask for.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum SetForm {
+pub(super) enum SetSpec {
     /// SPECweb99's, as many times the memory.
     Specweb99(f64),
     Directories(u32),
-    Log(LogForm),
+    Log(LogSpec),
     Pareto,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct LogForm {
+pub(super) struct LogSpec {
     pub(super) name: String,
     pub(super) times_memory: f64,
     pub(super) median_bytes: f64,
@@ -103,7 +103,7 @@ pub(super) struct LogForm {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct CpuForm {
+pub(super) struct CpuSpec {
     pub(super) percent: Amount,
     pub(super) is_needed: bool,
 }
@@ -111,7 +111,7 @@ pub(super) struct CpuForm {
 /// A point, or several: one for each value.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct PointForm {
+pub(super) struct PointSpec {
     pub(super) each: Option<Pick<Vec<f64>>>,
     /// With `{value}`; without a name, its place on the axis as a size.
     pub(super) name: Option<String>,
@@ -121,7 +121,7 @@ pub(super) struct PointForm {
     /// Its place on the axis; the value without it.
     pub(super) x: Option<Amount>,
     #[serde(default)]
-    pub(super) ask: AskForm,
+    pub(super) files: FilesSpec,
     /// This many clients without pause.
     pub(super) clients: Option<Amount>,
     /// A fraction of the rate answered at this point; the value, unless `load` says it.
@@ -131,7 +131,7 @@ pub(super) struct PointForm {
     pub(super) phases: Option<String>,
     pub(super) abort: Option<(f64, u8)>,
     /// Hot requests beside as many cold ones a second as the value says.
-    pub(super) beside: Option<BesideForm>,
+    pub(super) beside: Option<BesideSpec>,
     /// 1 without it, and 0 for no bound.
     pub(super) requests_per_connection: Option<u32>,
     /// That of its periods without it.
@@ -140,7 +140,7 @@ pub(super) struct PointForm {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct BesideForm {
+pub(super) struct BesideSpec {
     pub(super) hot_directories: u32,
     pub(super) hot_rate_per_s: f64,
 }
@@ -148,17 +148,17 @@ pub(super) struct BesideForm {
 /// The files that a point asks for.
 #[derive(Debug, Default, Deserialize)]
 #[serde(untagged)]
-pub(super) enum AskForm {
+pub(super) enum FilesSpec {
     /// All of the set's directories.
     #[default]
     All,
     /// As many directories as are this many times the memory.
     Times(f64),
-    Named(Asked),
+    Named(NamedFiles),
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum NamedFiles {
     /// As many directories as are the value's times the memory.
     #[serde(rename = "times memory")]
     TimesMemory,
@@ -174,7 +174,7 @@ pub(super) enum Asked {
 /// A statement of a paper, and the checks that it must pass: see [`super::claims`]. `{server}` stands for each server in turn.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct FindingForm {
+pub(super) struct FindingSpec {
     /// Without the experiment's name: stays the same over versions.
     pub(super) id: String,
     pub(super) source: Option<String>,
@@ -195,7 +195,7 @@ pub(super) struct FindingForm {
 /// A plot of a measure of every server against the points.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct PlotForm {
+pub(super) struct PlotSpec {
     pub(super) title: String,
     pub(super) measure: Measure,
     /// The axis: its title, its unit and its division.
@@ -211,14 +211,14 @@ pub(super) struct PlotForm {
 /// A table with a row for each server.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct TableForm {
+pub(super) struct TableSpec {
     pub(super) title: String,
-    pub(super) columns: Vec<ColumnForm>,
+    pub(super) columns: Vec<ColumnSpec>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ColumnForm {
+pub(super) struct ColumnSpec {
     pub(super) head: String,
     pub(super) at: String,
     pub(super) measure: Measure,
@@ -251,7 +251,7 @@ impl Amount {
 }
 
 /// The servers of an experiment.
-pub(super) fn variants(form: &Form, scale: &Scale) -> Vec<Variant> {
+pub(super) fn variants(spec: &ExperimentSpec, scale: &Scale) -> Vec<Variant> {
     let peer = |name: &String| Variant { name: name.clone(), peer: Some(name.clone()), ..Variant::default() };
     let of_word = |word: &String| -> Vec<Variant> {
         match word.as_str() {
@@ -263,5 +263,5 @@ pub(super) fn variants(form: &Form, scale: &Scale) -> Vec<Variant> {
             name => VARIANTS.values().flatten().find(|one| one.name == name).cloned().into_iter().collect(),
         }
     };
-    form.servers.of(scale).iter().flat_map(of_word).collect()
+    spec.servers.of(scale).iter().flat_map(of_word).collect()
 }

@@ -1,9 +1,9 @@
-//! The forms of texts: names of files and hosts, paths, extensions, content types.
+//! The formats of texts: names of files and hosts, paths, extensions, content types.
 //!
 //! Called by `config::values` for values of options, and by `config::file` for hosts and content types. It must not touch the system.
 
 use super::error::Refusal;
-use super::kind::Form;
+use super::kind::TextFormat;
 use super::rule_options::{field_name, request_field};
 use super::values::OFF;
 
@@ -13,29 +13,29 @@ const STARS_MAX: usize = 8;
 const REQUESTS_MAX: u32 = 1_000_000;
 const PATH_BYTES_MAX: usize = 1_024;
 
-impl Form {
+impl TextFormat {
     /// The text in the form in which the server compares it.
     pub(super) fn read(self, text: &str) -> Result<String, Refusal> {
         match self {
-            Form::FileName => file_name(text),
-            Form::Host => host(text),
-            Form::Prefix => prefix(text),
-            Form::Extension => extension(text),
+            TextFormat::FileName => file_name(text),
+            TextFormat::Host => host(text),
+            TextFormat::Prefix => prefix(text),
+            TextFormat::Extension => extension(text),
             // In upper or lower case as the names of files have it.
-            Form::FileEnding => extension(text).map(|_| text.to_owned()),
-            Form::Target => target(text),
-            Form::ServerName => server_name(text),
-            Form::Charset => charset(text),
-            Form::Hsts => hsts(text),
-            Form::Pattern => pattern(text),
-            Form::FieldName => field_name(text),
-            Form::RequestField => request_field(text),
-            Form::Location => location(text),
-            Form::NewPath => new_path(text),
-            Form::Origin => origin(text),
-            Form::FilePath => file_path(text),
-            Form::ErrorStatus => error_status(text),
-            Form::RequestRate => request_rate(text),
+            TextFormat::FileEnding => extension(text).map(|_| text.to_owned()),
+            TextFormat::Target => target(text),
+            TextFormat::ServerName => server_name(text),
+            TextFormat::Charset => charset(text),
+            TextFormat::Hsts => hsts(text),
+            TextFormat::Pattern => pattern(text),
+            TextFormat::FieldName => field_name(text),
+            TextFormat::RequestField => request_field(text),
+            TextFormat::Location => location(text),
+            TextFormat::NewPath => new_path(text),
+            TextFormat::Origin => origin(text),
+            TextFormat::FilePath => file_path(text),
+            TextFormat::ErrorStatus => error_status(text),
+            TextFormat::RequestRate => request_rate(text),
         }
     }
 }
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn index_names_are_names() {
-        let name = |text: &str| Form::FileName.read(text);
+        let name = |text: &str| TextFormat::FileName.read(text);
         assert_eq!(name("index.html").unwrap(), "index.html");
         for text in ["", ".", "..", "a/b", "/", "a\0b"] {
             assert!(name(text).is_err(), "{text}");
@@ -354,10 +354,10 @@ mod tests {
     #[test]
     fn character_sets_are_names() {
         for (text, name) in [("UTF-8", "utf-8"), ("off", "off"), ("iso-8859-1", "iso-8859-1")] {
-            assert_eq!(Form::Charset.read(text), Ok(name.to_owned()));
+            assert_eq!(TextFormat::Charset.read(text), Ok(name.to_owned()));
         }
         for text in ["", "utf 8", "utf-8; x", "utf-8\r\nX: y", "ü"] {
-            assert!(why(Form::Charset.read(text)).contains("such as utf-8, or off"), "{text}");
+            assert!(why(TextFormat::Charset.read(text)).contains("such as utf-8, or off"), "{text}");
         }
     }
 
@@ -370,11 +370,14 @@ mod tests {
             ("moz-extension://0a-1b", "moz-extension://0a-1b"),
             ("https://[::1]:8443", "https://[::1]:8443"),
         ] {
-            assert_eq!(Form::Origin.read(text), Ok(origin.to_owned()));
+            assert_eq!(TextFormat::Origin.read(text), Ok(origin.to_owned()));
         }
-        assert!(why(Form::Origin.read("https://a.example/")).contains("no path / write `https://a.example`"));
+        assert!(
+            why(TextFormat::Origin.read("https://a.example/"))
+                .contains("no path / write `https://a.example`")
+        );
         for text in ["", "a.example", "https://", "://a", "https://*.example", "https://a\r\nX: y", "null"] {
-            assert!(why(Form::Origin.read(text)).contains("such as https://www.example.org"), "{text}");
+            assert!(why(TextFormat::Origin.read(text)).contains("such as https://www.example.org"), "{text}");
         }
     }
 
@@ -383,12 +386,15 @@ mod tests {
         for (text, parts) in
             [("10/s", (10, 1_000_000)), ("1000000/m", (1_000_000, 60_000_000)), ("1/h", (1, 3_600_000_000))]
         {
-            assert_eq!((Form::RequestRate.read(text), rate_parts(text)), (Ok(text.to_owned()), Some(parts)));
+            assert_eq!(
+                (TextFormat::RequestRate.read(text), rate_parts(text)),
+                (Ok(text.to_owned()), Some(parts))
+            );
         }
         for text in
             ["", "10", "/s", "0/s", "1000001/s", "+1/s", "1.5/s", "10/d", "10 /s", "off", "99999999999/s"]
         {
-            assert!(why(Form::RequestRate.read(text)).contains("10/s, 100/m or 1000/h"), "{text}");
+            assert!(why(TextFormat::RequestRate.read(text)).contains("10/s, 100/m or 1000/h"), "{text}");
         }
     }
 
@@ -400,12 +406,12 @@ mod tests {
             "max-age=63072000; includeSubDomains",
             "max-age=1;includeSubDomains; preload",
         ] {
-            assert_eq!(Form::Hsts.read(text), Ok(text.to_owned()));
+            assert_eq!(TextFormat::Hsts.read(text), Ok(text.to_owned()));
         }
         for text in
             ["", "1", "max-age=", "max-age=x", "max-age=1; preload", "max-age=1\r\nX: y", "includeSubDomains"]
         {
-            assert!(why(Form::Hsts.read(text)).contains("max-age=SECONDS"), "{text}");
+            assert!(why(TextFormat::Hsts.read(text)).contains("max-age=SECONDS"), "{text}");
         }
         assert_eq!(content_type("text/plain; charset=utf-8").unwrap(), "text/plain; charset=utf-8");
         assert!(content_type("application/vnd.api+json").is_ok());

@@ -1,6 +1,6 @@
 //! The bytes of a connection on their way: over a socket as they are, or through TLS.
 //!
-//! A connection owns one, sends what it asks and receives what is answered, and does not know which. It takes all that is to be
+//! A connection owns one, sends requests and receives responses over it, and does not know which. It takes all that is to be
 //! sent, and keeps what the socket does not take yet.
 
 use std::io::{self, ErrorKind, Read, Write};
@@ -33,7 +33,7 @@ impl Opening {
 }
 
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct Transport {
     /// Not established yet.
     pub(crate) is_connecting: bool,
     /// The generator knows that there is something to receive.
@@ -72,7 +72,7 @@ pub(crate) struct Received {
     pub(crate) is_end: bool,
 }
 
-impl Lane {
+impl Transport {
     /// Over a socket that is being connected.
     ///
     /// Errors: the host can be in no certificate.
