@@ -9,7 +9,7 @@ pub struct Bounds<T> {
     pub of_all: Option<T>,
 }
 
-/// How many requests a rule admits at once. [`in_flight`](crate::in_flight) counts them.
+/// How many requests a rule admits at once; `in_flight` counts them.
 pub type Concurrency = Bounds<u32>;
 
 impl<T> Default for Bounds<T> {

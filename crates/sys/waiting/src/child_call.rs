@@ -2,7 +2,7 @@
 //!
 //! A disk, a network server or a FUSE daemon that hangs blocks every process that uses its files, for any time and beyond
 //! any signal. Only the child hangs then: its parent watches a descriptor, and gives the child up by dropping
-//! the [`ChildCall`]. Called by the supervisor, and by [`crate::root`], [`crate::guarded`] and [`crate::local`].
+//! its handle. Called by the supervisor, and by [`crate::root`], [`crate::guarded`] and [`crate::local`].
 
 use std::ffi::{CString, c_uint};
 use std::io::{self, IoSlice};
