@@ -113,7 +113,7 @@ def names_by(how, files, arguments, folder, ports, result):
             before = stats(place)
             level = at_1000("load", listed)
             after, store = stats(place), store_of(place)
-        control = at_1000("control", few)
+        control = at_1000("quick", few)
     finally:
         running.stop()
     latency, late_ms = level["latency"], level["generator"]["late_p99_ms"]
