@@ -166,7 +166,8 @@ impl H1 {
     }
 
     /// Answers the complete requests in `bytes`.
-    #[inline]
+    // Its one caller is on the way of each hit: 40 instructions more if it is a call.
+    #[inline(always)]
     fn answer_heads<M: Machine>(
         &mut self,
         conn: &mut Conn<M::Socket>,
