@@ -115,7 +115,7 @@ fn slow_readers_are_slow_and_bodies_whole() {
 
 #[test]
 fn a_slow_reader_slows_the_server_down() {
-    // 32 MiB at 32 MiB/s take a second. Of that the server can put some megabytes into the kernel's
+    // 32 MiB at 32 MiB/s take a second. The server can put some megabytes into the kernel's
     // buffers, and must wait with the rest.
     const BYTES: usize = 32 << 20;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
