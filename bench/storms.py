@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Storms of changes beneath a root that Flash serves and watches: renames, `git checkout` and `rsync --delete` of 100,000 files.
-How late a change of one more file is seen by clients meanwhile, and how much slower hits are.
+How late a change of one more file is seen by clients meanwhile, and how much slower hits are: beside a storm of the same kind
+elsewhere, in files that nobody serves, and beside that of the root.
 
 See bench/README.md.
 """
@@ -127,7 +128,9 @@ def storm(name, arguments, folder, ports, result):
     hot = [f"/hot/{number:04}" for number in range(HOT)]
     write_files(root, paths + hot + PROBES, [SIZE_BYTES] * (len(paths) + HOT + len(PROBES)))
     list_paths(listed, hot, [SIZE_BYTES] * HOT)
-    argv = STORMS[name](root, paths)
+    elsewhere = os.path.join(place, "elsewhere")
+    write_files(elsewhere, paths, [SIZE_BYTES] * len(paths))
+    storms = {"alone": None, "elsewhere": STORMS[name](elsewhere, paths), "storm": STORMS[name](root, paths)}
     time.sleep(3)
     watches = arguments.watch == "on"
     running = start(root, place, ports, "--workers", "1", "--watch" if watches else "--no-watch", core=SERVER_CORE)
@@ -136,12 +139,12 @@ def storm(name, arguments, folder, ports, result):
         fill_store(running, place, paths + hot + PROBES, 240)
         ask = ["--workload", "uniform", "--paths", listed, "--rate", str(arguments.rate)]
         figures = {}
-        for when in ("alone", "storm"):
+        for when, argv in storms.items():
             before, prober = stats(place), Prober(root, running.port)
             prober.start()
             began = time.monotonic()
             changing = None
-            if when == "storm":
+            if argv:
                 # The generator and the prober share the core, and come first.
                 changing = process.start(["nice", "-n", "19", *argv], core=LOAD_CORE)
             level = load(running.url, arguments.seconds, f"{place}/{when}", *ask, first=FIRST)
@@ -155,8 +158,9 @@ def storm(name, arguments, folder, ports, result):
             figures[when] = {"latency": level["latency"], "counts": level["counts"], "delays_ms": delays_ms,
                              "jobs": jobs_started(after) - jobs_started(before), "lasted_s": lasted_s}
             say(result, name, when, figures[when])
-        p50, p99 = (figures["storm"]["latency"][part] / figures["alone"]["latency"][part] for part in ("p50_ms", "p99_ms"))
-        result.say(f"  beside it a hit takes {p50:.2f} times as long at p50, {p99:.2f} times at p99")
+        for when, beside in (("alone", "without it"), ("elsewhere", "beside the storm elsewhere")):
+            p50, p99 = (figures["storm"]["latency"][part] / figures[when]["latency"][part] for part in ("p50_ms", "p99_ms"))
+            result.say(f"  a hit takes {p50:.2f} times as long at p50 as {beside}, {p99:.2f} times at p99")
         result.data["storms"][name] = figures
     finally:
         running.stop()
