@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The store by itself: its memory with one worker and with four, a million small files, the first minute after a restart
-with a saved list and without, the list itself, and requests after the kernel has forgotten all names, on a slow disk.
+with a saved list and without, the list itself, requests after the kernel has forgotten all names, on a slow disk, the CPU
+time of requests for many names and for few, and memory for a million files beside other servers.
 
 See bench/README.md.
 """
@@ -11,12 +12,13 @@ import tempfile
 import time
 
 from common import process, results, servers
-from common.flash import (SERVER_CORE, fill_store, jobs_started, list_paths, load, memory_bytes, read_files, start, stats,
+from common.flash import (SERVER_CORE, ask_once, fill_store, jobs_started, list_paths, load, memory_bytes, read_files, start, stats,
                           store_of, write_files)
 
 FILES = os.path.join(servers.REPOSITORY, "bench", ".cache", "specweb99")
 READS_PER_S = 150
-WHAT = ["workers", "million", "restart", "saved", "names"]
+WHAT = ["workers", "million", "restart", "saved", "names", "hot", "peers"]
+PEERS = ["flash", "nginx", "caddy", "varnish"]
 
 
 def parse_arguments():
@@ -239,6 +241,93 @@ def saved(arguments, folder, ports, result):
                f"ended after {stop_s:.1f} s")
 
 
+def hot(arguments, folder, ports, result):
+    """CPU time of a worker for each request, for files with many names and with few: their ratio in each of many rounds."""
+    root, place, counts = os.path.join(folder, "hot"), tempfile.mkdtemp(dir=folder), (100, 100_000)
+    os.chmod(place, 0o755)
+    paths = [f"/{number // 1000:06}/{number % 1000:06}" for number in range(max(counts))]
+    write_files(root, paths, [200] * len(paths))
+    for count in counts:
+        list_paths(f"{place}/{count}", paths[:count], [200] * count)
+    running = start(root, place, ports, "--workers", "1", core=SERVER_CORE)
+    try:
+        store_of(place, lambda store: store["subtrees_watched"] > 0)
+        fill_store(running, place, paths, arguments.fill_seconds)
+        spent_us = {count: {"user": [], "all": []} for count in counts}
+        for round_number in range(13):
+            for count in counts if round_number % 2 else reversed(counts):
+                before = process.user_and_system_s(running.process.pid)
+                level = load(running.url, 6, f"{place}/{count}-{round_number}", "--workload", "uniform", "--paths", f"{place}/{count}",
+                             "--clients", "32", "--seed", str(round_number))
+                user_s, system_s = (now - then for now, then in zip(process.user_and_system_s(running.process.pid), before))
+                answered = level["counts"]["answered"]
+                spent_us[count]["user"].append(1e6 * user_s / answered)
+                spent_us[count]["all"].append(1e6 * (user_s + system_s) / answered)
+    finally:
+        running.stop()
+    for kind in ("user", "all"):
+        few, many = (spent_us[count][kind] for count in counts)
+        ratios = sorted(b / a for a, b in zip(few, many))
+        result.say(f"CPU time a request, {'in the process itself' if kind == 'user' else 'with the kernel'}: {results.median(few):.2f} us for "
+                   f"{counts[0]} names, {results.median(many):.2f} us for {counts[1]}; ratio of a round {results.median(ratios):.3f} "
+                   f"(median of {len(ratios)}; {ratios[0]:.3f} to {ratios[-1]:.3f})")
+    result.data["hot"] = spent_us
+
+
+def varnish_before(origin):
+    """Varnish with memory for all, and a server behind it."""
+    def command(_root, port, folder):
+        return [servers.find("varnishd"), "-F", "-a", f"127.0.0.1:{port}", "-b", f"127.0.0.1:{origin.port}", "-n", f"{folder}/varnish",
+                "-s", "malloc,8G", "-t", "36000"]
+    return servers.Server("varnish", command, lambda: [servers.find("varnishd"), "-V"])
+
+
+def peers(arguments, folder, ports, result):
+    """Memory that the control group of a server uses after each of a million small files was requested twice: its processes, page cache,
+    and the kernel's names and inodes."""
+    root, count = os.path.join(folder, "named"), arguments.named_files
+    each = max(1, count // arguments.directories)
+    paths = [f"/{number // each:06}/{number % each:06}" for number in range(count)]
+    sizes_bytes = [2048] * count
+    if not os.path.exists(root):
+        write_files(root, paths, sizes_bytes)
+    result.say(f"{count} files of 2048 B in {-(-count // each)} directories, each requested twice")
+    place = tempfile.mkdtemp(dir=folder)
+    os.chmod(place, 0o755)
+    # Behind Varnish.
+    origin = start(root, place, ports, "--workers", "1", "--control", "off") if servers.find("varnishd") else None
+    result.data["peers"] = {}
+    try:
+        for name in PEERS:
+            server = varnish_before(origin) if name == "varnish" else servers.SERVERS[name]
+            found = memory_of(server, root, paths, folder, ports)
+            result.data["peers"][name] = found
+            parts = ", ".join(f"{part} {found[part] / 2**20:.0f}" for part in ("processes", "store", "page cache", "kernel"))
+            result.say(f"{name}: {found['all'] / 2**20:.0f} MiB ({parts}), {(found['all'] - sum(sizes_bytes)) / count:.0f} B a file "
+                       f"beyond its content")
+    finally:
+        if origin:
+            origin.stop()
+
+
+def memory_of(server, root, paths, folder, ports):
+    """The memory of one server in a control group of its own, in bytes, by kind."""
+    place = tempfile.mkdtemp(dir=folder)
+    os.chmod(place, 0o755)
+    process.drop_page_cache()
+    testbed = [servers.flash_binary(), "testbed", "peers", "--memory", "12GiB", "--files", root, "--core", str(SERVER_CORE), "--"]
+    inside = servers.Server(server.name, lambda *about: [*testbed, *server.command(*about)], server.version_command)
+    running = inside.start(root, ports.take(), place)
+    try:
+        for _ in range(2):
+            if ask_once(running.port, paths) < len(paths):
+                raise servers.Unavailable(f"{server.name}: a file was not answered")
+            time.sleep(5)
+        return process.group_memory_bytes(max(process.tree(running.process.pid)))
+    finally:
+        running.stop()
+
+
 def main():
     """Measures, prints, keeps."""
     arguments = parse_arguments()
@@ -248,7 +337,8 @@ def main():
     with results.kept("store", "The store", arguments, servers.flash_binary()) as (result, folder):
         for name in arguments.what.split(","):
             try:
-                what = {"workers": workers, "million": million, "restart": restart, "saved": saved, "names": names}[name]
+                what = {"workers": workers, "million": million, "restart": restart, "saved": saved, "names": names,
+                        "hot": hot, "peers": peers}[name]
                 what(arguments, folder, ports, result)
             except servers.Unavailable as why:
                 result.data["skipped"][name] = str(why)

@@ -116,6 +116,24 @@ class CpuTime:
         return total
 
 
+def user_and_system_s(root):
+    """CPU time of a process and its descendants so far, in seconds: outside the kernel, and in it."""
+    fields = [found for pid in tree(root) if (found := _stat(pid))]
+    return tuple(sum(int(of[number]) for of in fields) * CLOCK_TICK_NS / 1e9 for number in (11, 12))
+
+
+def group_memory_bytes(pid):
+    """The memory of the control group of a process by kind. Needs cgroup v1."""
+    with open(f"/proc/{pid}/cgroup") as file:
+        path = next(line.strip().split(":", 2)[2] for line in file if ":memory:" in line)
+    folder = f"/sys/fs/cgroup/memory{path}"
+    with open(f"{folder}/memory.stat") as file:
+        parts = {name: int(value) for name, value in (line.split() for line in file)}
+    with open(f"{folder}/memory.usage_in_bytes") as usage, open(f"{folder}/memory.kmem.usage_in_bytes") as kernel:
+        return {"all": int(usage.read()), "processes": parts["total_rss"], "store": parts["total_shmem"],
+                "page cache": parts["total_cache"] - parts["total_shmem"], "kernel": int(kernel.read())}
+
+
 # A process that had this share of the tree's time and is gone has taken a part of the figure along.
 GONE_SHARE_MAX = 0.02
 
