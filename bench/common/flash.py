@@ -69,9 +69,9 @@ def memory_bytes(running):
     return total
 
 
-def ask_once(port, paths, connections=8, pipelined=64):
-    """Requests each path once, and counts the answers with status 200."""
-    found = 0
+def ask_once(port, paths, connections=8, pipelined=64, per_s=None):
+    """Requests each path once, at most so many in a second, and counts the answers with status 200."""
+    found, began = 0, time.monotonic()
     for first in range(0, len(paths), connections * pipelined):
         part = paths[first:first + connections * pipelined]
         lanes = [part[number::connections] for number in range(connections)]
@@ -88,6 +88,8 @@ def ask_once(port, paths, connections=8, pipelined=64):
                 answers += received
             connection.close()
             found += answers.count(b"HTTP/1.1 200")
+        if per_s:
+            time.sleep(max(0, began + (first + len(part)) / per_s - time.monotonic()))
     return found
 
 

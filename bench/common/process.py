@@ -117,9 +117,9 @@ class CpuTime:
 
 
 def user_and_system_s(root):
-    """CPU time of a process and its descendants so far, in seconds: outside the kernel, and in it."""
-    fields = [found for pid in tree(root) if (found := _stat(pid))]
-    return tuple(sum(int(of[number]) for of in fields) * CLOCK_TICK_NS / 1e9 for number in (11, 12))
+    """CPU time of a process and each of its descendants so far, in seconds, by process id: outside the kernel, and in it."""
+    fields = {pid: found for pid in tree(root) if (found := _stat(pid))}
+    return {pid: tuple(int(of[number]) * CLOCK_TICK_NS / 1e9 for number in (11, 12)) for pid, of in fields.items()}
 
 
 def group_memory_bytes(pid):

@@ -13,9 +13,9 @@ use std::time::Instant;
 use flash_engine::{
     AdmissionRules, Band, Bands, Block, BlockBytes, Blocks, BodyRules, BucketKey, Buckets, Engine,
     FieldChanges, FileKind, FilePart, FileSent, FileStat, Files, Gateway, Helpers, JobId, Key, Log,
-    LogFormat, LookUpError, Machine, Moment, Net, Opened, Optimizations, PathRule, PathRules, Policy,
-    ProxyRules, Readiness, RecordLayer, Redirect, Resident, Route, RoutePaths, Rules, ServerId, ServerRules,
-    SharedName, SharedNames, SiteId, SiteRules, Target, Task, Timeouts, UplinkShare, UpstreamId,
+    LogFormat, LookUpError, Machine, Moment, NameMark, Net, Opened, Optimizations, PathRule, PathRules,
+    Policy, ProxyRules, Readiness, RecordLayer, Redirect, Resident, Route, RoutePaths, Rules, ServerId,
+    ServerRules, SharedName, SharedNames, SiteId, SiteRules, Target, Task, Timeouts, UplinkShare, UpstreamId,
     UpstreamProtocol, UpstreamRules, Want,
 };
 use flash_http::EncodedSlash;
@@ -208,6 +208,10 @@ impl Log for OneFile {
 
 impl SharedNames for OneFile {
     fn shared_name(&mut self, _: SiteId, _: &[u8]) -> Option<SharedName> {
+        None
+    }
+
+    fn unchanged_ms(&self, _: NameMark) -> Option<u64> {
         None
     }
 

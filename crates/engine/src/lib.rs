@@ -84,9 +84,9 @@ pub use histogram::{BUCKETS, Bucket, Histogram};
 pub use machine::{
     Bands, Block, BlockBytes, Blocks, BucketKey, Buckets, FileId, FileKind, FilePart, FileRange, FileSent,
     FileStat, Files, Finding, Gateway, Handshake, Helpers, JobId, ListingForm, ListingKey, ListingOrder, Log,
-    LookUpError, Machine, Moment, NO_FORM, NameFacts, NameOfFile, Net, Opened, Outcome, README_NAMES,
-    ReceiveCall, RecordLayer, Resident, SendCall, SharedName, SharedNames, Task, UplinkShare, Want,
-    block_of_form, form_of_block,
+    LookUpError, Machine, Moment, NO_FORM, NameFacts, NameMark, NameOfFile, Net, Opened, Outcome,
+    README_NAMES, ReceiveCall, RecordLayer, Resident, SendCall, SharedName, SharedNames, Task, UplinkShare,
+    Want, block_of_form, form_of_block,
 };
 pub use path_pattern::{PathPattern, PatternIndex};
 pub use path_rule::{Access, AuthRule, ErrorPage, FieldChanges, PathRule, Redirect, Rewritten, Target};

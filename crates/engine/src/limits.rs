@@ -153,8 +153,8 @@ pub const RIGHT_PASSWORD_MS: u64 = 300_000;
 pub const WRONG_PASSWORD_MS: u64 = 10_000;
 /// Maximum number of right passwords that are remembered, and of wrong ones.
 pub const PASSWORD_RESULTS_MAX: usize = 4_096;
-/// Maximum number of contents of one-block files that are kept with their heads.
-pub const CONTENTS_MAX: usize = 64 * 1024;
+/// For each of these bytes of the memory of names, one content of a one-block file is kept with its head: as many as there are names.
+pub const NAMES_BYTES_OF_CONTENT: u64 = 1024;
 /// Shortest file that is compressed, in bytes: a shorter one leaves with its head in one packet.
 pub const COMPRESSED_FROM_BYTES: u64 = 1024;
 /// Longest file that is compressed, in bytes. The result must fit one block of the store.
@@ -165,8 +165,10 @@ pub const FILL_AGAIN_MS: u64 = 1_000;
 pub const FORM_AGAIN_MS_MAX: u64 = 60_000;
 /// How often one answer requests a fill in vain before it reads the file instead.
 pub const FILLS_MAX: u8 = 2;
-/// Maximum number of request heads known by their bytes.
-pub const REPEATED_REQUESTS_MAX: usize = 4096;
+/// The part of the memory of names, beside them, that request heads known by their bytes may have.
+pub const REPEATED_SHARE: u64 = 4;
+/// One such head has a place for each of these bytes of the memory of names, so that few heads of the hottest names drive out one another.
+pub const NAMES_BYTES_OF_REPEATED: u64 = 512;
 /// Longest request head known by its bytes; a longer head is always parsed.
 pub const REPEATED_HEAD_BYTES_MAX: usize = 1024;
 /// Maximum number of files kept open for later requests.

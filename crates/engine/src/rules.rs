@@ -16,7 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::access_log::LogFormat;
 use crate::admission::{AdmissionRules, Network};
-use crate::limits::{CONTENTS_MAX, HEAD_ALIGN_BYTES, REPEATED_REQUESTS_MAX, VERSIONS_MAX};
+use crate::limits::{
+    HEAD_ALIGN_BYTES, NAMES_BYTES_OF_CONTENT, NAMES_BYTES_OF_REPEATED, REPEATED_SHARE, VERSIONS_MAX,
+};
 use crate::path_rules::PathRules;
 use crate::schedule::{EgressRules, Policy};
 use crate::slab::SiteId;
@@ -405,15 +407,15 @@ impl Rules {
         self.site(site).alias_of.as_ref().map_or(site, |alias| alias.site)
     }
 
-    /// Maximum number of request heads known by their bytes; 0 unless both names and heads are cached.
-    pub(crate) fn repeated_requests_max(&self) -> usize {
-        let is_on = self.optimizations.name_cache && self.optimizations.head_cache;
-        if is_on { (REPEATED_REQUESTS_MAX / self.cache_parts).max(1) } else { 0 }
+    /// Maximum number of request heads known by their bytes, and their size together; 0 unless both names and heads are cached.
+    pub(crate) fn repeated_requests_max(&self) -> (usize, usize) {
+        let names_bytes = if self.optimizations.head_cache { self.name_cache_bytes_max() } else { 0 };
+        ((names_bytes / NAMES_BYTES_OF_REPEATED) as usize, (names_bytes / REPEATED_SHARE) as usize)
     }
 
     /// Maximum number of contents kept with their heads.
     pub(crate) fn contents_max(&self) -> usize {
-        CONTENTS_MAX / self.cache_parts
+        (self.names_bytes_max / self.cache_parts as u64 / NAMES_BYTES_OF_CONTENT) as usize
     }
 
     /// Size of the name cache.

@@ -6,7 +6,8 @@
 use std::io;
 
 use flash_engine::limits::{
-    HAND_OVER_BYTES_MAX, HEAD_BYTES_MAX, RECEIVE_BYTES, SMALL_FILE_BYTES_MAX, SPOOL_MEMORY_BYTES_MAX,
+    HAND_OVER_BYTES_MAX, HEAD_BYTES_MAX, RECEIVE_BYTES, REPEATED_SHARE, SMALL_FILE_BYTES_MAX,
+    SPOOL_MEMORY_BYTES_MAX,
 };
 use flash_prompt::clock;
 use flash_prompt::mechanism::{MechanismKind, SELECT_DESCRIPTORS_MAX};
@@ -138,8 +139,9 @@ impl Role {
             Role::Worker => {
                 let heads = settings.cache_memory.bytes_max() / STORE_HEADS_SHARE;
                 let connections = connections_bytes(settings, descriptors_max, usable_bytes);
+                let names_bytes = names_bytes_max(settings, usable_bytes);
                 (MEMORY_APART_BYTES + architecture::memory_bytes(settings, listing_bytes))
-                    .saturating_add(names_bytes_max(settings, usable_bytes))
+                    .saturating_add(names_bytes + names_bytes / REPEATED_SHARE)
                     .saturating_add(if settings.routes().next().is_some() { SPOOL_BYTES } else { 0 })
                     .saturating_add(heads.min(STORE_HEADS_BYTES_MAX))
                     .saturating_add(connections)

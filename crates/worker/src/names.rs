@@ -1,7 +1,7 @@
 //! The names that all workers share, as one process looks them up: its sites in the table, and the engine's facts as
 //! entries of it. Workers, helpers and the keeper use this.
 
-use flash_engine::{FileKind, FileStat, NameFacts, SharedName, SiteId, SiteRules};
+use flash_engine::{FileKind, FileStat, NameFacts, NameMark, SharedName, SiteId, SiteRules};
 use flash_http::types::TypeTable;
 use flash_prompt::AsFd;
 use flash_prompt::file;
@@ -119,6 +119,8 @@ impl SharedNames {
     #[must_use]
     pub fn find(&self, site: SiteId, path: &[u8]) -> Option<SharedName> {
         let hash = self.hash(site, path)?;
+        // Before the entry: a change after that is counted.
+        let (shard, changes) = self.table.shard(hash);
         let plain = self.table.find(hash, 0)?;
         let facts = match plain.kind {
             FILE => {
@@ -145,8 +147,17 @@ impl SharedNames {
             facts,
             found_ms: plain.confirmed_ms,
             confirmed_ms: plain.confirmed_ms.max(watched_ms.unwrap_or(0)),
-            is_watched: watched_ms.is_some(),
+            watched: watched_ms.map(|_| NameMark { watch: plain.watch, shard, changes }),
         })
+    }
+
+    /// Until when a name with this mark is known not to have changed, in milliseconds of the monotonic clock.
+    #[inline]
+    #[must_use]
+    pub fn unchanged_ms(&self, mark: NameMark) -> Option<u64> {
+        let until_ms = self.table.watched_ms(mark.watch)?;
+        // After the time: changes up to then are counted.
+        (self.table.changes(mark.shard) == mark.changes).then_some(until_ms)
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use flash_engine::limits::LOAD_BYTES;
-use flash_engine::{Block, BlockBytes, FileStat, SharedName, SiteId, form_of_block};
+use flash_engine::{Block, BlockBytes, FileStat, NameMark, SharedName, SiteId, form_of_block};
 use flash_prompt::OwnedFd;
 use flash_prompt::channel;
 use flash_prompt::epoll::Watch;
@@ -179,6 +179,10 @@ impl Store {
     }
 
     /// Whether the changes of any names are reported.
+    pub(super) fn unchanged_ms(&self, mark: NameMark) -> Option<u64> {
+        self.shared_names.unchanged_ms(mark)
+    }
+
     pub(super) fn are_changes_reported(&self) -> bool {
         self.shared_names.are_changes_reported()
     }

@@ -8,8 +8,8 @@ use std::sync::atomic::AtomicU64;
 
 use flash_engine::{
     Band, Bands, BucketKey, Buckets, FilePart, FileSent, FileStat, Files, Gateway, JobId, Key, Log,
-    LookUpError, Machine, Net, Opened, RecordLayer, ReportLimit, Resident, ServerId, SharedName, SiteId,
-    Task, UplinkShare, Want,
+    LookUpError, Machine, NameMark, Net, Opened, RecordLayer, ReportLimit, Resident, ServerId, SharedName,
+    SiteId, Task, UplinkShare, Want,
 };
 use flash_prompt::OwnedFd;
 use flash_prompt::mechanism::Mechanism;
@@ -352,6 +352,10 @@ impl Files for LinuxSystem {
 impl flash_engine::SharedNames for LinuxSystem {
     fn shared_name(&mut self, site: SiteId, path: &[u8]) -> Option<SharedName> {
         self.store.as_ref()?.shared_name(site, path)
+    }
+
+    fn unchanged_ms(&self, mark: NameMark) -> Option<u64> {
+        self.store.as_ref()?.unchanged_ms(mark)
     }
 
     fn are_changes_reported(&self) -> bool {

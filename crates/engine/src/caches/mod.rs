@@ -33,7 +33,7 @@ pub(crate) use repeated::{HeadHash, Pass, Persistence, RepeatedReply, RepeatedRe
 pub(crate) use version::{Forms, Version, VersionKind, VersionOrigin, Versions};
 
 use crate::limits::{COMPRESSED_BYTES_MAX, COMPRESSED_FROM_BYTES, LISTING_MS};
-use crate::machine::{FileStat, Finding, ListingForm, Moment, Opened};
+use crate::machine::{FileStat, Finding, ListingForm, Moment, NameMark, Opened};
 use crate::rules::Rules;
 use crate::slab::SiteId;
 use crate::slab::VersionId;
@@ -70,8 +70,8 @@ pub(crate) struct SharedFinding<F> {
     pub(crate) found_ms: u64,
     /// When it was last known to be true.
     pub(crate) confirmed_ms: u64,
-    /// Whether its changes are reported.
-    pub(crate) is_watched: bool,
+    /// Where its changes are reported; None if they are not.
+    pub(crate) watched: Option<NameMark>,
 }
 
 /// A name that was looked up, and when.
@@ -115,7 +115,8 @@ impl<F> Caches<F> {
         shared_finding: SharedFinding<F>,
         now: Moment,
     ) -> Option<Arc<NameEntry>> {
-        let SharedFinding { finding, found_ms, confirmed_ms, is_watched } = shared_finding;
+        let SharedFinding { finding, found_ms, confirmed_ms, watched } = shared_finding;
+        let is_watched = watched.is_some();
         let is_outdated = self.own_look_ups.is_outdated(site, path, found_ms);
         let own = self.names.get(site, path).map(Arc::clone);
         if let (Some(own), Finding::Listing, true) = (&own, &finding, is_watched)
@@ -126,7 +127,7 @@ impl<F> Caches<F> {
             for listing in forms.drop_before(found_ms.max(now.monotonic_ms.saturating_sub(LISTING_MS))) {
                 self.forget_version(listing.id);
             }
-            own.confirm(confirmed_ms.max(own.confirmed_ms.get()), is_watched);
+            own.confirm(confirmed_ms.max(own.confirmed_ms.get()), watched);
             own.compare(now.monotonic_ms);
             return Some(Arc::clone(own));
         }
@@ -138,7 +139,7 @@ impl<F> Caches<F> {
             }
             // The worker's own finding of the same millisecond can be newer, but not if both are the same.
             if own.confirmed_by(&finding) && (is_watched || !is_outdated) {
-                own.confirm(confirmed_ms, is_watched);
+                own.confirm(confirmed_ms, watched);
                 own.compare(now.monotonic_ms);
                 return Some(Arc::clone(own));
             }
@@ -151,7 +152,7 @@ impl<F> Caches<F> {
         }
         let entry =
             self.keep_finding(LookedUp { site, path, as_of_ms: confirmed_ms, is_own: false }, finding, now);
-        entry.confirm(confirmed_ms, is_watched);
+        entry.confirm(confirmed_ms, watched);
         entry.compare(now.monotonic_ms);
         Some(entry)
     }
@@ -196,7 +197,11 @@ impl<F> Caches<F> {
             Finding::Denied => Resolved::Denied,
         };
         let entry = NameEntry::new(resolved, as_of_ms);
-        before.iter().for_each(|before| entry.follow(before));
+        if let Some(before) = &before {
+            entry.follow(before);
+            // A repeated request can still have it.
+            before.miss();
+        }
         if self.shares_names {
             entry.compare(now.monotonic_ms);
         }

@@ -13,7 +13,7 @@ use crate::limits::{
     NAME_ENTRY_BYTES, NAMES_EXPECTED, SECOND_LOOK_UP_MS, SECOND_LOOK_UP_MS_MAX, UNREPORTED_MS, UNWATCHED_MS,
     VERSION_BYTES, WATCHED_MS, WATCHED_PROOF_MS,
 };
-use crate::machine::{Finding, ListingForm};
+use crate::machine::{Finding, ListingForm, NameMark};
 use crate::slab::SiteId;
 use crate::slab::VersionId;
 
@@ -152,6 +152,8 @@ pub(crate) struct NameEntry {
     pub(crate) siblings_ms: MomentMs,
     /// When it was last checked although its changes are reported.
     pub(crate) proved_ms: MomentMs,
+    /// By which it is known to be unchanged: the watch and the shard of its mark, and the changes.
+    mark: [AtomicU64; 2],
     /// When it became known to this worker.
     created_ms: u64,
     /// When a helper may look it up again, so that its changes are reported.
@@ -169,6 +171,7 @@ impl NameEntry {
             proved_ms: now(),
             created_ms: as_of_ms,
             second_look_up_ms: now(),
+            mark: Default::default(),
             watched: AtomicBool::new(false),
             was_watched: AtomicBool::new(false),
             compared_to_ms: MomentMs(AtomicU64::new(u64::MAX)),
@@ -193,11 +196,16 @@ impl NameEntry {
     }
 
     /// Whether it is used without checks and was not checked for long: a change through a second name of its file, which
-    /// came later, is not told. This call counts as the check.
-    pub(crate) fn needs_proof(&self, now_ms: u64) -> bool {
-        let needs = self.is_watched()
+    /// came later, is not told.
+    pub(crate) fn lacks_proof(&self, now_ms: u64) -> bool {
+        self.is_watched()
             && !matches!(self.resolved, Resolved::Listing(_))
-            && self.proved_ms.age_ms(now_ms) >= WATCHED_PROOF_MS;
+            && self.proved_ms.age_ms(now_ms) >= WATCHED_PROOF_MS
+    }
+
+    /// The same. This call counts as the check.
+    pub(crate) fn needs_proof(&self, now_ms: u64) -> bool {
+        let needs = self.lacks_proof(now_ms);
         if needs {
             self.proved_ms.set(now_ms);
         }
@@ -246,11 +254,32 @@ impl NameEntry {
         }
     }
 
-    /// Takes over a later time, at which the entry was true too, and whether its changes are reported.
-    pub(crate) fn confirm(&self, confirmed_ms: u64, is_watched: bool) {
-        self.set_watched(is_watched);
+    /// Takes over a later time, at which the entry was true too, and where its changes are reported.
+    pub(crate) fn confirm(&self, confirmed_ms: u64, watched: Option<NameMark>) {
+        self.set_watched(watched.is_some());
+        self.set_mark(watched);
         self.confirmed_ms.set(confirmed_ms);
         self.accepted_ms.set(confirmed_ms.max(self.accepted_ms.get()));
+    }
+
+    /// A listing keeps no mark: it is also made again when it is old.
+    fn set_mark(&self, found: Option<NameMark>) {
+        let found = found.filter(|_| !matches!(self.resolved, Resolved::Listing(_)));
+        let mark = found.unwrap_or(NameMark { watch: 0, shard: 0, changes: 0 });
+        self.mark[0].store(u64::from(mark.watch) << 16 | u64::from(mark.shard), Ordering::Relaxed);
+        self.mark[1].store(mark.changes, Ordering::Relaxed);
+    }
+
+    /// Its mark, if its changes are reported.
+    #[inline]
+    pub(crate) fn mark(&self) -> Option<NameMark> {
+        let place = self.mark[0].load(Ordering::Relaxed);
+        let mark = NameMark {
+            watch: (place >> 16) as u32,
+            shard: place as u16,
+            changes: self.mark[1].load(Ordering::Relaxed),
+        };
+        (self.is_watched() && mark.watch != 0).then_some(mark)
     }
 
     /// It is not among the names that all workers share, or wrong. If its changes are reported, it has changed.

@@ -76,10 +76,25 @@ pub(crate) struct RepeatedRequest {
     pub(crate) log: Option<LogText>,
 }
 
+impl RepeatedRequest {
+    /// Its memory, about.
+    fn bytes(&self) -> usize {
+        // The text for the log is made of parts of the head.
+        let texts = if self.log.is_some() { 2 } else { 1 };
+        size_of::<Self>() + texts * self.head.len()
+    }
+}
+
+/// The places of the heads with one remainder of their hash, in one line of a core's caches.
 #[derive(Debug, Default)]
-struct Slot {
-    /// The hash of the last head seen here. A head is kept only when it comes a second time.
-    seen: u64,
+#[repr(align(64))]
+struct Set([Place; WAYS]);
+
+const WAYS: usize = 4;
+
+#[derive(Debug, Default)]
+struct Place {
+    hash: u64,
     known: Option<Box<RepeatedRequest>>,
 }
 
@@ -92,28 +107,42 @@ impl HeadHash {
     pub(crate) const NONE: Self = HeadHash(None);
 }
 
-/// A table with one slot per hash: a newer head replaces an older one. With no slots it is disabled.
+/// The known heads, in sets by their hashes. A newer head replaces an older one of its set. With no sets the table is disabled.
 #[derive(Debug)]
 pub(crate) struct RepeatedRequests {
-    slots: Vec<Slot>,
+    sets: Vec<Set>,
+    /// For each place, a part of the last hash that was seen. A head is kept only when it comes a second time.
+    seen: Vec<u32>,
+    bytes: usize,
+    bytes_max: usize,
+    /// The next set that makes room.
+    hand: usize,
     hasher: RandomState,
 }
 
 impl RepeatedRequests {
-    /// Makes a table with this many slots.
-    pub(crate) fn new(slots: usize) -> Self {
-        let slots = (0..slots).map(|_| Slot::default()).collect();
-        Self { slots, hasher: RandomState::default() }
+    /// Makes a table with this many places, and for so many bytes of heads and answers.
+    pub(crate) fn new((places, bytes_max): (usize, usize)) -> Self {
+        let sets = places.div_ceil(WAYS);
+        Self {
+            sets: (0..sets).map(|_| Set::default()).collect(),
+            seen: vec![0; sets * WAYS],
+            bytes: 0,
+            bytes_max,
+            hand: 0,
+            hasher: RandomState::default(),
+        }
     }
 
     /// The known request with exactly these bytes.
     #[inline]
     pub(crate) fn get(&self, head: &[u8]) -> (HeadHash, Option<&RepeatedRequest>) {
-        if head.len() > REPEATED_HEAD_BYTES_MAX || self.slots.is_empty() {
+        if head.len() > REPEATED_HEAD_BYTES_MAX || self.sets.is_empty() {
             return (HeadHash(None), None);
         }
         let hash = self.hasher.hash_one(head);
-        let known = self.slots[self.slot(hash)].known.as_deref();
+        let place = self.sets[self.set(hash)].0.iter().find(|place| place.hash == hash);
+        let known = place.and_then(|place| place.known.as_deref());
         (HeadHash(Some(hash)), known.filter(|known| *known.head == *head))
     }
 
@@ -126,17 +155,37 @@ impl RepeatedRequests {
         log: impl FnOnce() -> Option<LogText>,
     ) {
         let Some(hash) = hash.0 else { return };
-        let slot = self.slot(hash);
-        let slot = &mut self.slots[slot];
-        if std::mem::replace(&mut slot.seen, hash) == hash {
-            slot.known = Some(Box::new(RepeatedRequest { head: head.into(), reply, log: log() }));
+        let set = self.set(hash);
+        let mark = hash as u32;
+        let seen = &mut self.seen[set * WAYS + hash as usize % WAYS];
+        if std::mem::replace(seen, mark) != mark {
+            return;
+        }
+        let known = Box::new(RepeatedRequest { head: head.into(), reply, log: log() });
+        self.bytes += known.bytes();
+        let places = &mut self.sets[set].0;
+        let own = places.iter().position(|place| place.hash == hash);
+        let free = || places.iter().position(|place| place.known.is_none());
+        let at = own.or_else(free).unwrap_or((hash >> 32) as usize % WAYS);
+        let old = std::mem::replace(&mut places[at], Place { hash, known: Some(known) });
+        self.bytes -= old.known.map_or(0, |old| old.bytes());
+        while self.bytes > self.bytes_max {
+            self.make_room();
         }
     }
 
-    /// Maps the hash to a slot by multiplication; a division would cost as much as the comparison of heads.
+    /// Drops the heads of the next set.
+    fn make_room(&mut self) {
+        self.hand = (self.hand + 1) % self.sets.len();
+        for place in &mut self.sets[self.hand].0 {
+            self.bytes -= std::mem::take(place).known.map_or(0, |known| known.bytes());
+        }
+    }
+
+    /// Maps the hash to a set by multiplication; a division would cost as much as the comparison of heads.
     #[inline]
-    fn slot(&self, hash: u64) -> usize {
-        ((u128::from(hash) * self.slots.len() as u128) >> 64) as usize
+    fn set(&self, hash: u64) -> usize {
+        ((u128::from(hash) * self.sets.len() as u128) >> 64) as usize
     }
 }
 
@@ -144,7 +193,6 @@ impl RepeatedRequests {
 mod tests {
     use super::*;
     use crate::caches::Resolved;
-    use crate::limits::REPEATED_REQUESTS_MAX;
     use crate::machine::{FileKind, FileStat, ListingForm};
     use crate::slab::SiteId;
     use crate::slab::VersionId;
@@ -176,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_head_is_known_from_its_second_use_on_and_only_byte_for_byte() {
-        let mut requests = RepeatedRequests::new(REPEATED_REQUESTS_MAX);
+        let mut requests = RepeatedRequests::new((4096, 1 << 20));
         let head = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
         for known in [false, true] {
             requests.put(requests.get(head).0, head, reply(), || None);
@@ -189,11 +237,32 @@ mod tests {
 
     #[test]
     fn a_long_head_is_not_kept() {
-        let mut requests = RepeatedRequests::new(REPEATED_REQUESTS_MAX);
+        let mut requests = RepeatedRequests::new((4096, 1 << 20));
         let head = vec![b'x'; REPEATED_HEAD_BYTES_MAX + 1];
         for _ in 0..2 {
             requests.put(requests.get(&head).0, &head, reply(), || None);
         }
         assert!(requests.get(&head).1.is_none());
+    }
+
+    #[test]
+    fn many_heads_are_known_at_once_within_the_bound_of_their_memory() {
+        let head = |number: usize| format!("GET /{number:06} HTTP/1.1\r\n\r\n").into_bytes();
+        let each = RepeatedRequest { head: head(0).into(), reply: reply(), log: None }.bytes();
+        for (kept_max, least) in [(2000, 1900), (500, 400)] {
+            let mut requests = RepeatedRequests::new((4096, kept_max * each));
+            for _ in 0..2 {
+                for number in 0..2000 {
+                    for _ in 0..2 {
+                        let head = head(number);
+                        requests.put(requests.get(&head).0, &head, reply(), || None);
+                        assert!(requests.bytes <= requests.bytes_max);
+                    }
+                }
+            }
+            let known = (0..2000).filter(|number| requests.get(&head(*number)).1.is_some()).count();
+            assert!((least..=kept_max).contains(&known), "{known} of at most {kept_max}");
+            assert_eq!(requests.bytes, known * each);
+        }
     }
 }

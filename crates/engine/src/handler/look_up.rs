@@ -101,6 +101,9 @@ fn newest<M: Machine>(context: &mut Context<'_, M>, (site, path): (SiteId, &[u8]
     {
         return own;
     }
+    if let Some(own) = own.as_ref().filter(|own| is_unchanged(context.machine, own, now_ms)) {
+        return Some(Arc::clone(own));
+    }
     own.iter().for_each(|own| own.compare(now_ms));
     let mut name = context.machine.shared_name(site, path);
     if name.is_none() && own.as_deref().is_some_and(NameEntry::is_watched) {
@@ -109,13 +112,13 @@ fn newest<M: Machine>(context: &mut Context<'_, M>, (site, path): (SiteId, &[u8]
     }
     let shared_finding = name.and_then(|name| {
         let rules = context.core.rules.site(site);
-        let SharedName { facts, found_ms, confirmed_ms, is_watched } = name;
-        Some(SharedFinding { finding: facts.finding(path, rules)?, found_ms, confirmed_ms, is_watched })
+        let SharedName { facts, found_ms, confirmed_ms, watched } = name;
+        Some(SharedFinding { finding: facts.finding(path, rules)?, found_ms, confirmed_ms, watched })
     });
     // A listing whose changes are not reported is made again once it is not fresh, whatever its name leads to.
     let is_listed = own.as_deref().is_some_and(|own| matches!(own.resolved, Resolved::Listing(_)));
     let shared = match shared_finding {
-        Some(shared_finding) if shared_finding.is_watched || !is_listed => {
+        Some(shared_finding) if shared_finding.watched.is_some() || !is_listed => {
             context.core.caches.take_shared(site, path, shared_finding, now)
         }
         _ => {
@@ -135,6 +138,15 @@ fn newest<M: Machine>(context: &mut Context<'_, M>, (site, path): (SiteId, &[u8]
         }
     }
     Some(known)
+}
+
+/// Whether no change of a name was reported since its entry was found. The entry is confirmed then.
+pub(super) fn is_unchanged<M: Machine>(machine: &M, entry: &NameEntry, now_ms: u64) -> bool {
+    let Some(mark) = entry.mark() else { return false };
+    let Some(until_ms) = machine.unchanged_ms(mark) else { return false };
+    entry.confirm(until_ms.max(entry.confirmed_ms.get()), Some(mark));
+    entry.compare(now_ms);
+    true
 }
 
 /// Reports that the known facts about a path are wrong.

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use super::counting::Counting;
 use super::https::Scheme;
+use super::look_up::is_unchanged;
 use super::{About, FileRequest, Response};
 use crate::access_log::{LogFields, LogText};
 use crate::body::Source;
-use crate::caches::{Content, HeadHash, Pass, Persistence, RepeatedReply, ReplyForm};
+use crate::caches::{Content, HeadHash, NameEntry, Pass, Persistence, RepeatedReply, ReplyForm};
 use crate::conditions::Conditions;
 use crate::context::Core;
 use crate::head_changes::HeadChanges;
@@ -41,14 +42,28 @@ pub(crate) fn remember<F>(
 
 /// Whether a reply still answers the bytes that it was remembered with.
 #[inline]
-pub(crate) fn is_valid<F>(core: &Core<F>, reply: &RepeatedReply, scheme: Scheme) -> bool {
+pub(crate) fn is_valid<M: Machine>(
+    machine: &M,
+    core: &Core<M::File>,
+    reply: &RepeatedReply,
+    scheme: Scheme,
+) -> bool {
     let is_admitted = match reply.pass {
         Pass::Once => false,
         Pass::SameHead => true,
         Pass::SameHeadOverHttp => scheme == Scheme::Http,
         Pass::SameHeadOverHttps => scheme == Scheme::Https,
     };
-    is_admitted && reply.entry.is_fresh(core.clock.ms(), core.rules.freshness_ms)
+    let (now_ms, freshness_ms) = (core.clock.ms(), core.rules.freshness_ms);
+    is_admitted
+        && (reply.entry.is_fresh(now_ms, freshness_ms)
+            || renew(machine, &reply.entry, now_ms) && reply.entry.is_fresh(now_ms, freshness_ms))
+}
+
+/// Whether an entry that is due for a comparison is known to be unchanged without one.
+#[inline(never)]
+fn renew<M: Machine>(machine: &M, entry: &NameEntry, now_ms: u64) -> bool {
+    !entry.lacks_proof(now_ms) && is_unchanged(machine, entry, now_ms)
 }
 
 /// Whether the conditions of the earlier request hold for one of this client, so that it is admitted. It counts for rates.

@@ -21,7 +21,7 @@ use std::sync::atomic::AtomicU64;
 pub use file::{FileKind, FilePart, FileSent, FileStat, LookUpError, Opened, Resident, Want};
 pub use form::{NO_FORM, block_of_form, form_of_block};
 pub use listing::{ListingForm, ListingKey, ListingOrder, README_NAMES};
-pub use name::{NameFacts, SharedName, SharedNames};
+pub use name::{NameFacts, NameMark, SharedName, SharedNames};
 pub use records::{Handshake, ReceiveCall, RecordLayer, SendCall};
 pub use task::{FileId, FileRange, Finding, JobId, NameOfFile, Outcome, Task};
 

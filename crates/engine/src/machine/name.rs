@@ -100,14 +100,29 @@ pub struct SharedName {
     pub found_ms: u64,
     /// When that was last known to be true: later than `found_ms` if no change was reported up to then.
     pub confirmed_ms: u64,
-    /// Whether a change is reported as soon as it happens.
-    pub is_watched: bool,
+    /// Where its changes are reported as soon as they happen; None if they are not.
+    pub watched: Option<NameMark>,
+}
+
+/// Where the changes of a name are reported, and how many there were when it was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NameMark {
+    /// The number of the watch; 0 is none.
+    pub watch: u32,
+    /// The names with the same number count their changes together.
+    pub shard: u16,
+    /// The changes of these names.
+    pub changes: u64,
 }
 
 /// The names that all workers share. Helpers find them; nothing here waits.
 pub trait SharedNames {
     /// The facts about a decoded path, however old.
     fn shared_name(&mut self, site: SiteId, path: &[u8]) -> Option<SharedName>;
+
+    /// Until when a name with this mark is known not to have changed, in milliseconds of the monotonic clock; None if it may have
+    /// changed. This costs less than to find the name.
+    fn unchanged_ms(&self, mark: NameMark) -> Option<u64>;
 
     /// Whether the changes of any names are reported.
     fn are_changes_reported(&self) -> bool;

@@ -182,6 +182,29 @@ fn a_watched_name_needs_no_check_while_its_watcher_tells_all_changes() {
 }
 
 #[test]
+fn a_name_is_sought_again_only_after_a_change_that_may_be_its_own() {
+    let mut world = watched();
+    let sought = |world: &mut World| {
+        world.pass(WATCHED_MS + 1);
+        tell_until(world);
+        get_all(world);
+        std::mem::take(&mut world.machine.calls.names)
+    };
+    sought(&mut world);
+    for _ in 0..3 {
+        assert_eq!(sought(&mut world), 0);
+    }
+    // Of another name, and of one that may be any of these.
+    for (other, found) in [("/long", 0), ("/g1", 10)] {
+        say(&mut world, Word::Changed(vec![(SITE, other.as_bytes().to_vec())]));
+        assert_eq!(sought(&mut world), found, "{other}");
+        assert_eq!(sought(&mut world), 0);
+    }
+    assert_eq!(jobs(&mut world), 0);
+    world.end();
+}
+
+#[test]
 fn a_file_that_is_known_to_be_gone_is_not_served_while_its_check_would_wait() {
     let mut world = watched();
     world.machine.files.remove("f3");

@@ -26,8 +26,8 @@ use std::sync::atomic::AtomicU64;
 
 use flash_engine::limits::{LOAD_BYTES, READ_BYTES_MAX};
 use flash_engine::{
-    Band, Block, BucketKey, FilePart, FileSent, FileStat, Gateway, JobId, Key, Log, LookUpError, Moment, Net,
-    Opened, RecordLayer, Resident, ServerId, SharedName, SiteId, Task, Want, form_of_block,
+    Band, Block, BucketKey, FilePart, FileSent, FileStat, Gateway, JobId, Key, Log, LookUpError, Moment,
+    NameMark, Net, Opened, RecordLayer, Resident, ServerId, SharedName, SiteId, Task, Want, form_of_block,
 };
 
 pub(crate) use client::Client;
@@ -53,6 +53,8 @@ pub(crate) struct Calls {
     /// Sends of which the socket accepted nothing.
     pub(crate) vain_sends: u64,
     pub(crate) look_ups: u64,
+    /// Names sought among those that all workers share.
+    pub(crate) names: u64,
     pub(crate) reads: u64,
     /// Parts of files that the system was asked to send.
     pub(crate) file_sends: u64,
@@ -312,12 +314,17 @@ impl flash_engine::Files for Machine {
 
 impl flash_engine::SharedNames for Machine {
     fn shared_name(&mut self, site: SiteId, path: &[u8]) -> Option<SharedName> {
+        self.calls.names += 1;
         let known = self.store.as_ref()?.host().borrow().names.get(site, path);
         self.trace.note(
             "known name",
             &[u64::from(site.0), digest(path), known.map_or(0, |name| name.confirmed_ms)],
         );
         known
+    }
+
+    fn unchanged_ms(&self, mark: NameMark) -> Option<u64> {
+        self.store.as_ref()?.host().borrow().names.unchanged_ms(mark)
     }
 
     fn are_changes_reported(&self) -> bool {

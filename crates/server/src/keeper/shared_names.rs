@@ -146,12 +146,14 @@ impl SharedNamesTable {
         if self.parts(name).into_iter().flatten().count() < entries.len() {
             self.forget(name);
         }
+        self.table.count_change(name);
     }
 
     pub(super) fn forget(&mut self, name: NameHash) {
         for slot in self.parts(name).into_iter().flatten() {
             self.drop_slot(slot);
         }
+        self.table.count_change(name);
     }
 
     fn parts(&self, name: NameHash) -> [Option<u32>; PARTS as usize] {
@@ -250,7 +252,7 @@ mod tests {
             names_table.learn(name, &facts, 50, |_| false);
             assert_eq!(
                 shared.find(SITE, b"/a"),
-                Some(SharedName { facts, found_ms: 50, confirmed_ms: 50, is_watched: false })
+                Some(SharedName { facts, found_ms: 50, confirmed_ms: 50, watched: None })
             );
             assert_eq!(names_table.len(), entries);
         }
@@ -308,7 +310,8 @@ mod tests {
             names_table.learn(name, &facts, found_ms, |_| true);
             names_table.watch(name, subtree, &facts, found_ms);
         };
-        let seen = || shared.find(SITE, b"/a").map(|name| (name.confirmed_ms, name.is_watched));
+        let mark = || shared.find(SITE, b"/a").and_then(|name| name.watched).expect("a mark");
+        let seen = || shared.find(SITE, b"/a").map(|name| (name.confirmed_ms, name.watched.is_some()));
         names_table.handle_message(WATCHER, FromWatcher::Begun { subtree, since_ms: 100 }, 100);
         learn(&mut names_table, 110);
         assert_eq!(seen(), Some((110, false)));
@@ -316,16 +319,21 @@ mod tests {
         assert_eq!(seen(), Some((150, true)));
         names_table.handle_message(WATCHER, FromWatcher::Until(200), 201);
         assert_eq!(seen(), Some((200, true)));
+        let before = mark();
+        assert_eq!(shared.unchanged_ms(before), Some(200));
+        names_table.handle_message(WATCHER, FromWatcher::Until(205), 206);
+        assert_eq!(shared.unchanged_ms(before), Some(205), "nothing has changed");
         names_table.handle_message(WATCHER, FromWatcher::Changed(vec![name]), 210);
-        assert_eq!(seen(), None);
+        assert_eq!((seen(), shared.unchanged_ms(before)), (None, None));
         learn(&mut names_table, 205);
         names_table.handle_message(WATCHER, FromWatcher::Until(250), 251);
         assert_eq!(seen(), Some((205, false)), "it was found before the change was reported");
         learn(&mut names_table, 260);
         names_table.handle_message(WATCHER, FromWatcher::Until(300), 301);
-        assert_eq!(seen(), Some((300, true)));
+        assert_eq!((seen(), shared.unchanged_ms(before)), (Some((300, true)), None));
+        let before = mark();
         names_table.lose(WATCHER);
-        assert_eq!(seen(), Some((260, false)));
+        assert_eq!((seen(), shared.unchanged_ms(before)), (Some((260, false)), None));
         names_table.handle_message(WATCHER, FromWatcher::Begun { subtree, since_ms: 310 }, 310);
         learn(&mut names_table, 320);
         names_table.handle_message(WATCHER, FromWatcher::Until(350), 351);

@@ -10,6 +10,10 @@
 //! change, which the keeper forgets. Then the keeper writes until when it knows all changes: the *watch* of a part of the
 //! site, two words that belong to the whole table. An entry that was found under a watch has the number of it. As long as
 //! that watch is in force, the entry was true at its time.
+//!
+//! **A reader that has a copy of an entry need not look for it again.** The keeper counts what it writes about names, and what it
+//! forgets because it changed, in shards by their hashes. While the count of an entry's shard stays and its watch is in force,
+//! the copy is true.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -82,6 +86,10 @@ pub const WATCH_PLACES: u16 = 8192;
 
 /// The shared word that counts the watches in force.
 const COUNT_AT: u64 = 2 * WATCH_PLACES as u64;
+/// The shared words that count changes of names, by shard.
+const CHANGES_AT: u64 = COUNT_AT + 1;
+/// So few that a core keeps the counts in its caches.
+const SHARDS: u16 = 1024;
 
 const WORDS: usize = 9;
 
@@ -92,10 +100,10 @@ impl Record<WORDS> for Name {
     const WHAT: &'static str = "names table";
     /// "FlashNam".
     const MAGIC: u64 = u64::from_le_bytes(*b"FlashNam");
-    const VERSION: u32 = 2;
-    /// For each place of a watch the last number, with a bit for whether it is in force, and the time; and how many are
-    /// in force.
-    const SHARED_WORDS: u64 = COUNT_AT + 1;
+    const VERSION: u32 = 3;
+    /// For each place of a watch the last number, with a bit for whether it is in force, and the time; how many are
+    /// in force; and the changes of each shard of names.
+    const SHARED_WORDS: u64 = CHANGES_AT + SHARDS as u64;
 
     /// The words of the hash are keyed already.
     #[inline]
@@ -146,6 +154,11 @@ fn words_of(table: &Table<Name, WORDS>, watch: u32) -> Option<(&AtomicU64, &Atom
     Some((table.shared(at)?, table.shared(at + 1)?))
 }
 
+/// The shard of a name.
+fn shard(hash: NameHash) -> u16 {
+    (hash.0[1] % u64::from(SHARDS)) as u16
+}
+
 fn in_force(watch: u32) -> u64 {
     u64::from(watch) << 1 | 1
 }
@@ -184,6 +197,22 @@ impl NamesReader {
     #[must_use]
     pub fn find(&self, hash: NameHash, part: u8) -> Option<NameEntry> {
         self.table.find(&key(hash, part)).map(|(_, words)| from_words(&words))
+    }
+
+    /// The shard of a name, and the changes of its names so far. A copy of an entry that is found afterwards is true until that
+    /// number changes.
+    #[must_use]
+    pub fn shard(&self, hash: NameHash) -> (u16, u64) {
+        let shard = shard(hash);
+        (shard, self.changes(shard))
+    }
+
+    /// The changes of the names of a shard so far.
+    #[inline]
+    #[must_use]
+    pub fn changes(&self, shard: u16) -> u64 {
+        // Acquire: what is read afterwards is at least as new.
+        self.table.shared(CHANGES_AT + u64::from(shard)).map_or(0, |count| count.load(Ordering::Acquire))
     }
 
     /// Whether any watch is in force.
@@ -283,6 +312,14 @@ impl NamesWriter {
         let numbers = (0..places).map(next).collect();
         self.count(|_| 0);
         numbers
+    }
+
+    /// Counts a change of a name, after its entries have changed: no copy of them is true from now on.
+    pub fn count_change(&mut self, hash: NameHash) {
+        if let Some(count) = self.writer.table().shared(CHANGES_AT + u64::from(shard(hash))) {
+            // Release: a reader of the new number finds the new entries.
+            count.store(count.load(Ordering::Relaxed) + 1, Ordering::Release);
+        }
     }
 
     /// All changes under a watch up to this time are known, and their names were forgotten.

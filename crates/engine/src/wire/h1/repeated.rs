@@ -52,7 +52,8 @@ impl H1 {
         let core = &mut *turn.context.core;
         let (hash, known) = core.caches.repeated.get(head);
         let scheme = conn.requester.scheme;
-        let fresh = known.filter(|known| !turn.draining && is_valid(core, &known.reply, scheme));
+        let fresh = known
+            .filter(|known| !turn.draining && is_valid(turn.context.machine, core, &known.reply, scheme));
         let Some(known) = fresh else {
             core.counters.known_misses += 1;
             return Shortcut::Unknown(hash);

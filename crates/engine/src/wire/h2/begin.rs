@@ -206,7 +206,9 @@ impl H2 {
         let core = &mut *turn.context.core;
         let (hash, known) = core.caches.repeated.get(list.as_bytes());
         let scheme = conn.requester.scheme;
-        let usable = known.filter(|known| is_valid(core, &known.reply, scheme) && !list.is_too_large());
+        let usable = known.filter(|known| {
+            is_valid(turn.context.machine, core, &known.reply, scheme) && !list.is_too_large()
+        });
         let Some(known) = usable else {
             core.counters.known_misses += 1;
             return Some(hash);

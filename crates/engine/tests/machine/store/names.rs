@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use flash_engine::{
-    FileStat, Finding, Moment, NameFacts, NameOfFile, Outcome, SharedName, SiteId, SiteRules, Task, Want,
-    find,
+    FileStat, Finding, Moment, NameFacts, NameMark, NameOfFile, Outcome, SharedName, SiteId, SiteRules, Task,
+    Want, find,
 };
 use flash_http::types::TypeTable;
 use flash_keeper::{NameClass, NameSlots};
@@ -23,6 +23,9 @@ enum Message {
     Learned(Name, Box<SharedName>, bool),
     Wrong(Name),
 }
+
+/// Few, so that changes of other names count too.
+const SHARDS: usize = 4;
 
 /// An entry of the table.
 #[derive(Debug)]
@@ -44,6 +47,8 @@ pub(crate) struct KnownNames {
     /// The messages of the watcher, which come in order but are not delayed with the others.
     words: VecDeque<Word>,
     watches: Watches,
+    /// The changes of names, by shard.
+    changes: [u64; SHARDS],
     /// Whether a watcher tells the changes of files that it can watch.
     pub(crate) has_watcher: bool,
     /// Whether it also tells when a listing changes.
@@ -64,6 +69,7 @@ impl KnownNames {
             messages: VecDeque::new(),
             words: VecDeque::new(),
             watches: Watches::new(),
+            changes: [0; SHARDS],
             has_watcher: false,
             reports_listings: true,
             are_missed: false,
@@ -77,7 +83,15 @@ impl KnownNames {
         let row = &self.table[slot];
         let until_ms = row.watch.and_then(|watch| self.watches.until_ms(watch));
         let confirmed_ms = row.known.found_ms.max(until_ms.unwrap_or(0));
-        Some(SharedName { confirmed_ms, is_watched: until_ms.is_some(), ..row.known })
+        let shard = path.len() % SHARDS;
+        let mark = |watch| NameMark { watch, shard: shard as u16, changes: self.changes[shard] };
+        Some(SharedName { confirmed_ms, watched: until_ms.and(row.watch).map(mark), ..row.known })
+    }
+
+    /// Until when a name with this mark is known not to have changed.
+    pub(crate) fn unchanged_ms(&self, mark: NameMark) -> Option<u64> {
+        let until_ms = self.watches.until_ms(mark.watch)?;
+        (self.changes[usize::from(mark.shard)] == mark.changes).then_some(until_ms)
     }
 
     /// The names that are used without a check, what they lead to, and the time until which all changes are known.
@@ -136,7 +150,7 @@ impl KnownNames {
         let Some(facts) = NameFacts::of(finding, path, rules) else { return };
         if !facts.is_racy(now.wall_ns) {
             let found_ms = now.monotonic_ms;
-            let known = SharedName { facts, found_ms, confirmed_ms: found_ms, is_watched: false };
+            let known = SharedName { facts, found_ms, confirmed_ms: found_ms, watched: None };
             self.messages.push_back(Message::Learned((site, path.to_vec()), Box::new(known), is_told));
         }
     }
@@ -196,6 +210,7 @@ impl KnownNames {
     }
 
     fn forget(&mut self, name: &Name) {
+        self.changes[name.1.len() % SHARDS] += 1;
         if let Some(slot) = self.index.remove(name) {
             self.table.remove(&slot);
             self.slots.free(slot);
@@ -229,6 +244,7 @@ impl KnownNames {
             }
         };
         self.slots.change(slot, class(&known));
+        self.changes[name.1.len() % SHARDS] += 1;
         self.index.insert(name.clone(), slot);
         self.table.insert(slot, Row { name, known, watch: None });
     }
