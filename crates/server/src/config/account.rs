@@ -92,6 +92,9 @@ pub(super) fn may_enter(folder: &OwnedFd, run_as: Option<&RunAs>) -> Result<(), 
     let enter = || file::open(folder, b".", Want::Stat).map(drop);
     match privileges::with_rights_of(account.as_ref(), Keep::Nothing, enter) {
         Ok(Ok(())) => Ok(()),
+        Ok(Err(e)) if e.kind() == io::ErrorKind::Unsupported => {
+            Err((reason(&e), Some(NO_OPENAT2.to_owned())))
+        }
         Ok(Err(e)) => Err((reason(&e), advice(run_as))),
         Err(e) => {
             let name = run_as.map_or("another user", |run_as| &run_as.name);
@@ -126,6 +129,10 @@ pub(super) fn read_text(
     }
     String::from_utf8(bytes).map_err(|_| ("it is no text in UTF-8".to_owned(), None))
 }
+
+/// The remedy if the kernel, or a filter of calls, refuses to look names up beneath a root.
+const NO_OPENAT2: &str = "Flash needs openat2(2): Linux 5.6 or later, and no filter of calls that takes it away, as \
+                          RestrictSUIDSGID= in a unit of systemd does";
 
 /// The remedy for a folder that `run_as` cannot enter.
 fn advice(run_as: Option<&RunAs>) -> Option<String> {

@@ -113,6 +113,7 @@ pub fn metrics(stats: &ServerStats, format: MetricsFormat) -> String {
         STORE_COUNTS.iter().for_each(|(name, help, of)| text.counter(name, help, of(store)));
         STORE_AMOUNTS.iter().for_each(|(name, help, of)| text.gauge(name, help, of(store)));
     }
+    certificates(&mut text, stats);
     processes(&mut text, stats);
     network(&mut text, stats);
     calls(&mut text, &stats.sum);
@@ -172,6 +173,15 @@ fn labelled(text: &mut Text, sum: &Counters) {
     let states = states.map(|(state, ms)| (state, seconds_of_ms(ms)));
     let help = "Time spent in each state, summed over all that were in it; its rate is their average number";
     text.counters("state_seconds", help, "state", states);
+}
+
+fn certificates(text: &mut Text, stats: &ServerStats) {
+    let help = "When a certificate expires, in seconds since 1970";
+    text.family("certificate_expiry_timestamp_seconds", Kind::Gauge, help);
+    for certificate in &stats.certificates {
+        let name = "certificate_expiry_timestamp_seconds";
+        text.sample(name, &[("file", &certificate.file)], certificate.until_s);
+    }
 }
 
 fn processes(text: &mut Text, stats: &ServerStats) {

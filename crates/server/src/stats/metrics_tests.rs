@@ -83,6 +83,29 @@ fn every_sample_follows_its_family_and_no_family_occurs_twice() {
 }
 
 #[test]
+fn the_alerts_and_the_dashboard_name_metrics_that_there_are() {
+    let text = metrics(&stats(), MetricsFormat::Prometheus);
+    let known: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    let files = [
+        include_str!("../../../../packaging/prometheus/alerts.yml"),
+        include_str!("../../../../packaging/grafana/flash.json"),
+    ];
+    for file in files {
+        let names = file.match_indices("flash_").map(|(at, _)| {
+            let end = file[at..].find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap();
+            &file[at..at + end]
+        });
+        let names: Vec<&str> = names.collect();
+        assert!(names.len() > 5, "{names:?}");
+        for name in names {
+            let family = name.strip_suffix("_bucket").unwrap_or(name);
+            assert!(known.contains(&family), "no metric {name}");
+        }
+    }
+}
+
+#[test]
 fn labels_are_escaped() {
     let mut text = Text { out: String::new(), format: MetricsFormat::Prometheus };
     text.sample("x", &[("a", "q\"b\\c\nd")], 1);
