@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -56,23 +57,24 @@ fn limited(limit: &str) -> Option<[String; 7]> {
 /// Asks for each name until the worker answers it without a check, because its changes are told.
 fn learn(folder: &Folder, server: &Server, targets: &[&str]) {
     for target in targets {
-        wait_until(&format!("{target} to be watched"), || {
-            let before = of_worker(folder, "/caches/names_watched");
-            drop(server.get(target));
-            of_worker(folder, "/caches/names_watched") > before
-        });
+        wait_until(&format!("{target} to be watched"), || is_watched(folder, server, target));
     }
+}
+
+/// Asks for a name; whether it needed no check, because its changes are told.
+fn is_watched(folder: &Folder, server: &Server, target: &str) -> bool {
+    static ASKED: AtomicU64 = AtomicU64::new(0);
+    let before = of_worker(folder, "/caches/names_watched");
+    // A request that is known by its bytes does not count.
+    drop(server.get(&format!("{target}?{}", ASKED.fetch_add(1, Ordering::Relaxed))));
+    of_worker(folder, "/caches/names_watched") > before
 }
 
 /// Asks for files until one of them is watched. A directory can by chance be in the same part of the site as one that cannot be
 /// watched.
 fn learn_one<'t>(folder: &Folder, server: &Server, targets: &'t [String]) -> &'t str {
     wait_for("a name to be watched", || {
-        targets.iter().map(String::as_str).find(|target| {
-            let before = of_worker(folder, "/caches/names_watched");
-            drop(server.get(target));
-            of_worker(folder, "/caches/names_watched") > before
-        })
+        targets.iter().map(String::as_str).find(|target| is_watched(folder, server, target))
     })
 }
 

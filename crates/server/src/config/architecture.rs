@@ -216,7 +216,10 @@ pub(crate) fn reads(settings: &Settings, told: &Result<(), String>) -> String {
         Err(e) => {
             let or = if settings.cap_fowner { "" } else { ", and to own the files or CAP_FOWNER" };
             let all = if settings.cache_memory.bytes_max() > 0 { "everything else" } else { "everything" };
-            format!("{}{all} by {disk} (cachestat: {e}; needs Linux 6.5 or later{or})", store(settings))
+            format!(
+                "{}{all} by {disk} (cachestat: {e}; needs Linux 6.5 or later, and no filter that forbids it{or})",
+                store(settings)
+            )
         }
     }
 }
