@@ -20,8 +20,9 @@ fn store(mib: u64) -> CacheMemory {
     CacheMemory::Fixed { bytes: mib * MIB, asked_bytes: mib * MIB }
 }
 
-/// Memory of a worker with the store of `settings`, 1 GiB, without its connections, in MiB: names have 128, heads 64.
-const OWN_MIB: u64 = 256 + 128 + 64;
+/// Memory of a worker with the store of `settings`, 1 GiB, without its connections, in MiB: names have 128, repeated
+/// requests a quarter of that, heads 64.
+const OWN_MIB: u64 = 256 + 160 + 64;
 
 /// The limit of a worker, in MiB.
 fn mib(settings: &Settings, descriptors_max: u64, usable_mib: Option<u64>) -> u64 {
@@ -46,8 +47,8 @@ fn a_workers_memory_follows_from_what_it_can_have() {
     assert_eq!(mib(&settings, 4096, Some(1 << 20)), OWN_MIB + few * 264 / 1024);
     // Half of 4 GiB for two workers; the minimum on a machine that is too small.
     assert_eq!(mib(&settings, 1 << 20, Some(4096)), OWN_MIB + 1024);
-    // There, two workers' names have 16 MiB each instead of 128.
-    assert_eq!(mib(&settings, 1 << 20, Some(256)), OWN_MIB - 112 + 128);
+    // There, two workers' names have 16 MiB each instead of 128, and repeated requests 4 instead of 32.
+    assert_eq!(mib(&settings, 1 << 20, Some(256)), OWN_MIB - 140 + 128);
 }
 
 #[test]
@@ -60,7 +61,7 @@ fn a_worker_has_room_for_its_heads_and_not_for_the_store() {
     {
         settings.cache_memory = store(store_mib);
         for (usable_mib, names_mib) in [(512, names_mib.min(32)), (256, 16)] {
-            let expected = least + names_mib + heads_mib;
+            let expected = least + names_mib + names_mib / 4 + heads_mib;
             assert_eq!(mib(&settings, 1 << 20, Some(usable_mib)), expected, "{store_mib} MiB");
         }
     }

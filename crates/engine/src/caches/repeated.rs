@@ -121,7 +121,7 @@ pub(crate) struct RepeatedRequests {
 }
 
 impl RepeatedRequests {
-    /// Makes a table with this many places, and for so many bytes of heads and answers.
+    /// Makes a table with this many places, for at most `bytes_max` of heads and answers.
     pub(crate) fn new((places, bytes_max): (usize, usize)) -> Self {
         let sets = places.div_ceil(WAYS);
         Self {
