@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quick_cache::unsync::Cache;
@@ -22,6 +23,8 @@ pub(crate) struct Content {
     /// Offset of the `Date` value in the head.
     date_at: usize,
     body: ContentBytes,
+    /// Whether it was dropped from the cache, so that only answers under way may use it.
+    is_dropped: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -44,7 +47,13 @@ impl Content {
     /// Makes a content from a file's whole `body`. Its head has the date at offset `date_at`.
     pub(crate) fn new(head: &[u8], date_at: usize, body: ContentBytes, date_s: i64) -> Self {
         let head_bytes = head.len();
-        Self { dated: Mutex::new(Dated { head: head.to_vec(), date_s }), head_bytes, date_at, body }
+        Self {
+            dated: Mutex::new(Dated { head: head.to_vec(), date_s }),
+            head_bytes,
+            date_at,
+            body,
+            is_dropped: AtomicBool::new(false),
+        }
     }
 
     /// Calls `send` with the head, dated `date_s`, and the body. There must be a head.
@@ -87,6 +96,20 @@ impl Content {
     #[inline]
     pub(crate) fn head_bytes(&self) -> usize {
         self.head_bytes
+    }
+
+    /// Whether new answers may use it.
+    #[inline]
+    pub(super) fn is_kept(&self) -> bool {
+        !self.is_dropped.load(Ordering::Relaxed)
+    }
+
+    /// Counts a use of its block.
+    #[inline]
+    pub(super) fn note_use(&self) {
+        if let Some(block) = self.block() {
+            block.note_use();
+        }
     }
 
     /// Whether the bytes are in the store.
@@ -142,9 +165,7 @@ impl Contents {
     #[inline]
     pub(crate) fn get(&self, id: VersionId) -> Option<&Arc<Content>> {
         let content = self.cache.get(&id)?;
-        if let Some(block) = content.block() {
-            block.note_use();
-        }
+        content.note_use();
         Some(content)
     }
 
@@ -176,6 +197,7 @@ impl Contents {
     }
 
     fn forget_block_of(&mut self, id: VersionId, content: &Content) {
+        content.is_dropped.store(true, Ordering::Relaxed);
         if let Some(block) = content.block() {
             self.blocks.remove(&(block.number(), id));
         }

@@ -5,10 +5,11 @@
 //! Called by the wires, HTTP/1 and HTTP/2, each with the bytes that it knows a request by.
 
 use std::hash::BuildHasher;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use foldhash::fast::RandomState;
 
+use super::contents::Content;
 use super::names::NameEntry;
 use super::version::Version;
 use crate::access_log::LogText;
@@ -66,6 +67,25 @@ pub(crate) struct RepeatedReply {
     pub(crate) persistence: Persistence,
     /// How rules change the head of the answer.
     pub(crate) changes: Option<Arc<HeadChanges>>,
+    /// The content of the answer, if its form has one, for as long as it is kept.
+    pub(crate) content: Weak<Content>,
+}
+
+/// The content of an answer is not kept any more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gone;
+
+impl RepeatedReply {
+    /// The content of the answer; None for a form without one. This counts as a use of it.
+    #[inline]
+    pub(crate) fn content(&self) -> Result<Option<Arc<Content>>, Gone> {
+        if self.form != ReplyForm::Whole {
+            return Ok(None);
+        }
+        let content = self.content.upgrade().filter(|content| content.is_kept()).ok_or(Gone)?;
+        content.note_use();
+        Ok(Some(content))
+    }
 }
 
 /// A request head and its answer.
@@ -219,6 +239,7 @@ mod tests {
             form: ReplyForm::Whole,
             persistence: Persistence::Persists,
             changes: None,
+            content: Weak::new(),
         }
     }
 

@@ -27,6 +27,7 @@ pub(crate) fn remember<F>(
 ) {
     let Some((entry, form)) = &response.repeats else { return };
     let (About::File(version, _) | About::NotModified(version)) = &response.about else { return };
+    let content = core.caches.contents.get(version.id).map(Arc::downgrade);
     let reply = RepeatedReply {
         pass: file.pass,
         conditions: file.conditions.clone(),
@@ -35,6 +36,7 @@ pub(crate) fn remember<F>(
         form: *form,
         persistence,
         changes: changes.clone(),
+        content: content.unwrap_or_default(),
     };
     let format = core.rules.log_format;
     core.caches.repeated.put(hash, bytes, reply, || LogText::new(format, LogFields::of(file.request)));

@@ -10,7 +10,7 @@ use super::send::send_content;
 use super::{Flow, H1, Phase};
 use crate::access_log::{AnswerEnd, LogSource};
 use crate::body::Source;
-use crate::caches::{HeadHash, Persistence, RepeatedReply, ReplyForm};
+use crate::caches::{HeadHash, Persistence, RepeatedReply};
 use crate::context::{Ended, note_end};
 use crate::exchange::Turn;
 use crate::handler::{Response, is_valid, readmit, remember, repeat};
@@ -58,28 +58,28 @@ impl H1 {
             core.counters.known_misses += 1;
             return Shortcut::Unknown(hash);
         };
-        let RepeatedReply { version, form, persistence, changes, .. } = &known.reply;
+        let RepeatedReply { version, persistence, changes, .. } = &known.reply;
         let persistence = *persistence;
-        let content = (*form == ReplyForm::Whole).then(|| core.caches.contents.get(version.id));
+        let content = known.reply.content().ok();
         // Last, because it counts for rates.
         let client = conn.requester.address.ip();
-        if matches!(content, Some(None)) || !readmit(turn.context.machine, core, &known.reply, client) {
+        let admitted = content.filter(|_| readmit(turn.context.machine, core, &known.reply, client));
+        let Some(content) = admitted else {
             core.counters.known_misses += 1;
             return Shortcut::Unknown(hash);
-        }
-        let content = content.flatten();
+        };
         core.counters.requests += 1;
         core.counters.known_hits += 1;
-        content.into_iter().for_each(|_| core.counters.count_content(version.stat.size_bytes));
+        content.iter().for_each(|content| core.counters.count_content(content.body().len() as u64));
         turn.budget.requests -= 1;
         let extending = changes.as_deref().and_then(|changes| changes.of(Status::OK));
         let only_extends = extending.is_none_or(Changes::extend_files);
         // Bitwise, so that the schedule costs this shortcut no branch of its own.
         let is_plain = (persistence == Persistence::Persists) & core.is_unscheduled() & only_extends;
         let started_ms = core.clock.ms();
-        let Some(content) = content.filter(|_| is_plain) else {
+        let Some(content) = content.as_ref().filter(|_| is_plain) else {
             // For most other forms the head is encoded; with SRPT a plain answer first gets its band, and rules change heads.
-            let response = repeat(&known.reply, content);
+            let response = repeat(&known.reply, content.as_ref());
             let answering = Answering {
                 persistence,
                 asked: RequestSource::Repeated(known.log.clone()),

@@ -11,7 +11,7 @@ use super::answer_head::Head;
 use super::stream::{Stream, StreamAnswer, StreamState};
 use super::{H2, Workspace};
 use crate::access_log::{AnswerEnd, LogFields, LogSource, LogText};
-use crate::caches::{HeadHash, Persistence, RepeatedReply, ReplyForm};
+use crate::caches::{HeadHash, Persistence};
 use crate::context::Ended;
 use crate::exchange::relay::open;
 use crate::exchange::{AfterBody, Exchange, LogEntry, Opening, Parked, Sending, Serving, State, Turn, Wake};
@@ -213,20 +213,19 @@ impl H2 {
             core.counters.known_misses += 1;
             return Some(hash);
         };
-        let RepeatedReply { version, form, changes, .. } = &known.reply;
-        let fresh = Fresh { changes: changes.clone(), ..fresh };
-        let content = (*form == ReplyForm::Whole).then(|| core.caches.contents.get(version.id));
+        let fresh = Fresh { changes: known.reply.changes.clone(), ..fresh };
+        let content = known.reply.content().ok();
         // Last, because it counts for rates.
         let client = conn.requester.address.ip();
-        if matches!(content, Some(None)) || !readmit(turn.context.machine, core, &known.reply, client) {
+        let admitted = content.filter(|_| readmit(turn.context.machine, core, &known.reply, client));
+        let Some(content) = admitted else {
             core.counters.known_misses += 1;
             return Some(hash);
-        }
-        let content = content.flatten();
+        };
         core.counters.requests += 1;
         core.counters.known_hits += 1;
-        content.into_iter().for_each(|_| core.counters.count_content(version.stat.size_bytes));
-        let response = repeat(&known.reply, content);
+        content.iter().for_each(|content| core.counters.count_content(content.body().len() as u64));
+        let response = repeat(&known.reply, content.as_ref());
         let log = known.log.clone();
         self.reply(conn, turn, (fresh, StreamRequest::Repeated(log)), response);
         None
