@@ -73,16 +73,16 @@ pub(crate) struct RepeatedReply {
 
 /// The content of an answer is not kept any more.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Gone;
+pub(crate) struct ContentDropped;
 
 impl RepeatedReply {
     /// The content of the answer; None for a form without one. This counts as a use of it.
     #[inline]
-    pub(crate) fn content(&self) -> Result<Option<Arc<Content>>, Gone> {
+    pub(crate) fn content(&self) -> Result<Option<Arc<Content>>, ContentDropped> {
         if self.form != ReplyForm::Whole {
             return Ok(None);
         }
-        let content = self.content.upgrade().filter(|content| content.is_kept()).ok_or(Gone)?;
+        let content = self.content.upgrade().filter(|content| content.is_kept()).ok_or(ContentDropped)?;
         content.note_use();
         Ok(Some(content))
     }
