@@ -18,7 +18,7 @@ from common.flash import (SERVER_CORE, ask_once, fill_store, jobs_started, list_
 FILES = os.path.join(servers.REPOSITORY, "bench", ".cache", "specweb99")
 READS_PER_S = 150
 WHAT = ["workers", "million", "restart", "saved", "names", "hot", "peers"]
-# Of the pass that fills the store with a million small files.
+# The rate of the pass that fills the store with a million small files.
 PASS_PER_S = 4000
 PEERS = ["flash", "nginx", "caddy", "varnish"]
 

@@ -178,11 +178,12 @@ impl Store {
         self.shared_names.find(site, path)
     }
 
-    /// Whether the changes of any names are reported.
+    /// As [`SharedNames::unchanged_ms`].
     pub(super) fn unchanged_ms(&self, mark: NameMark) -> Option<u64> {
         self.shared_names.unchanged_ms(mark)
     }
 
+    /// Whether the changes of any names are reported.
     pub(super) fn are_changes_reported(&self) -> bool {
         self.shared_names.are_changes_reported()
     }

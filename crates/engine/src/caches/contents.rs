@@ -173,6 +173,7 @@ impl Contents {
     pub(crate) fn insert(&mut self, id: VersionId, content: Arc<Content>) {
         let Some(number) = content.block().map(|block| block.number()) else { return };
         self.remove(id);
+        content.is_dropped.store(false, Ordering::Relaxed);
         let mut evicted = Vec::new();
         self.blocks.insert((number, id));
         self.cache.insert_with_lifecycle(id, content, &mut evicted);

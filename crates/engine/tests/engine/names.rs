@@ -194,7 +194,7 @@ fn a_name_is_sought_again_only_after_a_change_that_may_be_its_own() {
     for _ in 0..3 {
         assert_eq!(sought(&mut world), 0);
     }
-    // Of another name, and of one that may be any of these.
+    // The first name shares its count of changes with none of these, the second with all.
     for (other, found) in [("/long", 0), ("/g1", 10)] {
         say(&mut world, Word::Changed(vec![(SITE, other.as_bytes().to_vec())]));
         assert_eq!(sought(&mut world), found, "{other}");

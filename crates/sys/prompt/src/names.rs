@@ -88,7 +88,7 @@ pub const WATCH_PLACES: u16 = 8192;
 const COUNT_AT: u64 = 2 * WATCH_PLACES as u64;
 /// The shared words that count changes of names, by shard.
 const CHANGES_AT: u64 = COUNT_AT + 1;
-/// So few that a core keeps the counts in its caches.
+/// Their counts take 8 KiB, which stay in the caches of a core.
 const SHARDS: u16 = 1024;
 
 const WORDS: usize = 9;
