@@ -18,7 +18,9 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, pidfd_send_signal, waitid,
 };
 
-use flash_prompt::{channel, clock};
+use flash_prompt::{channel, clock, net};
+
+use crate::process;
 
 /// The result of a call: a descriptor, if it makes one, and the note.
 type Made = (Option<OwnedFd>, Note);
@@ -27,6 +29,11 @@ pub(crate) type Note = [u64; 3];
 
 /// A message of the child: an error number or 0, and the note.
 const ANSWER_BYTES: usize = 4 + size_of::<Note>();
+
+/// How often a child tries to send a descriptor while its user has too many in transit.
+const TRIES_MAX: u32 = 1_000;
+/// The time between two of these.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// Time for [`ChildCall::run`]: a server that ends waits this long for a disk that hangs.
 const RUN_TIME: Duration = Duration::from_secs(2);
@@ -251,7 +258,15 @@ fn answer(channel: BorrowedFd<'_>, done: Result<Made, Errno>) {
         place.copy_from_slice(&word.to_le_bytes());
     }
     let descriptor = descriptor.as_ref().map(AsFd::as_fd);
-    let _ = channel::send(channel, &[IoSlice::new(&answer)], descriptor.as_slice());
+    for _ in 0..TRIES_MAX {
+        match channel::send(channel, &[IoSlice::new(&answer)], descriptor.as_slice()) {
+            Err(e) if net::has_too_many_in_transit(&e) => process::pause(PAUSE),
+            _ => return,
+        }
+    }
+    let number = Errno::TOOMANYREFS.raw_os_error();
+    answer[..4].copy_from_slice(&number.to_le_bytes());
+    let _ = channel::send(channel, &[IoSlice::new(&answer)], &[]);
 }
 
 /// The creation of a file without a name, which is gone with its last descriptor. Its descriptor is readable once it has
