@@ -58,15 +58,21 @@ def store_of(folder, is_ready=lambda store: True):
 
 
 def memory_bytes(running):
-    """Pss of all processes of a server, its store included."""
-    total = 0
+    """The memory of all processes of a server and of their memory files: a store has pages that no process has mapped yet."""
+    total, files = 0, {}
     for pid in process.tree(running.process.pid):
         try:
             with open(f"/proc/{pid}/smaps_rollup") as file:
-                total += next(int(line.split()[1]) for line in file if line.startswith("Pss:")) * 1024
-        except (OSError, StopIteration):
+                own = [line.split() for line in file if line.startswith(("Pss_Anon:", "Pss_File:"))]
+            total += sum(int(kibibytes) for _, kibibytes, _ in own) * 1024
+            for number in os.listdir(f"/proc/{pid}/fd"):
+                place = f"/proc/{pid}/fd/{number}"
+                if os.readlink(place).startswith("/memfd:"):
+                    found = os.stat(place)
+                    files[found.st_ino] = found.st_blocks * 512
+        except OSError:
             pass
-    return total
+    return total + sum(files.values())
 
 
 def ask_once(port, paths, connections=8, pipelined=64, per_s=None):

@@ -495,10 +495,58 @@ fn usr1_reopens_the_log_file_in_a_replaced_folder() {
     server.signal("TERM");
     assert_eq!(server.wait().code(), Some(0));
     let files = (0..3).map(|round| folder.path(format!("logs.{round}/access.log"))).chain([log]);
-    let text: String = files.map(|path| fs::read_to_string(path).unwrap()).collect();
-    let numbers =
-        text.lines().map(|line| line.split_once('?').unwrap().1.split_once('-').unwrap().0.parse().unwrap());
-    assert_eq!(numbers.collect::<Vec<usize>>(), (1..=n).collect::<Vec<_>>(), "{}", server.stderr());
+    let found: Vec<usize> = files.flat_map(|file| numbers(&file)).collect();
+    assert_eq!(found, (1..=n).collect::<Vec<_>>(), "{}", server.stderr());
+}
+
+/// The numbers of the requests `/hello.txt?N-` in a log.
+fn numbers(log: &Path) -> Vec<usize> {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let number = |line: &str| line.split_once('?')?.1.split_once('-')?.0.parse().ok();
+    text.lines().map(|line| number(line).unwrap_or_else(|| panic!("no number: {line}"))).collect()
+}
+
+#[test]
+fn a_large_log_is_renamed_and_no_line_is_lost() {
+    let folder = Folder::with_hello();
+    let log = folder.write("logs/x", "").with_file_name("access.log");
+    let numbered = |number: usize| log.with_file_name(format!("access.log.{number}"));
+    let launch = Launch::with_workers(&folder, 2).arg("--log-file").arg(&log);
+    let server = launch.args(["--log-rotate-size", "4KiB", "--log-rotate-keep", "500"]).start();
+    let mut client = server.client();
+    let mut sent = 0;
+    for files in 1..=3 {
+        wait_until("another file", || {
+            sent += 1;
+            assert_eq!(client.get(&format!("/hello.txt?{sent}-")).status, 200);
+            numbered(files).exists()
+        });
+    }
+    let all = || {
+        let files = (1..500).rev().map(numbered).chain([log.clone()]);
+        files.flat_map(|file| numbers(&file)).collect::<Vec<_>>()
+    };
+    wait_until("all lines", || all().len() >= sent);
+    let mut found = all();
+    found.sort_unstable();
+    assert_eq!(found, (1..=sent).collect::<Vec<_>>(), "each once");
+    assert_eq!(server.stderr(), "");
+}
+
+#[test]
+fn a_log_that_is_due_is_renamed_at_the_start_and_the_oldest_is_replaced() {
+    let folder = Folder::with_hello();
+    let log = folder.write("logs/x", "").with_file_name("access.log");
+    for round in 1..=4 {
+        fs::write(&log, format!("{round}\n").repeat(1_000)).unwrap();
+        let launch = Launch::new(&folder).arg("--log-file").arg(&log);
+        let server = launch.args(["--log-rotate-size", "1KiB", "--log-rotate-keep", "2"]).start();
+        assert_eq!(fs::read_to_string(&log).unwrap(), "");
+        drop(server);
+    }
+    let first = |name: &str| fs::read_to_string(log.with_file_name(name)).unwrap()[..1].to_owned();
+    assert_eq!((first("access.log.1"), first("access.log.2")), ("4".to_owned(), "3".to_owned()));
+    assert!(!log.with_file_name("access.log.3").exists());
 }
 
 #[test]

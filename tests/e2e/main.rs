@@ -52,5 +52,6 @@ mod store;
 mod storms;
 mod tls;
 mod tls_upstreams;
+mod upgrades;
 mod vhosts;
 mod watching;

@@ -465,7 +465,7 @@ fn signals_without_effect_do_no_harm() {
 
 /// The behaviour of a client.
 #[derive(Clone, Copy, Debug)]
-enum Habit {
+pub(crate) enum Habit {
     /// One request per connection, sent at once.
     Fresh,
     /// One request per connection, sent a moment after connecting, as over a slow network.
@@ -475,7 +475,7 @@ enum Habit {
 }
 
 /// Sends requests until told to stop; every one must be answered. Returns their number, or the error.
-fn run_client(server: &Server, habit: Habit, over: &AtomicBool) -> Result<usize, String> {
+pub(crate) fn run_client(server: &Server, habit: Habit, over: &AtomicBool) -> Result<usize, String> {
     let address = server.addresses[0];
     let connect = || Client::try_to(address).map_err(|e| format!("{habit:?}: connect: {e}"));
     let mut answered = 0;

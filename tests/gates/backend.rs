@@ -477,10 +477,14 @@ fn systemd_passes_the_socket_and_learns_the_state() {
     let listener = local::listen_packets(&socket, 0o600).unwrap();
     let states = UnixDatagram::bind(&state).unwrap();
     states.set_read_timeout(Some(PATIENCE)).unwrap();
-    let next = || {
+    // Of the states, not the words for people.
+    let next = || loop {
         let mut text = [0; 100];
         let length = states.recv(&mut text).unwrap();
-        String::from_utf8_lossy(&text[..length]).into_owned()
+        let text = String::from_utf8_lossy(&text[..length]);
+        if !text.starts_with("STATUS=flash ") {
+            return text.into_owned();
+        }
     };
     let script =
         "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" backend --control none --user root";

@@ -503,7 +503,7 @@ fn messages_to_and_from_helpers() {
 fn messages_to_and_from_the_supervisor() {
     let raw = (0..26u8, vec(any::<u8>(), 0..12)).prop_map(|(tag, rest)| [&[tag], rest.as_slice()].concat());
     let text = prop_oneof!["\\PC{0,20}", "[aä]{4090,4100}"];
-    let notice = (0..7u8, any::<u64>(), text, any::<bool>()).prop_map(|(kind, number, text, seccomp)| {
+    let notice = (0..8u8, any::<u64>(), text, any::<bool>()).prop_map(|(kind, number, text, seccomp)| {
         encode(&match kind {
             0 => Notice::Ready(InForce { landlock: seccomp.then_some(number as u8), seccomp }),
             1 => Notice::WantHelper,
@@ -511,6 +511,7 @@ fn messages_to_and_from_the_supervisor() {
             3 => Notice::Report(text),
             4 => Notice::Stats(number, text),
             5 => Notice::Stalls(number, text),
+            6 => Notice::WantRotation,
             _ => Notice::Pong,
         })
     });

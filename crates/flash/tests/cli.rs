@@ -267,6 +267,7 @@ fn every_flag_changes_the_settings() {
         "proxy_field" => "forwarded",
         "listen_mode" => "0666",
         "control" => "none",
+        "log_rotate_keep" => "8",
         _ => match spec.kind {
             Kind::Number(Bounds { unit: Unit::Millis, .. }) => "7s",
             Kind::AutoNumber(_) | Kind::Number(Bounds { unit: Unit::MemoryBytes, .. }) => "7M",
@@ -295,6 +296,7 @@ fn every_flag_changes_the_settings() {
             "proxy_field" => &["--trusted-proxies", "loopback"],
             "listen_mode" => &["--listen", "unix:http.sock"],
             "spool" | "spool_max" => &["--config", "routes.toml"],
+            "log_rotate_size" | "log_rotate_age" => &["--log-file", "access.log"],
             _ => &[],
         };
         let check = [&["check", "--print"], of_architecture].concat();

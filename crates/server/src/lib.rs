@@ -43,6 +43,7 @@ mod passwords;
 mod program;
 pub mod qdisc;
 mod role;
+mod rotation;
 mod sandbox;
 mod start;
 pub mod stats;

@@ -6,25 +6,33 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::time::SystemTime;
 
-use flash_prompt::channel;
 use flash_prompt::epoll::{Epoll, Watch};
 use flash_prompt::{AsFd, OwnedFd};
+use flash_prompt::{channel, clock};
 use flash_waiting::guarded::GuardedFile;
 use flash_waiting::sandbox::calls::CallList;
 
 use crate::config::Settings;
 use crate::control::Control;
+use crate::rotation::{LogFile, Rotation};
 use crate::sandbox::{self, Role};
 use flash_worker::BATCH_BYTES_MAX;
-use flash_worker::control::Order;
+use flash_worker::control::{Notice, Order};
 
 /// Messages taken from one worker before the next has its turn.
 const MESSAGES_PER_TURN_MAX: usize = 64;
+/// The time after which another file is wanted again.
+const WANT_AGAIN_MS: u64 = 60_000;
 
 struct LogWriter {
     out: Box<dyn Write>,
     control: Control,
+    /// The limits of the file, and the file.
+    rotation: Option<(Rotation, LogFile)>,
+    /// When another log writer was last wanted.
+    wanted_ms: Option<u64>,
     failing: bool,
     /// Lines lost since the last successful write.
     lost: usize,
@@ -32,7 +40,7 @@ struct LogWriter {
     rest: Vec<u8>,
 }
 
-/// Opens the access log, with the rights of the supervisor.
+/// Opens the access log, with the rights of the supervisor. A file that has reached its limits is renamed before.
 ///
 /// Errors: with the path and the reason.
 pub(crate) fn open(settings: &Settings) -> io::Result<File> {
@@ -40,18 +48,31 @@ pub(crate) fn open(settings: &Settings) -> io::Result<File> {
     let Some(path) = &settings.log_file else {
         return Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?));
     };
-    GuardedFile::find(path)
-        .and_then(|place| place.append())
-        .map(File::from)
-        .map_err(|e| io::Error::new(e.kind(), format!("cannot open the access log {}: {e}", path.display())))
+    let open = || {
+        let place = GuardedFile::find(path)?;
+        let file = File::from(place.append()?);
+        let Some(rotation) = Rotation::of(settings) else { return Ok(file) };
+        if !rotation.is_due(LogFile::of(&file.metadata()?), SystemTime::now()) {
+            return Ok(file);
+        }
+        place.rotate(rotation.keep)?;
+        place.append().map(File::from)
+    };
+    open().map_err(|e: io::Error| {
+        io::Error::new(e.kind(), format!("cannot open the access log {}: {e}", path.display()))
+    })
 }
 
 /// Writes lines until it is told to drain and every worker's channel has ended.
 pub(crate) fn run(control: OwnedFd, settings: &Settings, out: File) -> io::Result<()> {
     let mut epoll = Epoll::new(64)?;
-    let mut writer = LogWriter::new(Box::new(out), Control::watch(control, &epoll)?);
+    let rotation = Rotation::of(settings).filter(|_| settings.log_file.is_some());
+    let rotation =
+        rotation.map(|own| Ok::<_, io::Error>((own, LogFile::of(&out.metadata()?)))).transpose()?;
+    let mut writer = LogWriter::new(Box::new(out), Control::watch(control, &epoll)?, rotation);
     let in_force = sandbox::close(Role::Log, settings, &[], CallList::Log)?;
     writer.control.ready(in_force)?;
+    writer.check_period();
     let mut workers: Vec<Option<OwnedFd>> = Vec::new();
     let mut buffer = vec![0; BATCH_BYTES_MAX];
     let mut draining = false;
@@ -82,8 +103,32 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings, out: File) -> io::Resul
 }
 
 impl LogWriter {
-    fn new(out: Box<dyn Write>, control: Control) -> Self {
-        Self { out, control, failing: false, lost: 0, rest: Vec::new() }
+    fn new(out: Box<dyn Write>, control: Control, rotation: Option<(Rotation, LogFile)>) -> Self {
+        Self { out, control, rotation, wanted_ms: None, failing: false, lost: 0, rest: Vec::new() }
+    }
+
+    /// Reports that periods have no end where files have no beginning.
+    fn check_period(&mut self) {
+        if let Some((rotation, LogFile { created: None, .. })) = self.rotation
+            && rotation.has_period()
+        {
+            let why = "the file system of the access log does not keep when files were created; log_rotate_age has no effect";
+            self.control.report(why.to_owned());
+        }
+    }
+
+    /// Asks for a log writer that begins another file, if it is time. This one goes on until that is ready.
+    fn want_next(&mut self, written: usize) {
+        let Some((rotation, file)) = &mut self.rotation else { return };
+        file.length_bytes += written as u64;
+        if !rotation.is_due(*file, SystemTime::now()) {
+            return;
+        }
+        let now_ms = clock::monotonic_ms();
+        if self.wanted_ms.is_none_or(|ms| now_ms >= ms + WANT_AGAIN_MS) {
+            self.wanted_ms = Some(now_ms);
+            self.control.send(&Notice::WantRotation);
+        }
     }
 
     /// Writes the lines of a worker; false if the worker is gone.
@@ -107,6 +152,7 @@ impl LogWriter {
             return self.lose(lines, &e);
         }
         let (done, result) = write_some(&mut self.out, lines);
+        self.want_next(done);
         match result {
             Ok(()) if !self.failing => {}
             Ok(()) => {
@@ -156,7 +202,7 @@ mod tests {
     use std::rc::Rc;
 
     use super::*;
-    use flash_worker::control::{CHANNEL_BYTES, Notice, receive_notice};
+    use flash_worker::control::{CHANNEL_BYTES, receive_notice};
 
     /// A disk with this many free bytes, and its contents.
     #[derive(Clone, Default)]
@@ -184,7 +230,7 @@ mod tests {
         let (ours, theirs) = channel::pair(CHANNEL_BYTES).expect("a pair");
         let (disk, epoll) = (Disk::default(), Epoll::new(1).expect("an epoll"));
         let mut writer =
-            LogWriter::new(Box::new(disk.clone()), Control::watch(ours, &epoll).expect("watched"));
+            LogWriter::new(Box::new(disk.clone()), Control::watch(ours, &epoll).expect("watched"), None);
         let mut give = |room: usize, lines: &str| {
             disk.0.borrow_mut().0 = room;
             writer.write(lines.as_bytes());

@@ -250,7 +250,7 @@ pub(crate) fn connector(trust: OwnedFd) -> io::Result<Connector> {
 }
 
 /// The content of a memory file, which is overwritten when it is dropped.
-fn secret(file: OwnedFd) -> io::Result<Zeroizing<Vec<u8>>> {
+pub(crate) fn secret(file: OwnedFd) -> io::Result<Zeroizing<Vec<u8>>> {
     let file = File::from(file);
     let mut bytes = Zeroizing::new(vec![0; usize::try_from(file.metadata()?.len()).unwrap_or(0)]);
     // By offset: all workers share the position of the file.

@@ -105,7 +105,7 @@ pub enum Order<Fd = OwnedFd> {
     Stats(u64),
     /// For a worker: report the last stalls, with this number.
     Stalls(u64),
-    /// For a keeper or a gateway: answer, to show that its event loop turns.
+    /// Answer, to show that the event loop turns.
     Ping,
 }
 
@@ -126,6 +126,8 @@ pub enum Notice {
     Stalls(u64, String),
     /// The answer to a ping.
     Pong,
+    /// For a log writer: its file has reached a limit, and another one must begin.
+    WantRotation,
 }
 
 /// The sandbox of a process.
@@ -297,6 +299,7 @@ mod tests {
             Notice::Ready(in_force),
             Notice::WantHelper,
             Notice::Pong,
+            Notice::WantRotation,
             Notice::EndHelper(3),
             Notice::Report("text".into()),
             Notice::Stats(u64::MAX, "x".repeat(STATS_BYTES_MAX)),

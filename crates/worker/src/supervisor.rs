@@ -45,6 +45,10 @@ impl Supervisor {
         self.send(&Notice::Stats(question, counters.to_json()));
     }
 
+    pub(crate) fn send_pong(&self) {
+        self.send(&Notice::Pong);
+    }
+
     pub(crate) fn send_stalls(&self, question: u64) {
         self.send(&Notice::Stalls(question, calls::stalls().to_json()));
     }

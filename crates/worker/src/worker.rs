@@ -419,6 +419,7 @@ impl Worker {
                 Ok(Order::Spool(slots, file)) => self.set_spool(file, slots),
                 Ok(Order::Drain) => self.drain(),
                 Ok(Order::Stats(question)) => self.send_stats(question),
+                Ok(Order::Ping) => self.sys.supervisor.send_pong(),
                 Ok(Order::Stalls(question)) => self.sys.supervisor.send_stalls(question),
                 Ok(other) => self.sys.supervisor.report_wrong_order(&other),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),

@@ -22,12 +22,14 @@ mod migrate;
 mod qdisc;
 mod report;
 mod role;
+mod running;
 mod serve;
 mod server_args;
 mod stats;
 mod testbed;
 mod tls;
 mod trace;
+mod upgrade;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -58,6 +60,8 @@ enum Command {
     Tls(tls::Tls),
     /// Show the counters of a running server
     Stats(stats::Stats),
+    /// Replace the program of a running server by a new version
+    Upgrade(upgrade::Upgrade),
     /// Set the queueing discipline that sends the smallest responses first
     Qdisc(qdisc::Qdisc),
     /// Diagnose whether requests of a running server wait for each other
@@ -116,6 +120,7 @@ impl Cli {
             Command::Migrate(command) => command.run(),
             Command::Tls(command) => command.run(),
             Command::Stats(command) => command.run(),
+            Command::Upgrade(command) => command.run(),
             Command::Qdisc(command) => command.run(),
             Command::Doctor(command) => command.run(),
             Command::Fileset(command) => command.run(),

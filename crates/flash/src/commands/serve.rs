@@ -15,7 +15,7 @@ Every option can also be set by an environment variable: --cache-memory by FLASH
 option overrides the environment, which overrides the config file.
 
 Signals: TERM, INT and QUIT stop the server after open requests finish, HUP reloads the settings, USR1 reopens the log \
-file.
+file, and USR2 upgrades the program as `flash upgrade` does.
 
 Exit codes: 0 stopped by a signal, 1 failed, 2 usage error.";
 

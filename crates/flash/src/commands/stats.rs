@@ -1,17 +1,17 @@
 //! `flash stats`: prints the counters of a running server, and its last stalls.
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use flash_server::stats::{self, Answer, ServerStalls, ServerStats, StatsError};
 use flash_units::parse_duration_ms;
 
+use super::running::Running;
+
 /// The shortest interval between two samples.
 const WATCH_LEAST_MS: u64 = 10;
-/// Exit code for a command line that leaves open which server is meant.
-const EXIT_USAGE: u8 = 2;
 
 /// Clears a terminal from its first line.
 const CLEAR: &str = "\x1b[H\x1b[J";
@@ -22,13 +22,8 @@ const CLEAR: &str = "\x1b[H\x1b[J";
 Exit codes: 0 done, 1 failed, 2 usage error, or several servers run and none was named."
 )]
 pub(crate) struct Stats {
-    /// Process ID of the server's supervisor [default: the only running server]
-    #[arg(conflicts_with = "control")]
-    pid: Option<u32>,
-
-    /// Control socket of the server, as passed to `flash serve` or `flash backend`
-    #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
-    control: Option<PathBuf>,
+    #[command(flatten)]
+    server: Running,
 
     /// Show the last calls that blocked an event loop for 1 ms or more
     #[arg(long)]
@@ -53,7 +48,7 @@ fn watch_ms(text: &str) -> Result<u64, String> {
 
 impl Stats {
     pub(crate) fn run(self) -> ExitCode {
-        let socket = match self.socket() {
+        let socket = match self.server.socket("stats") {
             Ok(socket) => socket,
             Err(code) => return code,
         };
@@ -69,34 +64,6 @@ impl Stats {
             Err(Ended::Write(error)) => {
                 eprintln!("error: cannot write to standard output: {error}");
                 ExitCode::FAILURE
-            }
-        }
-    }
-
-    fn socket(&self) -> Result<PathBuf, ExitCode> {
-        if let Some(path) = &self.control {
-            return Ok(path.clone());
-        }
-        if let Some(pid) = self.pid {
-            return Ok(stats::socket_of(pid));
-        }
-        match &stats::find_running()[..] {
-            [(_, path)] => Ok(path.clone()),
-            [] => {
-                let place = stats::socket_of(0);
-                let folder = place.parent().unwrap_or(Path::new("/")).display();
-                eprintln!(
-                    "error: found no running server of this user: no socket in `{folder}` answers; start one \
-                     with `flash serve`, or give its socket with --control"
-                );
-                Err(ExitCode::FAILURE)
-            }
-            several => {
-                eprintln!("error: several servers are running; choose one:");
-                for (pid, path) in several {
-                    eprintln!("  flash stats {pid}    # {}", path.display());
-                }
-                Err(ExitCode::from(EXIT_USAGE))
             }
         }
     }

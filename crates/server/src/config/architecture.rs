@@ -10,6 +10,7 @@ use super::choices::Architecture;
 use super::memory::rounded_text;
 use super::options::Settings;
 use super::route_options::Route;
+use super::service::Service;
 
 use Architecture::{Amped, Mp, Mt, Sped};
 
@@ -129,6 +130,11 @@ pub(crate) fn has_connections_of_all(settings: &Settings) -> bool {
         Amped | Sped => true,
         Mp | Mt => false,
     }
+}
+
+/// Whether a worker's event loop waits for nothing but events, so that one which does not turn is lost.
+pub(crate) fn never_waits(settings: &Settings) -> bool {
+    settings.architecture == Amped && settings.residency_check && settings.service == Service::Files
 }
 
 pub(crate) fn jobs_at_once(settings: &Settings) -> usize {

@@ -34,6 +34,7 @@ pub(super) fn check(given: &Overrides, problems: &mut Vec<Problem>) {
     }
     check_store(given, problems);
     check_list(given, problems);
+    check_rotation(given, problems);
     if is_off(&given.residency_check) && given.send.as_ref().is_some_and(|send| send.value == SendBy::Mmap) {
         let why = "--send mmap needs the check, by mincore(2); use --send read or --send sendfile";
         problems.extend(no_effect(given, "residency_check", why));
@@ -141,6 +142,24 @@ fn check_list(given: &Overrides, problems: &mut Vec<Problem>) {
     if given.log_file.as_ref().is_some_and(|log| log.value == PathOrWord::At(path.clone())) {
         let why = "log_file names the same file, and the list would overwrite the access log";
         problems.push(problem("cache_list", origin, "needs its own file", why));
+    }
+}
+
+/// Checks that there is a log file to rename.
+fn check_rotation(given: &Overrides, problems: &mut Vec<Problem>) {
+    if given.log_file.as_ref().is_some_and(|log| matches!(log.value, PathOrWord::At(_))) {
+        return;
+    }
+    for (key, wanted) in
+        [("log_rotate_size", &given.log_rotate_size), ("log_rotate_age", &given.log_rotate_age)]
+    {
+        if let Some(Given { value: 1.., origin }) = wanted {
+            problems.push(senseless(
+                key,
+                origin,
+                "no log_file is set, and standard output cannot be renamed",
+            ));
+        }
     }
 }
 

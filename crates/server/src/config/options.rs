@@ -318,6 +318,12 @@ rows! {
         "Format of the access log: combined, combined_host, json or off";
     log_file: PathOrWord, at(Group::Logs, "FILE"), Kind::PathOr("-"), Depends("standard output"), [by log_file],
         "Write the access log to this file, or to standard output for -";
+    log_rotate_size: u64, at(Group::Logs, "SIZE"), number(Unit::Bytes, 0, 1024 * GIB), Text("0"), [server.log_rotate_bytes],
+        "Rename the log file and begin another one when it is this large; 0 disables";
+    log_rotate_age: u64, at(Group::Logs, "TIME"), millis(0, 366 * 24 * HOUR_MS), Text("0s"), [server.log_rotate_ms],
+        "The same when a period of this length ends, counted from 1970 in UTC: 1d is midnight; 0s disables";
+    log_rotate_keep: u64, at(Group::Logs, "N"), count(1, 1_000), Text("7"), [server.log_rotate_keep as usize],
+        "Keep this many renamed log files: FILE.1 is the last one";
     control: PathOrWord, at(Group::Logs, "PATH"), Kind::PathOr("none"), Depends("PID.sock in /run/flash for root, else in $XDG_RUNTIME_DIR/flash or /tmp/flash-UID"), [server.control as ControlSocket],
         "Create the control socket for `flash stats` here; none disables";
     admin: Vec<SocketAddr>, at(Group::Logs, "ADDR:PORT"), Kind::Addresses, Depends("none"), [by admin],

@@ -19,6 +19,9 @@ pub struct Answer {
     /// The answer to the request `stalls`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalls: Option<ServerStalls>,
+    /// The answer to the request `upgrade`: which version has taken over from which.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgrade: Option<String>,
     /// The reason why there is no answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -135,12 +138,16 @@ impl Answer {
         Self { stalls: Some(stalls), ..Self::empty() }
     }
 
+    pub(crate) fn of_upgrade(text: String) -> Self {
+        Self { upgrade: Some(text), ..Self::empty() }
+    }
+
     pub(crate) fn refusal(why: impl Into<String>) -> Self {
         Self { error: Some(why.into()), ..Self::empty() }
     }
 
     fn empty() -> Self {
-        Self { version: VERSION, stats: None, stalls: None, error: None }
+        Self { version: VERSION, stats: None, stalls: None, upgrade: None, error: None }
     }
 
     /// As one line of JSON.

@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use flash_waiting::local;
 
-use super::{Answer, Request, ServerStalls, ServerStats, VERSION, socket_path};
+use super::{Answer, Request, ServerStalls, ServerStats, UPGRADE, VERSION, socket_path};
 
 /// Maximum time without an answer of the server.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Maximum time of an upgrade: the new version reads the configuration, and its processes start.
+const UPGRADE_PATIENCE: Duration = Duration::from_secs(150);
 /// Maximum size of an answer: far more than that of a server with the maximum number of workers.
 pub const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
@@ -21,8 +23,17 @@ pub enum StatsError {
     Unreachable {
         /// The socket.
         path: PathBuf,
+        /// Maximum time without an answer.
+        patience: Duration,
         /// The error.
         why: io::Error,
+    },
+    /// The server does not do what was asked.
+    Refused {
+        /// The socket.
+        path: PathBuf,
+        /// Its reason.
+        why: String,
     },
     /// The answer was not understood.
     Strange {
@@ -36,7 +47,7 @@ pub enum StatsError {
 impl fmt::Display for StatsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StatsError::Unreachable { path, why } => {
+            StatsError::Unreachable { path, patience, why } => {
                 let why_and_help = match why.kind() {
                     io::ErrorKind::NotFound => {
                         "no such socket; check that the server runs, and without --control none".to_owned()
@@ -47,11 +58,14 @@ impl fmt::Display for StatsError {
                             .to_owned()
                     }
                     io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                        format!("no answer within {PATIENCE:?}; check whether the server is suspended")
+                        format!("no answer within {patience:?}; check whether the server is suspended")
                     }
                     _ => why.to_string(),
                 };
                 write!(f, "cannot reach the server at `{}`: {why_and_help}", path.display())
+            }
+            StatsError::Refused { path, why } => {
+                write!(f, "the server at `{}` refused: {why}", path.display())
             }
             StatsError::Strange { path, why } => {
                 write!(f, "unexpected answer from the server at `{}`: {why}", path.display())
@@ -68,7 +82,7 @@ impl std::error::Error for StatsError {}
 ///
 /// The server cannot be reached, does not answer within seconds, or gives an answer that this version does not know.
 pub fn fetch(path: &Path) -> Result<ServerStats, StatsError> {
-    answer(path, Request::Stats, |answer| answer.stats)
+    answer(path, Request::Stats.word(), PATIENCE, |answer| answer.stats)
 }
 
 /// Fetches the last stalls of the server.
@@ -77,18 +91,32 @@ pub fn fetch(path: &Path) -> Result<ServerStats, StatsError> {
 ///
 /// As of [`fetch`].
 pub fn fetch_stalls(path: &Path) -> Result<ServerStalls, StatsError> {
-    answer(path, Request::Stalls, |answer| answer.stalls)
+    answer(path, Request::Stalls.word(), PATIENCE, |answer| answer.stalls)
 }
 
-fn answer<T>(path: &Path, request: Request, part: impl Fn(Answer) -> Option<T>) -> Result<T, StatsError> {
+/// Has the server replace its program by the one that is now at its path. Returns which version has taken over from which.
+///
+/// # Errors
+///
+/// As of [`fetch`]; the old version serves on.
+pub fn upgrade(path: &Path) -> Result<String, StatsError> {
+    answer(path, UPGRADE, UPGRADE_PATIENCE, |answer| answer.upgrade)
+}
+
+fn answer<T>(
+    path: &Path,
+    request: &str,
+    patience: Duration,
+    part: impl Fn(Answer) -> Option<T>,
+) -> Result<T, StatsError> {
     let strange = |why: String| StatsError::Strange { path: path.to_owned(), why };
-    let text =
-        exchange(path, request).map_err(|why| StatsError::Unreachable { path: path.to_owned(), why })?;
+    let unreachable = |why| StatsError::Unreachable { path: path.to_owned(), patience, why };
+    let text = exchange(path, request, patience).map_err(unreachable)?;
     // In an answer of another version the other fields may have other meanings.
     let any: serde_json::Value =
         serde_json::from_slice(&text).map_err(|e| strange(format!("no JSON: {e}")))?;
     if let Some(why) = any.get("error").and_then(serde_json::Value::as_str) {
-        return Err(strange(format!("it refused: {why}")));
+        return Err(StatsError::Refused { path: path.to_owned(), why: why.to_owned() });
     }
     if any.get("version").and_then(serde_json::Value::as_u64) != Some(VERSION.into()) {
         return Err(strange(
@@ -96,14 +124,14 @@ fn answer<T>(path: &Path, request: Request, part: impl Fn(Answer) -> Option<T>) 
         ));
     }
     let answer: Answer = serde_json::from_value(any).map_err(|e| strange(e.to_string()))?;
-    part(answer).ok_or_else(|| strange(format!("the answer has no `{}`", request.word())))
+    part(answer).ok_or_else(|| strange(format!("the answer has no `{request}`")))
 }
 
-fn exchange(path: &Path, request: Request) -> io::Result<Vec<u8>> {
+fn exchange(path: &Path, request: &str, patience: Duration) -> io::Result<Vec<u8>> {
     let mut stream = local::connect(path)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    writeln!(stream, "{}", request.word())?;
+    writeln!(stream, "{request}")?;
     let mut text = Vec::new();
     stream.take(ANSWER_BYTES_MAX).read_to_end(&mut text)?;
     Ok(text)

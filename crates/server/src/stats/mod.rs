@@ -17,7 +17,7 @@ mod table;
 mod tests;
 
 pub use answer::{Answer, CertificateStats, ServerStats, StoreStats, VERSION, WorkerStats};
-pub use client::{ANSWER_BYTES_MAX, StatsError, fetch, fetch_stalls, find_running};
+pub use client::{ANSWER_BYTES_MAX, StatsError, fetch, fetch_stalls, find_running, upgrade};
 pub use flash_worker::stats::{Caches, CallTimes, Calls, Counters, STALL_NS, STALLS_MAX, Stall, Stalls};
 pub use metrics::{MetricsFormat, metrics};
 pub use network::{ListenerStats, NamespaceCounts, NetworkStats, Queue};
@@ -29,7 +29,10 @@ pub(crate) use states::sample;
 pub use states::{StateCounts, States};
 pub use table::{line, table};
 
-/// The requests of a client, each on its own line.
+/// The line by which a client wants an upgrade. An [`Answer`] with `upgrade` or `error` follows when that is done.
+pub const UPGRADE: &str = "upgrade";
+
+/// The requests of a client to the workers, each on its own line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     /// An [`Answer`] with `stats`: the counters of the workers.

@@ -12,19 +12,23 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 use flash_prompt::epoll::Watch;
 use flash_prompt::{OwnedFd, net};
 use flash_waiting::local;
+use flash_waiting::successor::Bequest;
 
 use client::Client;
 use http::{Content, HttpRequest, Wanted as Asked};
 
+use super::estate::Estate;
 use super::generation::Generation;
-use super::life::{Duty, State as Phase};
+use super::life::Duty;
 use super::poller::{Poller, Watched};
 use super::process::Process;
 use crate::certificates;
-use crate::config::ControlSocket as Wanted;
+use crate::config::{ControlSocket as Wanted, FilePath};
 use crate::stats::{
     self, Answer, Counters, NetworkStats, Request, STALL_NS, ServerStalls, ServerStats, States, StoreStats,
     WorkerStalls, WorkerStats,
@@ -84,6 +88,13 @@ impl Drop for Listening {
     }
 }
 
+/// A [`Listening`] as the next program takes it over.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct LeftListener {
+    socket: usize,
+    own: Option<(FilePath, (u64, u64))>,
+}
+
 /// A question to all workers, and their reports so far.
 #[derive(Debug)]
 struct Gathering {
@@ -129,6 +140,37 @@ impl ControlSocket {
             listening.push(listen_at(*address, poller)?);
         }
         Ok((Self { listening, ..Self::default() }, warning))
+    }
+
+    /// Leaves the sockets to the next program. Clients are lost.
+    pub(super) fn leave(&self, bequest: &mut Bequest) -> io::Result<Vec<LeftListener>> {
+        let leave = |listening: &Listening| {
+            let socket = bequest.add(&listening.listener.item)?;
+            let own = listening.own.as_ref().map(|(path, file)| (path.as_path().into(), *file));
+            Ok(LeftListener { socket, own })
+        };
+        self.listening.iter().map(leave).collect()
+    }
+
+    /// Takes over the sockets of an earlier program.
+    pub(super) fn adopt(
+        left: Vec<LeftListener>,
+        estate: &mut Estate,
+        poller: &mut Poller,
+    ) -> io::Result<Self> {
+        let mut listening = Vec::with_capacity(left.len());
+        for LeftListener { socket, own } in left {
+            let own = own.map(|(path, file)| (path.to_path_buf(), file));
+            listening.push(Listening::new(estate.take(socket)?, own, poller)?);
+        }
+        Ok(Self { listening, ..Self::default() })
+    }
+
+    /// Takes out a client that wants an upgrade. It gets its answer when that is done.
+    pub(super) fn take_upgrader(&mut self) -> Option<OwnedFd> {
+        let wants = |client: &Client| client.waits_for() == Some(Asked::Upgrade);
+        let at = self.clients.iter().position(wants)?;
+        Some(self.clients.swap_remove(at).socket)
     }
 
     /// The addresses of `admin`, with the ports that they got.
@@ -251,7 +293,7 @@ impl ControlSocket {
                     http::answer("200 OK", format.content_type(), text.as_bytes(), is_head)
                 }
                 (Asked::Http(asked), _) => http::answer("200 OK", "application/json", &line, asked.is_head),
-                (Asked::Line(_), _) => line.clone(),
+                (Asked::Line(_) | Asked::Upgrade, _) => line.clone(),
             };
             client.answer(bytes);
         }
@@ -412,7 +454,7 @@ impl Gathering {
 
 impl<'a> Subject<'a> {
     fn serving(&self) -> Option<&'a Generation> {
-        self.generations.iter().rev().find(|generation| generation.state == Phase::Serving)
+        self.generations.iter().rev().find(|generation| generation.state.is_in_force())
     }
 
     /// All workers, with their configurations and places.

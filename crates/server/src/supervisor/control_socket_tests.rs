@@ -24,7 +24,7 @@ impl Bench {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("socket");
-        let mut poller = Poller::new().expect("a poller");
+        let mut poller = Poller::new(0).expect("a poller");
         let wanted = Wanted::At(path.clone().into());
         let (control, warning) =
             ControlSocket::open(&wanted, &["127.0.0.1:0".parse().unwrap()], &mut poller).expect("a socket");
@@ -111,7 +111,7 @@ fn clients_that_want_different_things_are_answered_one_kind_after_the_other() {
 fn what_is_no_request_is_told_so() {
     let mut bench = Bench::new();
     let mut why = |request: &[u8]| bench.ask(request).error.expect("a refusal");
-    let unknown = |what: &str| format!("unknown request `{what}`; expected `stats` or `stalls`");
+    let unknown = |what: &str| format!("unknown request `{what}`; expected `stats`, `stalls` or `upgrade`");
     assert_eq!(why(b"\n"), unknown(""));
     assert_eq!(why(b"Stats\n"), unknown("Stats"));
     assert_eq!(why(b"\x1b[2J\xff\0\n"), unknown("\\u{1b}[2J\u{fffd}\\0"));
@@ -207,7 +207,7 @@ fn the_socket_goes_with_its_server_unless_it_is_anothers_by_then() {
 
 #[test]
 fn a_place_that_cannot_be_had_is_an_error_that_says_why() {
-    let mut poller = Poller::new().expect("a poller");
+    let mut poller = Poller::new(0).expect("a poller");
     let mut why = |path: PathBuf| {
         ControlSocket::open(&Wanted::At(path.into()), &[], &mut poller).expect_err("no socket").to_string()
     };

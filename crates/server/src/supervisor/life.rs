@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
+use serde::{Deserialize, Serialize};
+
 use flash_engine::UpstreamId;
 use flash_waiting::sandbox::VIOLATION_EXIT_CODE;
 use flash_worker::control::CHANNEL_BYTES;
@@ -28,10 +30,12 @@ const LAST_LINES_MS: u64 = 2_000;
 const PROGRAM_END_MS: u64 = 3_000;
 
 /// The state of a process, or of all processes of a configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum State {
     Starting,
     Serving,
+    /// Serves for an earlier program, until a configuration of this one is ready: nothing of it is replaced.
+    Adopted,
     Draining,
     Killed,
     /// The kernel holds it in a call that hangs, so the supervisor does not wait for its end.
@@ -39,10 +43,16 @@ pub(super) enum State {
 }
 
 impl State {
+    /// Whether new requests are answered.
+    pub(super) fn is_in_force(self) -> bool {
+        matches!(self, State::Serving | State::Adopted)
+    }
+
     pub(super) fn name(self) -> &'static str {
         match self {
             State::Starting => "starting",
             State::Serving => "serving",
+            State::Adopted => "adopted",
             State::Draining => "draining",
             State::Killed => "killed",
             State::Abandoned => "abandoned",
@@ -51,7 +61,7 @@ impl State {
 }
 
 /// The work that a process has within its configuration, or for all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) enum Duty {
     Keeper,
     Log,

@@ -7,6 +7,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use flash_prompt::OwnedFd;
 use flash_waiting::local;
 use flash_waiting::sandbox::privileges::{self, Keep};
@@ -24,6 +26,13 @@ pub(super) struct LocalSocket {
     path: PathBuf,
     /// Device and inode of the path: another backend may later create a socket there. None for a socket that another
     /// program created and passed on.
+    file: Option<(u64, u64)>,
+}
+
+/// The path of a [`LocalSocket`] as the next program takes it over.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct LeftPath {
+    path: FilePath,
     file: Option<(u64, u64)>,
 }
 
@@ -77,6 +86,16 @@ impl LocalSocket {
     /// The reverse of [`LocalSocket::into_parts`].
     pub(super) fn from_parts((listener, path, file): (OwnedFd, PathBuf, (u64, u64))) -> Self {
         Self { listener, path, file: Some(file) }
+    }
+
+    /// Its path, for the next program of this process.
+    pub(super) fn place(&self) -> LeftPath {
+        LeftPath { path: self.path.as_path().into(), file: self.file }
+    }
+
+    /// A socket that an earlier program of this process has bound.
+    pub(super) fn adopt(listener: OwnedFd, LeftPath { path, file }: LeftPath) -> Self {
+        Self { listener, path: path.to_path_buf(), file }
     }
 
     /// Removes it without waiting for its disk.

@@ -8,6 +8,7 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use flash_prompt::OwnedFd;
 use flash_waiting::process::{self, Redirected};
+use flash_waiting::successor::Bequest;
 
 const WAITING_MAX: usize = 256;
 /// Maximum length of a message; the rest is cut.
@@ -28,6 +30,8 @@ const OF_OTHERS: &str = "| ";
 const LINE_BYTES_MAX: u64 = 4 * 1024;
 /// Time before another try on an output that takes nothing now and does not block.
 const FULL_PAUSE: Duration = Duration::from_millis(50);
+/// Time between two looks whether all messages are written.
+const FLUSH_PAUSE: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
 pub(super) struct Messages {
@@ -35,6 +39,8 @@ pub(super) struct Messages {
     output: Outlet,
     /// Standard error, as this process was given it.
     stderr: OwnedFd,
+    /// The pipe that other processes have as theirs, for the next program.
+    of_others: OwnedFd,
     /// Closed when no other process can write any more.
     others_ended: Receiver<()>,
 }
@@ -44,15 +50,44 @@ impl Messages {
     pub(super) fn start() -> io::Result<Self> {
         let Redirected { real, written } = process::redirect_stderr()?;
         let errors = Outlet::start("messages", File::from(real.try_clone()?))?;
+        let output = Outlet::start("start lines", io::stdout())?;
         let (end, others_ended) = mpsc::channel();
-        let queue = errors.queue.clone();
+        let messages = Self { errors, output, stderr: real, of_others: written, others_ended };
+        messages.start_to_pass_on(messages.of_others.try_clone()?, end)?;
+        Ok(messages)
+    }
+
+    /// Passes on the lines of processes that an earlier program has started.
+    pub(super) fn adopt(&self, of_others: OwnedFd) -> io::Result<()> {
+        self.start_to_pass_on(of_others, mpsc::channel().0)
+    }
+
+    fn start_to_pass_on(&self, written: OwnedFd, end: mpsc::Sender<()>) -> io::Result<()> {
+        let queue = self.errors.queue.clone();
         thread::Builder::new().name("errors of others".to_owned()).spawn(move || {
             // Dropped with the thread.
             let _end: mpsc::Sender<()> = end;
             pass_on(File::from(written), |line| queue.push(line));
         })?;
-        let output = Outlet::start("start lines", io::stdout())?;
-        Ok(Self { errors, output, stderr: real, others_ended })
+        Ok(())
+    }
+
+    /// Leaves the lines of other processes to the next program.
+    pub(super) fn leave(&self, bequest: &mut Bequest) -> io::Result<usize> {
+        bequest.add(&self.of_others)
+    }
+
+    /// Waits briefly until all messages are written, and makes standard error what it was while `execute` tries to execute the next
+    /// program.
+    pub(super) fn pause<T>(&self, execute: impl FnOnce() -> T) -> io::Result<T> {
+        let deadline = Instant::now() + LAST_MESSAGES;
+        self.errors.queue.flush(deadline);
+        self.output.queue.flush(deadline);
+        let pipe = io::stderr().as_fd().try_clone_to_owned()?;
+        process::restore_stderr(&self.stderr)?;
+        let result = execute();
+        process::restore_stderr(&pipe)?;
+        Ok(result)
     }
 
     /// Prints a message on standard error, as one line.
@@ -85,6 +120,8 @@ impl Messages {
 struct Queue {
     messages: SyncSender<String>,
     dropped: Arc<AtomicU64>,
+    /// Those that are not written yet.
+    unwritten: Arc<AtomicU64>,
 }
 
 impl Queue {
@@ -92,8 +129,16 @@ impl Queue {
         let end = (0..=text.len().min(MESSAGE_BYTES_MAX)).rev().find(|end| text.is_char_boundary(*end));
         text.truncate(end.unwrap_or(0));
         text.push('\n');
+        self.unwritten.fetch_add(1, Ordering::Release);
         if self.messages.try_send(text).is_err() {
+            self.unwritten.fetch_sub(1, Ordering::Release);
             self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn flush(&self, deadline: Instant) {
+        while self.unwritten.load(Ordering::Acquire) > 0 && Instant::now() < deadline {
+            thread::sleep(FLUSH_PAUSE);
         }
     }
 }
@@ -109,13 +154,13 @@ struct Outlet {
 impl Outlet {
     fn start(name: &str, out: impl Write + Send + 'static) -> io::Result<Self> {
         let (queue, messages) = mpsc::sync_channel(WAITING_MAX);
-        let queue = Queue { messages: queue, dropped: Arc::new(AtomicU64::new(0)) };
+        let queue = Queue { messages: queue, dropped: Arc::default(), unwritten: Arc::default() };
         let (end, ended) = mpsc::channel();
-        let counted = Arc::clone(&queue.dropped);
+        let (dropped, unwritten) = (Arc::clone(&queue.dropped), Arc::clone(&queue.unwritten));
         thread::Builder::new().name(name.to_owned()).spawn(move || {
             // Dropped with the thread.
             let _end: mpsc::Sender<()> = end;
-            write_all(&messages, &counted, out);
+            write_all(&messages, (&dropped, &unwritten), out);
         })?;
         Ok(Self { queue, ended })
     }
@@ -152,11 +197,19 @@ fn pass_on(from: impl Read, mut push: impl FnMut(String)) {
 }
 
 /// The loop of the thread, until the queue is closed and empty.
-fn write_all(messages: &Receiver<String>, dropped: &AtomicU64, mut out: impl Write) {
+fn write_all(
+    messages: &Receiver<String>,
+    (dropped, unwritten): (&AtomicU64, &AtomicU64),
+    mut out: impl Write,
+) {
+    let write_one = |out: &mut _, text: &str| {
+        write(out, text);
+        unwritten.fetch_sub(1, Ordering::Release);
+    };
     while let Ok(first) = messages.recv() {
-        write(&mut out, &first);
+        write_one(&mut out, &first);
         // The dropped messages came after all that were queued then.
-        messages.try_iter().for_each(|text| write(&mut out, &text));
+        messages.try_iter().for_each(|text| write_one(&mut out, &text));
         let count = dropped.swap(0, Ordering::Relaxed);
         if count > 0 {
             write(&mut out, &format!("flash: dropped {count} messages here: their reader was too slow\n"));

@@ -5,7 +5,9 @@
 //! system (`flash_waiting::child_call`), and no child is waited for, except for 2 s each at the end of the server.
 
 mod control_socket;
+mod estate;
 mod generation;
+mod handover;
 mod life;
 mod local_socket;
 mod messages;
@@ -26,9 +28,12 @@ mod start_line;
 mod starter;
 mod store;
 mod tls;
+mod upgrade;
+mod watchdog;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use flash_engine::LogFormat;
@@ -42,7 +47,7 @@ use crate::config::{self, BackendOptions, ConfigError, Settings, Sources};
 use crate::stats::Counters;
 use control_socket::{ControlSocket, Subject};
 use generation::Generation;
-use life::State;
+use handover::Left;
 use messages::Messages;
 use poller::{Poller, Watched};
 use prepare::prepare;
@@ -52,6 +57,8 @@ use sockets::Sockets;
 use starter::Starter;
 use store::Store;
 use tls::{CertificateWatch, TicketSecret};
+use upgrade::Upgrade;
+use watchdog::Watchdog;
 
 /// When memory runs out, the supervisor is killed last: without it there is no server. Smaller than the shifts of the
 /// roles, which start from its value.
@@ -79,6 +86,37 @@ impl Program {
 }
 
 pub(crate) fn serve(program: Program) -> ExitCode {
+    // First, as long as no other descriptor was opened.
+    let left = Left::take().and_then(|left| left.map(|left| Ok((left, begin()?))).transpose());
+    match left {
+        Ok(None) => serve_first(program),
+        Ok(Some((left, (signals, messages)))) => {
+            run(messages, |messages| Supervisor::adopt(program, left, signals, messages))
+        }
+        Err(e) => fail(&e),
+    }
+}
+
+/// Runs until a signal stops the server, or another program takes over.
+fn run(
+    messages: Messages,
+    start: impl for<'m> FnOnce(&'m Messages) -> io::Result<Supervisor<'m>>,
+) -> ExitCode {
+    let code = start(&messages).and_then(Supervisor::run).unwrap_or_else(|e| {
+        messages.report(&e.to_string());
+        ExitCode::FAILURE
+    });
+    messages.finish();
+    code
+}
+
+fn fail(error: &io::Error) -> ExitCode {
+    // The reader of standard error may be gone.
+    let _ = writeln!(io::stderr(), "flash: {error}");
+    ExitCode::FAILURE
+}
+
+fn serve_first(program: Program) -> ExitCode {
     let settings = match program.load() {
         Ok(settings) => settings,
         Err(error) => {
@@ -89,19 +127,11 @@ pub(crate) fn serve(program: Program) -> ExitCode {
     let begun = Sockets::local(&settings).and_then(|sockets| Ok((sockets, begin()?)));
     let (local, (signals, messages)) = match begun {
         Ok(begun) => begun,
-        Err(e) => {
-            // The reader of standard error may be gone.
-            let _ = writeln!(io::stderr(), "flash: {e}");
-            return ExitCode::FAILURE;
-        }
+        Err(e) => return fail(&e),
     };
-    let started = Supervisor::start(program, (settings, local), signals, &messages);
-    let code = started.and_then(Supervisor::run).unwrap_or_else(|e| {
-        messages.report(&e.to_string());
-        ExitCode::FAILURE
-    });
-    messages.finish();
-    code
+    // If this fails, roles are still killed first: they raise their own value.
+    let _ = shift_oom_score(OOM_SCORE_SHIFT);
+    run(messages, |messages| Supervisor::start(program, (settings, local), signals, messages))
 }
 
 /// Sets everything that threads inherit, then starts those that write messages.
@@ -109,8 +139,6 @@ fn begin() -> io::Result<(Signals, Messages)> {
     // If this fails, inherited descriptors stay as they were.
     let _ = keep_descriptors_to_itself();
     raise_descriptor_limit()?;
-    // If this fails, roles are still killed first: they raise their own value.
-    let _ = shift_oom_score(OOM_SCORE_SHIFT);
     privileges::narrow_supervisor()?;
     Ok((signal::watch()?, Messages::start()?))
 }
@@ -146,16 +174,22 @@ enum Event {
     },
     /// A worker has ended, with its last statistics as JSON.
     WorkerEnded(String),
-    /// The configuration cannot start.
-    Failed,
+    /// The configuration cannot start, for this reason.
+    Failed(String),
+    /// A process of an earlier program has ended, which this one cannot start again.
+    Missed,
 }
 
 struct Supervisor<'m> {
     messages: &'m Messages,
     program: Program,
+    /// The path that it was executed from.
+    path: PathBuf,
     signals: Watched<Signals>,
     resources: Resources,
     reload: Reload,
+    upgrade: Upgrade,
+    watchdog: Option<Watchdog>,
     /// In the order of their start: at most one serves.
     generations: Vec<Generation>,
     /// Whether a stop was requested, and whether by an interrupt.
@@ -181,7 +215,7 @@ impl<'m> Supervisor<'m> {
         if settings.run_as.as_ref().is_some_and(|run_as| run_as.uid != 0) && !privileges::may_end_others()? {
             messages.report("without CAP_KILL, Flash cannot kill a worker or helper that hangs; start it with this capability");
         }
-        let mut poller = Poller::new()?;
+        let mut poller = Poller::new(0)?;
         let signals = poller.watch(signals)?;
         let sockets = Sockets::of(&settings, &local, local_socket::bind_new(&settings, &[])?)?;
         sockets.pace(&settings)?;
@@ -202,9 +236,12 @@ impl<'m> Supervisor<'m> {
         Ok(Self {
             messages,
             program,
+            path: std::env::current_exe()?,
             signals,
             resources,
             reload: Reload::default(),
+            upgrade: Upgrade::default(),
+            watchdog: Watchdog::of_systemd(),
             control,
             control_wanted: (generation.settings.control.clone(), generation.settings.admin.clone()),
             configurations: generation.number,
@@ -244,6 +281,8 @@ impl<'m> Supervisor<'m> {
             .chain(self.control.next_ms())
             .chain(store_ms)
             .chain(reader_ms)
+            .chain(self.upgrade.next_ms())
+            .chain(self.watchdog.as_ref().map(|watchdog| watchdog.next_ms))
             .chain(certificates_ms)
             .min()
     }
@@ -257,6 +296,8 @@ impl<'m> Supervisor<'m> {
             }
         } else if self.reload.reader.as_ref().is_some_and(|reader| reader.is(token)) {
             self.handle_reader();
+        } else if self.upgrade.is(token) {
+            self.handle_candidate();
         } else if self.certificates.is(token) {
             self.look_at_certificates();
         } else if !self.control.handle(token, clock::monotonic_ms(), poller) {
@@ -279,14 +320,21 @@ impl<'m> Supervisor<'m> {
                     let counters = serde_json::from_str::<Counters>(&json).ok();
                     counters.iter().for_each(|counters| self.ended.merge(&counters.ended()));
                 }
-                Event::Failed if self.is_serving() => self.keep_old_configuration(),
-                Event::Failed => {}
+                Event::Failed(why) if self.is_serving() => self.keep_old_configuration(&why),
+                Event::Failed(_) => {}
+                Event::Missed if self.stopping.is_none() => self.want_reload(),
+                Event::Missed => {}
             }
         }
     }
 
     fn is_serving(&self) -> bool {
-        self.generations.iter().any(|generation| generation.state == State::Serving)
+        self.in_force().is_some()
+    }
+
+    /// The configuration that answers new requests.
+    fn in_force(&self) -> Option<&Generation> {
+        self.generations.iter().find(|generation| generation.state.is_in_force())
     }
 
     fn on_signal(&mut self, signal: Signal) {
@@ -298,6 +346,7 @@ impl<'m> Supervisor<'m> {
                 } else if self.stopping.is_none() {
                     systemd::notify(systemd::State::Stopping);
                     self.reload = Reload::default();
+                    self.upgrade = Upgrade::None;
                     self.generations.iter_mut().for_each(|generation| generation.stop(now_ms));
                     self.resources.store.iter_mut().for_each(Store::stop);
                 }
@@ -305,6 +354,7 @@ impl<'m> Supervisor<'m> {
             }
             Signal::Reload if self.stopping.is_none() => self.want_reload(),
             Signal::Reload => {}
+            Signal::Upgrade => self.want_upgrade(None),
             Signal::ReopenLogs => {
                 for generation in &mut self.generations {
                     generation.reopen_log(&mut self.resources);
@@ -316,13 +366,14 @@ impl<'m> Supervisor<'m> {
         }
     }
 
-    fn announce(&self, place: usize) {
+    fn announce(&mut self, place: usize) {
         let generation = &self.generations[place];
         let settings = &generation.settings;
         for warning in settings.warnings() {
             self.messages.report(&format!("warning: {warning}"));
         }
         let line = start_line::text(generation);
+        systemd::describe(&line);
         // Without a log file, standard output belongs to the access log.
         let to_stdout = settings.log_format == LogFormat::Off || settings.log_file.is_some();
         if to_stdout {
@@ -333,6 +384,7 @@ impl<'m> Supervisor<'m> {
         if generation.number > 1 {
             self.report_reload(place);
         }
+        self.end_upgrade();
         self.end_reload();
     }
 }

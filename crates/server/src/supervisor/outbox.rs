@@ -39,15 +39,14 @@ impl Outbox {
     /// Takes one end of a channel, which is not watched yet.
     pub(super) fn new(channel: OwnedFd, token: u64) -> io::Result<Self> {
         channel::set_nonblocking(&channel)?;
-        Ok(Self {
-            channel: Some(channel),
-            token,
-            waiting: VecDeque::new(),
-            later: 0,
-            is_stuck: false,
-            watched: None,
-            is_over: false,
-        })
+        Ok(Self::adopt(Some(channel), token))
+    }
+
+    /// The end that an earlier program had, of a channel that does not block; None if it was passed on.
+    pub(super) fn adopt(channel: Option<OwnedFd>, token: u64) -> Self {
+        let is_over = channel.is_none();
+        let waiting = VecDeque::new();
+        Self { channel, token, waiting, later: 0, is_stuck: false, watched: None, is_over }
     }
 
     /// Sends an order that a role needs before it begins, or queues it: the settings bound their number.

@@ -8,7 +8,7 @@ use flash_prompt::epoll::{Epoll, Watch};
 /// The descriptors that the loop watches.
 pub(super) struct Poller {
     pub(super) epoll: Epoll,
-    last_token: u64,
+    pub(super) last_token: u64,
 }
 
 /// A descriptor that is watched for input, with the token of its events.
@@ -19,9 +19,11 @@ pub(super) struct Watched<T> {
 }
 
 impl Poller {
+    /// With tokens after this one.
+    ///
     /// Errors: `EMFILE`, `ENFILE`.
-    pub(super) fn new() -> io::Result<Self> {
-        Ok(Self { epoll: Epoll::new(64)?, last_token: 0 })
+    pub(super) fn new(last_token: u64) -> io::Result<Self> {
+        Ok(Self { epoll: Epoll::new(64)?, last_token })
     }
 
     /// A token that nothing else has had.

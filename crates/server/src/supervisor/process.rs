@@ -3,12 +3,16 @@
 use std::io;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use flash_prompt::OwnedFd;
 use flash_prompt::epoll::Watch;
 use flash_prompt::{channel, clock};
 use flash_waiting::subprocess::Subprocess;
+use flash_waiting::successor::Bequest;
 use flash_worker::control::{InForce, Notice, Order, receive_notice};
 
+use super::estate::Estate;
 use super::life::{Duty, End, Pings, State};
 use super::outbox::{Outbox, Shared};
 use super::poller::Poller;
@@ -28,10 +32,28 @@ pub(super) struct Process {
     /// Its sandbox, as it has reported it.
     pub(super) in_force: Option<InForce>,
     pub(super) started_ms: u64,
+    pub(super) pings: Pings,
     pulse: Pulse,
     /// The last statistics that it has reported, as JSON.
     pub(super) statistics: Option<String>,
-    is_reaped: bool,
+    /// Whether dropping it must not kill it: it was reaped, or it belongs to the last program until all is taken over.
+    is_apart: bool,
+}
+
+/// A process as the next program takes it over.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct LeftProcess {
+    duty: Duty,
+    name: String,
+    pid: u32,
+    token: u64,
+    /// None for a helper, whose worker has it.
+    channel: Option<usize>,
+    state: State,
+    deadline_ms: Option<u64>,
+    is_ready: bool,
+    started_ms: u64,
+    statistics: Option<String>,
 }
 
 impl Process {
@@ -41,7 +63,7 @@ impl Process {
     pub(super) fn start(duty: Duty, settings_file: &Shared, poller: &mut Poller) -> io::Result<Self> {
         let name = duty.rules().name;
         Self::start_by(duty, settings_file, poller, |channel| {
-            Subprocess::start_role(name, channel)
+            Subprocess::start_role(None, name, channel)
                 .map_err(|e| io::Error::new(e.kind(), format!("cannot start a {name} process: {e}")))
         })
     }
@@ -67,13 +89,68 @@ impl Process {
             is_ready: rules.start_ms.is_none(),
             in_force: None,
             started_ms: clock::monotonic_ms(),
+            pings: rules.pings,
             pulse: Pulse::default(),
             statistics: None,
-            is_reaped: false,
+            is_apart: false,
         };
         // Its end and its messages have the same token.
         poller.epoll.add(&process.child, process.token(), Watch::Input)?;
         Ok(process)
+    }
+
+    /// Leaves it to the next program.
+    pub(super) fn leave(&self, bequest: &mut Bequest) -> io::Result<LeftProcess> {
+        Ok(LeftProcess {
+            duty: self.duty,
+            name: self.name.clone(),
+            pid: self.pid(),
+            token: self.token(),
+            channel: self.orders.channel.as_ref().map(|channel| bequest.add(channel)).transpose()?,
+            state: self.state,
+            deadline_ms: self.deadline_ms,
+            is_ready: self.is_ready,
+            started_ms: self.started_ms,
+            statistics: self.statistics.clone(),
+        })
+    }
+
+    /// Takes over a process that an earlier program has started.
+    pub(super) fn adopt(left: LeftProcess, estate: &mut Estate, poller: &Poller) -> io::Result<Self> {
+        let LeftProcess {
+            duty,
+            name,
+            pid,
+            token,
+            channel,
+            state,
+            deadline_ms,
+            is_ready,
+            started_ms,
+            statistics,
+        } = left;
+        let process = Self {
+            duty,
+            name,
+            child: Subprocess::adopt(pid)?,
+            orders: Outbox::adopt(channel.map(|number| estate.take(number)).transpose()?, token),
+            state,
+            deadline_ms,
+            is_ready,
+            in_force: None,
+            started_ms,
+            pings: duty.rules().pings,
+            pulse: Pulse::default(),
+            statistics,
+            is_apart: true,
+        };
+        poller.epoll.add(&process.child, process.token(), Watch::Input)?;
+        Ok(process)
+    }
+
+    /// Notes that it belongs to this program now.
+    pub(super) fn keep(&mut self) {
+        self.is_apart = false;
     }
 
     pub(super) fn token(&self) -> u64 {
@@ -172,7 +249,7 @@ impl Process {
             // its number.
             self.child.kill_rest_of_group();
         }
-        self.is_reaped = self.child.reap().is_ok();
+        self.is_apart = self.child.reap().is_ok();
         Some(End { status: Some(status), is_own: self.state == State::Killed })
     }
 
@@ -209,7 +286,7 @@ impl Process {
 
     fn is_pinged(&self) -> bool {
         self.is_ready
-            && match self.duty.rules().pings {
+            && match self.pings {
                 Pings::Never => false,
                 Pings::WhileServing => self.state == State::Serving,
                 Pings::Always => true,
@@ -232,7 +309,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         // One that hangs ends when the kernel lets it, and is reaped with the orphans.
-        if !self.is_reaped {
+        if !self.is_apart {
             self.send_kill();
         }
     }
@@ -258,7 +335,7 @@ mod tests {
 
     #[test]
     fn a_process_that_is_not_ready_in_time_is_killed_and_then_abandoned() {
-        let mut poller = Poller::new().expect("a poller");
+        let mut poller = Poller::new(0).expect("a poller");
         let mut process = asleep(Duty::Gateway, &mut poller);
         let late_ms = process.next_ms().expect("a deadline");
         assert_eq!(process.advance(late_ms - 1, &poller), None);
@@ -277,7 +354,7 @@ mod tests {
 
     #[test]
     fn a_process_that_drains_has_its_time_and_stays_killed() {
-        let mut poller = Poller::new().expect("a poller");
+        let mut poller = Poller::new(0).expect("a poller");
         let mut process = asleep(Duty::Log, &mut poller);
         process.become_ready();
         assert_eq!((process.state, process.next_ms()), (State::Serving, None));
@@ -292,7 +369,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_process_is_an_event() {
-        let mut poller = Poller::new().expect("a poller");
+        let mut poller = Poller::new(0).expect("a poller");
         let mut process = asleep(Duty::Keeper, &mut poller);
         assert_eq!(process.end(), None);
         process.kill();

@@ -120,6 +120,11 @@ impl Processes {
         self.restarts.entry(duty).or_default().plan(0, duty.rules().pauses, now_ms);
     }
 
+    /// Has a process of this duty started at once.
+    pub(super) fn start_now(&mut self, duty: Duty) {
+        self.restarts.entry(duty).or_default().due_ms = Some(clock::monotonic_ms());
+    }
+
     /// The processes that must be started now. Each is returned once.
     pub(super) fn take_due(&mut self, now_ms: u64) -> Vec<Duty> {
         let is_due = |restart: &mut Restart| restart.due_ms.take_if(|ms| *ms <= now_ms).is_some();

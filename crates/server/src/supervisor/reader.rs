@@ -22,6 +22,7 @@ use flash_waiting::{file, process, signal};
 use flash_worker::control::CHANNEL_BYTES;
 
 use super::Program;
+use super::estate;
 use super::local_socket::{self, LocalSocket};
 use super::poller::{Poller, Watched};
 use super::prepare::{Certificates, FoundRoot, Prepared, prepare};
@@ -45,6 +46,8 @@ enum Document {
     Refused(String),
     /// It can.
     Prepared {
+        /// See [`estate::VERSION`].
+        handover: u32,
         /// As the roles get them.
         settings: String,
         roots: Vec<SentRoot>,
@@ -99,11 +102,12 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Starts it, for a server that has a store or not, and listens at these paths.
+    /// Starts it, as a process of `executable` or of this program, for a server that has a store or not, and listens at these
+    /// paths.
     ///
     /// Errors: a process cannot be started.
     pub(super) fn start(
-        program: &Program,
+        (program, executable): (&Program, Option<&OwnedFd>),
         (has_store, paths): (bool, Vec<FilePath>),
         now_ms: u64,
         poller: &mut Poller,
@@ -115,7 +119,7 @@ impl Reader {
         channel::send(&ours, &[IoSlice::new(&[DOCUMENT])], &[server.as_fd()])?;
         let channel = poller.watch(ours)?;
         let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-        let child = Subprocess::start_again(ROLE, &arguments, theirs)?;
+        let child = Subprocess::start_again(executable, ROLE, &arguments, theirs)?;
         let deadline_ms = now_ms + READ_MS;
         Ok(Self { child, channel, deadline_ms, descriptors: Vec::new() })
     }
@@ -157,13 +161,19 @@ impl Drop for Reader {
 ///
 /// Errors: the document is none.
 fn read_document(document: OwnedFd, descriptors: Vec<OwnedFd>) -> io::Result<Result<Prepared, String>> {
-    let (settings, sent, residency, expiries, (list, sockets)) =
-        match serde_json::from_slice(&contents(document)?)? {
-            Document::Refused(why) => return Ok(Err(why)),
-            Document::Prepared { settings, roots, residency, expiries, list, sockets } => {
-                (settings, roots, residency, expiries, (list, sockets))
-            }
-        };
+    let (settings, sent, residency, expiries, (list, sockets)) = match serde_json::from_slice(&contents(
+        document,
+    )?)? {
+        Document::Refused(why) => return Ok(Err(why)),
+        Document::Prepared { handover, .. } if handover != estate::VERSION => {
+            let why =
+                "flash: this version cannot take over the processes of the one that runs; restart the server";
+            return Ok(Err(why.to_owned()));
+        }
+        Document::Prepared { settings, roots, residency, expiries, list, sockets, .. } => {
+            (settings, roots, residency, expiries, (list, sockets))
+        }
+    };
     let settings = Settings::from_toml(&settings).map_err(io::Error::other)?;
     let mut descriptors = descriptors.into_iter();
     let mut next = || descriptors.next().ok_or(io::ErrorKind::InvalidData);
@@ -279,7 +289,8 @@ fn send_prepared(channel: &OwnedFd, prepared: Prepared) -> io::Result<()> {
     }
     let settings = settings.to_toml();
     let expiries = certificates.map(|certificates| certificates.expiries);
-    let prepared = Document::Prepared { settings, roots: sent, residency, expiries, list, sockets };
+    let handover = estate::VERSION;
+    let prepared = Document::Prepared { handover, settings, roots: sent, residency, expiries, list, sockets };
     send_descriptor(channel, DOCUMENT, &document(&prepared)?)
 }
 

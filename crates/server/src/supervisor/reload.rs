@@ -1,14 +1,17 @@
 //! Reloads of the configuration: one at a time. HUPs that arrive meanwhile are remembered and cause one further reload, so
 //! the last edit before the last HUP is always read.
 
+use std::io;
+
 use flash_waiting::systemd;
 
+use super::Supervisor;
 use super::generation::Generation;
 use super::life::State;
 use super::prepare::Prepared;
 use super::reader::Reader;
 use super::sockets::Sockets;
-use super::{Resources, Supervisor};
+use crate::config::FilePath;
 
 /// The reload that is wanted, and the first part of the one under way.
 #[derive(Debug, Default)]
@@ -27,26 +30,31 @@ impl Supervisor<'_> {
     /// Begins a wanted reload when none is under way, and gives up one that is read for too long.
     pub(super) fn advance_reload(&mut self, now_ms: u64) {
         if self.reload.reader.as_ref().is_some_and(|reader| reader.deadline_ms <= now_ms) {
-            self.messages.report(
-                "cannot read the configuration: it takes too long; see whether its disks and the user database answer",
-            );
-            self.keep_old_configuration();
+            let why = "cannot read the configuration: it takes too long; see whether its disks and the user database answer";
+            self.messages.report(why);
+            self.keep_old_configuration(why);
         }
         let is_starting = self.generations.iter().any(|generation| generation.state == State::Starting);
-        if self.stopping.is_some() || !self.reload.is_wanted || is_starting || self.reload.reader.is_some() {
+        let is_busy = is_starting || self.reload.reader.is_some() || self.upgrade.is_near();
+        if self.stopping.is_some() || !self.reload.is_wanted || is_busy {
             return;
         }
         self.reload.is_wanted = false;
-        let Resources { poller, store, .. } = &mut self.resources;
-        let serving = self.generations.iter().find(|generation| generation.state == State::Serving);
-        let paths = serving.map_or(Vec::new(), |generation| generation.sockets.created_paths());
-        match Reader::start(&self.program, (store.is_some(), paths), now_ms, poller) {
+        let server = self.server_for_reader();
+        match Reader::start((&self.program, None), server, now_ms, &mut self.resources.poller) {
             Ok(reader) => self.reload.reader = Some(reader),
             Err(e) => {
-                self.messages.report(&format!("cannot start a process that reads the configuration: {e}"));
-                self.keep_old_configuration();
+                let why = format!("cannot start a process that reads the configuration: {e}");
+                self.messages.report(&why);
+                self.keep_old_configuration(&why);
             }
         }
+    }
+
+    /// Whether there is a store, and the paths that the server listens at.
+    pub(super) fn server_for_reader(&self) -> (bool, Vec<FilePath>) {
+        let paths = self.in_force().map_or(Vec::new(), |generation| generation.sockets.created_paths());
+        (self.resources.store.is_some(), paths)
     }
 
     pub(super) fn handle_reader(&mut self) {
@@ -57,8 +65,8 @@ impl Supervisor<'_> {
                 self.start_next(prepared);
             }
             Some(Err(why)) => {
-                self.messages.show(why);
-                self.keep_old_configuration();
+                self.messages.show(why.clone());
+                self.keep_old_configuration(why.strip_prefix("flash: ").unwrap_or(&why).trim_end());
             }
         }
     }
@@ -71,11 +79,8 @@ impl Supervisor<'_> {
         {
             self.messages.report("the control socket and the addresses of admin stay: a reload cannot change --control or --admin");
         }
-        let serving = self.generations.iter().find(|generation| generation.state == State::Serving);
-        let none = Sockets::default();
-        let old = serving.map_or(&none, |generation| &generation.sockets);
-        let new = std::mem::take(&mut prepared.new_sockets);
-        let started = Sockets::of(&prepared.settings, old, new)
+        let started = self
+            .bind(&mut prepared)
             .and_then(|sockets| Generation::start(prepared, sockets, &mut self.resources));
         match started {
             Ok((mut generation, messages)) => {
@@ -86,14 +91,22 @@ impl Supervisor<'_> {
             }
             Err(e) => {
                 self.messages.report(&e.to_string());
-                self.keep_old_configuration();
+                self.keep_old_configuration(&e.to_string());
             }
         }
     }
 
-    /// Ends a reload that has failed.
-    pub(super) fn keep_old_configuration(&mut self) {
+    /// The sockets of a configuration, with those that the one in force has.
+    pub(super) fn bind(&self, prepared: &mut Prepared) -> io::Result<Sockets> {
+        let none = Sockets::default();
+        let old = self.in_force().map_or(&none, |generation| &generation.sockets);
+        Sockets::of(&prepared.settings, old, std::mem::take(&mut prepared.new_sockets))
+    }
+
+    /// Ends a reload that has failed. After an upgrade the last program takes over again.
+    pub(super) fn keep_old_configuration(&mut self, why: &str) {
         self.reload.reader = None;
+        self.give_back(why);
         self.messages.report("the old configuration stays in force");
         self.end_reload();
     }

@@ -6,9 +6,13 @@
 use std::io;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use flash_prompt::clock;
 use flash_waiting::root::{Opening, Root};
+use flash_waiting::successor::Bequest;
 
+use super::estate::Estate;
 use super::outbox::{Outbox, Shared};
 use super::poller::{Poller, Watched};
 use super::prepare::{FoundRoot, root_paths};
@@ -68,6 +72,20 @@ struct OpenRoot {
     identity: (u64, u64),
 }
 
+/// [`Roots`] as the next program takes them over.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct LeftRoots {
+    slots: Vec<LeftRoot>,
+    of_sites: Vec<usize>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct LeftRoot {
+    path: FilePath,
+    /// The folder, and whether it is local.
+    open: Option<(usize, bool)>,
+}
+
 impl From<Root> for OpenRoot {
     fn from(root: Root) -> Self {
         let Root { folder, is_local, reports_changes, identity } = root;
@@ -106,6 +124,30 @@ impl Roots {
             roots.slots.push(slot);
         }
         Ok((roots, messages))
+    }
+
+    /// Leaves them to the next program.
+    pub(super) fn leave(&self, bequest: &mut Bequest) -> io::Result<LeftRoots> {
+        let mut leave = |slot: &Slot| {
+            let open =
+                slot.root.as_ref().map(|root| io::Result::Ok((bequest.add(&*root.folder)?, root.is_local)));
+            Ok(LeftRoot { path: slot.path.clone(), open: open.transpose()? })
+        };
+        let slots = self.slots.iter().map(&mut leave).collect::<io::Result<_>>()?;
+        Ok(LeftRoots { slots, of_sites: self.of_sites.clone() })
+    }
+
+    /// Takes over the roots of an earlier program, which are only given to helpers.
+    pub(super) fn adopt(left: LeftRoots, estate: &mut Estate) -> io::Result<Self> {
+        let mut slots = Vec::with_capacity(left.slots.len());
+        for LeftRoot { path, open } in left.slots {
+            let open = open.map(|(number, is_local)| {
+                let folder = Arc::new(estate.take(number)?);
+                io::Result::Ok(OpenRoot { folder, is_local, reports_changes: false, identity: (0, 0) })
+            });
+            slots.push(Slot { path, root: open.transpose()?, attempt: None, check: None, changed: None });
+        }
+        Ok(Self { slots, of_sites: left.of_sites, renewed_ms: 0, next_check: (0, u64::MAX) })
     }
 
     /// Opens roots again that may have been remounted, while others continue: called when a helper found a root gone

@@ -14,6 +14,7 @@ impl Supervisor<'_> {
     /// Does everything that is due. Returns an exit code when the server is done.
     pub(super) fn settle(&mut self) -> Option<ExitCode> {
         let now_ms = clock::monotonic_ms();
+        self.watchdog.iter_mut().for_each(|watchdog| watchdog.feed(now_ms));
         for generation in &mut self.generations {
             generation.advance(now_ms, &mut self.resources);
         }
@@ -31,6 +32,7 @@ impl Supervisor<'_> {
         }
         self.watch_certificates(now_ms);
         self.advance_reload(now_ms);
+        self.advance_upgrade(now_ms);
         self.generations.retain(|generation| !generation.is_gone());
         self.reap_others();
         let store = self.resources.store.as_mut();
@@ -58,7 +60,7 @@ impl Supervisor<'_> {
         if !self.generations[new].is_ready() {
             return None;
         }
-        let old = self.generations.iter().position(|g| g.state == State::Serving);
+        let old = self.generations.iter().position(|g| g.state.is_in_force());
         let Generation { state, settings, settings_file, sockets, .. } = &mut self.generations[new];
         *state = State::Serving;
         // Not earlier: the sockets are those of the old configuration too.

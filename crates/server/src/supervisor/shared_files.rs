@@ -10,12 +10,16 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use flash_prompt::counts::{CHANGES_AT, COUNTS_FILE_BYTES, NUMBERS_AT};
 use flash_prompt::numbers::{NUMBERS_BYTES, new_key};
 use flash_prompt::uplink_users::{UPLINK_FILE_BYTES, WORKERS_MAX, word_at};
 use flash_waiting::store_file;
+use flash_waiting::successor::Bequest;
 use flash_worker::control::Order;
 
+use super::estate::Estate;
 use super::outbox::{Outbox, Shared};
 use crate::config::{Rule, Settings};
 
@@ -38,7 +42,48 @@ pub(super) struct Shares {
     counts: Option<Slots>,
 }
 
+/// [`SharedFiles`] as the next program takes them over.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct LeftFiles {
+    uplink: Option<usize>,
+    buckets: Option<usize>,
+    counts: Option<usize>,
+    last_change: u32,
+}
+
+/// [`Shares`] as the next program takes them over: where their ranges begin.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct LeftShares {
+    uplink: Option<usize>,
+    has_buckets: bool,
+    counts: Option<usize>,
+}
+
 impl SharedFiles {
+    /// Leaves them to the next program.
+    pub(super) fn leave(&self, bequest: &mut Bequest) -> io::Result<LeftFiles> {
+        let mut leave = |file: Option<&Shared>| file.map(|file| bequest.add(&**file)).transpose();
+        Ok(LeftFiles {
+            uplink: leave(self.uplink.as_ref().map(|uplink| &uplink.file))?,
+            buckets: leave(self.buckets.as_ref())?,
+            counts: leave(self.counts.as_ref().map(|counts| &counts.file))?,
+            last_change: self.last_change,
+        })
+    }
+
+    /// Takes over those of an earlier program.
+    pub(super) fn adopt(left: &LeftFiles, estate: &mut Estate) -> io::Result<Self> {
+        let mut take =
+            |number: Option<usize>| number.map(|number| estate.take(number).map(Arc::new)).transpose();
+        let slots = |file: Shared| SlotFile { file, ranges: Vec::new() };
+        Ok(Self {
+            uplink: take(left.uplink)?.map(slots),
+            buckets: take(left.buckets)?,
+            counts: take(left.counts)?.map(slots),
+            last_change: left.last_change,
+        })
+    }
+
     /// The part of another configuration.
     pub(super) fn share(&mut self, settings: &Settings) -> io::Result<Shares> {
         let has_rule =
@@ -86,6 +131,23 @@ fn new_buckets() -> io::Result<Shared> {
 }
 
 impl Shares {
+    /// Leaves them to the next program.
+    pub(super) fn leave(&self) -> LeftShares {
+        let start = |slots: &Option<Slots>| slots.as_ref().map(|slots| slots.range.start);
+        let (uplink, counts) = (start(&self.uplink), start(&self.counts));
+        LeftShares { uplink, has_buckets: self.buckets.is_some(), counts }
+    }
+
+    /// Takes over the part of a configuration of an earlier program.
+    pub(super) fn adopt(left: &LeftShares, files: &mut SharedFiles) -> Self {
+        let take = |file: &mut Option<SlotFile>, start: Option<usize>| Some(file.as_mut()?.take(start?));
+        Self {
+            uplink: take(&mut files.uplink, left.uplink),
+            buckets: files.buckets.clone().filter(|_| left.has_buckets),
+            counts: take(&mut files.counts, left.counts),
+        }
+    }
+
     /// Gives the files to a worker, whose term begins.
     pub(super) fn give(&self, worker: usize, files: &mut SharedFiles, orders: &mut Outbox) -> io::Result<()> {
         if let Some(uplink) = &self.uplink {
@@ -146,9 +208,14 @@ impl SlotFile {
             start.ok_or_else(|| io::Error::other("too many configurations share the workers' files"))?;
         // A worker that was killed may have left its word.
         store_file::write(&self.file, word_at(start), &[0; SLOTS_PER_GENERATION * size_of::<u32>()])?;
+        Ok(self.take(start))
+    }
+
+    /// The slots of the generation whose range begins here.
+    fn take(&mut self, start: usize) -> Slots {
         let range = Rc::new(start..start + SLOTS_PER_GENERATION);
         self.ranges.push(Rc::clone(&range));
-        Ok(Slots { file: Arc::clone(&self.file), range })
+        Slots { file: Arc::clone(&self.file), range }
     }
 }
 

@@ -7,11 +7,15 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use flash_prompt::OwnedFd;
 use flash_prompt::net;
+use flash_waiting::successor::Bequest;
 use flash_waiting::systemd::{self, BoundAddress, Listener};
 
-use super::local_socket::{LocalSocket, Passed};
+use super::estate::Estate;
+use super::local_socket::{LeftPath, LocalSocket, Passed};
 use crate::config::architecture;
 use crate::config::{EndpointSocket, FilePath, Listen, Service, Settings};
 use crate::stats::Listening;
@@ -51,6 +55,27 @@ impl Group {
             (BoundAddress::Path(path), true) => format!("unix:{} (TLS)", path.display()),
         })
     }
+}
+
+/// A [`Group`] as the next program takes it over.
+#[derive(Debug, Serialize, Deserialize)]
+struct LeftGroup {
+    wanted: Listen,
+    is_tls: bool,
+    sockets: Vec<usize>,
+    is_shared: bool,
+    /// The path that was created for it, with its device and inode.
+    local: Option<LeftPath>,
+}
+
+/// [`Sockets`] as the next program takes them over.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct LeftSockets {
+    groups: Vec<LeftGroup>,
+    /// With the names that systemd gave them.
+    passed: Vec<(usize, String)>,
+    local: Option<(usize, LeftPath)>,
+    endpoint: Vec<(usize, LeftPath)>,
 }
 
 #[derive(Debug, Default)]
@@ -110,6 +135,48 @@ impl Sockets {
         groups.extend(tls);
         let (local, endpoint) = (old.local.clone(), old.endpoint.clone());
         Ok(Sockets { groups, passed: Arc::clone(&old.passed), local, endpoint })
+    }
+
+    /// Leaves them to the next program.
+    pub(super) fn leave(&self, bequest: &mut Bequest) -> io::Result<LeftSockets> {
+        let mut groups = Vec::with_capacity(self.groups.len());
+        for group in &self.groups {
+            groups.push(LeftGroup {
+                wanted: group.wanted.clone(),
+                is_tls: group.is_tls,
+                sockets: group.sockets.iter().map(|socket| bequest.add(socket)).collect::<io::Result<_>>()?,
+                is_shared: group.is_shared,
+                local: group.local.as_ref().map(|local| local.place()),
+            });
+        }
+        let mut leave = |local: &Arc<LocalSocket>| Ok((bequest.add(local.try_clone()?)?, local.place()));
+        let local = self.local.as_ref().map(&mut leave).transpose()?;
+        let endpoint = self.endpoint.iter().map(leave).collect::<io::Result<_>>()?;
+        let passed = self.passed.iter().map(|own| Ok((bequest.add(&own.socket)?, own.name.clone())));
+        Ok(LeftSockets { groups, passed: passed.collect::<io::Result<_>>()?, local, endpoint })
+    }
+
+    /// Takes over the sockets that an earlier program has bound.
+    pub(super) fn adopt(left: LeftSockets, estate: &mut Estate) -> io::Result<Sockets> {
+        let mut groups = Vec::with_capacity(left.groups.len());
+        for LeftGroup { wanted, is_tls, sockets, is_shared, local } in left.groups {
+            let sockets: Vec<OwnedFd> =
+                sockets.into_iter().map(|number| estate.take(number)).collect::<io::Result<_>>()?;
+            let first = sockets.first().ok_or(io::ErrorKind::InvalidData)?;
+            let bound = systemd::address_of(first).ok_or(io::ErrorKind::InvalidData)?;
+            let adopt = |place| io::Result::Ok(Arc::new(LocalSocket::adopt(first.try_clone()?, place)));
+            let local = local.map(adopt).transpose()?;
+            groups.push(Group { wanted, bound, is_tls, sockets, is_shared, local });
+        }
+        let mut passed = Vec::with_capacity(left.passed.len());
+        for (number, name) in left.passed {
+            passed.push(systemd::listener(estate.take(number)?, &name)?);
+        }
+        let mut adopt =
+            |(number, place)| io::Result::Ok(Arc::new(LocalSocket::adopt(estate.take(number)?, place)));
+        let local = left.local.map(&mut adopt).transpose()?;
+        let endpoint = left.endpoint.into_iter().map(adopt).collect::<io::Result<_>>()?;
+        Ok(Sockets { groups, passed: Arc::new(passed), local, endpoint })
     }
 
     /// Bounds the rate of each connection that is accepted from now on, as these settings want it. Unix sockets have no such bound.

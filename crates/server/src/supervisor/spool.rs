@@ -53,12 +53,17 @@ enum Trouble {
 }
 
 impl Spool {
+    /// Without files.
+    pub(super) fn none() -> Self {
+        Self { folder: None, slots: 0, waiting: VecDeque::new(), creation: None, trouble: None }
+    }
+
     /// The files for workers with these settings.
     pub(super) fn of(settings: &Settings) -> Self {
         let slots = spool_slots(settings);
         let is_wanted = slots > 0 && settings.routes().next().is_some();
         let folder = settings.spool_folder.clone().filter(|_| is_wanted);
-        Self { folder, slots, waiting: VecDeque::new(), creation: None, trouble: None }
+        Self { folder, slots, ..Self::none() }
     }
 
     /// Lets a worker begin that has all its other orders: now, or when it has its file.

@@ -9,23 +9,27 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use flash_prompt::names::{self, NamesWriter};
+use serde::{Deserialize, Serialize};
+
+use flash_prompt::names::{self, NamesReader, NamesWriter};
 use flash_prompt::store_memory::StoreMemory;
-use flash_prompt::table::{self, TableWriter};
-use flash_prompt::{OwnedFd, channel};
+use flash_prompt::table::{self, TableReader, TableWriter};
+use flash_prompt::{OwnedFd, channel, clock};
 use flash_waiting::guarded::GuardedFile;
+use flash_waiting::successor::Bequest;
 use flash_waiting::{file, store_file};
 use flash_worker::control::{Notice, Order};
 use flash_worker::stats::Figures;
 use flash_worker::store_protocol::STORE_MESSAGE_BYTES_MAX;
 
 use super::Event;
+use super::estate::Estate;
 use super::life::{Duty, State, not_started};
 use super::outbox::{self, Outbox, Shared};
 use super::poller::Poller;
-use super::process::Process;
+use super::process::{LeftProcess, Process};
 use super::processes::{Ended, Processes};
-use crate::config::Settings;
+use crate::config::{FilePath, Settings};
 use crate::convert::{store_length_bytes, store_names_max, store_slots_max};
 use crate::hot_list::LIST_BYTES_MAX;
 use crate::stats::StoreStats;
@@ -39,6 +43,9 @@ const KEEPER_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Maximum time of the keeper to save the list of hot files.
 const SAVING_MS: u64 = 5_000;
+
+/// Maximum time of the keeper of the last program to end.
+const LAST_KEEPER_MS: u64 = 1_000;
 
 #[derive(Debug)]
 pub(super) struct Store {
@@ -88,6 +95,29 @@ impl StoreFile {
         };
         create().map_err(|e: io::Error| io::Error::new(e.kind(), format!("cannot create its {what}: {e}")))
     }
+}
+
+/// A [`Store`] as the next program takes it over.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct LeftStore {
+    /// Each to write and to read.
+    files: [(usize, usize); 3],
+    length_bytes: u64,
+    settings_file: usize,
+    bytes_max: u64,
+    stats: Option<StoreStats>,
+    ended: StoreStats,
+    keeper: Option<LeftProcess>,
+    hot_list: Option<LeftList>,
+}
+
+/// A [`HotList`] that is loaded, as the next program takes it over.
+#[derive(Debug, Serialize, Deserialize)]
+struct LeftList {
+    to_save: usize,
+    folder: usize,
+    owner: Option<u32>,
+    name: FilePath,
 }
 
 #[derive(Debug, Default)]
@@ -140,6 +170,62 @@ impl Store {
         };
         store.start_keeper(std::iter::empty(), poller)?;
         Ok(store)
+    }
+
+    /// Leaves it to the next program.
+    pub(super) fn leave(&self, bequest: &mut Bequest) -> io::Result<LeftStore> {
+        let mut leave =
+            |file: &StoreFile| io::Result::Ok((bequest.add(&*file.to_write)?, bequest.add(&*file.to_read)?));
+        let files = [leave(&self.memory)?, leave(&self.table)?, leave(&self.names)?];
+        let keeper = self.processes.of(Duty::Keeper).map(|keeper| keeper.leave(bequest));
+        Ok(LeftStore {
+            files,
+            length_bytes: self.length_bytes,
+            settings_file: bequest.add(&*self.settings_file)?,
+            bytes_max: self.bytes_max,
+            stats: self.stats.clone(),
+            ended: self.ended.clone(),
+            keeper: keeper.transpose()?,
+            hot_list: self.hot_list.leave(bequest)?,
+        })
+    }
+
+    /// Takes over the store of an earlier program. Its keeper ends, and one of this program follows it.
+    ///
+    /// Errors: the store has another form.
+    pub(super) fn adopt(left: LeftStore, estate: &mut Estate, poller: &mut Poller) -> io::Result<Self> {
+        let mut processes = Processes::default();
+        match left.keeper.map(|keeper| Process::adopt(keeper, estate, poller)).transpose()? {
+            Some(mut keeper) => {
+                keeper.drain(Some(clock::monotonic_ms() + LAST_KEEPER_MS));
+                processes.insert(keeper, poller)?;
+            }
+            None => processes.start_now(Duty::Keeper),
+        }
+        let [memory, table, names] = left.files;
+        let mut adopt = |(to_write, to_read)| {
+            let (to_write, to_read) = (Arc::new(estate.take(to_write)?), Arc::new(estate.take(to_read)?));
+            io::Result::Ok(StoreFile { to_write, to_read })
+        };
+        let (memory, table, names) = (adopt(memory)?, adopt(table)?, adopt(names)?);
+        TableReader::map(table.to_read.try_clone()?)?;
+        NamesReader::map(names.to_read.try_clone()?)?;
+        Ok(Self {
+            memory,
+            length_bytes: left.length_bytes,
+            table,
+            names,
+            settings_file: Arc::new(estate.take(left.settings_file)?),
+            bytes_max: left.bytes_max,
+            processes,
+            // All that fill the store are added when the keeper has ended.
+            awaited: Some(Vec::new()),
+            stats: left.stats,
+            ended: left.ended,
+            hot_list: left.hot_list.map_or(Ok(HotList::default()), |list| HotList::adopt(list, estate))?,
+            is_stopping: false,
+            lacks_watchers: false,
+        })
     }
 
     /// Starts a keeper that takes over the contents of the store, with links to these workers, which may know them, and with
@@ -269,16 +355,17 @@ impl Store {
         ended.process.statistics.iter().for_each(|json| self.note_stats(json));
         self.ended = self.stats.as_ref().map(Figures::ended).unwrap_or_default();
         self.awaited.get_or_insert_default().extend(fillers);
-        if !self.is_stopping {
+        let has_drained = ended.process.state == State::Draining && ended.end.is_success();
+        if !self.is_stopping && has_drained {
+            // That of the last program.
+            self.processes.start_now(Duty::Keeper);
+        } else if !self.is_stopping {
             self.processes.replace(&ended);
             let end = ended.end;
             events.push(Event::Message(format!(
                 "the store's keeper ended ({end}); starting another; the store keeps its contents"
             )));
-        } else if ended.process.state == State::Draining
-            && ended.end.is_success()
-            && let Err(e) = self.hot_list.use_next()
-        {
+        } else if has_drained && let Err(e) = self.hot_list.use_next() {
             events.push(Event::Message(format!("cannot replace the list of hot files: {e}")));
         }
     }
@@ -376,6 +463,23 @@ impl HotList {
     /// The parts of a list, for another process.
     pub(super) fn into_parts(mut self) -> Option<(Shared, Shared, GuardedFile)> {
         Some((self.to_load.take()?, self.to_save.take()?, self.place.take()?))
+    }
+
+    fn leave(&self, bequest: &mut Bequest) -> io::Result<Option<LeftList>> {
+        let (Some(to_save), Some(place)) = (&self.to_save, &self.place) else { return Ok(None) };
+        let (folder, owner, name) = place.parts();
+        Ok(Some(LeftList {
+            to_save: bequest.add(&**to_save)?,
+            folder: bequest.add(folder)?,
+            owner,
+            name: name.to_owned().into(),
+        }))
+    }
+
+    fn adopt(LeftList { to_save, folder, owner, name }: LeftList, estate: &mut Estate) -> io::Result<Self> {
+        let to_save = Arc::new(estate.take(to_save)?);
+        let place = GuardedFile::from_parts(estate.take(folder)?, owner, &name)?;
+        Ok(Self { to_load: None, to_save: Some(to_save), place: Some(place) })
     }
 
     /// Puts the next version in place of the list, which the keeper has written.

@@ -9,15 +9,17 @@ use flash_prompt::OwnedFd;
 use flash_tls::{Carried, Tickets};
 use flash_waiting::changes::Look;
 use flash_waiting::file;
+use flash_waiting::successor::Bequest;
 use flash_worker::control::Order;
 use zeroize::Zeroizing;
 
 use super::Supervisor;
+use super::estate::Estate;
 use super::life::State;
 use super::outbox::{Outbox, Shared};
 use super::poller::{Poller, Watched};
 use crate::certificates::{self, Expiry};
-use crate::trust;
+use crate::{start, trust};
 
 /// The interval between two looks at the files of certificates.
 const LOOK_MS: u64 = 10_000;
@@ -29,6 +31,18 @@ const WARNING_MS: u64 = 86_400_000;
 pub(super) struct TicketSecret(Option<Tickets>);
 
 impl TicketSecret {
+    /// Leaves it to the next program.
+    pub(super) fn leave(&self, bequest: &mut Bequest) -> io::Result<Option<usize>> {
+        let Some(tickets) = &self.0 else { return Ok(None) };
+        bequest.add(file::secret_file(&Zeroizing::new(tickets.to_bytes()))?).map(Some)
+    }
+
+    /// Takes over that of an earlier program. One of another form is replaced: clients then shake hands in full.
+    pub(super) fn adopt(left: Option<usize>, estate: &mut Estate) -> io::Result<Self> {
+        let Some(number) = left else { return Ok(Self::default()) };
+        Ok(Self(Tickets::from_bytes(&start::secret(estate.take(number)?)?)))
+    }
+
     /// Gives a worker everything that it needs for TLS.
     ///
     /// Errors: those of a memory file; no random bytes.

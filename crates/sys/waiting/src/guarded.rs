@@ -73,6 +73,11 @@ impl GuardedFile {
         (self.folder, self.owner.map(|owner| owner.uid))
     }
 
+    /// The folder, the user as in [`GuardedFile::into_parts`], and the name.
+    pub fn parts(&self) -> (BorrowedFd<'_>, Option<u32>, &OsStr) {
+        (self.folder.as_fd(), self.owner.as_ref().map(|owner| owner.uid), &self.name)
+    }
+
     /// The place of `path`, whose folder another process has found.
     ///
     /// Errors: `InvalidInput` for the path of a folder.
@@ -96,6 +101,24 @@ impl GuardedFile {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             opened => opened.map(Some),
         }
+    }
+
+    /// Renames the file to `NAME.1`, after the earlier ones up to `NAME.(keep - 1)` to the next number. The last one is replaced.
+    ///
+    /// Errors: any of rename(2).
+    pub fn rotate(&self, keep: usize) -> io::Result<()> {
+        let numbered = |number: usize| match number {
+            0 => self.name.clone(),
+            number => [self.name.as_os_str(), OsStr::new(&format!(".{number}"))].into_iter().collect(),
+        };
+        for number in (0..keep).rev() {
+            let (from, to) = (numbered(number), numbered(number + 1));
+            match self.as_owner(|| fs::renameat(&self.folder, &from, &self.folder, &to))? {
+                Err(Errno::NOENT) if number > 0 => {}
+                renamed => renamed?,
+            }
+        }
+        Ok(())
     }
 
     /// Creates the next version of the file beside it, with mode 0600, in place of an unfinished one.

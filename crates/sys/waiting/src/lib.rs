@@ -34,6 +34,7 @@ pub mod signal;
 mod skipping;
 pub mod store_file;
 pub mod subprocess;
+pub mod successor;
 pub mod suspended;
 pub mod systemd;
 pub mod warm;

@@ -15,6 +15,12 @@ pub fn die_with_parent() -> io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
 }
 
+/// Names this process `flash` (prctl(2), `PR_SET_NAME`): one that was executed by a descriptor has its number as the name.
+pub fn take_own_name() {
+    // Without it, only lists of processes are harder to read.
+    let _ = rustix::thread::set_name(c"flash");
+}
+
 /// Lets time pass, by clock_nanosleep(2) and no other call.
 pub fn pause(time: Duration) {
     let time = time.try_into().expect("no time of this program is beyond the kernel's");

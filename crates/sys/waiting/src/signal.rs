@@ -20,12 +20,21 @@ pub enum Signal {
     Reload,
     /// USR1: reopen the log files.
     ReopenLogs,
+    /// USR2: execute the program again, which may be another version.
+    Upgrade,
     /// CHLD: a child has ended.
     Child,
 }
 
-const WATCHED: [Number; 6] =
-    [Number::SIGTERM, Number::SIGINT, Number::SIGQUIT, Number::SIGHUP, Number::SIGUSR1, Number::SIGCHLD];
+const WATCHED: [Number; 7] = [
+    Number::SIGTERM,
+    Number::SIGINT,
+    Number::SIGQUIT,
+    Number::SIGHUP,
+    Number::SIGUSR1,
+    Number::SIGUSR2,
+    Number::SIGCHLD,
+];
 
 /// The watched signals, as a non-blocking descriptor (signalfd(2)) that is readable when one is pending.
 #[derive(Debug)]
@@ -55,6 +64,7 @@ impl Signals {
         Some(match number {
             libc::SIGHUP => Signal::Reload,
             libc::SIGUSR1 => Signal::ReopenLogs,
+            libc::SIGUSR2 => Signal::Upgrade,
             libc::SIGCHLD => Signal::Child,
             other => Signal::Stop { interrupt: other == libc::SIGINT },
         })
@@ -89,7 +99,7 @@ pub(super) fn unblock_all() -> io::Result<()> {
 /// receives them and gives orders to the other roles. Also ignores signals that duplicate the error of a
 /// call.
 pub fn leave_to_supervisor() {
-    ignore(&[libc::SIGTERM, libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGUSR1]);
+    ignore(&[libc::SIGTERM, libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2]);
     ignore(&[libc::SIGPIPE, libc::SIGXFSZ]);
 }
 

@@ -12,7 +12,7 @@ use rustix::process::{
     pidfd_send_signal, waitid, waitpid,
 };
 
-use crate::systemd;
+use crate::{successor, systemd};
 
 /// A child process. Dropping it neither ends nor reaps it.
 #[derive(Debug)]
@@ -22,19 +22,24 @@ pub struct Subprocess {
 }
 
 impl Subprocess {
-    /// Starts this program again as `flash role NAME`, with `channel` as its standard input, inherited standard
+    /// Starts a program, or this one again, as `flash role NAME`, with `channel` as its standard input, inherited standard
     /// output and error, and a clean environment.
     ///
     /// Errors: those of starting a process; `EMFILE`, `ENFILE`.
-    pub fn start_role(name: &str, channel: OwnedFd) -> io::Result<Self> {
-        Self::start(itself(name).env_clear().stdin(Stdio::from(channel)))
+    pub fn start_role(program: Option<&OwnedFd>, name: &str, channel: OwnedFd) -> io::Result<Self> {
+        Self::start(role(program, name).env_clear().stdin(Stdio::from(channel)))
     }
 
-    /// Starts this program again as `flash role NAME WORDS`, with the environment of this process, except for the sockets that
-    /// only this process has from systemd. Otherwise like [`Subprocess::start_role`].
-    pub fn start_again(name: &str, words: &[OsString], channel: OwnedFd) -> io::Result<Self> {
-        let mut command = itself(name);
-        for variable in systemd::VARIABLES {
+    /// Starts a program, or this one again, as `flash role NAME WORDS`, with the environment of this process, except for what
+    /// only this process has from systemd or from an earlier program. Otherwise like [`Subprocess::start_role`].
+    pub fn start_again(
+        program: Option<&OwnedFd>,
+        name: &str,
+        words: &[OsString],
+        channel: OwnedFd,
+    ) -> io::Result<Self> {
+        let mut command = role(program, name);
+        for variable in systemd::VARIABLES.into_iter().chain([successor::VARIABLE]) {
             command.env_remove(variable);
         }
         Self::start(command.args(words).stdin(Stdio::from(channel)))
@@ -50,7 +55,12 @@ impl Subprocess {
     ///
     /// Errors: `EMFILE`, `ENFILE`.
     pub fn new(child: &Child) -> io::Result<Self> {
-        let pid = Pid::from_raw(child.id() as i32).ok_or(io::ErrorKind::InvalidInput)?;
+        Self::adopt(child.id())
+    }
+
+    /// A child that an earlier program of this process has started. As [`Subprocess::new`].
+    pub fn adopt(pid: u32) -> io::Result<Self> {
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
         Ok(Self { pid, descriptor: pidfd_open(pid, PidfdFlags::empty())? })
     }
 
@@ -121,10 +131,11 @@ impl AsFd for Subprocess {
     }
 }
 
-/// `flash role NAME`.
-fn itself(name: &str) -> Command {
+/// `flash role NAME`, of an open program or of this one.
+fn role(program: Option<&OwnedFd>, name: &str) -> Command {
     // This link is the running program itself, even after an upgrade has replaced the file.
-    let mut command = Command::new("/proc/self/exe");
+    let own = || "/proc/self/exe".to_owned();
+    let mut command = Command::new(program.map_or_else(own, successor::path_of));
     command.arg0("flash").args(["role", name]);
     command
 }

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use std::{env, fmt, io, iter};
 
 use rustix::fd::{AsFd, FromRawFd, OwnedFd};
@@ -28,6 +29,22 @@ pub enum State {
     Reloading,
     /// It ends.
     Stopping,
+    /// Its event loops turn (`WatchdogSec=`).
+    Alive,
+}
+
+/// The time within which systemd wants [`State::Alive`] again and again, if it does (sd_watchdog_enabled(3)).
+pub fn watchdog() -> Option<Duration> {
+    let number = |name| env::var(name).ok().and_then(|text: String| text.parse::<u64>().ok());
+    let is_other = number("WATCHDOG_PID").is_some_and(|pid| pid != std::process::id().into());
+    number("WATCHDOG_USEC").filter(|us| *us > 0 && !is_other).map(Duration::from_micros)
+}
+
+/// Reports the state of this service in words, for `systemctl status`. As [`notify`].
+pub fn describe(text: &str) {
+    if let Some(path) = env::var_os("NOTIFY_SOCKET") {
+        let _ = send_text(&path, &format!("STATUS={}", text.replace('\n', " ")));
+    }
 }
 
 /// Reports the state of this service. It never waits: if the receiver has no room, the message is lost.
@@ -44,7 +61,12 @@ fn send(path: &OsStr, state: State) -> io::Result<()> {
         // The time lets systemd see that READY belongs to this reload (Type=notify-reload).
         State::Reloading => format!("RELOADING=1\nMONOTONIC_USEC={}", clock::monotonic_ns() / 1_000),
         State::Stopping => "STOPPING=1".to_owned(),
+        State::Alive => "WATCHDOG=1".to_owned(),
     };
+    send_text(path, &text)
+}
+
+fn send_text(path: &OsStr, text: &str) -> io::Result<()> {
     let address = match path.as_bytes() {
         [b'@', name @ ..] => SocketAddrUnix::new_abstract_name(name)?,
         path => SocketAddrUnix::new(path)?,
@@ -112,8 +134,11 @@ pub fn take_listeners() -> io::Result<Vec<Listener>> {
         .collect()
 }
 
-/// Checks a socket, and makes calls on it return at once. Its flags are also those of systemd's copy, which only polls it.
-fn listener(socket: OwnedFd, name: &str) -> io::Result<Listener> {
+/// Checks a socket of systemd with this name, and makes calls on it return at once. Its flags are also those of systemd's copy,
+/// which only polls it.
+///
+/// Errors: as of [`take_listeners`].
+pub fn listener(socket: OwnedFd, name: &str) -> io::Result<Listener> {
     let kind = sockopt::socket_type(&socket).map_err(|e| {
         wrong(&format!("systemd passed something that is no socket: {e}; see its socket unit"))
     })?;
@@ -143,7 +168,7 @@ fn wrong(why: &str) -> io::Error {
 }
 
 /// The place that a socket is bound to; none for an abstract name, which has no permissions, and for other families.
-fn address_of(socket: impl AsFd) -> Option<BoundAddress> {
+pub fn address_of(socket: impl AsFd) -> Option<BoundAddress> {
     let address = net::getsockname(socket).ok()?;
     if let Ok(address) = SocketAddr::try_from(address.clone()) {
         return Some(BoundAddress::Tcp(address));
@@ -205,7 +230,9 @@ mod tests {
             let length = receiver.recv(&mut text).expect("a message");
             String::from_utf8_lossy(&text[..length]).into_owned()
         };
-        for (state, expected) in [(State::Ready, "READY=1"), (State::Stopping, "STOPPING=1")] {
+        for (state, expected) in
+            [(State::Ready, "READY=1"), (State::Stopping, "STOPPING=1"), (State::Alive, "WATCHDOG=1")]
+        {
             send(path.as_os_str(), state).expect("sent");
             assert_eq!(received(), expected);
         }

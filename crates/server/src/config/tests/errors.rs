@@ -180,6 +180,8 @@ const WRONG: &[(&str, &[&str])] = &[
     ),
     ("spool = \"/tmp\"", &["`spool` cannot be used here", "there are no routes"]),
     ("spool_max = \"1GiB\"", &["`spool_max` cannot be used here", "there are no routes"]),
+    ("log_rotate_size = \"1MiB\"\nlog_format = \"json\"", &["`log_rotate_size`", "no log_file is set"]),
+    ("log_rotate_age = \"1d\"\nlog_file = \"-\"", &["standard output cannot be renamed"]),
     ("cache_list = \"l\"\nlog_file = \"l\"", &["`cache_list` needs its own file"]),
     (
         "content_cache = true\ncache_memory = 0",

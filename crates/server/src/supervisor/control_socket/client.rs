@@ -5,7 +5,7 @@ use std::io;
 use flash_prompt::{OwnedFd, net};
 
 use super::http::{self, HEAD_BYTES_MAX, Parsed, Wanted};
-use crate::stats::{Answer, Request};
+use crate::stats::{Answer, Request, UPGRADE};
 
 /// Maximum size of a request of one line, including its end.
 pub(super) const REQUEST_BYTES_MAX: usize = 256;
@@ -115,9 +115,12 @@ fn asked_by_line(bytes: &[u8]) -> Parsed {
             {
                 return Parsed::Wanted(Wanted::Line(request));
             }
+            if word == UPGRADE.as_bytes() {
+                return Parsed::Wanted(Wanted::Upgrade);
+            }
             let line = String::from_utf8_lossy(line).escape_debug().to_string();
-            let all = Request::ALL.map(|request| format!("`{}`", request.word())).join(" or ");
-            wrong(format!("unknown request `{line}`; expected {all}"))
+            let [stats, stalls] = Request::ALL.map(Request::word);
+            wrong(format!("unknown request `{line}`; expected `{stats}`, `{stalls}` or `{UPGRADE}`"))
         }
         _ if bytes.len() < REQUEST_BYTES_MAX => Parsed::Incomplete,
         _ => wrong(format!("a request must be a line of less than {REQUEST_BYTES_MAX} bytes")),

@@ -26,6 +26,8 @@ pub(super) struct HttpRequest {
 pub(super) enum Wanted {
     /// On a line; answered with a document on a line.
     Line(Request),
+    /// On a line: the supervisor upgrades itself, and the next program answers.
+    Upgrade,
     Http(HttpRequest),
 }
 
@@ -34,7 +36,7 @@ impl Wanted {
     pub(super) fn request(self) -> Option<Request> {
         match self {
             Wanted::Line(request) => Some(request),
-            Wanted::Http(HttpRequest { content: Content::Ready, .. }) => None,
+            Wanted::Upgrade | Wanted::Http(HttpRequest { content: Content::Ready, .. }) => None,
             Wanted::Http(_) => Some(Request::Stats),
         }
     }

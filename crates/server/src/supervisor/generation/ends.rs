@@ -17,6 +17,8 @@ enum Meaning {
     Unfinished,
     /// Another process must follow.
     Replaced,
+    /// Another one would have to follow, but only another configuration can.
+    Missed,
     Failure,
 }
 
@@ -28,6 +30,7 @@ impl Generation {
                 Meaning::Expected
             }
             (_, Duty::Program(..)) if self.is_over() => Meaning::Expected,
+            (State::Adopted, _) => Meaning::Missed,
             (_, Duty::Program(..)) | (State::Serving, _) => Meaning::Replaced,
             (State::Starting, _) => Meaning::Failure,
             (State::Draining, Duty::Worker(_)) if end.is_success() => Meaning::Expected,
@@ -72,14 +75,18 @@ impl Generation {
                 let later = if pause_s > 0 { format!(" in {pause_s} s") } else { String::new() };
                 format!("{name} ended ({end}); starting another{later}")
             }
+            Meaning::Missed => {
+                resources.events.push(Event::Missed);
+                format!("{name} ended ({end}); starting other processes in place of all")
+            }
             Meaning::Failure => {
                 self.stop(clock::monotonic_ms());
                 format!("{name} did not start ({end})")
             }
         };
-        resources.report(text);
+        resources.report(text.clone());
         if meaning == Meaning::Failure {
-            resources.events.push(Event::Failed);
+            resources.events.push(Event::Failed(text));
         }
     }
 

@@ -35,8 +35,9 @@ impl Generation {
             )));
         }
         let Resources { poller, starter, store, .. } = resources;
-        let mut helper =
-            Process::start_by(duty, &self.settings_file, poller, |channel| starter.start(channel))?;
+        let program = self.program.clone();
+        let start = |channel| starter.start(program, channel);
+        let mut helper = Process::start_by(duty, &self.settings_file, poller, start)?;
         self.roots.give(&mut helper.orders)?;
         if let Some(store) = store.as_mut().filter(|_| self.has_store) {
             store.give_names(&mut helper.orders)?;

@@ -1,6 +1,7 @@
 //! The processes of one configuration, and how they start, drain and end together.
 
 mod ends;
+mod handover;
 mod helpers;
 mod logs;
 mod programs;
@@ -16,7 +17,7 @@ use flash_worker::control::{InForce, Notice, Order};
 use crate::certificates::Expiry;
 use crate::config::architecture;
 use crate::config::{CacheMemory, Settings};
-use crate::supervisor::life::{Duty, State, not_started};
+use crate::supervisor::life::{Duty, Pings, State, not_started};
 use crate::supervisor::outbox::{self, Outbox, Shared};
 use crate::supervisor::prepare::Prepared;
 use crate::supervisor::process::Process;
@@ -27,6 +28,7 @@ use crate::supervisor::sockets::Sockets;
 use crate::supervisor::spool::Spool;
 use crate::supervisor::store::Store;
 use crate::supervisor::{Event, Resources};
+pub(super) use handover::LeftGeneration;
 use helpers::LostHelpers;
 use programs::Programs;
 
@@ -63,6 +65,8 @@ pub(super) struct Generation {
     lost_helpers: LostHelpers,
     /// Whether the log file must be opened once more: it may have been renamed since the next log writer opened it.
     reopens_log_again: bool,
+    /// The program of its processes; None if it is this one.
+    program: Option<Shared>,
 }
 
 /// The file by which a process gets its settings.
@@ -115,6 +119,7 @@ impl Generation {
             programs: Programs::default(),
             lost_helpers: LostHelpers::default(),
             reopens_log_again: false,
+            program: None,
         };
         // If one cannot start, the others are dropped and so killed.
         for duty in generation.duties() {
@@ -169,6 +174,9 @@ impl Generation {
         let listeners = self.sockets.of_worker(false, place, architecture::sockets(&self.settings))?;
         let mut worker =
             Process::start(Duty::Worker(place), &self.worker_settings_file, &mut resources.poller)?;
+        if architecture::never_waits(&self.settings) {
+            worker.pings = Pings::Always;
+        }
         self.roots.give(&mut worker.orders)?;
         for listener in listeners {
             worker.orders.give_at_start(Order::Listener(Arc::new(listener)))?;
@@ -243,6 +251,7 @@ impl Generation {
         match process.receive(&resources.poller) {
             Some(Notice::Report(text)) => resources.report(format!("{}: {text}", process.name)),
             Some(Notice::WantHelper) if is_worker => self.start_helper(token, resources),
+            Some(Notice::WantRotation) if self.state == State::Serving => self.reopen_log(resources),
             Some(Notice::EndHelper(helper)) => self.end_helper(token, helper),
             Some(Notice::Stats(question, json) | Notice::Stalls(question, json)) => {
                 resources.events.push(Event::Report { worker: token, question, json });

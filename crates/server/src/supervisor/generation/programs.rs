@@ -12,11 +12,13 @@ use std::sync::Arc;
 
 use flash_engine::UpstreamId;
 use flash_waiting::local;
+use flash_waiting::successor::Bequest;
 use flash_worker::control::Order;
 
 use super::Generation;
 use crate::config::Settings;
 use crate::supervisor::Resources;
+use crate::supervisor::estate::Estate;
 use crate::supervisor::life::{Duty, State};
 use crate::supervisor::outbox::{Outbox, Shared};
 use crate::supervisor::process::Process;
@@ -46,6 +48,23 @@ impl Programs {
         self.0
             .iter()
             .try_for_each(|(route, socket)| gateway.give(Order::Program(*route, Arc::clone(&socket.place))))
+    }
+
+    /// Leaves them to the next program: each with its place.
+    pub(super) fn leave(&self, bequest: &mut Bequest) -> io::Result<BTreeMap<UpstreamId, (usize, usize)>> {
+        let mut leave = |(route, socket): (&UpstreamId, &Socket)| {
+            Ok((*route, (bequest.add(&*socket.listener)?, bequest.add(&*socket.place)?)))
+        };
+        self.0.iter().map(&mut leave).collect()
+    }
+
+    /// Takes over those of an earlier program.
+    pub(super) fn adopt(left: BTreeMap<UpstreamId, (usize, usize)>, estate: &mut Estate) -> io::Result<Self> {
+        let adopt = |(route, (listener, place))| {
+            let listener = Arc::new(estate.take(listener)?);
+            Ok((route, Socket { listener, place: Arc::new(estate.take(place)?) }))
+        };
+        Ok(Self(left.into_iter().map(adopt).collect::<io::Result<_>>()?))
     }
 
     fn socket(&mut self, route: UpstreamId) -> io::Result<&Socket> {
