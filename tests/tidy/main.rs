@@ -529,7 +529,6 @@ const SUPERVISOR_MAY_WAIT: &[&str] = &[
     "prepare.rs",
     "reader.rs",
     "messages.rs",
-    "starter.rs",
     // They bind and remove paths, at the start and at the end.
     "control_socket.rs",
     "local_socket.rs",

@@ -53,9 +53,7 @@ fn run_program() -> io::Result<()> {
 
 fn run_role(role: Role) -> io::Result<()> {
     signal::leave_to_supervisor();
-    if role.ends_with_parent() {
-        process::die_with_parent()?;
-    }
+    process::die_with_parent()?;
     let (channel, settings) = begin()?;
     // It only affects the kernel's choice of a victim: without /proc nothing changes.
     let _ = process::shift_oom_score(role.oom_score_shift());

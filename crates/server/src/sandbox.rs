@@ -107,12 +107,6 @@ impl Role {
             .find(|role| role.name() == name)
     }
 
-    /// Whether the kernel ends it with the supervisor's thread that started it. That of helpers also ends at an upgrade, and they
-    /// end with their worker.
-    pub(crate) fn ends_with_parent(self) -> bool {
-        self != Role::Helper
-    }
-
     /// How much more likely than the supervisor it is killed when memory runs out: a helper's death costs a request,
     /// a worker's more. The kernel adds this to the share of the memory that a process has mapped, in thousandths, and
     /// a worker maps the whole store, whose memory its death would not free. So a helper has more than any worker.
@@ -190,10 +184,8 @@ pub(crate) fn enter(role: Role, settings: &Settings) -> io::Result<u64> {
         let account = settings.run_as.as_ref().map(crate::config::RunAs::account);
         privileges::become_role(account.as_ref(), role.keeps(settings))?;
     }
-    if role.ends_with_parent() {
-        // The kernel forgets this at a change of user.
-        process::die_with_parent()?;
-    }
+    // The kernel forgets this at a change of user.
+    process::die_with_parent()?;
     Ok(descriptors_max)
 }
 

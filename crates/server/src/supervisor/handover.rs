@@ -23,7 +23,6 @@ use super::messages::Messages;
 use super::poller::{Poller, Watched};
 use super::process::Process;
 use super::shared_files::{LeftFiles, SharedFiles};
-use super::starter::Starter;
 use super::store::{LeftStore, Store};
 use super::tls::{CertificateWatch, TicketSecret};
 use super::upgrade::{Replaced, Upgrade};
@@ -198,14 +197,7 @@ impl<'m> Supervisor<'m> {
             program,
             path: document.path.to_path_buf(),
             signals,
-            resources: Resources {
-                poller,
-                starter: Starter::new()?,
-                store,
-                files,
-                events: Vec::new(),
-                tickets,
-            },
+            resources: Resources { poller, store, files, events: Vec::new(), tickets },
             reload: Reload::default(),
             upgrade: Upgrade::TakesOver(replaced),
             watchdog: Watchdog::of_systemd(),

@@ -25,7 +25,6 @@ mod shared_files;
 mod sockets;
 mod spool;
 mod start_line;
-mod starter;
 mod store;
 mod tls;
 mod upgrade;
@@ -54,7 +53,6 @@ use prepare::prepare;
 use reload::Reload;
 use shared_files::SharedFiles;
 use sockets::Sockets;
-use starter::Starter;
 use store::Store;
 use tls::{CertificateWatch, TicketSecret};
 use upgrade::Upgrade;
@@ -146,7 +144,6 @@ fn begin() -> io::Result<(Signals, Messages)> {
 /// The parts of the supervisor that its configurations share.
 struct Resources {
     poller: Poller,
-    starter: Starter,
     /// Created for the first configuration that wants it.
     store: Option<Store>,
     files: SharedFiles,
@@ -225,7 +222,6 @@ impl<'m> Supervisor<'m> {
         let prepared = prepare(settings, false)?;
         let mut resources = Resources {
             poller,
-            starter: Starter::new()?,
             store: None,
             files: SharedFiles::default(),
             events: Vec::new(),

@@ -55,6 +55,17 @@ impl Upgrade {
         matches!(self, Upgrade::Tried(..) | Upgrade::Ready(..))
     }
 
+    /// The program that this one has replaced, if it still takes over.
+    fn take_replaced(&mut self) -> Option<Replaced> {
+        match std::mem::take(self) {
+            Upgrade::TakesOver(replaced) => Some(replaced),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+
     pub(super) fn is(&self, token: u64) -> bool {
         matches!(self, Upgrade::Tried(_, reader) if reader.is(token))
     }
@@ -144,9 +155,7 @@ impl Supervisor<'_> {
 
     /// The processes of this program cannot start: the one that it has replaced serves again, if it has not failed before.
     pub(super) fn give_back(&mut self, why: &str) {
-        let Upgrade::TakesOver(Replaced { version, executable, failure, client }) =
-            std::mem::take(&mut self.upgrade)
-        else {
+        let Some(Replaced { version, executable, failure, client }) = self.upgrade.take_replaced() else {
             return;
         };
         if failure.is_none() {
@@ -160,10 +169,7 @@ impl Supervisor<'_> {
 
     /// The processes of this program serve.
     pub(super) fn end_upgrade(&mut self) {
-        let Upgrade::TakesOver(Replaced { version, failure, client, .. }) = std::mem::take(&mut self.upgrade)
-        else {
-            return;
-        };
+        let Some(Replaced { version, failure, client, .. }) = self.upgrade.take_replaced() else { return };
         match failure {
             None => {
                 let text = format!("flash {OWN_VERSION} has taken over from flash {version}");

@@ -1,18 +1,19 @@
 //! Child processes, each with a descriptor (pidfd) that becomes readable at its end. For the supervisor, and for the
 //! process that starts CGI programs.
 
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::ptr;
 
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process_group, pidfd_open,
     pidfd_send_signal, waitid, waitpid,
 };
 
-use crate::{successor, systemd};
+use crate::{process, successor, systemd};
 
 /// A child process. Dropping it neither ends nor reaps it.
 #[derive(Debug)]
@@ -28,6 +29,35 @@ impl Subprocess {
     /// Errors: those of starting a process; `EMFILE`, `ENFILE`.
     pub fn start_role(program: Option<&OwnedFd>, name: &str, channel: OwnedFd) -> io::Result<Self> {
         Self::start(role(program, name).env_clear().stdin(Stdio::from(channel)))
+    }
+
+    /// As [`Subprocess::start_role`], with a low priority from its first instruction ([`process::give_way`]): otherwise a burst of
+    /// starting processes would take its core from others. It is not waited for until it has executed the program, as that would be
+    /// late on a busy core; one that cannot ends with code 127.
+    ///
+    /// Errors: those of fork(2); `EMFILE`, `ENFILE`.
+    pub fn start_role_behind(program: Option<&OwnedFd>, name: &str, channel: impl AsFd) -> io::Result<Self> {
+        let path = CString::new(path_of(program))?;
+        let words = [c"flash".to_owned(), c"role".to_owned(), CString::new(name)?];
+        let words: Vec<*const libc::c_char> =
+            words.iter().map(|word| word.as_ptr()).chain([ptr::null()]).collect();
+        let (channel, none) = (channel.as_fd().as_raw_fd(), [ptr::null()]);
+        // SAFETY: the child makes only system calls, on memory that exists already, until it executes the program or ends.
+        let child = unsafe { libc::fork() };
+        match u32::try_from(child) {
+            Err(_) => Err(io::Error::last_os_error()),
+            Ok(pid @ 1..) => Self::adopt(pid),
+            Ok(0) => {
+                // If this fails, it works as well.
+                let _ = process::give_way();
+                // SAFETY: as above; `words` and `none` end with a null pointer.
+                unsafe {
+                    libc::dup2(channel, 0);
+                    libc::execve(path.as_ptr(), words.as_ptr(), none.as_ptr());
+                    libc::_exit(127)
+                }
+            }
+        }
     }
 
     /// Starts a program, or this one again, as `flash role NAME WORDS`, with the environment of this process, except for what
@@ -133,11 +163,14 @@ impl AsFd for Subprocess {
 
 /// `flash role NAME`, of an open program or of this one.
 fn role(program: Option<&OwnedFd>, name: &str) -> Command {
-    // This link is the running program itself, even after an upgrade has replaced the file.
-    let own = || "/proc/self/exe".to_owned();
-    let mut command = Command::new(program.map_or_else(own, successor::path_of));
+    let mut command = Command::new(path_of(program));
     command.arg0("flash").args(["role", name]);
     command
+}
+
+fn path_of(program: Option<&OwnedFd>) -> String {
+    // This link is the running program itself, even after an upgrade has replaced the file.
+    program.map_or_else(|| "/proc/self/exe".to_owned(), successor::path_of)
 }
 
 /// Reaps ended children that are not `supervised`: orphans that this process inherited as the first process of a

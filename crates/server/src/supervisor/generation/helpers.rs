@@ -4,6 +4,7 @@
 use std::io;
 use std::sync::Arc;
 
+use flash_waiting::subprocess::Subprocess;
 use flash_worker::control::Order;
 
 use super::Generation;
@@ -34,9 +35,10 @@ impl Generation {
                 "{processes_max} helper processes exist already, and some of them hang in the kernel"
             )));
         }
-        let Resources { poller, starter, store, .. } = resources;
+        let Resources { poller, store, .. } = resources;
         let program = self.program.clone();
-        let start = |channel| starter.start(program, channel);
+        let name = duty.rules().name;
+        let start = |channel| Subprocess::start_role_behind(program.as_deref(), name, &channel);
         let mut helper = Process::start_by(duty, &self.settings_file, poller, start)?;
         self.roots.give(&mut helper.orders)?;
         if let Some(store) = store.as_mut().filter(|_| self.has_store) {
