@@ -545,7 +545,7 @@ fn systemd_hears_of_the_end_of_the_last_reload_alone() {
     let Some(mut disk) = Disk::mount(&folder.path("disk"), &folder.path("mount")) else { return };
     let states = UnixDatagram::bind(folder.path("state")).unwrap();
     states.set_read_timeout(Some(PATIENCE)).unwrap();
-    // Of the states, not the words for people.
+    // Skips the messages for people.
     let next = || loop {
         let mut text = [0; 100];
         let length = states.recv(&mut text).unwrap();

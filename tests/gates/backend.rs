@@ -477,7 +477,7 @@ fn systemd_passes_the_socket_and_learns_the_state() {
     let listener = local::listen_packets(&socket, 0o600).unwrap();
     let states = UnixDatagram::bind(&state).unwrap();
     states.set_read_timeout(Some(PATIENCE)).unwrap();
-    // Of the states, not the words for people.
+    // Skips the messages for people.
     let next = || loop {
         let mut text = [0; 100];
         let length = states.recv(&mut text).unwrap();

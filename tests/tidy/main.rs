@@ -533,7 +533,7 @@ const SUPERVISOR_MAY_WAIT: &[&str] = &[
     "control_socket.rs",
     "local_socket.rs",
     // It opens the list of hot files for `prepare.rs`.
-    "store.rs",
+    "hot_list_files.rs",
 ];
 
 /// Names of Flash and of the standard library that may wait for a disk, and that the supervisor's loop must leave to

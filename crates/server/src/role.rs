@@ -44,7 +44,6 @@ pub(crate) fn run(name: &str) -> ExitCode {
 
 /// Runs a program of a route, which is not ours to make ignore signals.
 fn run_program() -> io::Result<()> {
-    process::die_with_parent()?;
     let (channel, settings) = begin()?;
     // When memory runs out, a program is killed before Flash's own processes.
     let _ = process::shift_oom_score(OOM_SCORE_SHIFT_OF_PROGRAMS);
@@ -53,7 +52,6 @@ fn run_program() -> io::Result<()> {
 
 fn run_role(role: Role) -> io::Result<()> {
     signal::leave_to_supervisor();
-    process::die_with_parent()?;
     let (channel, settings) = begin()?;
     // It only affects the kernel's choice of a victim: without /proc nothing changes.
     let _ = process::shift_oom_score(role.oom_score_shift());
@@ -74,6 +72,7 @@ fn run_role(role: Role) -> io::Result<()> {
 }
 
 fn begin() -> io::Result<(OwnedFd, Settings)> {
+    process::die_with_parent()?;
     let channel = io::stdin().as_fd().try_clone_to_owned()?;
     match receive_order(&channel)? {
         Order::Settings(file) => Ok((channel, read_settings(&File::from(file))?)),

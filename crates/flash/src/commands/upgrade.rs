@@ -10,7 +10,7 @@ use super::running::Running;
 #[command(
     after_long_help = "The server executes the file that it was started from, with the same command line, and keeps its \
 process ID, its listening sockets, its connections and its store. If the new version cannot start, the old one serves on. \
-docs/operations.md explains it.\n\n\
+docs/guide.md explains it.\n\n\
 Exit codes: 0 the new version serves, 1 the old one serves on, 2 usage error, or several servers run and none was named."
 )]
 pub(crate) struct Upgrade {

@@ -94,7 +94,7 @@ pub fn fetch_stalls(path: &Path) -> Result<ServerStalls, StatsError> {
     answer(path, Request::Stalls.word(), PATIENCE, |answer| answer.stalls)
 }
 
-/// Has the server replace its program by the one that is now at its path. Returns which version has taken over from which.
+/// Makes the server execute the program that is now at its path. Returns a sentence with both versions.
 ///
 /// # Errors
 ///

@@ -36,9 +36,9 @@ use crate::stats::Counters;
 struct Document {
     /// The version of the program that leaves it.
     program: String,
-    /// That program.
+    /// The file of that program.
     executable: usize,
-    /// Its path, for later upgrades.
+    /// The path of that file, where later upgrades look.
     path: FilePath,
     /// Why the program before it must serve again; None for an upgrade.
     failure: Option<String>,

@@ -120,7 +120,7 @@ impl Messages {
 struct Queue {
     messages: SyncSender<String>,
     dropped: Arc<AtomicU64>,
-    /// Those that are not written yet.
+    /// How many messages are not written yet.
     unwritten: Arc<AtomicU64>,
 }
 

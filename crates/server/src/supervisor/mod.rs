@@ -8,6 +8,7 @@ mod control_socket;
 mod estate;
 mod generation;
 mod handover;
+mod hot_list_files;
 mod life;
 mod local_socket;
 mod messages;
@@ -342,7 +343,7 @@ impl<'m> Supervisor<'m> {
                 } else if self.stopping.is_none() {
                     systemd::notify(systemd::State::Stopping);
                     self.reload = Reload::default();
-                    self.upgrade = Upgrade::None;
+                    self.cancel_upgrade();
                     self.generations.iter_mut().for_each(|generation| generation.stop(now_ms));
                     self.resources.store.iter_mut().for_each(Store::stop);
                 }

@@ -42,7 +42,7 @@ impl Outbox {
         Ok(Self::adopt(Some(channel), token))
     }
 
-    /// The end that an earlier program had, of a channel that does not block; None if it was passed on.
+    /// An outbox for a channel of an earlier program, which does not block; None if that program has passed it on.
     pub(super) fn adopt(channel: Option<OwnedFd>, token: u64) -> Self {
         let is_over = channel.is_none();
         let waiting = VecDeque::new();

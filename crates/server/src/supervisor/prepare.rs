@@ -14,8 +14,8 @@ use flash_waiting::file;
 use flash_waiting::root::{Root, Unopened, open_roots};
 use flash_waiting::sandbox::privileges::{self, Keep};
 
+use super::hot_list_files::HotList;
 use super::local_socket::LocalSocket;
-use super::store::HotList;
 use crate::certificates::{self, Expiry};
 use crate::config::{FilePath, ROOT_PATIENCE, RunAs, Service, Settings};
 use crate::trust;

@@ -120,7 +120,7 @@ impl Processes {
         self.restarts.entry(duty).or_default().plan(0, duty.rules().pauses, now_ms);
     }
 
-    /// Has a process of this duty started at once.
+    /// Plans to start a process of this duty at once.
     pub(super) fn start_now(&mut self, duty: Duty) {
         self.restarts.entry(duty).or_default().due_ms = Some(clock::monotonic_ms());
     }

@@ -23,10 +23,10 @@ use flash_worker::control::CHANNEL_BYTES;
 
 use super::Program;
 use super::estate;
+use super::hot_list_files::HotList;
 use super::local_socket::{self, LocalSocket};
 use super::poller::{Poller, Watched};
 use super::prepare::{Certificates, FoundRoot, Prepared, prepare};
-use super::store::HotList;
 use crate::certificates::Expiry;
 use crate::config::{FilePath, Settings};
 use crate::trust;

@@ -153,6 +153,19 @@ impl Supervisor<'_> {
         self.end_reload();
     }
 
+    /// Ends an upgrade because the server stops.
+    pub(super) fn cancel_upgrade(&mut self) {
+        let client = match std::mem::take(&mut self.upgrade) {
+            Upgrade::None => None,
+            Upgrade::Wanted(client) => client,
+            Upgrade::Tried(Candidate { client, .. }, _) | Upgrade::Ready(Candidate { client, .. }, _) => {
+                client
+            }
+            Upgrade::TakesOver(Replaced { client, .. }) => client,
+        };
+        answer(client, &Answer::refusal("the server stops"));
+    }
+
     /// The processes of this program cannot start: the one that it has replaced serves again, if it has not failed before.
     pub(super) fn give_back(&mut self, why: &str) {
         let Some(Replaced { version, executable, failure, client }) = self.upgrade.take_replaced() else {

@@ -17,7 +17,7 @@ enum Meaning {
     Unfinished,
     /// Another process must follow.
     Replaced,
-    /// Another one would have to follow, but only another configuration can.
+    /// Another process must follow, but this program cannot start it: only another configuration replaces it.
     Missed,
     Failure,
 }
@@ -77,7 +77,7 @@ impl Generation {
             }
             Meaning::Missed => {
                 resources.events.push(Event::Missed);
-                format!("{name} ended ({end}); starting other processes in place of all")
+                format!("{name} ended ({end}); reading the configuration again, to start all processes anew")
             }
             Meaning::Failure => {
                 self.stop(clock::monotonic_ms());

@@ -40,7 +40,7 @@ pub(in crate::supervisor) struct LeftGeneration {
     deadline_ms: Option<u64>,
     processes: Vec<LeftProcess>,
     programs: BTreeMap<UpstreamId, (usize, usize)>,
-    /// None for the program that leaves it.
+    /// The program of its processes; None for the program that leaves them.
     program: Option<usize>,
 }
 
