@@ -2,11 +2,15 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use crate::harness::{
-    Client, Folder, Launch, Server, SmallDisk, film, is_root, kill, pattern, skip, wait_for, wait_until,
+    Client, Folder, Launch, Server, SmallDisk, film, is, is_root, kill, pattern, skip, unlike_before,
+    wait_for, wait_until,
 };
 
 fn logging(folder: &Folder, format: &str) -> Server {
@@ -680,4 +684,123 @@ fn the_packages_logrotate_file_rotates_the_log() {
     let old = fs::read_to_string(log.with_extension("log.1")).unwrap();
     assert!(old.contains("?before "), "{old}");
     assert_eq!(server.stderr(), "");
+}
+
+#[test]
+fn a_template_tells_hits_from_misses_and_how_long_they_took() {
+    let folder = Folder::with_hello();
+    let log = folder.path("access.log");
+    let template = "{method} {target} {status} {cache} {scheme} first={first_ms} all={duration_ms} {queue_ms}/{helper_ms}";
+    unlike_before();
+    let server = Launch::new(&folder).args(["--log-template", template, "--log-file"]).arg(log).start();
+    let mut client = server.client();
+    for _ in 0..3 {
+        assert_eq!(client.get("/hello.txt").status, 200);
+    }
+    let lines = lines(&folder, 3);
+    let results: Vec<&str> = lines.iter().map(|line| line.split(' ').nth(3).unwrap()).collect();
+    // Other architectures do the work of helpers themselves.
+    let first = if is(&["amped"]) { "miss" } else { "hit" };
+    assert!(results[0] == first && results[2] == "hit", "{lines:?}");
+    for line in &lines {
+        let value = |name: &str| {
+            let text = line.split(' ').find_map(|word| word.strip_prefix(name)).unwrap();
+            assert_eq!(text.split_once('.').map(|(_, digits)| digits.len()), Some(3), "{line}");
+            text.parse::<f64>().unwrap()
+        };
+        assert!(line.starts_with("GET /hello.txt 200 "), "{line}");
+        assert!(0.0 < value("first=") && value("first=") <= value("all="), "{line}");
+    }
+}
+
+#[test]
+fn a_sample_leaves_out_answers_but_no_errors() {
+    let folder = Folder::with_hello();
+    let log = folder.path("access.log");
+    let server = Launch::new(&folder).args(["--log-sample", "10", "--log-file"]).arg(log).start();
+    let mut client = server.client();
+    for number in 0..40 {
+        assert_eq!(client.get("/hello.txt").status, 200);
+        if number % 10 == 0 {
+            assert_eq!(client.get("/gone").status, 404);
+        }
+    }
+    let lines = lines(&folder, 8);
+    assert_eq!(lines.iter().filter(|line| line.contains(" 404 ")).count(), 4, "{lines:?}");
+}
+
+#[test]
+fn each_site_writes_its_own_log() {
+    let folder = Folder::with_hello();
+    let site = |host: &str, log: &str| format!("[[site]]\nhosts = [{host:?}]\nroot = \"www\"\n{log}\n");
+    let config = "root = \"www\"\nlog_file = \"access.log\"\nlog_template = \"{host} {target}\"\n".to_owned()
+        + &site("b.test", "log_file = \"b.log\"")
+        + &site("c.test", "log_file = \"b.log\"")
+        + &site("quiet.test", "log_file = \"/dev/null\"");
+    let server = Launch::configured(&folder, &config).start();
+    let ask = |host: &str, target: &str| {
+        let mut client = server.client();
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        client.page().status
+    };
+    for (host, target) in
+        [("a.test", "/1"), ("b.test", "/2"), ("quiet.test", "/3"), ("c.test", "/4"), ("x", "/%zz")]
+    {
+        assert!(ask(host, target) >= 400);
+    }
+    let of_b = wait_for("both lines", || {
+        let text = fs::read_to_string(folder.path("b.log")).unwrap_or_default();
+        (text.lines().count() == 2).then_some(text)
+    });
+    assert_eq!(of_b, "b.test /2\nc.test /4\n");
+    assert_eq!(lines(&folder, 2)[0], "a.test /1");
+    // All are opened again.
+    for log in ["access.log", "b.log"] {
+        fs::rename(folder.path(log), folder.path(format!("{log}.old"))).unwrap();
+    }
+    server.signal("USR1");
+    wait_until("both in new files", || {
+        ask("a.test", "/5");
+        ask("b.test", "/6");
+        let has = |log: &str, line: &str| {
+            fs::read_to_string(folder.path(log)).is_ok_and(|text| text.contains(line))
+        };
+        has("access.log", "a.test /5") && has("b.log", "b.test /6")
+    });
+}
+
+#[test]
+fn a_syslog_gets_the_lines_and_may_be_started_again() {
+    let folder = Folder::with_hello();
+    let path = folder.path("log");
+    let bind = || {
+        let syslog = UnixDatagram::bind(&path).expect("a socket");
+        syslog.set_read_timeout(Some(Duration::from_secs(20))).expect("set");
+        // Everybody may write to that of a system.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("set");
+        syslog
+    };
+    let received = |syslog: &UnixDatagram| {
+        let mut message = [0; 4096];
+        let length = syslog.recv(&mut message).expect("a message");
+        String::from_utf8_lossy(&message[..length]).into_owned()
+    };
+    let syslog = bind();
+    let server = Launch::new(&folder).arg("--log-file").arg(&path).start();
+    assert_eq!(server.get("/hello.txt?1").status, 200);
+    let message = received(&syslog);
+    assert!(
+        message.starts_with("<190>flash: 127.0.0.1 - - [") && message.contains("GET /hello.txt?1 "),
+        "{message}"
+    );
+    drop(syslog);
+    fs::remove_file(&path).unwrap();
+    let syslog = bind();
+    syslog.set_nonblocking(true).expect("set");
+    let mut message = [0; 4096];
+    wait_until("lines again", || {
+        assert_eq!(server.get("/hello.txt?2").status, 200);
+        syslog.recv(&mut message).is_ok_and(|length| length > 0)
+    });
+    wait_until("a report", || server.stderr().contains("cannot write the access log"));
 }

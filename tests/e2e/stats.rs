@@ -77,6 +77,8 @@ fn the_counters_match_what_a_client_saw() {
     assert_eq!((of_class("5xx"), of_class("cut")), (0, 0));
     assert_eq!(more("/sum/sends/sum"), bytes);
     assert_eq!((more("/sum/connections/accepted"), more("/sum/connections/refused")), (30, 0));
+    let of_latency = |result: &str| more(&format!("/sum/latencies/{result}/count"));
+    assert_eq!((of_latency("hit"), of_latency("miss")), (23, 7));
     let of_cache = |name: &str| {
         let count = |field: &str| more(&format!("/sum/caches/{name}/{field}"));
         (count("lookups"), count("hits"))
@@ -427,4 +429,40 @@ fn metrics_and_health_are_answered_over_http() {
     assert!(get("/health", "").starts_with("HTTP/1.1 200 "));
     server.signal("TERM");
     assert!(server.wait().success());
+}
+
+#[test]
+fn top_draws_on_a_terminal_until_q() {
+    if !Path::new("/usr/bin/script").exists() {
+        return skip("needs script, for a terminal");
+    }
+    let folder = Folder::with_hello();
+    let (server, path) = start(&folder, 1);
+    let command =
+        format!("stty rows 40 cols 100; {} top --control {}", env!("CARGO_BIN_EXE_flash"), path.display());
+    let mut top = Command::new("/usr/bin/script")
+        .args(["-qfec", &command, "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = top.stdout.take().unwrap();
+    let (mut drawn, mut buffer) = (String::new(), [0; 8192]);
+    while !drawn.contains("first byte after") {
+        assert_eq!(server.get("/hello.txt").status, 200);
+        let length = output.read(&mut buffer).unwrap();
+        assert!(length > 0, "{drawn}");
+        drawn.push_str(&String::from_utf8_lossy(&buffer[..length]));
+    }
+    assert!(drawn.contains("requests") && drawn.contains("1 worker   q ends"), "{drawn}");
+    top.stdin.take().unwrap().write_all(b"q").unwrap();
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+    assert_eq!(top.wait().unwrap().code(), Some(0), "{rest}");
+    assert!(rest.ends_with("\x1b[?25h\x1b[?1049l"), "the screen is as it was: {rest:?}");
+    // Without a terminal there is nothing to draw on.
+    let done =
+        Command::new(env!("CARGO_BIN_EXE_flash")).args(["top", "--control"]).arg(&path).output().unwrap();
+    assert_eq!(done.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&done.stderr).contains("flash stats --watch"), "{done:?}");
 }

@@ -4,7 +4,7 @@
 use flash_http::date::http_date;
 use std::sync::Arc;
 
-use crate::access_log::{AnswerEnd, LineWriter, LogSource};
+use crate::access_log::{AnswerEnd, LineWriter, LogSource, LoggedAnswer};
 use crate::caches::{Caches, Version};
 use crate::counters::Counters;
 use crate::handed_over::HandedOverTotal;
@@ -13,18 +13,20 @@ use crate::in_flight::InFlight;
 use crate::jobs::{Jobs, Patience};
 use crate::limits::READ_BYTES_MAX;
 use crate::machine::{Machine, Moment};
+use crate::requester::Requester;
 use crate::router::Router;
 use crate::rules::{Rules, root_numbers};
 use crate::schedule::{Egress, Schedule};
 use crate::slab::SiteId;
 use crate::spool::Spool;
 use crate::throttles::Throttles;
+use crate::timing::{CacheResult, Timing};
 
 /// The state that all requests of a worker share.
 #[derive(Debug)]
 pub(crate) struct Core<F> {
     pub(crate) rules: Rules,
-    pub(crate) router: Router,
+    pub(crate) router: Arc<Router>,
     pub(crate) head_rules: HeadRules,
     pub(crate) clock: Clock,
     pub(crate) caches: Caches<F>,
@@ -61,13 +63,14 @@ pub(crate) struct Context<'t, M: Machine> {
 #[derive(Debug)]
 pub(crate) struct Clock {
     pub(crate) now: Moment,
+    ms: u64,
     pub(crate) date: [u8; 29],
     pub(crate) wall_s: i64,
 }
 
 impl Clock {
     fn new(now: Moment) -> Self {
-        let mut clock = Self { now, date: [0; 29], wall_s: i64::MIN };
+        let mut clock = Self { now, ms: 0, date: [0; 29], wall_s: i64::MIN };
         clock.set(now);
         clock
     }
@@ -75,6 +78,7 @@ impl Clock {
     /// Begins a turn.
     pub(crate) fn set(&mut self, now: Moment) {
         self.now = now;
+        self.ms = now.monotonic_ms();
         // Nanoseconds since 1970 fit 64 bits until 2262.
         let wall_s = (now.wall_ns as i64).div_euclid(1_000_000_000);
         if wall_s != self.wall_s {
@@ -86,13 +90,19 @@ impl Clock {
     /// Milliseconds of the monotonic clock.
     #[inline]
     pub(crate) fn ms(&self) -> u64 {
-        self.now.monotonic_ms
+        self.ms
     }
 
-    /// The same in microseconds.
+    /// The same in microseconds, exact to the millisecond.
     #[inline]
     pub(crate) fn us(&self) -> u64 {
-        self.now.monotonic_ms * 1_000
+        self.ms * 1_000
+    }
+
+    /// The timing of a request that has begun in this turn.
+    #[inline]
+    pub(crate) fn timing(&self, result: CacheResult) -> Timing {
+        Timing::new(self.now.monotonic_ns, result)
     }
 }
 
@@ -107,8 +117,10 @@ impl<F> Core<F> {
         let verifying = if asks { jobs.add_root() } else { SiteId::default() };
         let compresses = rules.sites.iter().flat_map(|site| &site.routes).any(|route| route.compresses);
         let compressing = if compresses { jobs.add_root() } else { SiteId::default() };
+        let router = Arc::new(Router::new(&rules.sites));
+        let lines = LineWriter::new(rules.log.clone(), Arc::clone(&router));
         Self {
-            router: Router::new(&rules.sites),
+            router,
             head_rules: HeadRules::new(&rules),
             clock: Clock::new(now),
             caches: Caches::new(&rules),
@@ -118,25 +130,25 @@ impl<F> Core<F> {
             spool: Spool::new(rules.spool_idle_ms),
             counters: Counters::default(),
             schedule: Schedule::new(rules.policy),
-            egress: Egress::new(rules.egress, now.monotonic_ms),
+            egress: Egress::new(rules.egress, now.monotonic_ms()),
             in_flight: InFlight::default(),
             throttles: Throttles::default(),
             boundaries: 0,
             relayed: 0,
             handed_over: HandedOverTotal::default(),
             file_buffer: vec![0; READ_BYTES_MAX],
-            lines: LineWriter::new(rules.log_format),
+            lines,
             rules,
         }
     }
 }
 
-/// A request that has ended: its client, its part of the log line, and when it began.
+/// A request that has ended: its client, its part of the log line, and its course.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended<'r> {
-    pub(crate) peer: &'r std::net::SocketAddr,
+    pub(crate) requester: &'r Requester,
     pub(crate) source: Option<LogSource<'r>>,
-    pub(crate) started_ms: u64,
+    pub(crate) timing: Timing,
     pub(crate) end: AnswerEnd,
 }
 
@@ -146,23 +158,35 @@ impl<F> Core<F> {
     pub(crate) fn is_unscheduled(&self) -> bool {
         self.schedule.is_fair() & self.egress.is_off()
     }
+}
 
-    /// Counts an answer that has ended. Returns its log line unless logging is off.
-    pub(crate) fn note_end(&mut self, ended: Ended<'_>) -> Option<&[u8]> {
-        note_end(&mut self.counters, &mut self.lines, &self.clock, ended)
+impl<M: Machine> Context<'_, M> {
+    /// Notes that the first bytes of an answer have gone.
+    pub(crate) fn note_first(&mut self, timing: &mut Timing) {
+        timing.note_first(&mut self.core.counters.latencies, self.machine.last_call_ns());
+    }
+
+    /// Counts and logs an answer that has ended.
+    pub(crate) fn note_end(&mut self, ended: Ended<'_>) {
+        let Core { counters, lines, clock, .. } = &mut *self.core;
+        note_end(self.machine, (counters, lines), clock, ended);
     }
 }
 
-/// Counts an answer that has ended. Returns its log line unless logging is off.
+/// Counts and logs an answer that has ended.
 #[inline]
-pub(crate) fn note_end<'l>(
-    counters: &mut Counters,
-    lines: &'l mut LineWriter,
+pub(crate) fn note_end<M: Machine>(
+    machine: &mut M,
+    (counters, lines): (&mut Counters, &mut LineWriter),
     clock: &Clock,
     ended: Ended<'_>,
-) -> Option<&'l [u8]> {
-    counters.count_response(ended.end.status, ended.end.is_whole);
-    let source = ended.source?;
-    let duration_ms = clock.ms().saturating_sub(ended.started_ms);
-    Some(lines.line(ended.peer, clock.wall_s, source, (ended.end, duration_ms)))
+) {
+    let Ended { requester, source, timing, end } = ended;
+    counters.count_response(end.status, end.is_whole);
+    let Some(source) = source else { return };
+    let answer =
+        LoggedAnswer { requester, end, timing, ended_ns: machine.last_call_ns(), wall_s: clock.wall_s };
+    if let Some((log, line)) = lines.line(source, answer) {
+        machine.log_access(log, line);
+    }
 }

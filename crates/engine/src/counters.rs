@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::admission::WhyRefused;
 use crate::histogram::Histogram;
 use crate::schedule::ScheduleCounters;
+use crate::timing::{CacheResult, Latencies};
 
 /// The counters of an engine since its start, and the amounts it holds now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,6 +50,8 @@ pub struct Counters {
     pub responses_cut: u64,
     /// Requests that a rule refused because they came too soon.
     pub limited: u64,
+    /// Times to the first bytes of answers, in the order of [`CacheResult::ALL`].
+    pub latencies: [Latencies; CacheResult::ALL.len()],
     /// Bytes of each send to a client; 0 when the connection accepted nothing.
     pub sends: Histogram,
     /// Events of each dispatch: the number of ready descriptors that the kernel returned at once.

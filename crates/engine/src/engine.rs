@@ -55,7 +55,7 @@ pub struct Engine<M: Machine> {
 impl<M: Machine> Engine<M> {
     /// Makes an engine with empty caches and no connections.
     pub fn new(rules: Rules, now: Moment) -> Self {
-        let wires = Wires::new(rules.admission.clone(), now.monotonic_ms);
+        let wires = Wires::new(rules.admission.clone(), now.monotonic_ms());
         let links = Links::new(&rules.upstreams, rules.worker);
         Self {
             core: Core::new(rules, now),
@@ -78,7 +78,7 @@ impl<M: Machine> Engine<M> {
     /// Begins a turn of the event loop.
     #[inline]
     pub fn handle_turn(&mut self, now: Moment) {
-        let passed_ms = now.monotonic_ms.saturating_sub(self.core.clock.ms());
+        let passed_ms = now.monotonic_ms().saturating_sub(self.core.clock.ms());
         if passed_ms > 0 {
             let Core { jobs, egress, counters, .. } = &mut self.core;
             let numbers = [

@@ -54,12 +54,14 @@ mod histogram;
 mod in_flight;
 mod jobs;
 pub mod limits;
+mod log_template;
 mod machine;
 mod path_pattern;
 mod path_rule;
 mod path_rules;
 mod rates;
 mod report_limit;
+mod requester;
 mod router;
 mod rules;
 mod schedule;
@@ -68,12 +70,12 @@ mod shares;
 mod slab;
 mod spool;
 mod throttles;
+mod timing;
 mod transport;
 mod upstream;
 mod users;
 mod wire;
 
-pub use access_log::LogFormat;
 pub use admission::{AcceptBatch, AcceptQueue, AdmissionRules, Network, WhyRefused, WrongNetwork};
 pub use bandwidth::Bandwidth;
 pub use bounds::{Bounds, Concurrency};
@@ -81,12 +83,13 @@ pub use caches::find;
 pub use counters::{Counters, JobCounters, JobKind, LinkCounters, Times, TlsCounters};
 pub use engine::Engine;
 pub use histogram::{BUCKETS, Bucket, Histogram};
+pub use log_template::{LogForm, LogFormat, LogRules, LogTemplate};
 pub use machine::{
     Bands, Block, BlockBytes, Blocks, BucketKey, Buckets, FileId, FileKind, FilePart, FileRange, FileSent,
     FileStat, Files, Finding, Gateway, Handshake, Helpers, JobId, ListingForm, ListingKey, ListingOrder, Log,
     LookUpError, Machine, Moment, NO_FORM, NameFacts, NameMark, NameOfFile, Net, Opened, Outcome,
-    README_NAMES, ReceiveCall, RecordLayer, Resident, SendCall, SharedName, SharedNames, Task, UplinkShare,
-    Want, block_of_form, form_of_block,
+    README_NAMES, ReceiveCall, RecordLayer, Resident, SendCall, SharedName, SharedNames, Task, TlsVersion,
+    UplinkShare, Want, block_of_form, form_of_block,
 };
 pub use path_pattern::{PathPattern, PatternIndex};
 pub use path_rule::{Access, AuthRule, ErrorPage, FieldChanges, PathRule, Redirect, Rewritten, Target};
@@ -100,5 +103,6 @@ pub use rules::{
 pub use schedule::{BANDS, Band, BandCounters, CUTOFFS_MAX, Cutoffs, EgressRules, Policy, ScheduleCounters};
 pub use secret::Secret;
 pub use slab::{Key, SiteId};
+pub use timing::{CacheResult, LATENCY_BOUNDS_NS, Latencies};
 pub use transport::Readiness;
 pub use users::Users;

@@ -14,11 +14,11 @@ use flash_http::response::{ServerField, Status};
 use flash_http::types::TypeTable;
 use serde::{Deserialize, Serialize};
 
-use crate::access_log::LogFormat;
 use crate::admission::{AdmissionRules, Network};
 use crate::limits::{
     HEAD_ALIGN_BYTES, NAMES_BYTES_OF_CONTENT, NAMES_BYTES_OF_REPEATED, REPEATED_SHARE, VERSIONS_MAX,
 };
+use crate::log_template::LogRules;
 use crate::path_rules::PathRules;
 use crate::schedule::{EgressRules, Policy};
 use crate::slab::SiteId;
@@ -362,7 +362,7 @@ pub struct Rules {
     /// Whether clients may speak HTTP/2.
     pub http2: bool,
     /// The format of access-log lines.
-    pub log_format: LogFormat,
+    pub log: LogRules,
 }
 
 impl Rules {

@@ -146,7 +146,7 @@ fn a_wrong_command_line_is_a_usage_error() {
         (&["serve", "--listen", "8080"], "did you mean `127.0.0.1:8080`?"),
         (
             &["serve", "--log-format", "jsn"],
-            "must be combined, combined_host, json or off; did you mean `json`?",
+            "must be combined, combined_host, json, template or off; did you mean `json`?",
         ),
         (&["serve", "--index", "a/b"], "must be the name of a file, without `/`"),
         (&["check", "--listen", "127.0.0.1:1", "--listen", "127.0.0.1:1"], "given twice"),
@@ -268,6 +268,7 @@ fn every_flag_changes_the_settings() {
         "listen_mode" => "0666",
         "control" => "none",
         "log_rotate_keep" => "8",
+        "log_template" => "{status}",
         _ => match spec.kind {
             Kind::Number(Bounds { unit: Unit::Millis, .. }) => "7s",
             Kind::AutoNumber(_) | Kind::Number(Bounds { unit: Unit::MemoryBytes, .. }) => "7M",
@@ -472,6 +473,7 @@ fn the_example_config_file_shows_every_default() {
             if is_key(setting)
                 && ![
                     "log_file",
+                    "log_template",
                     "user",
                     "control",
                     "processes",

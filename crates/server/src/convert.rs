@@ -78,7 +78,7 @@ pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
             SchedulePolicy::Srpt => Policy::Srpt { fixed: Cutoffs::new(&settings.srpt_cutoffs) },
         },
         egress: egress(settings),
-        log_format: settings.log_format,
+        log: settings.log_rules(),
     }
 }
 

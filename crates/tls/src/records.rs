@@ -5,8 +5,8 @@ use std::fmt::Debug;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::ops::DerefMut;
 
-use flash_engine::{Handshake, ReceiveCall, RecordLayer, SendCall};
-use rustls::{ConnectionCommon, Error, HandshakeKind, SideData};
+use flash_engine::{Handshake, ReceiveCall, RecordLayer, SendCall, TlsVersion};
+use rustls::{ConnectionCommon, Error, HandshakeKind, ProtocolVersion, SideData};
 
 use crate::acceptor::protocol;
 
@@ -69,6 +69,10 @@ where
         Some(Handshake {
             is_resumed: self.tls.handshake_kind() == Some(HandshakeKind::Resumed),
             is_http2: self.tls.alpn_protocol() == Some(protocol::HTTP2),
+            version: match self.tls.protocol_version() {
+                Some(ProtocolVersion::TLSv1_2) => TlsVersion::V1_2,
+                _ => TlsVersion::V1_3,
+            },
         })
     }
 

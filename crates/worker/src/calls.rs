@@ -155,6 +155,12 @@ pub fn note_call(call: Call) {
     }
 }
 
+/// When the last call of the calling thread ended, or its wait for events, in nanoseconds of the monotonic clock.
+#[inline]
+pub(super) fn last_call_ns() -> u64 {
+    THREAD.with(|thread| thread.last_ns.get())
+}
+
 /// Makes and times a call about a file. `name` returns the file; it is called only after a stall.
 #[inline]
 pub fn timed<'n, T>(

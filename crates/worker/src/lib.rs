@@ -46,7 +46,7 @@ const REPORT_MS: u64 = 60_000;
 
 pub use calls::{Call, note_call, of_job, timed};
 pub use comparisons::{OwnJob, OwnJobs, SendFile};
-pub use log::BATCH_BYTES_MAX;
+pub use log::{BATCH_BYTES_MAX, lines_of_log};
 pub use panics::keep_panics_quiet;
 pub use priority::{CODE_POINTS, Marks, PRIORITIES};
 pub use reach::Reach;

@@ -17,7 +17,7 @@ use flash_prompt::net::InFlightCap;
 use flash_prompt::{clock, file, net};
 use flash_tls::Connector;
 
-use super::calls::{Call, note_call, timed};
+use super::calls::{Call, last_call_ns, note_call, timed};
 use super::gateway::GatewayChannel;
 use super::helpers::Helpers;
 use super::log::LogBuffer;
@@ -275,6 +275,11 @@ impl Net for LinuxSystem {
         note_call(Call::Send);
         bytes as u64
     }
+
+    #[inline]
+    fn last_call_ns(&self) -> u64 {
+        last_call_ns()
+    }
 }
 
 impl Bands for LinuxSystem {
@@ -420,8 +425,8 @@ impl Gateway for LinuxSystem {
 }
 
 impl Log for LinuxSystem {
-    fn log_access(&mut self, line: &[u8]) {
-        self.log.push(line);
+    fn log_access(&mut self, log: u16, line: &[u8]) {
+        self.log.push(log, line);
     }
 
     fn report(&mut self, message: &str) {

@@ -103,7 +103,7 @@ pub struct Worker {
 }
 
 fn moment(now_ns: u64) -> Moment {
-    Moment { monotonic_ms: now_ns / 1_000_000, wall_ns: clock::wall_ns() }
+    Moment { monotonic_ns: now_ns, wall_ns: clock::wall_ns() }
 }
 
 fn from_engine(awaited: Readiness) -> Awaited {
@@ -168,9 +168,9 @@ impl Worker {
             accepts: plan.accepts,
             listening: false,
             draining: false,
-            now_ms: now.monotonic_ms,
+            now_ms: now.monotonic_ms(),
             is_full: false,
-            housekeeping_ms: now.monotonic_ms,
+            housekeeping_ms: now.monotonic_ms(),
         };
         worker.listen(true)?;
         Ok(worker)
@@ -205,7 +205,7 @@ impl Worker {
         let now_ns = clock::monotonic_ns();
         calls::begin_turn(now_ns, events);
         let now = moment(now_ns);
-        self.now_ms = now.monotonic_ms;
+        self.now_ms = now.monotonic_ms();
         self.is_full = events >= EVENTS_MAX;
         self.engine.handle_turn(now);
     }

@@ -124,11 +124,11 @@ impl<F> Caches<F> {
         {
             // The directory is as it was found, so listings that were read since are true. But the sizes and times of
             // files behind links can have changed without a report.
-            for listing in forms.drop_before(found_ms.max(now.monotonic_ms.saturating_sub(LISTING_MS))) {
+            for listing in forms.drop_before(found_ms.max(now.monotonic_ms().saturating_sub(LISTING_MS))) {
                 self.forget_version(listing.id);
             }
             own.confirm(confirmed_ms.max(own.confirmed_ms.get()), watched);
-            own.compare(now.monotonic_ms);
+            own.compare(now.monotonic_ms());
             return Some(Arc::clone(own));
         }
         if let Some(own) = &own {
@@ -140,7 +140,7 @@ impl<F> Caches<F> {
             // The worker's own finding of the same millisecond can be newer, but not if both are the same.
             if own.confirmed_by(&finding) && (is_watched || !is_outdated) {
                 own.confirm(confirmed_ms, watched);
-                own.compare(now.monotonic_ms);
+                own.compare(now.monotonic_ms());
                 return Some(Arc::clone(own));
             }
             if own_ms == confirmed_ms {
@@ -153,7 +153,7 @@ impl<F> Caches<F> {
         let entry =
             self.keep_finding(LookedUp { site, path, as_of_ms: confirmed_ms, is_own: false }, finding, now);
         entry.confirm(confirmed_ms, watched);
-        entry.compare(now.monotonic_ms);
+        entry.compare(now.monotonic_ms());
         Some(entry)
     }
 
@@ -203,7 +203,7 @@ impl<F> Caches<F> {
             before.miss();
         }
         if self.shares_names {
-            entry.compare(now.monotonic_ms);
+            entry.compare(now.monotonic_ms());
         }
         let kept = entry.versions();
         for version in old.iter().filter(|version| !kept.iter().any(|k| k.id == version.id)) {
@@ -230,7 +230,7 @@ impl<F> Caches<F> {
     /// its entry says, and the kernel does not forget its name.
     fn keep_file(&mut self, id: VersionId, file: Option<F>, now: Moment) {
         if let Some(file) = file {
-            self.files.insert(id, Arc::new(file), now.monotonic_ms);
+            self.files.insert(id, Arc::new(file), now.monotonic_ms());
         }
     }
 

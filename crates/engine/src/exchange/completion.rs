@@ -39,11 +39,13 @@ pub(crate) fn finish_job<F>(
     outcome: Outcome<F>,
     mut wake: impl FnMut(Opener),
 ) {
-    let Some(mut job) = core.jobs.finish(id, core.clock.ms()) else { return };
+    let now_ms = core.clock.ms();
+    let Some(mut job) = core.jobs.finish(id, now_ms) else { return };
+    let waits_ms = job.waits_ms(now_ms);
     let waiters = std::mem::take(&mut job.waiters);
     let result = keep_result(core, (id, job), outcome);
     for waiter in waiters {
-        if let Some(opener) = exchanges.deliver(waiter, id, &result) {
+        if let Some(opener) = exchanges.deliver(waiter, (id, waits_ms), &result) {
             wake(opener);
         }
     }
@@ -82,7 +84,7 @@ fn keep_result<F>(
         }
         (JobKey::List(site, path, form), Outcome::Listed(file, stat, read_ms)) => {
             let listing = MadeListing { site, path: &path, form, file, stat, read_ms };
-            let (version, file) = core.caches.keep_listing(listing, now.monotonic_ms);
+            let (version, file) = core.caches.keep_listing(listing, now.monotonic_ms());
             JobResult::Listing(version, file)
         }
         // The server lacks permission to list the directory, or the directory went away before it was listed.
@@ -130,7 +132,7 @@ fn keep_result<F>(
             JobResult::Loaded
         }
         (JobKey::Verify(_, pair), Outcome::Verified(is_right)) => {
-            core.caches.password_results.put(pair, is_right, now.monotonic_ms);
+            core.caches.password_results.put(pair, is_right, now.monotonic_ms());
             JobResult::Loaded
         }
         (JobKey::Deflate(..), Outcome::Deflated(bytes)) => JobResult::Deflated(bytes.into()),
@@ -146,11 +148,19 @@ fn keep_result<F>(
 
 impl<F> Exchanges<F> {
     /// Passes the result of a job to an exchange that waits for it, or for which it loaded ahead. Returns its
-    /// opener if it can continue.
-    fn deliver(&mut self, key: ExchangeKey, id: JobId, result: &JobResult<F>) -> Option<Opener> {
+    /// opener if it can continue. `waits_ms` is how long the job was queued, and how long a helper worked on it.
+    fn deliver(
+        &mut self,
+        key: ExchangeKey,
+        (id, (queued_ms, helped_ms)): (JobId, (u64, u64)),
+        result: &JobResult<F>,
+    ) -> Option<Opener> {
         let exchange = self.0.lend(key.0)?;
         let opener = exchange.opener;
-        let (exchange, woken) = exchange.with_result(id, result);
+        let (mut exchange, woken) = exchange.with_result(id, result);
+        if woken {
+            exchange.log_entry.timing.note_job(queued_ms, helped_ms);
+        }
         self.put_back(key, exchange);
         woken.then_some(opener)
     }

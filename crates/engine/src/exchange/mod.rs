@@ -17,7 +17,6 @@ mod sending;
 mod turn;
 
 use std::borrow::Cow;
-use std::net::SocketAddr;
 
 use flash_http::RequestBuf;
 use flash_http::request::Request;
@@ -35,8 +34,10 @@ use crate::handler::{self, FileRequest, FileRequestBuf, Found, Refusal, Response
 use crate::jobs::{NoRoom, Waiter};
 use crate::limits::TRIES_MAX;
 use crate::machine::{JobId, Machine};
+use crate::requester::Requester;
 use crate::shares::Sharer;
 use crate::slab::{ClientNumber, ExchangeKey, Key, Slab};
+use crate::timing::{CacheResult, Timing};
 
 /// The status in the log and the counters of a request whose client left before its answer. Nobody gets it; nginx has the
 /// same number.
@@ -66,12 +67,12 @@ impl Opener {
     }
 }
 
-/// The log fields of a request, kept until its answer ends.
+/// The log fields and the course of a request, kept until its answer ends.
 #[derive(Clone, Debug)]
 pub(crate) struct LogEntry {
     /// None when access logging is off.
     pub(crate) log: Option<LogText>,
-    pub(crate) started_ms: u64,
+    pub(crate) timing: Timing,
 }
 
 /// The progress of an exchange.
@@ -309,7 +310,7 @@ impl<M: Machine> Turn<'_, M> {
     /// Ends an exchange early: leaves its jobs and its link, and logs the part of the answer that was sent. `sent` is the
     /// status, which is [`CLIENT_LEFT`] if the answer has not begun, and the body bytes sent; None
     /// after a panic.
-    pub(crate) fn abort(&mut self, key: ExchangeKey, peer: &SocketAddr, sent: Option<(Status, u64)>) {
+    pub(crate) fn abort(&mut self, key: ExchangeKey, requester: &Requester, sent: Option<(Status, u64)>) {
         let Some(mut exchange) = self.exchanges.remove(key) else {
             // The exchange was lost in a panic while it was lent.
             self.exchanges.end_lent(key);
@@ -329,28 +330,25 @@ impl<M: Machine> Turn<'_, M> {
         }
         if let Some((status, body_bytes)) = sent {
             let end = AnswerEnd { status, body_bytes, is_whole: false };
-            exchange.log_entry.note_end(&mut self.context, peer, end);
+            exchange.log_entry.note_end(&mut self.context, requester, end);
         }
     }
 }
 
 impl LogEntry {
-    pub(crate) fn new<F>(core: &Core<F>, request: &Request<'_>) -> Self {
-        let log = LogText::new(core.rules.log_format, LogFields::of(request));
-        Self { log, started_ms: core.clock.ms() }
+    pub(crate) fn new<F>(core: &Core<F>, request: &Request<'_>, result: CacheResult) -> Self {
+        let log = core.lines.text(LogFields::of(request));
+        Self { log, timing: core.clock.timing(result) }
     }
 
     /// Counts and logs the end of the exchange.
     pub(crate) fn note_end<M: Machine>(
         &self,
         context: &mut Context<'_, M>,
-        peer: &SocketAddr,
+        requester: &Requester,
         end: AnswerEnd,
     ) {
         let source = self.log.as_ref().map(LogSource::Text);
-        let ended = Ended { peer, source, started_ms: self.started_ms, end };
-        if let Some(line) = context.core.note_end(ended) {
-            context.machine.log_access(line);
-        }
+        context.note_end(Ended { requester, source, timing: self.timing, end });
     }
 }

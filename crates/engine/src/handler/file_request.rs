@@ -42,7 +42,7 @@ pub(crate) struct FileRequest<'r> {
     /// The conditions of that pass besides the head.
     pub(crate) conditions: Option<Arc<Conditions>>,
     pub(crate) substitute: Substitute,
-    /// As [`RequestClient::is_local`](super::RequestClient::is_local).
+    /// As [`RequestClient::is_local`](crate::requester::RequestClient::is_local).
     pub(crate) is_local: bool,
     /// The passwords that must be right.
     pub(crate) checks: Vec<PasswordCheck>,

@@ -7,7 +7,6 @@
 //! [`readmit`](super::readmit) decides whether these hold.
 
 use std::borrow::Cow;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use flash_http::RequestBuf;
@@ -24,7 +23,7 @@ use super::error_page::{
     Refusal, TOO_LARGE, TOO_MANY, TOO_MANY_OF_ALL, TooSoon, error_page, redirect_to, too_soon_page,
 };
 use super::file_request::{FileRequest, FileRequestBuf, Substitute};
-use super::https::{self, Scheme};
+use super::https;
 use super::password::{PasswordCheck, check_of};
 use super::route::{Authorizer, LateRules, Routed, choose_route, leads_to_script};
 use crate::caches::Pass;
@@ -35,6 +34,7 @@ use crate::in_flight::{Full, Holds};
 use crate::limits::{RECEIVE_BYTES, REQUEST_BODY_BYTES_MAX};
 use crate::machine::Machine;
 use crate::path_rule::Rewritten;
+use crate::requester::{RequestClient, Scheme};
 use crate::rules::{Rules, SiteRules, UpstreamProtocol};
 use crate::slab::{ClientNumber, SiteId};
 
@@ -49,16 +49,6 @@ pub(crate) enum Admitted<'r, F> {
     File(FileRequest<'r>),
     /// An upstream answers.
     Route(Box<Routed<'r>>),
-}
-
-/// The client of a request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RequestClient {
-    pub(crate) address: IpAddr,
-    /// Whether it is on this machine, and no known proxy of other clients.
-    pub(crate) is_local: bool,
-    /// Whether a trusted proxy has sent its request.
-    pub(crate) is_proxied: bool,
 }
 
 /// A client with too many requests at once is asked to wait for this long before the next.

@@ -1,4 +1,4 @@
-//! The scheme of requests, and redirects from plain HTTP to HTTPS. Called by the [gate](super::gate) and the wires.
+//! Redirects from plain HTTP to HTTPS. Called by the [gate](super::gate).
 
 use flash_http::request::Request;
 use flash_http::response::Status;
@@ -12,22 +12,6 @@ use crate::rules::HttpsRedirect;
 const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
 /// The port that an `https` address does not name.
 const HTTPS_PORT: u16 = 443;
-
-/// The scheme of a connection's requests (RFC 9110, section 4.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scheme {
-    Http,
-    Https,
-}
-
-impl Scheme {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Scheme::Http => "http",
-            Scheme::Https => "https",
-        }
-    }
-}
 
 /// Whether a decoded path leads to a challenge of an issuer of certificates.
 pub(super) fn is_challenge(path: &[u8]) -> bool {

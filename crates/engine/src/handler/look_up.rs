@@ -94,7 +94,7 @@ pub(super) fn fresh<M: Machine>(
 /// The newest entry for a path that the worker knows or that all workers share, however old.
 fn newest<M: Machine>(context: &mut Context<'_, M>, (site, path): (SiteId, &[u8])) -> Option<Arc<NameEntry>> {
     let (now, freshness_ms) = (context.core.clock.now, context.core.rules.freshness_ms);
-    let now_ms = now.monotonic_ms;
+    let now_ms = now.monotonic_ms();
     let own = context.core.caches.names.get(site, path).map(Arc::clone);
     if !context.core.rules.shares_names()
         || own.as_deref().is_some_and(|own| own.is_fresh(now_ms, freshness_ms))

@@ -37,14 +37,13 @@ pub(crate) use error_page::{
 };
 pub(crate) use file_request::{FileRequest, FileRequestBuf, Substitute};
 pub(crate) use gate::{
-    Admitted, NOT_A_FILE_OF_THE_SITE, RequestClient, admit, admit_application_file, admit_preferred_file,
-    head_changes, head_changes_of_path,
+    Admitted, NOT_A_FILE_OF_THE_SITE, admit, admit_application_file, admit_preferred_file, head_changes,
+    head_changes_of_path,
 };
 pub(crate) use head::{
     About, CommonFields, Extent, HeadForm, RelayedHead, each_own_field, each_shared_field, persistence,
     write_head, write_relayed_head,
 };
-pub(crate) use https::Scheme;
 pub(crate) use password::{Password, PasswordCheck, verify};
 pub(crate) use repeated::{is_valid, readmit, remember, repeat};
 pub(crate) use response::Response;

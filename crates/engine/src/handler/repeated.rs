@@ -5,16 +5,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::counting::Counting;
-use super::https::Scheme;
 use super::look_up::is_unchanged;
 use super::{About, FileRequest, Response};
-use crate::access_log::{LogFields, LogText};
+use crate::access_log::LogFields;
 use crate::body::Source;
 use crate::caches::{Content, HeadHash, NameEntry, Pass, Persistence, RepeatedReply, ReplyForm};
 use crate::conditions::Conditions;
 use crate::context::Core;
 use crate::head_changes::HeadChanges;
 use crate::machine::Machine;
+use crate::requester::Scheme;
 use crate::slab::{ClientNumber, SiteId};
 
 /// Remembers the bytes of a request for a file with its answer, if the same bytes would get the same answer again.
@@ -38,8 +38,8 @@ pub(crate) fn remember<F>(
         changes: changes.clone(),
         content: content.unwrap_or_default(),
     };
-    let format = core.rules.log_format;
-    core.caches.repeated.put(hash, bytes, reply, || LogText::new(format, LogFields::of(file.request)));
+    let lines = &core.lines;
+    core.caches.repeated.put(hash, bytes, reply, || lines.text(LogFields::of(file.request)));
 }
 
 /// Whether a reply still answers the bytes that it was remembered with.

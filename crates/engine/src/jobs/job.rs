@@ -114,12 +114,25 @@ pub(crate) struct Job<F, S> {
     pub(crate) state: JobState,
     /// When it was queued or, once running, when it was started.
     pub(crate) since_ms: u64,
+    /// How long it had waited when it was started.
+    pub(super) queued_ms: u64,
     pub(crate) deadline_ms: u64,
     pub(super) claim: Claim,
     /// Its place in the queue, while it is queued.
     pub(super) place: Rank,
     /// Whether its request had not waited before, so that the job did not pass jobs that were queued already.
     pub(super) is_new: bool,
+}
+
+impl<F, S> Job<F, S> {
+    /// How long it has waited for a helper, and how long a helper has worked on it, if it ends now.
+    pub(crate) fn waits_ms(&self, now_ms: u64) -> (u64, u64) {
+        let passed_ms = now_ms.saturating_sub(self.since_ms);
+        match self.state {
+            JobState::Running => (self.queued_ms, passed_ms),
+            JobState::Queued | JobState::QueuedUnasked => (passed_ms, 0),
+        }
+    }
 }
 
 /// The progress of a job, and whether it needs a waiting request.

@@ -149,6 +149,7 @@ impl<F, S> Jobs<F, S> {
             client: waiter.map(|waiter| waiter.client),
             state: if waiter.is_some() { JobState::Queued } else { JobState::QueuedUnasked },
             since_ms: now_ms,
+            queued_ms: 0,
             deadline_ms,
             claim,
             place: Rank::default(),
@@ -316,6 +317,7 @@ impl<F, S> Jobs<F, S> {
         let Some(job) = self.jobs.get_mut(id.0) else { return };
         self.deadlines.remove(&(job.deadline_ms, id.0));
         job.state = JobState::Running;
+        job.queued_ms = now_ms.saturating_sub(job.since_ms);
         job.since_ms = now_ms;
         job.deadline_ms = now_ms.saturating_add(self.patience.job_ms);
         let (root, kind, place) = (job.root, job.key.kind(), job.place);

@@ -22,7 +22,7 @@ pub use file::{FileKind, FilePart, FileSent, FileStat, LookUpError, Opened, Resi
 pub use form::{NO_FORM, block_of_form, form_of_block};
 pub use listing::{ListingForm, ListingKey, ListingOrder, README_NAMES};
 pub use name::{NameFacts, NameMark, SharedName, SharedNames};
-pub use records::{Handshake, ReceiveCall, RecordLayer, SendCall};
+pub use records::{Handshake, ReceiveCall, RecordLayer, SendCall, TlsVersion};
 pub use task::{FileId, FileRange, Finding, JobId, NameOfFile, Outcome, Task};
 
 use crate::rules::ServerId;
@@ -59,6 +59,10 @@ pub trait Net {
 
     /// Bytes that were sent and that the client has not acknowledged.
     fn unacknowledged_bytes(&mut self, socket: &Self::Socket) -> u64;
+
+    /// When the last call ended, or the wait for events if none was made since, in nanoseconds of the clock of [`Moment`]. Costs no
+    /// system call.
+    fn last_call_ns(&self) -> u64;
 }
 
 /// Priorities of sockets, for the queues between the server and its clients.
@@ -193,8 +197,8 @@ pub trait Gateway {
 
 /// The logs.
 pub trait Log {
-    /// Writes a line to the access log. `line` has no line feed.
-    fn log_access(&mut self, line: &[u8]);
+    /// Writes a line to the access log of this number. `line` has no line feed.
+    fn log_access(&mut self, log: u16, line: &[u8]);
 
     /// Reports a message to the operator.
     fn report(&mut self, message: &str);
@@ -221,8 +225,16 @@ pub trait Machine:
 /// The time at the start of a turn of the event loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// Milliseconds since an arbitrary start; never goes back.
-    pub monotonic_ms: u64,
+    /// Nanoseconds since an arbitrary start; never goes back.
+    pub monotonic_ns: u64,
     /// Nanoseconds since 1970, UTC; can jump.
     pub wall_ns: i128,
+}
+
+impl Moment {
+    /// Milliseconds since the same start.
+    #[inline]
+    pub fn monotonic_ms(self) -> u64 {
+        self.monotonic_ns / 1_000_000
+    }
 }

@@ -59,4 +59,25 @@ pub struct Handshake {
     pub is_resumed: bool,
     /// Whether both sides have agreed on HTTP/2 (ALPN). Then nothing else may follow (RFC 9113, section 3.4).
     pub is_http2: bool,
+    /// The version of TLS.
+    pub version: TlsVersion,
+}
+
+/// A version of TLS that clients may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsVersion {
+    /// RFC 5246.
+    V1_2,
+    /// RFC 8446.
+    V1_3,
+}
+
+impl TlsVersion {
+    /// As logs write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            TlsVersion::V1_2 => "TLSv1.2",
+            TlsVersion::V1_3 => "TLSv1.3",
+        }
+    }
 }

@@ -10,9 +10,9 @@ use flash_http::proxy_protocol::ProxyHeader;
 
 use crate::context::{Context, Core};
 use crate::exchange::{Inputs, Opener};
-use crate::handler::{RequestClient, Scheme};
 use crate::limits::RATE_WINDOW_MS;
-use crate::machine::{Machine, RecordLayer};
+use crate::machine::{Machine, RecordLayer, TlsVersion};
+use crate::requester::{Requester, Scheme};
 use crate::schedule::{Egress, Ticket};
 use crate::shares::Sharer;
 use crate::slab::ClientNumber;
@@ -48,26 +48,6 @@ pub(crate) struct Conn<S> {
     pub(crate) uplink: Uplink,
 }
 
-/// Who sent a request, and how.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Requester {
-    pub(crate) address: SocketAddr,
-    /// The scheme of the request (RFC 9110, section 4.2).
-    pub(crate) scheme: Scheme,
-    sharer: Sharer,
-    /// As [`RequestClient::is_local`].
-    is_local: bool,
-    /// As [`RequestClient::is_proxied`].
-    is_proxied: bool,
-}
-
-impl Requester {
-    /// The client, as the gate sees it.
-    pub(crate) fn client(&self) -> RequestClient {
-        RequestClient { address: self.address.ip(), is_local: self.is_local, is_proxied: self.is_proxied }
-    }
-}
-
 /// The place of a connection at an uplink of known rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Uplink {
@@ -97,7 +77,7 @@ impl<S> Conn<S> {
     pub(crate) fn new(socket: S, peer: SocketAddr, opener: Opener) -> Self {
         let is_local = peer.ip().to_canonical().is_loopback();
         let (scheme, sharer, is_proxied) = (Scheme::Http, opener.sharer(), false);
-        let own = Requester { address: peer, scheme, sharer, is_local, is_proxied };
+        let own = Requester { address: peer, scheme, tls: None, sharer, is_local, is_proxied };
         Self {
             transport: Transport::new(socket),
             peer,
@@ -121,6 +101,12 @@ impl<S> Conn<S> {
         self.transport.start_tls(layer);
         self.own.scheme = Scheme::Https;
         self.requester.scheme = Scheme::Https;
+    }
+
+    /// Notes the version that the handshake has agreed on.
+    pub(crate) fn set_tls_version(&mut self, version: TlsVersion) {
+        self.own.tls = Some(version);
+        self.requester.tls = Some(version);
     }
 
     /// Gives the connection the client that its proxy has introduced.
@@ -162,6 +148,7 @@ impl<S> Conn<S> {
         Requester {
             address,
             scheme,
+            tls: own.tls,
             sharer: Sharer { client: ClientNumber::of(address.ip()), is_exempt },
             is_local: false,
             is_proxied: true,

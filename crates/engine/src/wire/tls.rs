@@ -58,10 +58,11 @@ impl<S> Connection<S> {
     ) -> Option<TurnEnd> {
         let counters = &mut turn.context.core.counters.tls;
         match self.conn.transport.continue_handshake(turn.context.machine) {
-            HandshakeStep::Done(Handshake { is_resumed, is_http2 }) => {
+            HandshakeStep::Done(Handshake { is_resumed, is_http2, version }) => {
                 let TlsCounters { handshakes, resumed, .. } = counters;
                 *(if is_resumed { resumed } else { handshakes }) += 1;
                 let now_ms = turn.context.core.clock.ms();
+                self.conn.set_tls_version(version);
                 self.conn.deadline_ms = now_ms + turn.context.core.rules.timeouts.head_ms;
                 if is_http2 {
                     turn.context.core.counters.http2.connections += 1;

@@ -1,7 +1,7 @@
 //! HTTP/2: files, errors, flow control, priorities, and the ends of connections.
 
-use flash_engine::LogFormat;
 use flash_engine::limits::{H2_DRAIN_MS, H2_SETTINGS_ACK_MS, H2_STREAMS_MAX, LINGER_MS, RATE_WINDOW_MS};
+use flash_engine::{LogFormat, LogRules};
 
 use crate::machine::h2::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, H2Client, HEADERS, Heard, PRIORITY_UPDATE, frame,
@@ -459,7 +459,7 @@ fn other_beginnings_are_not_http_2() {
 
 #[test]
 fn the_log_has_the_version_and_what_clients_abandon() {
-    let mut world = World::with(flash_engine::Rules { log_format: LogFormat::Combined, ..rules() });
+    let mut world = World::with(flash_engine::Rules { log: LogRules::of(LogFormat::Combined), ..rules() });
     world.machine.files.add("a", "hello");
     world.machine.files.add("big", Content::Pattern(3, 200 * KIB));
     let mut client = connect(&mut world);

@@ -6,7 +6,7 @@ use crate::machine::{Client, Content, KIB, MIB, STORE, StoreSize, World, at_most
 use flash_engine::limits::{
     FILES_OF_NAME_MAX, HEADS_BYTES_MAX, HEADS_BYTES_PER_CLIENT_MAX, NEWCOMER_GRACE_MS, RATE_WINDOW_MS,
 };
-use flash_engine::{LogFormat, Readiness, Rules};
+use flash_engine::{LogFormat, LogRules, Readiness, Rules};
 
 #[test]
 fn connections_are_bounded() {
@@ -282,7 +282,7 @@ fn a_panic_on_receiving_blames_no_other_request() {
 
 #[test]
 fn each_request_is_logged_once() {
-    let mut world = World::with(Rules { log_format: LogFormat::Json, ..rules() });
+    let mut world = World::with(Rules { log: LogRules::of(LogFormat::Json), ..rules() });
     world.machine.files.add("hot", "hot");
     world.machine.files.add_cold("cold", "cold");
     world.machine.files.add("big", Content::Pattern(1, MIB));
@@ -319,7 +319,7 @@ fn each_request_is_logged_once() {
 
 #[test]
 fn a_client_that_leaves_while_a_helper_works_is_logged() {
-    let mut world = World::with(Rules { log_format: LogFormat::Json, ..rules() });
+    let mut world = World::with(Rules { log: LogRules::of(LogFormat::Json), ..rules() });
     world.auto = false;
     world.machine.files.add_cold("cold", "cold");
     let client = world.connect();
@@ -337,7 +337,7 @@ fn a_client_that_leaves_while_a_helper_works_is_logged() {
 
 #[test]
 fn a_hit_that_fails_to_be_sent_is_logged() {
-    let mut world = World::with(Rules { log_format: LogFormat::Json, ..rules() });
+    let mut world = World::with(Rules { log: LogRules::of(LogFormat::Json), ..rules() });
     world.machine.files.add("hot", "hot");
     world.get("/hot");
     let client = world.connect();
@@ -431,7 +431,7 @@ fn hosts_choose_sites() {
 
 #[test]
 fn a_body_that_times_out_is_logged_once_with_its_request() {
-    let mut world = World::with(Rules { log_format: LogFormat::Json, ..rules() });
+    let mut world = World::with(Rules { log: LogRules::of(LogFormat::Json), ..rules() });
     let client = world.connect();
     client.send(request("GET", "/a", "Content-Length: 1000\r\n"));
     world.advance(HEAD_MS + 100);

@@ -123,14 +123,14 @@ fn say(world: &mut World, word: Word) {
 
 /// The watcher has told all changes up to now.
 fn tell_until(world: &mut World) {
-    let now_ms = world.machine.now.monotonic_ms;
+    let now_ms = world.machine.now.monotonic_ms();
     say(world, Word::Until(now_ms));
 }
 
 /// All names of a world are watched, and the kernel has forgotten them.
 fn watch(world: &mut World) {
     world.store().borrow_mut().names.has_watcher = true;
-    let now_ms = world.machine.now.monotonic_ms;
+    let now_ms = world.machine.now.monotonic_ms();
     say(world, Word::Begun(SITE, now_ms));
     world.pass(1);
     get_all(world);

@@ -1,8 +1,8 @@
 //! Clients behind proxies: their addresses and schemes, if the proxy is trusted.
 
 use flash_engine::{
-    Access, Concurrency, HttpsRedirect, LogFormat, PathRule, PathRules, ProxyRules, Rate, Rates, Rules,
-    WhyRefused,
+    Access, Concurrency, HttpsRedirect, LogFormat, LogRules, PathRule, PathRules, ProxyRules, Rate, Rates,
+    Rules, WhyRefused,
 };
 use flash_http::proxies::ProxyField;
 use flash_http::response::Status;
@@ -15,7 +15,7 @@ use crate::machine::world::HEAD_MS;
 /// A site that trusts the proxies in 10.0.0.0/8, and admits no client from 192.0.2.0/24.
 fn behind_proxies(field: ProxyField) -> Rules {
     let mut rules = proxying();
-    rules.log_format = LogFormat::Json;
+    rules.log = LogRules::of(LogFormat::Json);
     let network = |text: &str| text.parse().expect("a network");
     let sending_header = vec![network("10.9.0.0/16")];
     rules.proxies = ProxyRules { networks: vec![network("10.0.0.0/8")], field, sending_header };

@@ -5,7 +5,7 @@ use flash_engine::limits::{
     RECEIVE_BYTES, SEND_BYTES_PER_TURN_MAX, SERVER_DOWN_MS, SERVER_FAILURES_MAX,
 };
 use flash_engine::{
-    LogFormat, Outcome, Policy, Route, RoutePaths, Rules, ServerId, ServerRules, Task, UpstreamId,
+    LogFormat, LogRules, Outcome, Policy, Route, RoutePaths, Rules, ServerId, ServerRules, Task, UpstreamId,
     UpstreamProtocol, UpstreamRules,
 };
 use flash_http::body::Chunked;
@@ -1338,7 +1338,7 @@ fn options_that_may_not_be_forwarded_are_answered() {
 fn a_client_that_leaves_before_its_answer_is_logged_and_counted() {
     for is_told in [false, true] {
         let mut rules = proxying();
-        rules.log_format = LogFormat::Json;
+        rules.log = LogRules::of(LogFormat::Json);
         let mut world = World::with(rules);
         let (client, server) = ask(&mut world, get("/p/left"));
         if is_told {

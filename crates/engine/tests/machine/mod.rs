@@ -135,7 +135,7 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn new(helpers_idle: usize) -> Self {
         Self {
-            now: Moment { monotonic_ms: START_MS, wall_ns: START_WALL_NS },
+            now: Moment { monotonic_ns: START_MS * 1_000_000, wall_ns: START_WALL_NS },
             files: Files::new(),
             helpers: Helpers::new(helpers_idle),
             sockets_open: Count::default(),
@@ -245,6 +245,10 @@ impl Net for Machine {
 
     fn unacknowledged_bytes(&mut self, socket: &Socket) -> u64 {
         socket.wire.borrow().unacknowledged_bytes()
+    }
+
+    fn last_call_ns(&self) -> u64 {
+        self.now.monotonic_ns
     }
 }
 
@@ -380,7 +384,7 @@ impl Gateway for Machine {
 }
 
 impl Log for Machine {
-    fn log_access(&mut self, line: &[u8]) {
+    fn log_access(&mut self, _: u16, line: &[u8]) {
         self.trace.note("log", &[digest(line)]);
         self.log.push(String::from_utf8_lossy(line).into_owned());
     }

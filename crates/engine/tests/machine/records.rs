@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};
 
 use flash_engine::limits::RECORD_BYTES_MAX;
-use flash_engine::{Handshake, ReceiveCall, RecordLayer, SendCall};
+use flash_engine::{Handshake, ReceiveCall, RecordLayer, SendCall, TlsVersion};
 
 use super::trace::digest;
 
@@ -106,7 +106,11 @@ impl RecordLayer for ToyRecords {
     }
 
     fn handshake(&self) -> Option<Handshake> {
-        (!self.is_handshaking()).then_some(Handshake { is_resumed: false, is_http2: self.is_http2 })
+        (!self.is_handshaking()).then_some(Handshake {
+            is_resumed: false,
+            is_http2: self.is_http2,
+            version: TlsVersion::V1_3,
+        })
     }
 
     fn pull(&mut self, receive: &mut ReceiveCall<'_>) -> io::Result<usize> {

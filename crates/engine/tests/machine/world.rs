@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use flash_engine::limits::{SMALL_FILE_BYTES_MAX, SPOOL_IDLE_MS};
 use flash_engine::{
-    AdmissionRules, BodyRules, Engine, Finding, JobId, LogFormat, Optimizations, Outcome, PathRules, Policy,
-    ProxyRules, Readiness, Rules, SiteRules, Task, Timeouts, WhyRefused,
+    AdmissionRules, BodyRules, Engine, Finding, JobId, LogFormat, LogRules, Optimizations, Outcome,
+    PathRules, Policy, ProxyRules, Readiness, Rules, SiteRules, Task, Timeouts, WhyRefused,
 };
 use flash_http::EncodedSlash;
 use flash_http::response::ServerField;
@@ -74,7 +74,7 @@ pub(crate) fn rules() -> Rules {
         http2: true,
         policy: Policy::Fair,
         egress: None,
-        log_format: LogFormat::Off,
+        log: LogRules::of(LogFormat::Off),
     }
 }
 
@@ -364,12 +364,12 @@ impl World {
     /// Runs a turn of the keeper, then the worker drops the blocks that must leave.
     pub(crate) fn hear_keeper(&mut self) {
         let Some(store) = &mut self.machine.store else { return };
-        store.host().borrow_mut().turn(self.machine.now.monotonic_ms, ALL_ACTIONS);
+        store.host().borrow_mut().turn(self.machine.now.monotonic_ms(), ALL_ACTIONS);
         for slot in store.hear() {
             self.engine.handle_leaving(slot.into());
         }
         store.release();
-        store.host().borrow_mut().turn(self.machine.now.monotonic_ms, ALL_ACTIONS);
+        store.host().borrow_mut().turn(self.machine.now.monotonic_ms(), ALL_ACTIONS);
     }
 
     /// The store of a test that has one.
@@ -388,9 +388,9 @@ impl World {
         }
         let mut host = host.borrow_mut();
         host.finish(helper);
-        host.turn(now.monotonic_ms, ALL_ACTIONS);
+        host.turn(now.monotonic_ms(), ALL_ACTIONS);
         host.helper_gone(helper);
-        host.turn(now.monotonic_ms, ALL_ACTIONS);
+        host.turn(now.monotonic_ms(), ALL_ACTIONS);
         host.has_block(&file.stat(), block)
     }
 
@@ -423,10 +423,10 @@ impl World {
     /// Lets time pass, with a turn whenever the engine asked for one.
     pub(crate) fn advance(&mut self, ms: u64) {
         self.run();
-        let end_ms = self.machine.now.monotonic_ms + ms;
+        let end_ms = self.machine.now.monotonic_ms() + ms;
         for _ in 0..TURNS_MAX {
             let next_ms = self.engine.poll_next_ms().unwrap_or(u64::MAX);
-            let now_ms = self.machine.now.monotonic_ms;
+            let now_ms = self.machine.now.monotonic_ms();
             if next_ms > end_ms {
                 return self.pass(end_ms - now_ms);
             }
@@ -439,18 +439,18 @@ impl World {
 
     /// Moves the clocks and does nothing else.
     pub(crate) fn pass(&mut self, ms: u64) {
-        self.machine.now.monotonic_ms += ms;
+        self.machine.now.monotonic_ns += ms * 1_000_000;
         self.machine.now.wall_ns += i128::from(ms) * 1_000_000;
         self.engine.handle_turn(self.machine.now);
     }
 
     pub(crate) fn elapsed_ms(&self) -> u64 {
-        self.machine.now.monotonic_ms - START_MS
+        self.machine.now.monotonic_ms() - START_MS
     }
 
     /// Does a running job's task, but withholds the result from the engine.
     pub(crate) fn perform(&mut self, id: JobId) -> Outcome<FileHandle> {
-        self.machine.helpers.listing_ms = self.machine.now.monotonic_ms;
+        self.machine.helpers.listing_ms = self.machine.now.monotonic_ms();
         let task = self.machine.helpers.finish(id);
         let Machine { helpers, files, .. } = &mut self.machine;
         let block = helpers.block_of(&task, files, &self.sites, &self.types);
@@ -479,7 +479,7 @@ impl World {
         let (host, files) = (Rc::clone(store.host()), &mut self.machine.files);
         let (sites, types, now) = (&self.sites, &self.types, self.machine.now);
         host.borrow_mut().names.tell(Done { task, outcome, files, sites, types, now });
-        host.borrow_mut().turn(now.monotonic_ms, ALL_ACTIONS);
+        host.borrow_mut().turn(now.monotonic_ms(), ALL_ACTIONS);
     }
 
     /// Passes the outcome of a job to the engine.

@@ -196,14 +196,14 @@ impl Disk {
         machine.files.now_ns = normal_ns + 100_000_000;
         let stat = machine.files.look(&path).stat;
         self.inodes.insert(stat.inode, place);
-        self.begin_state(place, machine.now.monotonic_ms, Some((stat, content)));
+        self.begin_state(place, machine.now.monotonic_ms(), Some((stat, content)));
     }
 
     pub(crate) fn remove(&mut self, machine: &mut Machine, place: usize) {
         self.settle_file(machine, place);
         self.set_failing(machine, place, false);
         machine.files.remove(&self.named[place].path);
-        self.begin_state(place, machine.now.monotonic_ms, None);
+        self.begin_state(place, machine.now.monotonic_ms(), None);
     }
 
     /// Writes to the file: new bytes, fewer, or more.
@@ -227,7 +227,7 @@ impl Disk {
         let path = self.named[place].path.clone();
         stat.size_bytes = content.len();
         (stat.modified_ns, stat.changed_ns) = (now_ns, now_ns);
-        let now_ms = machine.now.monotonic_ms;
+        let now_ms = machine.now.monotonic_ms();
         if rng.chance(50) {
             self.settle(machine);
             // The change happens during the engine's next check of the file.
@@ -249,8 +249,8 @@ impl Disk {
             && let Some((place, state)) = self.meddled.take()
         {
             self.events.push((place, false));
-            self.named[place].states[state].until_ms = machine.now.monotonic_ms;
-            self.named[place].excuse_ms = machine.now.monotonic_ms;
+            self.named[place].states[state].until_ms = machine.now.monotonic_ms();
+            self.named[place].excuse_ms = machine.now.monotonic_ms();
         }
     }
 
@@ -275,7 +275,7 @@ impl Disk {
         if self.now(place).file.is_some() && self.named[place].failing != fails {
             machine.files.inode(&self.named[place].path).fails = fails;
             self.named[place].failing = fails;
-            self.named[place].excuse_ms = machine.now.monotonic_ms;
+            self.named[place].excuse_ms = machine.now.monotonic_ms();
         }
     }
 

@@ -2,8 +2,8 @@
 
 use flash_engine::limits::{HEADS_BYTES_PER_CLIENT_MAX, JOBS_QUEUED_MAX};
 use flash_engine::{
-    BodyRules, Cutoffs, FieldChanges, LogFormat, Optimizations, PathRule, PathRules, Policy, ProxyRules,
-    Rules, SiteRules, Timeouts,
+    BodyRules, Cutoffs, FieldChanges, LogFormat, LogRules, Optimizations, PathRule, PathRules, Policy,
+    ProxyRules, Rules, SiteRules, Timeouts,
 };
 use flash_http::EncodedSlash;
 use flash_http::response::ServerField;
@@ -262,7 +262,7 @@ pub(crate) fn rules(rng: &mut Rng, plan: &Plan) -> Rules {
         http2: true,
         policy: Policy::Fair,
         egress: None,
-        log_format: rng.pick(&[LogFormat::Off, LogFormat::Json, LogFormat::Combined]),
+        log: LogRules::of(rng.pick(&[LogFormat::Off, LogFormat::Json, LogFormat::Combined])),
         etag_of_change: rng.chance(40),
     }
 }

@@ -306,7 +306,7 @@ impl Run {
     }
 
     pub(crate) fn now_ms(&self) -> u64 {
-        self.machine.now.monotonic_ms
+        self.machine.now.monotonic_ms()
     }
 
     pub(crate) fn after(&mut self, ms: u64, event: Event) {
@@ -356,7 +356,7 @@ impl Run {
     }
 
     pub(crate) fn pass(&mut self, ms: u64) {
-        self.machine.now.monotonic_ms += ms;
+        self.machine.now.monotonic_ns += ms * 1_000_000;
         self.set_wall(self.machine.now.wall_ns + i128::from(ms) * 1_000_000);
     }
 
@@ -423,7 +423,7 @@ impl Run {
     fn turn(&mut self) {
         self.turn += 1;
         let now = self.machine.now;
-        self.machine.trace.note("turn", &[self.turn, now.monotonic_ms - START_MS]);
+        self.machine.trace.note("turn", &[self.turn, now.monotonic_ms() - START_MS]);
         self.count_unanswered();
         self.make_promises();
         self.make_promises_of_streams();

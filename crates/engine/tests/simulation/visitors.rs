@@ -360,7 +360,7 @@ impl Run {
         self.note_ranges(&ask);
         let peer = &mut self.peers[number];
         peer.push(ask);
-        peer.send(self.machine.now.monotonic_ms, self.turn + 1);
+        peer.send(self.machine.now.monotonic_ms(), self.turn + 1);
     }
 
     /// Decides which requests that have just arrived must be answered in this turn.

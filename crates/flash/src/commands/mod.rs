@@ -28,6 +28,7 @@ mod server_args;
 mod stats;
 mod testbed;
 mod tls;
+mod top;
 mod trace;
 mod upgrade;
 
@@ -60,6 +61,8 @@ enum Command {
     Tls(tls::Tls),
     /// Show the counters of a running server
     Stats(stats::Stats),
+    /// Show a live picture of a running server
+    Top(top::Top),
     /// Replace the program of a running server by a new version
     Upgrade(upgrade::Upgrade),
     /// Set the queueing discipline that sends the smallest responses first
@@ -120,6 +123,7 @@ impl Cli {
             Command::Migrate(command) => command.run(),
             Command::Tls(command) => command.run(),
             Command::Stats(command) => command.run(),
+            Command::Top(command) => command.run(),
             Command::Upgrade(command) => command.run(),
             Command::Qdisc(command) => command.run(),
             Command::Doctor(command) => command.run(),

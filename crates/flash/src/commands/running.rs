@@ -1,4 +1,4 @@
-//! Which running server a command is for. Called by `flash stats` and `flash upgrade`.
+//! Which running server a command is for. Called by `flash stats`, `flash top` and `flash upgrade`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -15,6 +15,7 @@ use super::endpoint::EndpointOptions;
 use super::error::{ConfigError, Problem};
 use super::file::Draft;
 use super::listen::Listen;
+use super::log_output::LogOutput;
 use super::memory::CacheMemory;
 use super::options::{Overrides, Settings};
 use super::resolve;
@@ -83,7 +84,7 @@ impl BackendOptions {
             // Only the endpoint tests in the loop whether files are in memory.
             cap_fowner: settings.cap_fowner && has_endpoint,
             log_format: LogFormat::Off,
-            log_file: None,
+            log_output: LogOutput::Off,
             service: Service::Backend(BackendSettings {
                 socket: socket.into(),
                 users,

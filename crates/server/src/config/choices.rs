@@ -157,7 +157,7 @@ words! {
     MechanismKind { Epoll = "epoll", Poll = "poll", Select = "select" }
     SendBy { Read = "read", Sendfile = "sendfile", Mmap = "mmap" }
     HelperKind hint number_of_helpers { Processes = "processes", Threads = "threads" }
-    LogFormat { Combined = "combined", CombinedHost = "combined_host", Json = "json", Off = "off" }
+    LogFormat { Combined = "combined", CombinedHost = "combined_host", Json = "json", Template = "template", Off = "off" }
 }
 
 /// `helpers = 4` is often meant as the number of helpers.

@@ -2,6 +2,8 @@
 //!
 //! Called by `resolve` with the merged options of all sources, including the defaults. It must not look at anything else.
 
+use std::path::Path;
+
 use flash_prompt::mechanism::{MechanismKind, SELECT_DESCRIPTORS_MAX};
 use flash_prompt::net::InFlightCap;
 use flash_units::{rate_text, size_text};
@@ -9,7 +11,7 @@ use flash_worker::{HelperKind, SendBy};
 
 use super::architecture::{self, connections_that_fit};
 use super::choices::{Choice, HttpsRedirect, SchedulePolicy};
-use super::error::Problem;
+use super::error::{ConfigErrorKind, Problem};
 use super::kind::Kind;
 use super::listen::https_port;
 use super::options::{self, OPTIONS, Overrides, Settings, Site};
@@ -34,7 +36,6 @@ pub(super) fn check(given: &Overrides, problems: &mut Vec<Problem>) {
     }
     check_store(given, problems);
     check_list(given, problems);
-    check_rotation(given, problems);
     if is_off(&given.residency_check) && given.send.as_ref().is_some_and(|send| send.value == SendBy::Mmap) {
         let why = "--send mmap needs the check, by mincore(2); use --send read or --send sendfile";
         problems.extend(no_effect(given, "residency_check", why));
@@ -145,24 +146,6 @@ fn check_list(given: &Overrides, problems: &mut Vec<Problem>) {
     }
 }
 
-/// Checks that there is a log file to rename.
-fn check_rotation(given: &Overrides, problems: &mut Vec<Problem>) {
-    if given.log_file.as_ref().is_some_and(|log| matches!(log.value, PathOrWord::At(_))) {
-        return;
-    }
-    for (key, wanted) in
-        [("log_rotate_size", &given.log_rotate_size), ("log_rotate_age", &given.log_rotate_age)]
-    {
-        if let Some(Given { value: 1.., origin }) = wanted {
-            problems.push(senseless(
-                key,
-                origin,
-                "no log_file is set, and standard output cannot be renamed",
-            ));
-        }
-    }
-}
-
 /// Checks that a client can read fast enough at the rate of a connection.
 fn check_connection_rate(given: &Overrides, problems: &mut Vec<Problem>) {
     let Some(Given { value: rate @ 1.., origin }) = &given.connection_rate else { return };
@@ -256,6 +239,17 @@ pub(super) fn no_effect(given: &Overrides, key: &str, why: &str) -> Option<Probl
 /// A problem with an option that has no effect.
 pub(super) fn senseless(key: &str, origin: &Origin, why: &str) -> Problem {
     problem(key, origin, SENSELESS, why)
+}
+
+/// A path of an option cannot be used: the operation, the path, the source and the reason.
+pub(super) fn path_problem(action: &str, key: &str, (path, origin): (&Path, &Origin), why: &str) -> Problem {
+    let source = match (origin, options::find(key)) {
+        (Origin::Environment, Some(spec)) => format!(" (from {})", spec.variable()),
+        (Origin::Flag, Some(spec)) if !spec.is_operand() => format!(" (from --{})", spec.flag()),
+        _ => String::new(),
+    };
+    let title = format!("cannot {action} `{}`{source}", path.display());
+    Problem::given(origin, title, why).of(ConfigErrorKind::Path)
 }
 
 /// A problem with an option, under the name that the user gave it.

@@ -79,6 +79,7 @@ mod tests {
             "https_redirect" => "301",
             "sandbox" => "required",
             "log_format" => "json",
+            "log_template" => "{status}",
             "architecture" => "mt",
             "event_mechanism" => "poll",
             "helpers" => "threads",

@@ -72,6 +72,8 @@ pub enum TextFormat {
     Charset,
     /// The value of `Strict-Transport-Security`, or `off`.
     Hsts,
+    /// A form of log lines, or `off`.
+    LogTemplate,
     /// The form of paths.
     Pattern,
     /// The name of a field.
@@ -187,6 +189,9 @@ impl Kind {
             Kind::Networks => "a list of networks, such as [\"10.0.0.0/8\"]",
             Kind::Text(TextFormat::Charset) => "a name in quotes, such as \"utf-8\" or \"off\"",
             Kind::Text(TextFormat::RequestRate) => "a rate in quotes, such as \"10/s\" or \"100/m\"",
+            Kind::Text(TextFormat::LogTemplate) => {
+                "a text in quotes, such as '{client} \"{request}\" {status}'"
+            }
             Kind::Text(TextFormat::Hsts) => "a text in quotes, such as \"max-age=31536000\" or \"off\"",
             Kind::Text(_) => "a text in quotes",
             Kind::Command => "a program, or a list of a program and its arguments, in quotes",
@@ -226,6 +231,7 @@ impl Kind {
             Kind::Paths => "list of files".to_owned(),
             Kind::Networks => "list of networks".to_owned(),
             Kind::Text(TextFormat::Charset) => "name, or `off`".to_owned(),
+            Kind::Text(TextFormat::LogTemplate) => "text with [fields](#access-log), or `off`".to_owned(),
             Kind::Text(TextFormat::Hsts) => "value of the field, or `off`".to_owned(),
             Kind::Text(TextFormat::RequestRate) => "number of requests, with `/s`, `/m` or `/h`".to_owned(),
             Kind::Text(TextFormat::Location) => "path or address".to_owned(),

@@ -20,6 +20,7 @@ use super::choices::{
 use super::file_path::FilePath;
 use super::kind::{GIB, HOUR_MS, Kind, TextFormat, Unit, bounds, count, memory, millis, number};
 use super::listen::{Listen, SocketMode};
+use super::log_output::LogOutput;
 use super::memory::CacheMemory;
 use super::route_options::Route;
 use super::rule_options::Rule;
@@ -95,6 +96,8 @@ pub enum Target {
     Server(Field<Overrides, Settings>),
     /// A field of a site; at the top of the file, of the default site.
     Site(Field<Overrides, Site>),
+    /// A field of a site. `config::resolve` sets that of the settings, which this function shows.
+    Both(Show<Settings>, Field<Overrides, Site>),
     /// `config::resolve` sets it, and this function shows it.
     Other(Show<Settings>),
     /// No field.
@@ -113,6 +116,15 @@ macro_rules! target {
             put: |given, site| put(given.$key.as_ref(), &mut site.$field),
             show: |site, kind| show::<$type>(&site.$field, kind),
         })
+    };
+    ($key:ident: $type:ty, both $show:ident site.$field:ident) => {
+        Target::Both(
+            $show,
+            Field {
+                put: |given, site| put(given.$key.as_ref(), &mut site.$field),
+                show: |site, kind| show::<$type>(&site.$field, kind),
+            },
+        )
     };
     ($key:ident: $type:ty, by $show:ident) => {
         Target::Other($show)
@@ -150,7 +162,15 @@ impl Spec {
     /// Whether a `[[site]]` may set it.
     #[must_use]
     pub fn is_of_site(&self) -> bool {
-        matches!(self.target, Target::Site(_))
+        self.of_site().is_some()
+    }
+
+    /// The field of a site.
+    pub(super) fn of_site(&self) -> Option<&Field<Overrides, Site>> {
+        match &self.target {
+            Target::Site(field) | Target::Both(_, field) => Some(field),
+            Target::Server(_) | Target::Other(_) | Target::None => None,
+        }
     }
 
     /// The texts of the option in these settings.
@@ -161,7 +181,7 @@ impl Spec {
                 let by_default = settings.sites.first().filter(|site| site.hosts.is_empty());
                 by_default.map_or(Ok(None), |site| (field.show)(site, self.kind))
             }
-            Target::Other(show) => show(settings, self.kind),
+            Target::Both(show, _) | Target::Other(show) => show(settings, self.kind),
             Target::None => Ok(None),
         }
     }
@@ -315,9 +335,13 @@ rows! {
     sandbox: SandboxMode, at(Group::Privileges, "MODE"), Kind::OneOf(SandboxMode::WORDS), Text("auto"), [server.sandbox],
         "Use Landlock and seccomp: auto (if the kernel supports them), required or off";
     log_format: LogFormat, at(Group::Logs, "FORMAT"), Kind::OneOf(LogFormat::WORDS), Depends("combined with a log file, else off"), [server.log_format],
-        "Format of the access log: combined, combined_host, json or off";
-    log_file: PathOrWord, at(Group::Logs, "FILE"), Kind::PathOr("-"), Depends("standard output"), [by log_file],
-        "Write the access log to this file, or to standard output for -";
+        "Format of the access log: combined, combined_host, json, template or off";
+    log_template: String, at(Group::Logs, "TEXT"), Kind::Text(TextFormat::LogTemplate), Text("off"), [server.log_template as Option<String>],
+        "Form of the lines, with fields such as {client}, {status} and {first_ms}";
+    log_file: PathOrWord, at(Group::Logs, "FILE"), Kind::PathOr("-"), Depends("standard output"), [both log_file site.log_output],
+        "Write the access log to this file or syslog socket, or to standard output for -";
+    log_sample: u64, at(Group::Logs, "N"), count(1, 1_000_000), Text("1"), [server.log_sample],
+        "Write one in N lines of answers that are whole and no errors; all others are always written";
     log_rotate_size: u64, at(Group::Logs, "SIZE"), number(Unit::Bytes, 0, 1024 * GIB), Text("0"), [server.log_rotate_bytes],
         "Rename the log file and begin another one when it is this large; 0 disables";
     log_rotate_age: u64, at(Group::Logs, "TIME"), millis(0, 366 * 24 * HOUR_MS), Text("0s"), [server.log_rotate_ms],
@@ -341,8 +365,8 @@ rows! {
             pub cap_fowner: bool,
             /// The user of workers and helpers; `None` for the current user.
             pub run_as: Option<RunAs>,
-            /// The file of the access log, or `None` for standard output.
-            pub log_file: Option<FilePath>,
+            /// The access log of requests without a site, and of sites without their own.
+            pub log_output: LogOutput,
             /// Addresses to listen on for TLS.
             pub tls_listen: Vec<Listen>,
             /// Whether no source named `listen`: sockets of systemd take its place.
@@ -369,6 +393,8 @@ rows! {
             pub routes: Vec<Route>,
             /// The rules for its paths, in their order.
             pub rules: Vec<Rule>,
+            /// The access log of its requests.
+            pub log_output: LogOutput,
         }
     }
 }
@@ -387,7 +413,10 @@ fn run_as(settings: &Settings, kind: Kind) -> Shown {
 }
 
 fn log_file(settings: &Settings, kind: Kind) -> Shown {
-    settings.log_file.as_ref().map_or(Ok(None), |path| show::<PathBuf>(path, kind))
+    match (settings.log_format, &settings.log_output) {
+        (LogFormat::Off, LogOutput::Off) => Ok(None),
+        (_, output) => show::<PathOrWord>(output, kind),
+    }
 }
 
 fn tls_listen(settings: &Settings, kind: Kind) -> Shown {
@@ -424,7 +453,7 @@ impl Overrides {
 
     pub(super) fn put_in_site(&self, site: &mut Site) {
         for spec in OPTIONS {
-            if let Target::Site(field) = &spec.target {
+            if let Some(field) = spec.of_site() {
                 (field.put)(self, site);
             }
         }

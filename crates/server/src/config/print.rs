@@ -10,7 +10,7 @@ use toml::Value;
 use super::architecture;
 use super::error::NotUtf8;
 use super::kind::{Kind, Unit};
-use super::options::{OPTIONS, Overrides, Settings, Site, Spec, Target};
+use super::options::{OPTIONS, Overrides, Settings, Site, Spec};
 use super::route_options::{ROUTE_OPTIONS, Route, by};
 use super::rule_options::{RULE_OPTIONS, Rule};
 
@@ -43,7 +43,9 @@ impl Settings {
         for site in self.sites.iter().filter(|site| !is_default_site(site)) {
             text += &format!("\n[[site]]\nhosts = {}\n", list(site.hosts.iter().map(|host| quoted(host))));
             for spec in OPTIONS {
-                if let Target::Site(field) = &spec.target {
+                let Some(field) = spec.of_site() else { continue };
+                // Without its own log, a site has that of the server.
+                if spec.key != "log_file" || site.log_output != self.log_output {
                     let items = (field.show)(site, spec.kind)?.unwrap_or_default();
                     text += &line(spec.key, spec.kind, &items);
                 }

@@ -6,10 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::ops::Range;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use flash_engine::LogFormat;
 use flash_prompt::OwnedFd;
 use flash_waiting::memory::{self, Usable};
 use flash_waiting::root::{Root, Unopened, open_roots};
@@ -19,20 +17,20 @@ use super::ROOT_PATIENCE;
 use super::account;
 use super::architecture;
 use super::choices::Architecture;
-use super::combinations;
+use super::combinations::{self, path_problem};
 use super::crew::{self, Crew};
-use super::error::{ConfigErrorKind, Problem, reason};
+use super::error::{Problem, reason};
 use super::file::{Draft, SiteDraft};
-use super::file_path::FilePath;
 use super::listen_checks;
+use super::logs;
 use super::memory::CacheMemory;
 use super::options::{self, Overrides, Settings, Site};
 use super::redirect_circles;
 use super::route_checks;
 use super::rule_checks;
 use super::run_as::RunAs;
-use super::table::{Given, Origin};
-use super::values::{Auto, PathOrWord};
+use super::table::{Given, Holds, Origin};
+use super::values::Auto;
 
 /// Maximum default number of workers, for any number of cores.
 const WORKERS_BY_DEFAULT_MAX: usize = 256;
@@ -50,14 +48,16 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
     check_hosts(&draft.sites, &mut problems);
     combinations::check(&given, &mut problems);
     listen_checks::check(&given, &mut problems);
-    let log = log(&given, &mut problems);
     let run_as = account::run_as(&given, &mut problems);
     let cap_fowner = account::cap_fowner(&given, &mut problems);
     problems.extend(route_checks::check(&given, &draft));
     let of_sites: Vec<&Overrides> = draft.sites.iter().map(|site| &site.overrides).collect();
+    let (log_format, log_output) = logs::resolve(&given, &of_sites, &mut problems);
+    let log_file = log_output.held().map(|value| Given { value, origin: Origin::Default });
     combinations::check_https(&given, &of_sites, &mut problems);
     combinations::check_compression(&given, &of_sites, &mut problems);
     let types = draft.types;
+    let given = Overrides { log_file: given.log_file.clone().or(log_file), ..given };
     let sites = sites(&given, (draft.top, draft.sites), folder, run_as.as_ref(), &mut problems);
     combinations::check_listings(&given, &sites, &mut problems);
     combinations::check_counts(&given, &sites, &mut problems);
@@ -69,7 +69,7 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
     settings.tls_listen = given.listen_tls.as_ref().map_or_else(Vec::new, |given| given.value.clone());
     settings.admin = given.admin.as_ref().map_or_else(Vec::new, |given| given.value.clone());
     settings.listens_by_default = given.listen.as_ref().is_some_and(|given| given.origin == Origin::Default);
-    (settings.log_format, settings.log_file) = log;
+    (settings.log_format, settings.log_output) = (log_format, log_output);
     (settings.run_as, settings.cap_fowner) = (run_as, cap_fowner);
     if given.client_connections.is_none() {
         settings.client_connections_max = (settings.connections_max / 2).max(1);
@@ -250,44 +250,4 @@ fn check_hosts(sites: &[SiteDraft], problems: &mut Vec<Problem>) {
             seen.insert(host, span);
         }
     }
-}
-
-fn log(given: &Overrides, problems: &mut Vec<Problem>) -> (LogFormat, Option<FilePath>) {
-    let by_default = if given.log_file.is_some() { LogFormat::Combined } else { LogFormat::Off };
-    let format = given.log_format.as_ref().map_or(by_default, |given| given.value);
-    let file = given.log_file.as_ref().and_then(|given| match &given.value {
-        PathOrWord::At(path) if path != Path::new("/dev/stdout") => Some((path.clone(), &given.origin)),
-        _ => None,
-    });
-    if let Some((path, origin)) = file.as_ref().filter(|_| format != LogFormat::Off) {
-        check_log_file(path, origin, problems);
-    }
-    (format, file.map(|(path, _)| path.into()))
-}
-
-/// Only an attempt shows whether the file can be opened: it need not exist yet.
-fn check_log_file(path: &Path, origin: &Origin, problems: &mut Vec<Problem>) {
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    let why = match (std::fs::metadata(path), std::fs::metadata(folder)) {
-        (Ok(found), _) if found.is_dir() => "it is a directory".to_owned(),
-        (Ok(found), _) if found.file_type().is_fifo() || found.file_type().is_socket() => {
-            "it is a pipe; write `-` for standard output".to_owned()
-        }
-        (Ok(_), _) => return,
-        (_, Ok(folder)) if folder.is_dir() => return,
-        (_, Ok(_)) => format!("`{}` is not a directory", folder.display()),
-        (_, Err(error)) => format!("`{}`: {}", folder.display(), reason(&error)),
-    };
-    problems.push(path_problem("write the log", "log_file", (path, origin), &why));
-}
-
-/// A path of an option cannot be used: the operation, the path, the source and the reason.
-fn path_problem(action: &str, key: &str, (path, origin): (&Path, &Origin), why: &str) -> Problem {
-    let source = match (origin, options::find(key)) {
-        (Origin::Environment, Some(spec)) => format!(" (from {})", spec.variable()),
-        (Origin::Flag, Some(spec)) if !spec.is_operand() => format!(" (from --{})", spec.flag()),
-        _ => String::new(),
-    };
-    let title = format!("cannot {action} `{}`{source}", path.display());
-    Problem::given(origin, title, why).of(ConfigErrorKind::Path)
 }

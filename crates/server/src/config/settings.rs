@@ -88,6 +88,7 @@ mod tests {
     };
     use super::super::endpoint::EndpointSettings;
     use super::super::listen::{Listen, SocketMode};
+    use super::super::log_output::LogOutput;
     use super::super::memory::CacheMemory;
     use super::super::run_as::RunAs;
     use super::super::service::{BackendSettings, ControlSocket, Service};
@@ -145,7 +146,9 @@ mod tests {
             accept_wait_ms: 1_000,
             http2: true,
             log_format: LogFormat::Json,
-            log_file: Some("/var/log/flash.log".into()),
+            log_template: Some("{status}".to_owned()),
+            log_sample: 3,
+            log_output: LogOutput::File("/var/log/flash.log".into()),
             log_rotate_bytes: 1_000_000,
             log_rotate_ms: 86_400_000,
             log_rotate_keep: 3,
@@ -154,6 +157,7 @@ mod tests {
             types: BTreeMap::from([("mjs".to_owned(), "text/javascript".to_owned())]),
             service: Service::Files,
             sites: vec![Site {
+                log_output: LogOutput::Stdout,
                 hosts: Vec::new(),
                 root: "/srv/\"www\"\n".into(),
                 index: vec!["index.html".to_owned()],
@@ -177,7 +181,7 @@ mod tests {
     fn settings_survive_the_way_to_another_process() {
         let mut settings = settings();
         assert_eq!(Settings::from_toml(&settings.to_toml()).unwrap(), settings);
-        settings.log_file = None;
+        settings.log_output = LogOutput::Off;
         settings.run_as = None;
         settings.cache_memory = CacheMemory::Auto { bytes_max: 3 << 29 };
         settings.cache_list = None;

@@ -138,7 +138,9 @@ fn nothing_said_means_the_defaults() {
         proxy_protocol: Vec::new(),
         accept_wait_ms: 1_000,
         log_format: LogFormat::Off,
-        log_file: None,
+        log_template: None,
+        log_sample: 1,
+        log_output: LogOutput::Off,
         log_rotate_bytes: 0,
         log_rotate_ms: 0,
         log_rotate_keep: 7,
@@ -146,6 +148,7 @@ fn nothing_said_means_the_defaults() {
         charset: Some("utf-8".to_owned()),
         types: Default::default(),
         sites: vec![Site {
+            log_output: LogOutput::Off,
             hosts: Vec::new(),
             root: folder.path().into(),
             index: vec!["index.html".to_owned()],
@@ -283,8 +286,8 @@ fn every_key_is_read() {
     ];
     assert_eq!(times, [250, 1_000, 2_000, 3_000, 4_000, 5_000, 6_000, 7_000, 9_000]);
     assert_eq!((settings.connections_max, settings.listing_entries_max), (7, 6));
-    let log_file = Some(folder.path().join("access.log").into());
-    assert_eq!((settings.log_format, &settings.log_file), (LogFormat::Json, &log_file));
+    let log = LogOutput::File(folder.path().join("access.log").into());
+    assert_eq!((settings.log_format, &settings.log_output), (LogFormat::Json, &log));
     assert_eq!((settings.sandbox, settings.cap_fowner), (SandboxMode::Required, false));
     assert_eq!(settings.types["mjs"], "text/javascript");
     assert_eq!(settings.types["/Read Me"], "text/plain");
@@ -322,12 +325,12 @@ fn relative_paths_start_at_the_file_or_at_the_current_directory() {
     assert_eq!(sources.config_file(), Some("etc/flash.toml".into()));
     let settings = sources.load().unwrap();
     assert_eq!(settings.sites[0].root, folder.path().join("etc/www").into());
-    assert_eq!(settings.log_file, Some(folder.path().join("etc/log").into()));
+    assert_eq!(settings.log_output, LogOutput::File(folder.path().join("etc/log").into()));
     variable(&mut sources, "FLASH_ROOT", "www");
     flag(&mut sources, "log_file", &["log"]);
     let settings = sources.load().unwrap();
     assert_eq!(settings.sites[0].root, folder.path().join("www").into());
-    assert_eq!(settings.log_file, Some(folder.path().join("log").into()));
+    assert_eq!(settings.log_output, LogOutput::File(folder.path().join("log").into()));
 }
 
 #[test]
@@ -347,14 +350,40 @@ fn a_log_file_makes_the_format_combined() {
     let folder = Folder::new();
     let log = |text: &str| {
         let settings = folder.load(text);
-        (settings.log_format, settings.log_file.map(|file| file.to_path_buf()))
+        (settings.log_format, settings.log_output)
     };
-    let file = Some(folder.path().join("l"));
-    assert_eq!(log(DEFAULTS), (LogFormat::Off, None));
+    let file = LogOutput::File(folder.path().join("l").into());
+    assert_eq!(log(DEFAULTS), (LogFormat::Off, LogOutput::Off));
     assert_eq!(log("log_file = \"l\""), (LogFormat::Combined, file.clone()));
-    assert_eq!(log("log_file = \"-\""), (LogFormat::Combined, None));
-    assert_eq!(log("log_format = \"json\""), (LogFormat::Json, None));
+    assert_eq!(log("log_file = \"-\""), (LogFormat::Combined, LogOutput::Stdout));
+    assert_eq!(log("log_format = \"json\""), (LogFormat::Json, LogOutput::Stdout));
+    assert_eq!(log("log_template = \"{status}\""), (LogFormat::Template, LogOutput::Stdout));
     assert_eq!(log("log_file = \"l\"\nlog_format = \"off\""), (LogFormat::Off, file));
+}
+
+#[test]
+fn a_site_can_have_a_log_of_its_own() {
+    let folder = Folder::new();
+    let site = |name: &str, log: &str| format!("[[site]]\nhosts = [\"{name}\"]\nroot = \"www\"\n{log}\n");
+    let numbers = |text: &str| {
+        let settings = folder.load(text);
+        let config = settings.to_config_file().unwrap();
+        let again = folder.load(&config);
+        assert_eq!(again.log_rules(), settings.log_rules(), "{config}");
+        let rules = settings.log_rules();
+        (settings.logs().len(), rules.of_others, rules.of_sites)
+    };
+    let sites = site("a", "") + &site("b", "log_file = \"b\"") + &site("c", "log_file = \"b\"");
+    let top = |log: &str| format!("root = \"www\"\n{log}\n{sites}");
+    // Without a log of the server, only these sites are logged.
+    assert_eq!(numbers(&top("")), (1, None, vec![None, None, Some(0), Some(0)]));
+    assert_eq!(numbers(&top("log_file = \"l\"")), (2, Some(0), vec![Some(0), Some(0), Some(1), Some(1)]));
+    assert_eq!(
+        numbers(&top("log_format = \"json\"")),
+        (2, Some(0), vec![Some(0), Some(0), Some(1), Some(1)])
+    );
+    assert_eq!(numbers(&top("log_file = \"b\"")), (1, Some(0), vec![]));
+    assert_eq!(numbers(&top("log_format = \"off\"")), (0, None, vec![]));
 }
 
 const TWO_SITES: &str = r#"

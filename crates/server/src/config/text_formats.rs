@@ -2,6 +2,8 @@
 //!
 //! Called by `config::values` for values of options, and by `config::file` for hosts and content types. It must not touch the system.
 
+use flash_engine::LogTemplate;
+
 use super::error::Refusal;
 use super::kind::TextFormat;
 use super::rule_options::{field_name, request_field};
@@ -27,6 +29,7 @@ impl TextFormat {
             TextFormat::ServerName => server_name(text),
             TextFormat::Charset => charset(text),
             TextFormat::Hsts => hsts(text),
+            TextFormat::LogTemplate => log_template(text),
             TextFormat::Pattern => pattern(text),
             TextFormat::FieldName => field_name(text),
             TextFormat::RequestField => request_field(text),
@@ -151,6 +154,17 @@ fn hsts(text: &str) -> Result<String, Refusal> {
         let why =
             format!("must be `max-age=SECONDS`, with or without `; {SUBDOMAINS}` and `; preload`, or off");
         return Err(Refusal::new(why));
+    }
+    Ok(text.to_owned())
+}
+
+/// A form of log lines, or `off`.
+fn log_template(text: &str) -> Result<String, Refusal> {
+    if text != OFF
+        && let Err(why) = LogTemplate::try_from(text.to_owned())
+    {
+        let help = "docs/config.md, \"Access log\", lists the fields";
+        return Err(Refusal::new(format!("is no form of log lines: {why}")).helped(help.to_owned()));
     }
     Ok(text.to_owned())
 }

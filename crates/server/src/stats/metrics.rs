@@ -5,6 +5,7 @@
 
 use std::fmt::{Display, Write as _};
 
+use flash_engine::LATENCY_BOUNDS_NS;
 use flash_worker::stats::{CallTimes, bucket_of};
 
 use super::{Counters, ServerStats, StoreStats};
@@ -116,6 +117,7 @@ pub fn metrics(stats: &ServerStats, format: MetricsFormat) -> String {
     certificates(&mut text, stats);
     processes(&mut text, stats);
     network(&mut text, stats);
+    latencies(&mut text, &stats.sum);
     calls(&mut text, &stats.sum);
     if format == MetricsFormat::OpenMetrics {
         text.out.push_str("# EOF\n");
@@ -213,6 +215,23 @@ fn network(text: &mut Text, stats: &ServerStats) {
     text.family("accept_queue_limit", Kind::Gauge, "The most connections in the accept queues of an address");
     for listener in &stats.network.listeners {
         text.sample("accept_queue_limit", &[("address", &listener.address)], listener.accept_queue().bound);
+    }
+}
+
+fn latencies(text: &mut Text, sum: &Counters) {
+    let help = "Times from requests to the first bytes of their responses, by where these come from";
+    text.family("first_byte_seconds", Kind::Histogram, help);
+    for (result, latency) in &sum.latencies {
+        let mut below = 0;
+        for (bound_ns, count) in LATENCY_BOUNDS_NS.iter().zip(latency.0.counts) {
+            below += count;
+            let labels = [("result", &**result), ("le", &*seconds_of_ns(*bound_ns).to_string())];
+            text.sample("first_byte_seconds_bucket", &labels, below);
+        }
+        let labels = [("result", &**result), ("le", "+Inf")];
+        text.sample("first_byte_seconds_bucket", &labels, latency.count());
+        text.sample("first_byte_seconds_sum", &[("result", result)], seconds_of_ns(latency.0.sum_ns));
+        text.sample("first_byte_seconds_count", &[("result", result)], latency.count());
     }
 }
 

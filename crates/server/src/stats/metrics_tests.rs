@@ -99,7 +99,8 @@ fn the_alerts_and_the_dashboard_name_metrics_that_there_are() {
         let names: Vec<&str> = names.collect();
         assert!(names.len() > 5, "{names:?}");
         for name in names {
-            let family = name.strip_suffix("_bucket").unwrap_or(name);
+            let of_histogram = ["_bucket", "_count"].iter().find_map(|suffix| name.strip_suffix(suffix));
+            let family = of_histogram.unwrap_or(name);
             assert!(known.contains(&family), "no metric {name}");
         }
     }

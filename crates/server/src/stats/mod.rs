@@ -7,14 +7,17 @@
 mod amounts;
 mod answer;
 mod client;
+mod distributions;
 mod metrics;
 mod network;
+mod picture;
 mod socket_path;
 mod stalls;
 mod states;
 mod table;
 #[cfg(test)]
 mod tests;
+mod top;
 
 pub use answer::{Answer, CertificateStats, ServerStats, StoreStats, VERSION, WorkerStats};
 pub use client::{ANSWER_BYTES_MAX, StatsError, fetch, fetch_stalls, find_running, upgrade};
@@ -22,12 +25,14 @@ pub use flash_worker::stats::{Caches, CallTimes, Calls, Counters, STALL_NS, STAL
 pub use metrics::{MetricsFormat, metrics};
 pub use network::{ListenerStats, NamespaceCounts, NetworkStats, Queue};
 pub(crate) use network::{Listening, network};
+pub use picture::{Course, picture};
 pub(crate) use socket_path::own_socket;
 pub use socket_path::socket_of;
 pub use stalls::{ServerStalls, WorkerStalls, stalls_heading, stalls_table};
 pub(crate) use states::sample;
 pub use states::{StateCounts, States};
 pub use table::{line, table};
+pub use top::{TopError, top};
 
 /// The line by which a client wants an upgrade. An [`Answer`] with `upgrade` or `error` follows when that is done.
 pub const UPGRADE: &str = "upgrade";

@@ -5,12 +5,12 @@
 use std::fmt::Write as _;
 
 use super::amounts::{Amounts, grouped, optional, share, size, span};
-use super::stalls::time;
+use super::distributions::{calls, distribution_heading, distributions, histogram, latencies};
 use super::{
     CertificateStats, Counters, NetworkStats, Queue, ServerStats, StateCounts, StoreStats, WorkerStats,
 };
 use flash_engine::{JobCounters, JobKind, TlsCounters};
-use flash_worker::stats::{Backend, Connections, Histogram, RefusedBy, Upstreams};
+use flash_worker::stats::{Backend, Connections, RefusedBy, Upstreams};
 
 /// Maximum workers shown, one per line; further ones are only counted.
 const WORKERS_SHOWN_MAX: usize = 64;
@@ -19,8 +19,6 @@ const CERTIFICATES_SHOWN_MAX: usize = 16;
 /// Maximum columns of the name of a certificate's file.
 const FILE_COLUMNS_MAX: usize = 58;
 const DAY_S: u64 = 86_400;
-/// Maximum calls shown, which is more than exist.
-const CALLS_SHOWN_MAX: usize = 32;
 
 /// The whole table: first the sums, then each worker. With `seconds`, the counts are those of this time, and are
 /// shown per second.
@@ -40,6 +38,7 @@ pub fn table(stats: &ServerStats, seconds: Option<f64>) -> String {
     caches(&mut out, &stats.sum, amounts);
     store(&mut out, stats, amounts);
     bands(&mut out, &stats.sum, amounts);
+    latencies(&mut out, &stats.sum, amounts);
     distributions(&mut out, &stats.sum, amounts);
     calls(&mut out, &stats.sum, amounts);
     jobs(&mut out, &stats.sum, amounts);
@@ -330,65 +329,6 @@ fn bands(out: &mut String, sum: &Counters, amounts: Amounts) {
         let _ = writeln!(out, "{number:<4} {:>18} {answers:>12} {sent:>12}", grouped(*from));
     }
     let _ = writeln!(out, "priority changes {:>19}", amounts.of(schedule.changes));
-}
-
-fn distribution_heading(out: &mut String) {
-    let _ = writeln!(
-        out,
-        "\n{:<22} {:>12} {:>10} {:>8} {:>8} {:>8} {:>8} {:>8}",
-        "", "count", "mean", "p50", "p90", "p99", "p99.9", "max"
-    );
-}
-
-fn distributions(out: &mut String, sum: &Counters, amounts: Amounts) {
-    distribution_heading(out);
-    histogram(out, "events per dispatch", &sum.dispatches, amounts);
-    let Histogram(events) = &sum.dispatches;
-    let (count, spread) = (amounts.of(events.sum()), (events.weighted_mean(), events.max()));
-    distribution(out, ("  weighted by event", &count), spread, |part| events.weighted_percentile(part));
-    histogram(out, "bytes per send", &sum.sends, amounts);
-    histogram(out, "queue length at a job", &sum.queue.lengths, amounts);
-}
-
-fn histogram(out: &mut String, name: &str, Histogram(counted): &Histogram, amounts: Amounts) {
-    let (count, spread) = (amounts.of(counted.count()), (counted.mean(), counted.max()));
-    distribution(out, (name, &count), spread, |part| counted.percentile(part));
-}
-
-fn distribution(
-    out: &mut String,
-    (name, count): (&str, &str),
-    (mean, max): (Option<f64>, u64),
-    percentile: impl Fn(f64) -> Option<u64>,
-) {
-    let _ = write!(out, "{name:<22} {count:>12} {:>10}", optional(mean));
-    for part in [0.5, 0.9, 0.99, 0.999] {
-        let _ = write!(out, " {:>8}", percentile(part).map_or("-".to_owned(), grouped));
-    }
-    let _ = writeln!(out, " {:>8}", if mean.is_some() { grouped(max) } else { "-".to_owned() });
-}
-
-fn calls(out: &mut String, sum: &Counters, amounts: Amounts) {
-    let _ = writeln!(
-        out,
-        "\n{:<18} {:>12} {:>9} {:>9} {:>9} {:>9} {:>11} {:>11}",
-        "event loop call", "count", "mean", "p50", "p99", "max", "stalls", "waited"
-    );
-    for (name, times) in sum.calls.0.iter().take(CALLS_SHOWN_MAX) {
-        let percentile = |part| times.percentile_ns(part).map_or("-".to_owned(), time);
-        let _ = writeln!(
-            out,
-            "{:<18.18} {:>12} {:>9} {:>9} {:>9} {:>9} {:>11} {:>11}",
-            name.escape_debug().to_string(),
-            amounts.of(times.count()),
-            times.mean_ns().map_or("-".to_owned(), time),
-            percentile(0.5),
-            percentile(0.99),
-            time(times.max_ns),
-            amounts.of(times.stalls),
-            amounts.of(times.waited),
-        );
-    }
 }
 
 /// The requests of other servers.

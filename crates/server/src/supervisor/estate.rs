@@ -9,7 +9,7 @@ use flash_prompt::OwnedFd;
 /// The version of the document in `handover.rs`, of the messages among processes: with the supervisor (`flash_worker::control`) and with the
 /// keeper (`flash_worker::store_protocol`), and of the files in `shared_files.rs`. It changes when an older process would
 /// misunderstand them. Programs with different versions do not follow each other.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// The descriptors that the last program has left and that nothing has taken yet.
 #[derive(Debug)]

@@ -36,14 +36,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use flash_engine::LogFormat;
 use flash_prompt::clock;
 use flash_waiting::process::{keep_descriptors_to_itself, raise_descriptor_limit, shift_oom_score};
 use flash_waiting::sandbox::privileges;
 use flash_waiting::signal::{self, Signal, Signals};
 use flash_waiting::systemd;
 
-use crate::config::{self, BackendOptions, ConfigError, Settings, Sources};
+use crate::config::{self, BackendOptions, ConfigError, LogOutput, Settings, Sources};
 use crate::stats::Counters;
 use control_socket::{ControlSocket, Subject};
 use generation::Generation;
@@ -371,9 +370,8 @@ impl<'m> Supervisor<'m> {
         }
         let line = start_line::text(generation);
         systemd::describe(&line);
-        // Without a log file, standard output belongs to the access log.
-        let to_stdout = settings.log_format == LogFormat::Off || settings.log_file.is_some();
-        if to_stdout {
+        // Standard output may belong to the access log.
+        if !settings.logs().contains(&&LogOutput::Stdout) {
             self.messages.print(line);
         } else {
             self.messages.show(line);

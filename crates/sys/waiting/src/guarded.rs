@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixDatagram;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -66,6 +67,18 @@ impl GuardedFile {
         }
         let owner = (found.st_uid != ROOT && found.st_uid != privileges::user()).then_some(found.st_uid);
         Ok(Self { folder, name, owner: owner.map(account) })
+    }
+
+    /// Connects with the socket of messages at `path`, such as that of syslog(3). Its last component may be a link, if nobody else can
+    /// have made it.
+    ///
+    /// Errors: as of [`GuardedFile::find`], for the folders of the link and of the socket; any of connect(2).
+    pub fn connect(path: &Path) -> io::Result<OwnedFd> {
+        Self::find(path)?;
+        let path = std::fs::canonicalize(path)?;
+        let socket = UnixDatagram::unbound()?;
+        Self::find(&path)?.as_owner(|| socket.connect(&path))??;
+        Ok(socket.into())
     }
 
     /// The folder, and the user with whose rights calls are made if it is another one: for another process.

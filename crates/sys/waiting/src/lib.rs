@@ -37,5 +37,6 @@ pub mod subprocess;
 pub mod successor;
 pub mod suspended;
 pub mod systemd;
+pub mod terminal;
 pub mod warm;
 pub mod watched;

@@ -9,6 +9,7 @@ use flash_engine::{BandCounters, JobCounters, JobKind, Times, TlsCounters};
 use super::backend::Backend;
 use super::calls::Calls;
 use super::figures::{Cutoffs, Figures, Gauge, Histogram, Shared, figures};
+use super::latencies::Latency;
 
 figures! {
     /// The counters of a worker, or of several workers together, since their start.
@@ -50,6 +51,8 @@ figures! {
         backend: Option<Backend> = None,
         /// Events of each dispatch.
         dispatches: Histogram = Histogram(engine.dispatches),
+        /// Times to the first bytes of answers, by where these come from.
+        latencies: BTreeMap<String, Latency> = Latency::of_all(&engine.latencies),
         /// Bytes of each send to a client.
         sends: Histogram = Histogram(engine.sends),
         /// The times of each call of the event loop that could block.

@@ -5,6 +5,7 @@ mod backend;
 mod calls;
 mod counters;
 mod figures;
+mod latencies;
 mod stalls;
 #[cfg(test)]
 mod tests;
@@ -16,4 +17,5 @@ pub use counters::{
     Responses, Schedule, Upstreams,
 };
 pub use figures::{Cutoffs, Figures, Gauge, Histogram, Shared, figures};
+pub use latencies::Latency;
 pub use stalls::{STALLS_MAX, Stall, Stalls, kept_path};

@@ -15,7 +15,6 @@ mod search;
 mod upload;
 mod upload_rate;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use flash_http::RequestBuf;
@@ -32,6 +31,7 @@ use crate::caches::NameEntry;
 use crate::handler::{FileRequestBuf, PasswordCheck, Refusal, RelayedHead};
 use crate::limits::TRIES_MAX;
 use crate::machine::{JobId, Machine};
+use crate::requester::Requester;
 use crate::rules::UpstreamId;
 use crate::slab::ExchangeKey;
 use crate::slab::SiteId;
@@ -322,14 +322,14 @@ impl Relay {
         &self,
         turn: &mut Turn<'_, M>,
         log_entry: &LogEntry,
-        peer: &SocketAddr,
+        requester: &Requester,
         is_whole: bool,
     ) {
         let counted_at_end = self.reply.as_ref().filter(|reply| is_whole && reply.left_bytes.is_none());
         if let Some(reply) = counted_at_end {
             turn.context.core.schedule.note_answer(reply.body_bytes);
         }
-        log_entry.note_end(&mut turn.context, peer, self.end(is_whole));
+        log_entry.note_end(&mut turn.context, requester, self.end(is_whole));
     }
 
     /// Prepares another attempt after this server has failed. False if there is none: the answer has begun, a

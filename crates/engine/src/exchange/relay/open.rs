@@ -19,6 +19,7 @@ use crate::handler::{Authorizer, PasswordCheck, Preferred, RouteTarget, Routed};
 use crate::machine::Machine;
 use crate::rules::UpstreamProtocol;
 use crate::slab::{ExchangeKey, SpooledKey};
+use crate::timing::CacheResult;
 use crate::upstream::{FailedServers, LinkClaim, Transaction, Upload};
 
 /// Room for the opening of most requests: CGI has long names.
@@ -46,7 +47,7 @@ pub(crate) fn open<M: Machine>(
     core.relayed += 1;
     let request_id = format!("{:x}-{:x}-{:x}", core.clock.now.wall_ns, peer.port(), core.relayed);
     let core = &*core;
-    let log_entry = LogEntry::new(core, routed.inbound.request);
+    let log_entry = LogEntry::new(core, routed.inbound.request, CacheResult::Relay);
     // Only CGI has variables for it.
     let is_cgi = |target: &RouteTarget<'_>| target.protocol(core, routed.site) == UpstreamProtocol::FastCgi;
     let needs_local = is_cgi(&routed.target) || routed.authorizers().any(|auth| is_cgi(&auth.target));

@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use flash_http::request::Request;
 
-use crate::access_log::{LogFields, LogFormat, LogSource, LogText};
+use crate::access_log::{LogFields, LogSource, LogText};
 use crate::caches::Persistence;
 use crate::exchange::{LogEntry, Turn};
-use crate::handler::{FileRequest, FileRequestBuf, Scheme, head_changes, head_changes_of_path, persistence};
+use crate::handler::{FileRequest, FileRequestBuf, head_changes, head_changes_of_path, persistence};
 use crate::head_changes::HeadChanges;
 use crate::in_flight::Holds;
 use crate::machine::Machine;
+use crate::requester::Scheme;
 use crate::slab::ExchangeKey;
+use crate::timing::{CacheResult, Timing};
 
 /// A request that is being answered.
 pub(super) struct Answering<'r> {
@@ -19,7 +21,7 @@ pub(super) struct Answering<'r> {
     pub(super) asked: RequestSource<'r>,
     /// How rules change the head of the answer.
     pub(super) changes: Option<Arc<HeadChanges>>,
-    pub(super) started_ms: u64,
+    pub(super) timing: Timing,
 }
 
 /// Where the request that is being answered is stored.
@@ -47,14 +49,14 @@ impl<'r> Answering<'r> {
             persistence: persistence(request, ends),
             asked: RequestSource::Fresh(request),
             changes: head_changes(turn.context.core, scheme, request),
-            started_ms: turn.context.core.clock.ms(),
+            timing: turn.context.core.clock.timing(CacheResult::Hit),
         }
     }
 
     /// For input that is not a valid request.
     pub(super) fn of_line<M: Machine>(line: &'r [u8], turn: &Turn<'_, M>) -> Self {
-        let started_ms = turn.context.core.clock.ms();
-        Self { persistence: Persistence::Closes, asked: RequestSource::Line(line), changes: None, started_ms }
+        let timing = turn.context.core.clock.timing(CacheResult::Hit);
+        Self { persistence: Persistence::Closes, asked: RequestSource::Line(line), changes: None, timing }
     }
 
     /// For a request in the receive buffer that a file answers.
@@ -68,7 +70,7 @@ impl<'r> Answering<'r> {
             persistence: persistence(file.request, ends),
             asked: RequestSource::File(file),
             changes: head_changes_of_path(turn.context.core, scheme, file.site, subject),
-            started_ms: turn.context.core.clock.ms(),
+            timing: turn.context.core.clock.timing(CacheResult::Hit),
         }
     }
 
@@ -79,10 +81,10 @@ impl<'r> Answering<'r> {
         (request, scheme): (&Request<'_>, Scheme),
         turn: &mut Turn<'_, M>,
     ) -> Self {
-        let LogEntry { log, started_ms } = log_entry;
+        let LogEntry { log, timing } = log_entry;
         let persistence = persistence(request, turn.draining);
         let changes = head_changes(turn.context.core, scheme, request);
-        Self { persistence, asked: RequestSource::Exchange(key, log, None), changes, started_ms }
+        Self { persistence, asked: RequestSource::Exchange(key, log, None), changes, timing }
     }
 
     /// For a request that an exchange has kept and a file answers.
@@ -92,16 +94,11 @@ impl<'r> Answering<'r> {
         (file, scheme): (FileRequestBuf, Scheme),
         turn: &mut Turn<'_, M>,
     ) -> Self {
-        let LogEntry { log, started_ms } = log_entry;
+        let LogEntry { log, timing } = log_entry;
         let persistence = persistence(&file.request(), turn.draining);
         let subject = (&file.path[..], file.request().origin);
         let changes = head_changes_of_path(turn.context.core, scheme, file.site, subject);
-        Self {
-            persistence,
-            asked: RequestSource::Exchange(key, log, Some(Box::new(file))),
-            changes,
-            started_ms,
-        }
+        Self { persistence, asked: RequestSource::Exchange(key, log, Some(Box::new(file))), changes, timing }
     }
 
     /// Whether rules bound the bandwidth of the answer.
@@ -120,7 +117,7 @@ impl<'r> Answering<'r> {
     }
 
     pub(super) fn log_source<M: Machine>(&self, turn: &Turn<'_, M>) -> Option<LogSource<'_>> {
-        if turn.context.core.rules.log_format == LogFormat::Off {
+        if turn.context.core.lines.is_off() {
             return None;
         }
         match &self.asked {

@@ -11,6 +11,7 @@ use crate::handler::{REQUEST_LATE, Refusal, TOO_LARGE, malformed};
 use crate::limits::REQUEST_BODY_BYTES_MAX;
 use crate::machine::Machine;
 use crate::slab::ExchangeKey;
+use crate::timing::CacheResult;
 use crate::transport::{Gone, Received};
 use crate::wire::conn::{Conn, TurnEnd};
 
@@ -94,7 +95,7 @@ impl H1 {
         if request.expect_continue && send_continue(conn, turn).is_err() {
             return Flow::Over(TurnEnd::Close);
         }
-        let log_entry = LogEntry::new(turn.context.core, request);
+        let log_entry = LogEntry::new(turn.context.core, request, CacheResult::Hit);
         let state = State::Reading(after);
         let key =
             turn.exchanges.insert(Exchange { opener: conn.opener_for(&conn.requester), log_entry, state });

@@ -24,9 +24,11 @@ use crate::handler::{Admitted, EXHAUSTED, FileRequestBuf, Found, REQUEST_LATE, S
 use crate::jobs::Waiter;
 use crate::limits::{FIELDS_MAX, HEAD_BYTES_MAX, TARGET_BYTES_MAX};
 use crate::machine::Machine;
+use crate::requester::Requester;
 use crate::slab::ExchangeKey;
+use crate::timing::CacheResult;
 use crate::transport::Received;
-use crate::wire::conn::{Conn, Requester, TurnEnd};
+use crate::wire::conn::{Conn, TurnEnd};
 use answering::Answering;
 use body::Discarded;
 use relay::RelayFrames;
@@ -327,7 +329,7 @@ impl H1 {
                 self.reply(conn, turn, answering, response)
             }
             Step::Wait(wait) => {
-                let log_entry = LogEntry::new(turn.context.core, request);
+                let log_entry = LogEntry::new(turn.context.core, request, CacheResult::Miss);
                 let opened = turn.exchanges.open_waiting(
                     &mut turn.context,
                     (conn.opener_for(&conn.requester), log_entry),
@@ -439,7 +441,7 @@ impl H1 {
     pub(crate) fn drop_after_panic<M: Machine>(&mut self, conn: &Conn<M::Socket>, turn: &mut Turn<'_, M>) {
         if let Some(key) = self.lent.take() {
             self.phase = Phase::Idle;
-            turn.abort(key, &conn.requester.address, None);
+            turn.abort(key, &conn.requester, None);
         }
     }
 
@@ -447,10 +449,10 @@ impl H1 {
     pub(crate) fn drop_exchange<M: Machine>(&mut self, conn: &Conn<M::Socket>, turn: &mut Turn<'_, M>) {
         match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Reading(key, _) | Phase::Pending(key) | Phase::Relaying(key, _) => {
-                turn.abort(key, &conn.requester.address, Some((CLIENT_LEFT, 0)));
+                turn.abort(key, &conn.requester, Some((CLIENT_LEFT, 0)));
             }
             Phase::Sending(key, outgoing) => {
-                turn.abort(key, &conn.requester.address, Some((outgoing.status, outgoing.body_bytes())));
+                turn.abort(key, &conn.requester, Some((outgoing.status, outgoing.body_bytes())));
             }
             Phase::Idle | Phase::Head | Phase::Linger { .. } => {}
         }

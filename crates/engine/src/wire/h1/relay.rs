@@ -240,7 +240,10 @@ impl H1 {
         lent: LentRelay,
         advanced: Advance,
     ) -> Flow {
-        let LentRelay { key, log_entry, mut relay, mut frames } = lent;
+        let LentRelay { key, mut log_entry, mut relay, mut frames } = lent;
+        if relay.reply.is_some() {
+            turn.context.note_first(&mut log_entry.timing);
+        }
         let turn_end = match advanced {
             Advance::Blocked => {
                 await_relay(conn, turn, &relay, &mut frames);
@@ -277,7 +280,7 @@ impl H1 {
                 turn.exchanges.end_lent(key);
                 conn.leave_uplink(&mut turn.context.core.egress);
                 let is_whole = matches!(advanced, Advance::Done);
-                relay.note_end(turn, &log_entry, &conn.requester.address, is_whole);
+                relay.note_end(turn, &log_entry, &conn.requester, is_whole);
                 let Some(reply) = relay.reply else { return Flow::Over(TurnEnd::Close) };
                 if !is_whole {
                     // A client that takes the end of the connection for that of the body gets a reset instead.

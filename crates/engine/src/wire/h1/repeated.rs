@@ -16,6 +16,7 @@ use crate::exchange::Turn;
 use crate::handler::{Response, is_valid, readmit, remember, repeat};
 use crate::head_changes::Changes;
 use crate::machine::Machine;
+use crate::timing::CacheResult;
 use crate::wire::conn::Conn;
 
 /// The result of the shortcut.
@@ -76,7 +77,7 @@ impl H1 {
         let only_extends = extending.is_none_or(Changes::extend_files);
         // Bitwise, so that the schedule costs this shortcut no branch of its own.
         let is_plain = (persistence == Persistence::Persists) & core.is_unscheduled() & only_extends;
-        let started_ms = core.clock.ms();
+        let mut timing = core.clock.timing(CacheResult::Hit);
         let Some(content) = content.as_ref().filter(|_| is_plain) else {
             // For most other forms the head is encoded; with SRPT a plain answer first gets its band, and rules change heads.
             let response = repeat(&known.reply, content.as_ref());
@@ -84,7 +85,7 @@ impl H1 {
                 persistence,
                 asked: RequestSource::Repeated(known.log.clone()),
                 changes: changes.clone(),
-                started_ms,
+                timing,
             };
             return Shortcut::Answered(self.reply(conn, turn, answering, response));
         };
@@ -94,22 +95,21 @@ impl H1 {
             core.counters.sends.add(first.offered as u64);
             turn.budget.bytes = turn.budget.bytes.saturating_sub(first.offered);
             let body_bytes = (first.offered - first.head_bytes) as u64;
+            timing.note_first(&mut core.counters.latencies, turn.context.machine.last_call_ns());
             let ended = Ended {
-                peer: &conn.requester.address,
+                requester: &conn.requester,
                 source: known.log.as_ref().map(LogSource::Text),
-                started_ms,
+                timing,
                 end: AnswerEnd { status: Status::OK, body_bytes, is_whole: true },
             };
-            let line = note_end(&mut core.counters, &mut core.lines, &core.clock, ended);
-            if let Some(line) = line {
-                turn.context.machine.log_access(line);
-            }
+            let logs = (&mut core.counters, &mut core.lines);
+            note_end(&mut *turn.context.machine, logs, &core.clock, ended);
             self.phase = Phase::Idle;
             return Shortcut::Answered(Flow::Finished);
         }
         let response = Response::whole(version, Source::Memory(Arc::clone(content)));
         let asked = RequestSource::Repeated(known.log.clone());
-        let answering = Answering { persistence, asked, changes: changes.clone(), started_ms };
+        let answering = Answering { persistence, asked, changes: changes.clone(), timing };
         Shortcut::Answered(self.sent_first(conn, turn, answering, (first, response)))
     }
 }

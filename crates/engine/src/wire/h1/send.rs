@@ -5,7 +5,7 @@ use flash_http::response::Status;
 
 use super::answering::{Answering, RequestSource};
 use super::{Flow, H1, Phase};
-use crate::access_log::{AnswerEnd, LogFields, LogText};
+use crate::access_log::{AnswerEnd, LogFields};
 use crate::body::{Body, Pulled};
 use crate::caches::{Content, Persistence};
 use crate::context::{Clock, Ended};
@@ -77,7 +77,7 @@ impl H1 {
         &mut self,
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
-        answering: Answering<'_>,
+        mut answering: Answering<'_>,
         (first, mut response): (FirstSend, Response<M::File>),
     ) -> Flow {
         let Ok(sent) = first.sent else {
@@ -89,6 +89,7 @@ impl H1 {
             turn.context.core.schedule.count_sent(conn.transport.band(), sent);
         }
         if sent > 0 {
+            turn.context.note_first(&mut answering.timing);
             turn.context.core.schedule.note_answer(response.body.len());
         }
         turn.budget.bytes = turn.budget.bytes.saturating_sub(sent);
@@ -118,11 +119,8 @@ impl H1 {
         end: AnswerEnd,
     ) -> Flow {
         let source = answering.log_source(turn);
-        let started_ms = answering.started_ms;
-        let ended = Ended { peer: &conn.requester.address, source, started_ms, end };
-        if let Some(line) = turn.context.core.note_end(ended) {
-            turn.context.machine.log_access(line);
-        }
+        let timing = answering.timing;
+        turn.context.note_end(Ended { requester: &conn.requester, source, timing, end });
         if let RequestSource::Exchange(key, ..) = &answering.asked {
             turn.exchanges.end_lent(*key);
         }
@@ -164,10 +162,9 @@ impl H1 {
         (outgoing, response): (Outgoing, Response<M::File>),
     ) -> Flow {
         let Response { body, tries, .. } = response;
-        let started_ms = answering.started_ms;
-        let format = turn.context.core.rules.log_format;
+        let timing = answering.timing;
         let opener = conn.opener_for(&conn.requester);
-        let text = |fields| LogText::new(format, fields);
+        let text = |fields| turn.context.core.lines.text(fields);
         let (kept, log, file) = match answering.asked {
             RequestSource::Exchange(key, log, file) => (Some(key), log, file.map(|file| *file)),
             RequestSource::Fresh(request) => (None, text(LogFields::of(request)), None),
@@ -178,7 +175,7 @@ impl H1 {
             RequestSource::Repeated(log) => (None, log, None),
         };
         let state = State::Sending(Sending::new(body, file, tries));
-        let exchange = Exchange { opener, log_entry: LogEntry { log, started_ms }, state };
+        let exchange = Exchange { opener, log_entry: LogEntry { log, timing }, state };
         let key = match kept {
             Some(key) => {
                 turn.exchanges.put_back(key, exchange);
@@ -199,7 +196,7 @@ impl H1 {
         mut outgoing: Box<Outgoing>,
     ) -> Flow {
         self.lent = Some(key);
-        let Exchange { opener, log_entry, state } = turn.exchanges.lend(key);
+        let Exchange { opener, mut log_entry, state } = turn.exchanges.lend(key);
         let State::Sending(mut sending) = state else {
             unreachable!("the Sending phase has an exchange in the Sending state")
         };
@@ -207,7 +204,12 @@ impl H1 {
             sending.request().map_or(Serving::None, |request| Serving::Line(request.line.to_vec()));
         let waiter = Waiter { exchange: key, client: opener.client };
         let end = loop {
-            match send_piece(conn, turn, waiter, &mut sending, &mut outgoing) {
+            let piece = send_piece(conn, turn, waiter, &mut sending, &mut outgoing);
+            if outgoing.sent_bytes > 0 {
+                turn.context.note_first(&mut log_entry.timing);
+            }
+            log_entry.timing.note_wait(sending.waits_for.is_some());
+            match piece {
                 Piece::More => {}
                 // If nothing was sent, the request is answered again. Otherwise the connection is closed, so
                 // that the client notices the incomplete answer.
@@ -234,13 +236,13 @@ impl H1 {
                     sending.leave(&mut turn.context, key);
                     turn.exchanges.end_lent(key);
                     conn.acknowledged_before = None;
-                    log_entry.note_end(&mut turn.context, &conn.requester.address, outgoing.end(true));
+                    log_entry.note_end(&mut turn.context, &conn.requester, outgoing.end(true));
                     return self.after_answer(conn, turn, outgoing.status, outgoing.closes);
                 }
             }
         };
         turn.exchanges.end_lent(key);
-        log_entry.note_end(&mut turn.context, &conn.requester.address, outgoing.end(false));
+        log_entry.note_end(&mut turn.context, &conn.requester, outgoing.end(false));
         Flow::Over(end)
     }
 }

@@ -23,8 +23,10 @@ use crate::head_changes::HeadChanges;
 use crate::in_flight::Holds;
 use crate::limits::H2_STREAM_WINDOW_BYTES;
 use crate::machine::Machine;
+use crate::requester::Requester;
 use crate::slab::ExchangeKey;
-use crate::wire::conn::{Conn, Requester};
+use crate::timing::{CacheResult, Timing};
+use crate::wire::conn::Conn;
 use crate::wire::h1::HEAD_LIMITS;
 
 /// A new stream.
@@ -36,7 +38,7 @@ pub(super) struct Fresh {
     receiving: Receiving,
     /// How rules change the head of the answer.
     changes: Option<Arc<HeadChanges>>,
-    started_ms: u64,
+    timing: Timing,
 }
 
 /// The request that a new stream asks.
@@ -76,10 +78,10 @@ impl H2 {
         workspace: &mut Workspace,
     ) -> Result<(), Violation> {
         let Workspace { list, scratch, .. } = workspace;
-        let started_ms = turn.context.core.clock.ms();
+        let timing = turn.context.core.clock.timing(CacheResult::Hit);
         let receiving = if ends_stream { Receiving::Ended } else { Receiving::Open { left_bytes: None } };
         let (requester, priority) = (conn.requester, Priority::default());
-        let fresh = Fresh { id, requester, priority, receiving, changes: None, started_ms };
+        let fresh = Fresh { id, requester, priority, receiving, changes: None, timing };
         // A known list has no `priority` but the usual one.
         let hash = if ends_stream && self.early_priorities.is_empty() && !conn.is_proxy {
             match self.answer_repeated(conn, turn, (fresh.clone(), list)) {
@@ -175,7 +177,7 @@ impl H2 {
         let response = match step {
             Step::Answer(response) => response,
             Step::Wait(wait) => {
-                let log_entry = LogEntry::new(turn.context.core, file.request);
+                let log_entry = LogEntry::new(turn.context.core, file.request, CacheResult::Miss);
                 match turn.exchanges.open_waiting(
                     &mut turn.context,
                     (conn.opener_for(&fresh.requester), log_entry),
@@ -260,7 +262,7 @@ impl H2 {
         if !asked.is_throttled()
             && let Some(body) = self.whole_now(fresh.priority, &response.body)
         {
-            let Fresh { id, requester, receiving, changes, started_ms, .. } = fresh;
+            let Fresh { id, requester, receiving, changes, mut timing, .. } = fresh;
             let Response { status, about, length, .. } = &response;
             let head = Head { status: *status, about, length: *length };
             self.push_head(turn.context.core, (id, body.is_empty()), changes.as_deref(), head);
@@ -269,32 +271,29 @@ impl H2 {
             }
             let body_bytes = body.len() as u64;
             turn.context.core.schedule.note_answer(body_bytes);
-            let source = asked.source();
-            let ended = Ended {
-                peer: &requester.address,
-                source,
-                started_ms,
+            turn.context.note_first(&mut timing);
+            turn.context.note_end(Ended {
+                requester: &requester,
+                source: asked.source(),
+                timing,
                 end: AnswerEnd { status: *status, body_bytes, is_whole: true },
-            };
-            if let Some(line) = turn.context.core.note_end(ended) {
-                turn.context.machine.log_access(line);
-            }
+            });
             return self.close_stream(id, receiving);
         }
-        let format = turn.context.core.rules.log_format;
+        let lines = &turn.context.core.lines;
         let (file, log) = match asked {
             StreamRequest::File(file) => {
-                (Some(FileRequestBuf::new(file)), LogText::new(format, LogFields::of(file.request)))
+                (Some(FileRequestBuf::new(file)), lines.text(LogFields::of(file.request)))
             }
-            StreamRequest::Other(request) => (None, LogText::new(format, LogFields::of(request))),
-            StreamRequest::Line(line) => (None, LogText::new(format, LogFields::of_line(line))),
+            StreamRequest::Other(request) => (None, lines.text(LogFields::of(request))),
+            StreamRequest::Line(line) => (None, lines.text(LogFields::of_line(line))),
             StreamRequest::Repeated(log) => (None, log),
         };
         let Response { status, about, length, body, tries, .. } = response;
         let state = State::Sending(Sending::new(body, file, tries));
         let key = turn.exchanges.insert(Exchange {
             opener: conn.opener_for(&fresh.requester),
-            log_entry: LogEntry { log, started_ms: fresh.started_ms },
+            log_entry: LogEntry { log, timing: fresh.timing },
             state,
         });
         let outgoing = StreamAnswer { status, head: Some((about, length)), body_bytes: 0 };
@@ -324,11 +323,11 @@ impl H2 {
         if request.expect_continue {
             self.push_continue(fresh.id);
         }
-        let log_entry = LogEntry::new(turn.context.core, request);
+        let log_entry = LogEntry::new(turn.context.core, request, CacheResult::Hit);
         let state = State::Reading(after);
         let key =
             turn.exchanges.insert(Exchange { opener: conn.opener_for(&fresh.requester), log_entry, state });
-        let due_ms = fresh.started_ms + turn.context.core.rules.timeouts.head_ms;
+        let due_ms = turn.context.core.clock.ms() + turn.context.core.rules.timeouts.head_ms;
         self.push(fresh, key, StreamState::Discarding { read_bytes: 0, due_ms });
     }
 

@@ -325,7 +325,7 @@ impl H2 {
     ) {
         let lost = self.lent.take().filter(|_| has_panicked);
         if let Some(key) = lost {
-            turn.abort(key, &conn.peer, None);
+            turn.abort(key, &conn.requester, None);
         }
         let client = conn.opener.client;
         if let Some(block) = self.block.take() {
@@ -334,11 +334,7 @@ impl H2 {
         let streams = std::mem::take(&mut self.streams);
         for mut stream in streams.into_iter().filter(|stream| Some(stream.key) != lost) {
             stream.drop_body(turn.inputs, client);
-            turn.abort(
-                stream.key,
-                &stream.requester.address,
-                Some(stream.sent().unwrap_or((CLIENT_LEFT, 0))),
-            );
+            turn.abort(stream.key, &stream.requester, Some(stream.sent().unwrap_or((CLIENT_LEFT, 0))));
         }
     }
 }

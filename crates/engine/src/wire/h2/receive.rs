@@ -374,7 +374,7 @@ impl H2 {
         let Some(at) = self.find(id) else { return self.frame_budget.frame() };
         let mut stream = self.streams.remove(at);
         stream.drop_body(turn.inputs, conn.opener.client);
-        turn.abort(stream.key, &stream.requester.address, Some(stream.sent().unwrap_or((CLIENT_LEFT, 0))));
+        turn.abort(stream.key, &stream.requester, Some(stream.sent().unwrap_or((CLIENT_LEFT, 0))));
         self.closed.note(id, false);
         self.has_answered = true;
         self.frame_budget.reset()

@@ -229,9 +229,12 @@ impl H2 {
         &mut self,
         conn: &mut Conn<M::Socket>,
         turn: &mut Turn<'_, M>,
-        (stream, log_entry, mut relay): Lent<'_>,
+        (stream, mut log_entry, mut relay): Lent<'_>,
         advanced: Advance,
     ) -> After {
+        if relay.reply.is_some() {
+            turn.context.note_first(&mut log_entry.timing);
+        }
         let opener = conn.opener_for(&stream.requester);
         if matches!(advanced, Advance::Blocked | Advance::Yield) {
             stream.is_blocked = matches!(advanced, Advance::Blocked);
@@ -260,7 +263,7 @@ impl H2 {
                 } else {
                     self.reset_stream(stream.id, ErrorCode::INTERNAL_ERROR);
                 }
-                relay.note_end(turn, &log_entry, &stream.requester.address, is_whole);
+                relay.note_end(turn, &log_entry, &stream.requester, is_whole);
                 return After::Ended;
             }
         };

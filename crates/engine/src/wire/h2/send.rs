@@ -11,7 +11,7 @@ use super::answer_head::Head;
 use super::stream::{Stream, StreamState};
 use crate::access_log::AnswerEnd;
 use crate::body::{Body, Pulled};
-use crate::exchange::{CLIENT_LEFT, Exchange, Halt, Progress, Sending, State, Turn, proceed};
+use crate::exchange::{CLIENT_LEFT, Exchange, Halt, LogEntry, Progress, Sending, State, Turn, proceed};
 use crate::handler::{CommonFields, head_changes_of_path};
 use crate::jobs::Waiter;
 use crate::machine::{Machine, Resident};
@@ -129,7 +129,7 @@ impl H2 {
         buffer: &mut [u8],
         stream: &mut Stream,
     ) -> After {
-        let Exchange { opener, log_entry, state } = turn.exchanges.lend(stream.key);
+        let Exchange { opener, mut log_entry, state } = turn.exchanges.lend(stream.key);
         let waiter = Waiter { exchange: stream.key, client: opener.client };
         let state = match state {
             State::Reading(after) if stream.receiving.has_ended() => Self::after_body(stream, after),
@@ -145,41 +145,43 @@ impl H2 {
             State::Relaying(relay) => {
                 return self.serve_relay(conn, turn, buffer, (stream, log_entry, relay));
             }
-            State::Sending(mut sending) => match self.send_piece(turn, waiter, stream, &mut sending) {
-                FramedPiece::Framed => State::Sending(sending),
-                FramedPiece::Blocked => {
-                    stream.is_blocked = true;
-                    State::Sending(sending)
-                }
-                FramedPiece::Done => {
-                    sending.leave(&mut turn.context, stream.key);
-                    turn.exchanges.end_lent(stream.key);
-                    let (status, body_bytes) = stream.sent().unwrap_or((Status::OK, 0));
-                    let end = AnswerEnd { status, body_bytes, is_whole: true };
-                    log_entry.note_end(&mut turn.context, &stream.requester.address, end);
-                    self.close_stream(stream.id, stream.receiving);
-                    return After::Ended;
-                }
-                FramedPiece::Halted(halt) => {
-                    sending.leave(&mut turn.context, stream.key);
-                    // If nothing was sent, the request is answered again.
-                    let has_begun = stream.sent().is_some();
-                    match if has_begun { None } else { sending.retry(halt) } {
-                        Some(state) => {
-                            stream.state = StreamState::Pending;
-                            state
-                        }
-                        None => {
-                            turn.exchanges.end_lent(stream.key);
-                            let (status, body_bytes) = stream.sent().unwrap_or((Status::INTERNAL, 0));
-                            let end = AnswerEnd { status, body_bytes, is_whole: false };
-                            log_entry.note_end(&mut turn.context, &stream.requester.address, end);
-                            self.reset_stream(stream.id, ErrorCode::INTERNAL_ERROR);
-                            return After::Ended;
+            State::Sending(mut sending) => {
+                match self.follow_piece(turn, waiter, stream, (&mut sending, &mut log_entry)) {
+                    FramedPiece::Framed => State::Sending(sending),
+                    FramedPiece::Blocked => {
+                        stream.is_blocked = true;
+                        State::Sending(sending)
+                    }
+                    FramedPiece::Done => {
+                        sending.leave(&mut turn.context, stream.key);
+                        turn.exchanges.end_lent(stream.key);
+                        let (status, body_bytes) = stream.sent().unwrap_or((Status::OK, 0));
+                        let end = AnswerEnd { status, body_bytes, is_whole: true };
+                        log_entry.note_end(&mut turn.context, &stream.requester, end);
+                        self.close_stream(stream.id, stream.receiving);
+                        return After::Ended;
+                    }
+                    FramedPiece::Halted(halt) => {
+                        sending.leave(&mut turn.context, stream.key);
+                        // If nothing was sent, the request is answered again.
+                        let has_begun = stream.sent().is_some();
+                        match if has_begun { None } else { sending.retry(halt) } {
+                            Some(state) => {
+                                stream.state = StreamState::Pending;
+                                state
+                            }
+                            None => {
+                                turn.exchanges.end_lent(stream.key);
+                                let (status, body_bytes) = stream.sent().unwrap_or((Status::INTERNAL, 0));
+                                let end = AnswerEnd { status, body_bytes, is_whole: false };
+                                log_entry.note_end(&mut turn.context, &stream.requester, end);
+                                self.reset_stream(stream.id, ErrorCode::INTERNAL_ERROR);
+                                return After::Ended;
+                            }
                         }
                     }
                 }
-            },
+            }
             state => {
                 stream.is_blocked = true;
                 state
@@ -187,6 +189,22 @@ impl H2 {
         };
         turn.exchanges.put_back(stream.key, Exchange { opener, log_entry, state });
         After::Stays
+    }
+
+    /// Frames the next piece of an answer, and notes when its first one was framed and whether it waits.
+    fn follow_piece<M: Machine>(
+        &mut self,
+        turn: &mut Turn<'_, M>,
+        waiter: Waiter,
+        stream: &mut Stream,
+        (sending, log_entry): (&mut Sending<M::File>, &mut LogEntry),
+    ) -> FramedPiece {
+        let piece = self.send_piece(turn, waiter, stream, sending);
+        if stream.sent().is_some() {
+            turn.context.note_first(&mut log_entry.timing);
+        }
+        log_entry.timing.note_wait(sending.waits_for.is_some());
+        piece
     }
 
     /// Frames the next piece of an answer, preceded by its head.
@@ -330,7 +348,7 @@ impl H2 {
         code: ErrorCode,
     ) {
         stream.drop_body(turn.inputs, conn.opener.client);
-        turn.abort(stream.key, &stream.requester.address, Some(stream.sent().unwrap_or((CLIENT_LEFT, 0))));
+        turn.abort(stream.key, &stream.requester, Some(stream.sent().unwrap_or((CLIENT_LEFT, 0))));
         self.reset_stream(stream.id, code);
     }
 }

@@ -10,8 +10,8 @@ use crate::exchange::{Inputs, Sending, State};
 use crate::handler::{About, FileRequestBuf, Response};
 use crate::head_changes::HeadChanges;
 use crate::limits::{H2_CLOSED_STREAMS_MAX, H2_STREAM_WINDOW_BYTES};
+use crate::requester::Requester;
 use crate::slab::{ClientNumber, ExchangeKey};
-use crate::wire::conn::Requester;
 
 /// A stream whose answer is not complete.
 #[derive(Debug)]

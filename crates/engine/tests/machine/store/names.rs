@@ -149,7 +149,7 @@ impl KnownNames {
     ) {
         let Some(facts) = NameFacts::of(finding, path, rules) else { return };
         if !facts.is_racy(now.wall_ns) {
-            let found_ms = now.monotonic_ms;
+            let found_ms = now.monotonic_ms();
             let known = SharedName { facts, found_ms, confirmed_ms: found_ms, watched: None };
             self.messages.push_back(Message::Learned((site, path.to_vec()), Box::new(known), is_told));
         }

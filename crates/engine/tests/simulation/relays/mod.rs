@@ -185,7 +185,7 @@ impl Relays {
     }
 
     fn now_ms(&self) -> u64 {
-        self.world.machine.now.monotonic_ms
+        self.world.machine.now.monotonic_ms()
     }
 
     /// A new client comes, sometimes.

@@ -182,6 +182,9 @@ const WRONG: &[(&str, &[&str])] = &[
     ("spool_max = \"1GiB\"", &["`spool_max` cannot be used here", "there are no routes"]),
     ("log_rotate_size = \"1MiB\"\nlog_format = \"json\"", &["`log_rotate_size`", "no log_file is set"]),
     ("log_rotate_age = \"1d\"\nlog_file = \"-\"", &["standard output cannot be renamed"]),
+    ("log_format = \"template\"", &["log_template is not set", "add `log_template`"]),
+    ("log_format = \"json\"\nlog_template = \"{status}\"", &["log_format has another form of lines"]),
+    ("log_template = \"{stat}\"", &["no form of log lines", "there is no field `{stat}`"]),
     ("cache_list = \"l\"\nlog_file = \"l\"", &["`cache_list` needs its own file"]),
     (
         "content_cache = true\ncache_memory = 0",
@@ -208,7 +211,7 @@ const WRONG: &[(&str, &[&str])] = &[
     ("listen = [80]", &["must be in quotes"]),
     ("listen = []", &["name at least one address"]),
     ("index = [\"a/b\"]", &["must be the name of a file, without `/`"]),
-    ("log_format = 3", &["must be combined, combined_host, json or off"]),
+    ("log_format = 3", &["must be combined, combined_host, json, template or off"]),
     ("helpers = 4", &["must be processes or threads", "--helpers-max (FLASH_HELPERS_MAX, `helpers_max`)"]),
     ("helpers = \"thread\"", &["must be processes or threads", "did you mean `threads`?"]),
     (
@@ -227,7 +230,10 @@ const WRONG: &[(&str, &[&str])] = &[
         "event_mechanism = \"select\"\nhelpers_max = 256\nhelpers = \"threads\"",
         &["`event_mechanism` cannot be select", "need all of them", "fewer sites or helpers"],
     ),
-    ("log_format = \"jsn\"", &["must be combined, combined_host, json or off", "did you mean `json`?"]),
+    (
+        "log_format = \"jsn\"",
+        &["must be combined, combined_host, json, template or off", "did you mean `json`?"],
+    ),
     (
         "log_file = \"gone/access.log\"",
         &["cannot write the log `/DIR/gone/access.log`", "`/DIR/gone`: no such file"],

@@ -46,7 +46,7 @@ impl Generation {
     }
 
     fn start_next_log(&mut self, resources: &mut Resources) -> io::Result<()> {
-        if self.settings.log_file.is_none() || self.state == State::Killed || self.is_over() {
+        if !self.settings.has_log_file() || self.state == State::Killed || self.is_over() {
             return Ok(());
         }
         self.reopens_log_again = self.processes.of(Duty::NextLog).is_some();

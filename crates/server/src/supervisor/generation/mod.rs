@@ -9,7 +9,6 @@ mod programs;
 use std::io;
 use std::sync::Arc;
 
-use flash_engine::LogFormat;
 use flash_prompt::clock;
 use flash_waiting::file;
 use flash_worker::control::{InForce, Notice, Order};
@@ -138,7 +137,7 @@ impl Generation {
     /// The processes that it needs, in the order of their start.
     fn duties(&self) -> Vec<Duty> {
         let mut duties = Vec::new();
-        if self.settings.log_format != LogFormat::Off {
+        if !self.settings.logs().is_empty() {
             duties.push(Duty::Log);
         }
         if self.settings.routes().next().is_some() {
