@@ -218,6 +218,11 @@ impl Heard {
     }
 }
 
+/// Whether a line says that the kernel does not report the contents of the page cache: before Linux 6.5.
+fn is_about_cachestat(line: &str) -> bool {
+    line.contains("does not report which files are in memory (Function not implemented")
+}
+
 /// Whether a message names a part of a root that cannot be watched, which depends on its file system and rights.
 fn is_about_watching(line: &str) -> bool {
     line.starts_with("flash: the watcher: ") && line.contains("checked instead")
@@ -248,7 +253,9 @@ impl Server {
     /// Its messages so far, except those about configurations in force and about parts that are not watched.
     pub(crate) fn stderr(&self) -> String {
         let text = self.err.text();
-        text.split_inclusive('\n').filter(|line| !is_in_force(line) && !is_about_watching(line)).collect()
+        text.split_inclusive('\n')
+            .filter(|line| !is_in_force(line) && !is_about_watching(line) && !is_about_cachestat(line))
+            .collect()
     }
 
     /// The messages about configurations in force, after reloads.

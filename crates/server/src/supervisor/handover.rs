@@ -197,7 +197,7 @@ impl<'m> Supervisor<'m> {
             program,
             path: document.path.to_path_buf(),
             signals,
-            resources: Resources { poller, store, files, events: Vec::new(), tickets },
+            resources: Resources { poller, store, files, events: Vec::new(), tickets, kept: Vec::new() },
             reload: Reload::default(),
             upgrade: Upgrade::TakesOver(replaced),
             watchdog: Watchdog::of_systemd(),

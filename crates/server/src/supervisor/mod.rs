@@ -40,7 +40,7 @@ use flash_prompt::clock;
 use flash_waiting::process::{keep_descriptors_to_itself, raise_descriptor_limit, shift_oom_score};
 use flash_waiting::sandbox::privileges;
 use flash_waiting::signal::{self, Signal, Signals};
-use flash_waiting::systemd;
+use flash_waiting::systemd::{self, KeptFile};
 
 use crate::config::{self, BackendOptions, ConfigError, LogOutput, Settings, Sources};
 use crate::stats::Counters;
@@ -151,6 +151,8 @@ struct Resources {
     events: Vec<Event>,
     /// Of all configurations, so that sessions outlive them.
     tickets: TicketSecret,
+    /// The files of a store that systemd has kept.
+    kept: Vec<KeptFile>,
 }
 
 impl Resources {
@@ -205,7 +207,7 @@ struct Supervisor<'m> {
 impl<'m> Supervisor<'m> {
     fn start(
         program: Program,
-        (settings, local): (Settings, Sockets),
+        (settings, mut local): (Settings, Sockets),
         signals: Signals,
         messages: &'m Messages,
     ) -> io::Result<Self> {
@@ -226,6 +228,7 @@ impl<'m> Supervisor<'m> {
             files: SharedFiles::default(),
             events: Vec::new(),
             tickets: TicketSecret::default(),
+            kept: std::mem::take(&mut local.kept),
         };
         let (generation, warnings) = Generation::start(prepared, sockets, &mut resources)?;
         warnings.iter().for_each(|text| messages.report(text));

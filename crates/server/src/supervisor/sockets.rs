@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use flash_prompt::OwnedFd;
 use flash_prompt::net;
 use flash_waiting::successor::Bequest;
-use flash_waiting::systemd::{self, BoundAddress, Listener};
+use flash_waiting::systemd::{self, BoundAddress, KeptFile, Listener};
 
 use super::estate::Estate;
 use super::local_socket::{LeftPath, LocalSocket, Passed};
@@ -87,6 +87,8 @@ pub(super) struct Sockets {
     local: Option<Arc<LocalSocket>>,
     /// The sockets of its warm endpoint, in the order of the settings.
     endpoint: Vec<Arc<LocalSocket>>,
+    /// The files that systemd has kept for the first configuration.
+    pub(super) kept: Vec<KeptFile>,
 }
 
 impl Sockets {
@@ -96,7 +98,7 @@ impl Sockets {
     /// Errors: a path cannot be bound, or systemd has passed on a socket that cannot be used.
     pub(super) fn local(settings: &Settings) -> io::Result<Sockets> {
         let Service::Backend(backend) = &settings.service else {
-            let passed = systemd::take_listeners()?;
+            let systemd::Passed { listeners: passed, kept } = systemd::take()?;
             if let Some(wrong) = passed.iter().find(|listener| listener.is_packets) {
                 let why = format!(
                     "systemd passed the socket `{}` for packets, and HTTP needs a stream; give its unit ListenStream=",
@@ -104,9 +106,9 @@ impl Sockets {
                 );
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
             }
-            return Ok(Sockets { passed: Arc::new(passed), ..Sockets::default() });
+            return Ok(Sockets { passed: Arc::new(passed), kept, ..Sockets::default() });
         };
-        let (run_as, mut passed) = (settings.run_as.as_ref(), Passed(systemd::take_listeners()?));
+        let (run_as, mut passed) = (settings.run_as.as_ref(), Passed(systemd::take()?.listeners));
         let local = LocalSocket::bind(&backend.socket, run_as, &mut passed)?;
         let of_endpoint = |socket: &EndpointSocket| {
             LocalSocket::bind_endpoint(&socket.path, run_as, &mut passed).map(Arc::new)
@@ -134,7 +136,7 @@ impl Sockets {
         making.finish()?;
         groups.extend(tls);
         let (local, endpoint) = (old.local.clone(), old.endpoint.clone());
-        Ok(Sockets { groups, passed: Arc::clone(&old.passed), local, endpoint })
+        Ok(Sockets { groups, passed: Arc::clone(&old.passed), local, endpoint, kept: Vec::new() })
     }
 
     /// Leaves them to the next program.
@@ -176,7 +178,7 @@ impl Sockets {
             |(number, place)| io::Result::Ok(Arc::new(LocalSocket::adopt(estate.take(number)?, place)));
         let local = left.local.map(&mut adopt).transpose()?;
         let endpoint = left.endpoint.into_iter().map(adopt).collect::<io::Result<_>>()?;
-        Ok(Sockets { groups, passed: Arc::new(passed), local, endpoint })
+        Ok(Sockets { groups, passed: Arc::new(passed), local, endpoint, kept: Vec::new() })
     }
 
     /// Bounds the rate of each connection that is accepted from now on, as these settings want it. Unix sockets have no such bound.

@@ -72,6 +72,11 @@ pub fn cut(fd: impl AsFd, length_bytes: u64) -> io::Result<()> {
     Ok(retry_on_intr(|| fs::ftruncate(&fd, length_bytes))?)
 }
 
+/// The length of the file in bytes.
+pub fn length_bytes(fd: impl AsFd) -> io::Result<u64> {
+    Ok(u64::try_from(fs::fstat(fd)?.st_size).unwrap_or(0))
+}
+
 /// The memory that the file holds in bytes, including swapped-out pages.
 pub fn held_bytes(fd: impl AsFd) -> io::Result<u64> {
     Ok(u64::try_from(fs::fstat(fd)?.st_blocks).unwrap_or(0) * 512)

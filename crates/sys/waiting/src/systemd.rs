@@ -2,21 +2,24 @@
 //! (sd_listen_fds(3)). Called by the supervisor. Without systemd nothing here has an effect.
 
 use std::ffi::OsStr;
+use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{env, fmt, io, iter};
 
-use rustix::fd::{AsFd, FromRawFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::fs::OFlags;
 use rustix::io::FdFlags;
-use rustix::net::{self, AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
-use flash_prompt::clock;
+use flash_prompt::{channel, clock};
 
 /// The number of the first socket.
 const FIRST: i32 = 3;
+/// The prefix of the names of kept files, which no socket unit has.
+const KEPT: &str = "flash-kept-";
 /// Maximum number of sockets. More are a mistake in a unit.
 const LISTENERS_MAX: u32 = 64;
 
@@ -67,14 +70,50 @@ fn send(path: &OsStr, state: State) -> io::Result<()> {
 }
 
 fn send_text(path: &OsStr, text: &str) -> io::Result<()> {
+    send_with(path, text, &[])
+}
+
+fn send_with(path: &OsStr, text: &str, files: &[BorrowedFd<'_>]) -> io::Result<()> {
     let address = match path.as_bytes() {
         [b'@', name @ ..] => SocketAddrUnix::new_abstract_name(name)?,
         path => SocketAddrUnix::new(path)?,
     };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let fd = net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
-    net::sendto(&fd, text.as_bytes(), SendFlags::NOSIGNAL, &address)?;
-    Ok(())
+    net::connect(&fd, &address)?;
+    channel::send(&fd, &[IoSlice::new(text.as_bytes())], files)
+}
+
+/// Has systemd keep a file for the next start of this service (`FileDescriptorStoreMax=`), unless it has it already. As [`notify`].
+pub fn keep(name: &str, file: impl AsFd) {
+    if let Some(path) = env::var_os("NOTIFY_SOCKET") {
+        let _ = send_with(&path, &format!("FDSTORE=1\nFDPOLL=0\nFDNAME={KEPT}{name}"), &[file.as_fd()]);
+    }
+}
+
+/// Has systemd drop a file that it keeps. As [`notify`].
+pub fn forget(name: &str) {
+    if let Some(path) = env::var_os("NOTIFY_SOCKET") {
+        let _ = send_text(&path, &format!("FDSTOREREMOVE=1\nFDNAME={KEPT}{name}"));
+    }
+}
+
+/// A file that systemd has kept for this service.
+#[derive(Debug)]
+pub struct KeptFile {
+    /// The name that [`keep`] had.
+    pub name: String,
+    /// The file.
+    pub file: OwnedFd,
+}
+
+/// The descriptors that systemd has passed to this process.
+#[derive(Debug, Default)]
+pub struct Passed {
+    /// Those of its sockets.
+    pub listeners: Vec<Listener>,
+    /// Those that an earlier process of this service has left.
+    pub kept: Vec<KeptFile>,
 }
 
 /// A listening socket that systemd has passed to this process.
@@ -111,14 +150,14 @@ impl fmt::Display for BoundAddress {
 /// The variables by which systemd passes sockets on. They are of this process alone.
 pub(crate) const VARIABLES: [&str; 3] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
 
-/// Takes the listening sockets that systemd has passed to this process; none without systemd. Called once, before
+/// Takes the descriptors that systemd has passed to this process; none without systemd. Called once, before
 /// other descriptors are opened.
 ///
 /// Errors: `InvalidInput`, with a message, for a socket of another type or without a place.
-pub fn take_listeners() -> io::Result<Vec<Listener>> {
+pub fn take() -> io::Result<Passed> {
     let number = |name| env::var(name).ok().and_then(|text: String| text.parse::<u32>().ok());
     if number("LISTEN_PID") != Some(std::process::id()) {
-        return Ok(Vec::new());
+        return Ok(Passed::default());
     }
     let count = number("LISTEN_FDS").unwrap_or(0);
     if count > LISTENERS_MAX {
@@ -128,16 +167,22 @@ pub fn take_listeners() -> io::Result<Vec<Listener>> {
     let names = names.to_string_lossy();
     // SAFETY: systemd has opened these descriptors for this process (sd_listen_fds(3)), and no other code owns them.
     let sockets = (FIRST..).take(count as usize).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-    sockets
-        .zip(names.split(':').chain(iter::repeat("")))
-        .map(|(socket, name)| listener(socket, name))
-        .collect()
+    let mut passed = Passed::default();
+    for (file, name) in sockets.zip(names.split(':').chain(iter::repeat(""))) {
+        if let Some(name) = name.strip_prefix(KEPT) {
+            rustix::io::fcntl_setfd(&file, FdFlags::CLOEXEC)?;
+            passed.kept.push(KeptFile { name: name.to_owned(), file });
+        } else {
+            passed.listeners.push(listener(file, name)?);
+        }
+    }
+    Ok(passed)
 }
 
 /// Checks a socket of systemd with this name, and makes calls on it return at once. Its flags are also those of systemd's copy,
 /// which only polls it.
 ///
-/// Errors: as of [`take_listeners`].
+/// Errors: as of [`take`].
 pub fn listener(socket: OwnedFd, name: &str) -> io::Result<Listener> {
     let kind = sockopt::socket_type(&socket).map_err(|e| {
         wrong(&format!("systemd passed something that is no socket: {e}; see its socket unit"))
@@ -180,6 +225,7 @@ pub fn address_of(socket: impl AsFd) -> Option<BoundAddress> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::net::{TcpListener, TcpStream, UdpSocket};
     use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 
@@ -242,5 +288,20 @@ mod tests {
         assert!(time_us.parse::<u64>().is_ok_and(|us| us <= clock::monotonic_ns() / 1_000), "{text}");
         std::fs::remove_file(&path).expect("removed");
         send(path.as_os_str(), State::Ready).expect_err("nobody there");
+    }
+
+    #[test]
+    fn a_file_arrives_with_its_name() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        let receiver = UnixDatagram::bind(&path).expect("a socket");
+        let mut file = tempfile::tempfile().expect("a file");
+        file.write_all(b"kept").expect("written");
+        send_with(path.as_os_str(), "FDSTORE=1\nFDNAME=a", &[file.as_fd()]).expect("sent");
+        let (mut text, mut files) = ([0; 100], Vec::new());
+        let length = channel::recv(&receiver, &mut text, &mut files).expect("a message");
+        assert_eq!(&text[..length], b"FDSTORE=1\nFDNAME=a");
+        let [received] = &files[..] else { panic!("{} files", files.len()) };
+        assert_eq!(rustix::fs::fstat(received).expect("its length").st_size, 4);
     }
 }

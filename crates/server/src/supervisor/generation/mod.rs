@@ -84,8 +84,13 @@ impl Generation {
         let (roots, mut messages) = Roots::of(&settings, roots, &mut resources.poller)?;
         let mut settings_file = file_of(&settings.without_rules())?;
         if settings.cache_memory.bytes_max() > 0 && resources.store.is_none() {
-            match Store::start(&settings, &settings_file, hot_list, &mut resources.poller) {
-                Ok(store) => resources.store = Some(store),
+            let begun_with = (hot_list, std::mem::take(&mut resources.kept));
+            match Store::start(&settings, &settings_file, begun_with, &mut resources.poller) {
+                Ok(store) => {
+                    let text = "systemd has kept the store: its contents are those from before the restart";
+                    messages.extend(store.is_kept().then(|| text.to_owned()));
+                    resources.store = Some(store);
+                }
                 Err(e) => {
                     messages.push(format!(
                         "serves without the store: {e}; set cache_memory = 0 to turn the store off"

@@ -1,6 +1,8 @@
 //! The store's memory file and table, and their keeper. The files belong to the supervisor, so the contents of the store outlive
 //! the keeper, every worker and every configuration.
 
+mod kept;
+
 use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::io;
@@ -15,21 +17,22 @@ use flash_prompt::table::{self, TableReader, TableWriter};
 use flash_prompt::{OwnedFd, channel, clock};
 use flash_waiting::store_file;
 use flash_waiting::successor::Bequest;
+use flash_waiting::systemd::KeptFile;
 use flash_worker::control::{Notice, Order};
 use flash_worker::stats::Figures;
 use flash_worker::store_protocol::STORE_MESSAGE_BYTES_MAX;
 
-use super::Event;
-use super::estate::Estate;
-use super::hot_list_files::{HotList, LeftList};
-use super::life::{Duty, State, not_started};
-use super::outbox::{self, Outbox, Shared};
-use super::poller::Poller;
-use super::process::{LeftProcess, Process};
-use super::processes::{Ended, Processes};
 use crate::config::Settings;
 use crate::convert::{store_length_bytes, store_names_max, store_slots_max};
 use crate::stats::StoreStats;
+use crate::supervisor::Event;
+use crate::supervisor::estate::Estate;
+use crate::supervisor::hot_list_files::{HotList, LeftList};
+use crate::supervisor::life::{Duty, State, not_started};
+use crate::supervisor::outbox::{self, Outbox, Shared};
+use crate::supervisor::poller::Poller;
+use crate::supervisor::process::{LeftProcess, Process};
+use crate::supervisor::processes::{Ended, Processes};
 
 /// Room for pending messages between the keeper and another process, in bytes.
 const LINK_BYTES: usize = 16 * STORE_MESSAGE_BYTES_MAX;
@@ -66,8 +69,50 @@ pub(super) struct Store {
     hot_list: HotList,
     /// Whether the server stops, so that no further keeper starts.
     is_stopping: bool,
+    /// Whether systemd has kept it from an earlier server.
+    is_kept: bool,
     /// Whether the keeper has no channels to the watchers yet that are there.
     lacks_watchers: bool,
+}
+
+/// The sizes of a store.
+struct Sizes {
+    bytes_max: u64,
+    length_bytes: u64,
+    slots_max: u32,
+    names_max: u32,
+}
+
+impl Sizes {
+    fn of(settings: &Settings) -> Self {
+        let bytes_max = settings.cache_memory.bytes_max();
+        Self {
+            bytes_max,
+            length_bytes: store_length_bytes(bytes_max),
+            slots_max: store_slots_max(bytes_max),
+            names_max: store_names_max(bytes_max),
+        }
+    }
+
+    /// The lengths of the memory file, of the table and of the names.
+    fn files(&self) -> [u64; 3] {
+        let (table, names) = (table::file_bytes(self.slots_max), names::file_bytes(self.names_max));
+        [self.length_bytes, table.unwrap_or(0), names.unwrap_or(0)]
+    }
+}
+
+/// Creates the files of an empty store.
+fn create(sizes: &Sizes) -> io::Result<[StoreFile; 3]> {
+    let [memory, table, names] = sizes.files();
+    Ok([
+        StoreFile::create(c"flash-store", memory, "memory file", |_| Ok(()))?,
+        StoreFile::create(c"flash-table", table, "table", |file| {
+            TableWriter::create(file, sizes.slots_max).map(drop)
+        })?,
+        StoreFile::create(c"flash-names", names, "table of names", |file| {
+            NamesWriter::create(file, sizes.names_max).map(drop)
+        })?,
+    ])
 }
 
 /// A file of the store: for those who write it, and for those who only read it.
@@ -78,6 +123,11 @@ struct StoreFile {
 }
 
 impl StoreFile {
+    /// A file that was created before.
+    fn of(file: OwnedFd) -> io::Result<Self> {
+        Ok(Self { to_read: Arc::new(store_file::read_only(&file)?), to_write: Arc::new(file) })
+    }
+
     /// Creates a file of this length and fills it. `what` names it in errors.
     fn create(
         name: &CStr,
@@ -88,7 +138,7 @@ impl StoreFile {
         let create = || {
             let file = store_file::create(name, bytes)?;
             fill(&file)?;
-            Ok(Self { to_read: Arc::new(store_file::read_only(&file)?), to_write: Arc::new(file) })
+            Self::of(file)
         };
         create().map_err(|e: io::Error| io::Error::new(e.kind(), format!("cannot create its {what}: {e}")))
     }
@@ -109,25 +159,18 @@ pub(super) struct LeftStore {
 }
 
 impl Store {
-    /// Creates an empty store of the configured size, and starts its keeper.
+    /// Creates an empty store of the configured size, or continues the one whose files systemd has kept, and starts its keeper.
     pub(super) fn start(
         settings: &Settings,
         settings_file: &Shared,
-        hot_list: HotList,
+        (hot_list, kept): (HotList, Vec<KeptFile>),
         poller: &mut Poller,
     ) -> io::Result<Self> {
-        let bytes_max = settings.cache_memory.bytes_max();
-        let length_bytes = store_length_bytes(bytes_max);
-        let (slots_max, names_max) = (store_slots_max(bytes_max), store_names_max(bytes_max));
-        let memory = StoreFile::create(c"flash-store", length_bytes, "memory file", |_| Ok(()))?;
-        let table_bytes = table::file_bytes(slots_max).unwrap_or(0);
-        let table = StoreFile::create(c"flash-table", table_bytes, "table", |file| {
-            TableWriter::create(file, slots_max).map(drop)
-        })?;
-        let names_bytes = names::file_bytes(names_max).unwrap_or(0);
-        let names = StoreFile::create(c"flash-names", names_bytes, "table of names", |file| {
-            NamesWriter::create(file, names_max).map(drop)
-        })?;
+        let sizes = Sizes::of(settings);
+        let kept = kept::take(kept, &sizes);
+        let is_kept = kept.is_some();
+        let [memory, table, names] = kept.map_or_else(|| create(&sizes), Ok)?;
+        let Sizes { bytes_max, length_bytes, .. } = sizes;
         // Every worker maps it. Where RLIMIT_AS forbids that, one early message is better than one from each worker.
         StoreMemory::map(memory.to_read.try_clone()?, length_bytes)
             .map_err(|e| io::Error::new(e.kind(), format!("cannot map its memory file: {e}")))?;
@@ -139,7 +182,9 @@ impl Store {
             settings_file: Arc::clone(settings_file),
             bytes_max,
             processes: Processes::default(),
-            awaited: None,
+            // Nobody fills it for an earlier keeper.
+            awaited: is_kept.then(Vec::new),
+            is_kept,
             stats: None,
             ended: StoreStats::default(),
             hot_list,
@@ -147,7 +192,13 @@ impl Store {
             lacks_watchers: false,
         };
         store.start_keeper(std::iter::empty(), poller)?;
+        kept::leave([&store.memory, &store.table, &store.names]);
         Ok(store)
+    }
+
+    /// Whether it has the contents that it had before a restart of the server.
+    pub(super) fn is_kept(&self) -> bool {
+        self.is_kept
     }
 
     /// Leaves it to the next program.
@@ -202,6 +253,7 @@ impl Store {
             ended: left.ended,
             hot_list: left.hot_list.map_or(Ok(HotList::default()), |list| HotList::adopt(list, estate))?,
             is_stopping: false,
+            is_kept: false,
             lacks_watchers: false,
         })
     }
