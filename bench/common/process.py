@@ -122,11 +122,32 @@ def user_and_system_s(root):
     return {pid: tuple(int(of[number]) * CLOCK_TICK_NS / 1e9 for number in (11, 12)) for pid, of in fields.items()}
 
 
-def group_memory_bytes(pid):
-    """The memory of the control group of a process by kind. Needs cgroup v1."""
+def memory_group(pid):
+    """The folder of the control group that pays for the memory of a process. Needs cgroup v1."""
     with open(f"/proc/{pid}/cgroup") as file:
         path = next(line.strip().split(":", 2)[2] for line in file if ":memory:" in line)
-    folder = f"/sys/fs/cgroup/memory{path}"
+    return f"/sys/fs/cgroup/memory{path}"
+
+
+def in_group_of(pid, do):
+    """Does something in a child that the control group of this process pays for."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            with open(f"{memory_group(pid)}/cgroup.procs", "w") as file:
+                file.write(str(os.getpid()))
+            do()
+            code = 0
+        finally:
+            os._exit(code)
+    if os.waitpid(child, 0)[1] != 0:
+        raise RuntimeError("the child failed")
+
+
+def group_memory_bytes(pid):
+    """The memory of the control group of a process by kind. Needs cgroup v1."""
+    folder = memory_group(pid)
     with open(f"{folder}/memory.stat") as file:
         parts = {name: int(value) for name, value in (line.split() for line in file)}
     with open(f"{folder}/memory.usage_in_bytes") as usage, open(f"{folder}/memory.kmem.usage_in_bytes") as kernel:
