@@ -15,6 +15,9 @@ import re
 import statistics
 import subprocess
 import tempfile
+import threading
+import time
+import urllib.request
 
 from common import process, results, servers, wrk
 from common.flash import LOAD_CORE, SERVER_CORE
@@ -88,6 +91,7 @@ def forms(etag):
         ("range", "flash", request("GET /1k HTTP/1.1", "Range: bytes=0-99\\r\\n"), "hit", None),
         ("logged hit", "logged", hit, "hit", 1.10),
         ("hit under field rules", "fields", hit, "hit", 1.05),
+        ("observed hit", "observed", hit, "hit", 1.05),
         ("hit under all rules", "ruled", request("GET /1k HTTP/1.1", f"Authorization: Basic {PASSWORD}\\r\\n"), "hit", 1.05),
         ("hit under bounds", "bounded", hit, "hit", None),
         ("floor", "floor", hit, None, None),
@@ -128,12 +132,26 @@ def flash(name, binary, log):
     return servers.Server(name, command, lambda: [binary, "--version"])
 
 
+# Fields for all answers, a log with all fields, and metrics, which are read every second.
+OBSERVED = 'log_format = "json"\nlog_file = "access.log"\nadmin = ["127.0.0.1:%d"]\n' + FIELD_RULES
+
+
+def scrape(port):
+    """Reads the metrics of a server every second, until it ends."""
+    while True:
+        time.sleep(1)
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).read()
+        except OSError:
+            return
+
+
 def flash_with_rules(name, binary, rules):
     """A server from a flash binary, with rules."""
     def command(root, port, folder):
         made = subprocess.run(["openssl", "passwd", "-6", "secret"], stdout=subprocess.PIPE, text=True, check=True).stdout
         os.chmod(servers.write(folder, "users", f"ann:{made}"), 0o600)
-        config = servers.write(folder, "flash.toml", f'root = "{root}"\nlog_format = "off"\nworkers = 1\n'
+        config = servers.write(folder, "flash.toml", f'root = "{root}"\nworkers = 1\n'
                                                      f'listen = ["127.0.0.1:{port}"]\n{rules}')
         return [os.path.abspath(binary), "serve", "--config", config]
     return servers.Server(name, command, lambda: [binary, "--version"])
@@ -152,6 +170,8 @@ def main():
     chosen = [flash("flash", binary, False), flash("logged", binary, True), flash_with_rules("fields", binary, FIELD_RULES),
               flash_with_rules("ruled", binary, FIELD_RULES + ENTRY_RULES),
               flash_with_rules("bounded", binary, BOUND_RULES)]
+    metrics_port = ports.take()
+    chosen.append(flash_with_rules("observed", binary, OBSERVED % metrics_port))
     if arguments.before:
         chosen += [flash("flash before", arguments.before, False), flash("logged before", arguments.before, True),
                    flash_with_rules("fields before", arguments.before, FIELD_RULES),
@@ -174,6 +194,7 @@ def main():
                 running = server.start(files, ports.take(), place, core=SERVER_CORE)
                 started[server.name] = running
                 result.note_server(server, running)
+            threading.Thread(target=scrape, args=[metrics_port], daemon=True).start()
             measure(started, arguments, result, folder)
         finally:
             for running in started.values():
@@ -190,7 +211,7 @@ def measure(started, arguments, result, folder):
         _, fields, _ = started["flash" + build].get("/1k")
         etag = {name.lower(): value for name, value in fields}["etag"].replace('"', '\\"')
         for name, server, script, base, most in forms(etag):
-            if server != "floor" or not build:
+            if server not in ("floor", "observed") or not build:
                 floor_base = base and base.startswith("floor")
                 cases.append((name + build, server + (build if server != "floor" else ""), script,
                               base and base + ("" if floor_base else build), most))

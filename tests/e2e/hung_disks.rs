@@ -545,12 +545,12 @@ fn systemd_hears_of_the_end_of_the_last_reload_alone() {
     let Some(mut disk) = Disk::mount(&folder.path("disk"), &folder.path("mount")) else { return };
     let states = UnixDatagram::bind(folder.path("state")).unwrap();
     states.set_read_timeout(Some(PATIENCE)).unwrap();
-    // Skips the messages for people.
+    // Skips the messages for people, and the files of the store.
     let next = || loop {
         let mut text = [0; 100];
         let length = states.recv(&mut text).unwrap();
         let text = String::from_utf8_lossy(&text[..length]);
-        if !text.starts_with("STATUS=flash ") {
+        if !text.starts_with("STATUS=flash ") && !text.starts_with("FDSTORE=1") {
             return text.split('\n').next().unwrap_or_default().to_owned();
         }
     };
