@@ -78,7 +78,9 @@ impl<M: Machine> Engine<M> {
     /// Begins a turn of the event loop.
     #[inline]
     pub fn handle_turn(&mut self, now: Moment) {
-        let passed_ms = now.monotonic_ms().saturating_sub(self.core.clock.ms());
+        let before_ms = self.core.clock.ms();
+        self.core.clock.set(now);
+        let passed_ms = self.core.clock.ms().saturating_sub(before_ms);
         if passed_ms > 0 {
             let Core { jobs, egress, counters, .. } = &mut self.core;
             let numbers = [
@@ -90,7 +92,6 @@ impl<M: Machine> Engine<M> {
             ];
             counters.times.pass(passed_ms, numbers);
         }
-        self.core.clock.set(now);
         self.links.begin_turn();
     }
 

@@ -60,11 +60,19 @@ pub struct Latencies {
 
 impl Latencies {
     #[inline]
-    fn add(&mut self, ns: u64) {
-        // Most times are in the first buckets.
-        let bucket = LATENCY_BOUNDS_NS.iter().position(|bound_ns| ns <= *bound_ns);
-        self.counts[bucket.unwrap_or(LATENCY_BOUNDS_NS.len())] += 1;
+    pub(crate) fn add(&mut self, ns: u64) {
         self.sum_ns = self.sum_ns.wrapping_add(ns);
+        // As most hits.
+        if ns <= LATENCY_BOUNDS_NS[0] {
+            self.counts[0] += 1;
+        } else {
+            self.add_longer(ns);
+        }
+    }
+
+    #[cold]
+    fn add_longer(&mut self, ns: u64) {
+        self.counts[LATENCY_BOUNDS_NS.partition_point(|bound_ns| *bound_ns < ns)] += 1;
     }
 }
 
