@@ -699,8 +699,8 @@ fn a_template_tells_hits_from_misses_and_how_long_they_took() {
     }
     let lines = lines(&folder, 3);
     let results: Vec<&str> = lines.iter().map(|line| line.split(' ').nth(3).unwrap()).collect();
-    // Other architectures do the work of helpers themselves.
-    let first = if is(&["amped"]) { "miss" } else { "hit" };
+    // The loop of the others does the work of helpers itself.
+    let first = if is(&["amped", "mt"]) { "miss" } else { "hit" };
     assert!(results[0] == first && results[2] == "hit", "{lines:?}");
     for line in &lines {
         let value = |name: &str| {
@@ -752,8 +752,9 @@ fn each_site_writes_its_own_log() {
         let text = fs::read_to_string(folder.path("b.log")).unwrap_or_default();
         (text.lines().count() == 2).then_some(text)
     });
-    assert_eq!(of_b, "b.test /2\nc.test /4\n");
-    assert_eq!(lines(&folder, 2)[0], "a.test /1");
+    // Each worker sends its own lines.
+    assert!(of_b.contains("b.test /2\n") && of_b.contains("c.test /4\n"), "{of_b}");
+    assert!(lines(&folder, 2).contains(&"a.test /1".to_owned()));
     // All are opened again.
     for log in ["access.log", "b.log"] {
         fs::rename(folder.path(log), folder.path(format!("{log}.old"))).unwrap();
