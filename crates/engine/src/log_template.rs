@@ -26,7 +26,7 @@ pub enum LogFormat {
     CombinedHost,
     /// One JSON object per line.
     Json,
-    /// That of a [`LogTemplate`].
+    /// The form of a [`LogTemplate`].
     Template,
     /// No lines.
     #[default]
@@ -118,7 +118,7 @@ pub struct LogRules {
     pub sample: u64,
     /// The number of the log of each site, if its requests are logged.
     pub of_sites: Vec<Option<u16>>,
-    /// That of requests without a site.
+    /// The number of the log of requests without a site.
     pub of_others: Option<u16>,
 }
 

@@ -91,7 +91,7 @@ pub(crate) struct Timing {
 }
 
 impl Timing {
-    /// Of a request that has begun in this turn.
+    /// The timing of a request that has begun in this turn.
     #[inline]
     pub(crate) fn new(began_ns: u64, result: CacheResult) -> Self {
         Self { began_ns, result, first_ns: None, queued_ms: 0, helped_ms: 0 }

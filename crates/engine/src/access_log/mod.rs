@@ -202,6 +202,16 @@ impl LineWriter {
     }
 }
 
+/// Appends the texts of a run, and its fields by `push`.
+fn push_pieces<F>(out: &mut Vec<u8>, pieces: &[FormPiece<F>], push: impl Fn(&mut Vec<u8>, &F)) {
+    for piece in pieces {
+        match piece {
+            FormPiece::Text(text) => out.extend_from_slice(text),
+            FormPiece::Field(field) => push(out, field),
+        }
+    }
+}
+
 fn push_request(
     out: &mut Vec<u8>,
     escape: Escape,
@@ -212,34 +222,25 @@ fn push_request(
         Escape::Json => push_json(out, text),
         Escape::Text => push_quotable(out, or_dash(text)),
     };
-    for piece in pieces {
-        let field = match piece {
-            FormPiece::Text(text) => {
-                out.extend_from_slice(text);
-                continue;
+    push_pieces(out, pieces, |out, field| match field {
+        RequestField::User => push_word(out, &fields.user().unwrap_or_else(|| b"-".to_vec())),
+        RequestField::JsonUser => {
+            if let Some(user) = fields.user() {
+                out.extend_from_slice(b",\"user\":\"");
+                push_json(out, &user);
+                out.push(b'"');
             }
-            FormPiece::Field(field) => field,
-        };
-        match field {
-            RequestField::User => push_word(out, &fields.user().unwrap_or_else(|| b"-".to_vec())),
-            RequestField::JsonUser => {
-                if let Some(user) = fields.user() {
-                    out.extend_from_slice(b",\"user\":\"");
-                    push_json(out, &user);
-                    out.push(b'"');
-                }
-            }
-            // Not a dash: a client that sends no line has sent an empty one.
-            RequestField::Request if escape == Escape::Text => push_quotable(out, fields.line),
-            RequestField::Request => push_json(out, fields.line),
-            RequestField::Method => push(out, short(fields.words()[0])),
-            RequestField::Target => push(out, fields.words()[1]),
-            RequestField::Protocol => push(out, short(fields.words()[2])),
-            RequestField::Host => push(out, fields.host),
-            RequestField::Referer => push(out, fields.referer),
-            RequestField::Agent => push(out, fields.agent),
         }
-    }
+        // Not a dash: a client that sends no line has sent an empty one.
+        RequestField::Request if escape == Escape::Text => push_quotable(out, fields.line),
+        RequestField::Request => push_json(out, fields.line),
+        RequestField::Method => push(out, short(fields.words()[0])),
+        RequestField::Target => push(out, fields.words()[1]),
+        RequestField::Protocol => push(out, short(fields.words()[2])),
+        RequestField::Host => push(out, fields.host),
+        RequestField::Referer => push(out, fields.referer),
+        RequestField::Agent => push(out, fields.agent),
+    });
 }
 
 /// A word that is short unless the request is wrong.
@@ -254,34 +255,25 @@ fn push_answer(
     (answer, (date, date_iso)): (LoggedAnswer<'_>, (&[u8], &[u8])),
 ) {
     let LoggedAnswer { requester, end, timing, ended_ns, .. } = answer;
-    for piece in pieces {
-        let field = match piece {
-            FormPiece::Text(text) => {
-                out.extend_from_slice(text);
-                continue;
-            }
-            FormPiece::Field(field) => field,
-        };
-        match field {
-            AnswerField::Client => push_address(out, &requester.address),
-            AnswerField::Time => out.extend_from_slice(date),
-            AnswerField::TimeIso => out.extend_from_slice(date_iso),
-            AnswerField::Status => push_number(out, end.status.0.into()),
-            AnswerField::Bytes => push_number(out, end.body_bytes),
-            AnswerField::Whole => out.extend_from_slice(if end.is_whole { b"true" } else { b"false" }),
-            AnswerField::Duration => push_ms(out, timing.until(ended_ns)),
-            AnswerField::First => match timing.first_ns {
-                Some(ns) => push_ms(out, ns),
-                None if escape == Escape::Json => out.extend_from_slice(b"null"),
-                None => out.push(b'-'),
-            },
-            AnswerField::Queue => push_number(out, timing.queued_ms),
-            AnswerField::Helper => push_number(out, timing.helped_ms),
-            AnswerField::Cache => out.extend_from_slice(timing.result.name().as_bytes()),
-            AnswerField::Scheme => out.extend_from_slice(requester.scheme.name().as_bytes()),
-            AnswerField::Tls => out.extend_from_slice(requester.tls.map_or("-", |tls| tls.name()).as_bytes()),
-        }
-    }
+    push_pieces(out, pieces, |out, field| match field {
+        AnswerField::Client => push_address(out, &requester.address),
+        AnswerField::Time => out.extend_from_slice(date),
+        AnswerField::TimeIso => out.extend_from_slice(date_iso),
+        AnswerField::Status => push_number(out, end.status.0.into()),
+        AnswerField::Bytes => push_number(out, end.body_bytes),
+        AnswerField::Whole => out.extend_from_slice(if end.is_whole { b"true" } else { b"false" }),
+        AnswerField::Duration => push_ms(out, timing.until(ended_ns)),
+        AnswerField::First => match timing.first_ns {
+            Some(ns) => push_ms(out, ns),
+            None if escape == Escape::Json => out.extend_from_slice(b"null"),
+            None => out.push(b'-'),
+        },
+        AnswerField::Queue => push_number(out, timing.queued_ms),
+        AnswerField::Helper => push_number(out, timing.helped_ms),
+        AnswerField::Cache => out.extend_from_slice(timing.result.name().as_bytes()),
+        AnswerField::Scheme => out.extend_from_slice(requester.scheme.name().as_bytes()),
+        AnswerField::Tls => out.extend_from_slice(requester.tls.map_or("-", |tls| tls.name()).as_bytes()),
+    });
 }
 
 /// Appends milliseconds with three digits after the point.

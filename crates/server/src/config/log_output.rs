@@ -1,5 +1,6 @@
-//! Where an access log goes. `config::options` has it in the settings.
+//! Where an access log goes. `config::options` has it in the settings, and `config::resolve` looks at its path.
 
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -17,8 +18,25 @@ pub enum LogOutput {
     Off,
     /// Standard output.
     Stdout,
-    /// A file, a device, or the socket of a syslog.
+    /// A file, or a device.
     File(FilePath),
+    /// The socket of a syslog, which was there when the configuration was read.
+    Syslog(FilePath),
+}
+
+impl LogOutput {
+    /// The same, where a path is known to be that of a socket. Later the syslog may be gone for a while, and no file must take its
+    /// place.
+    pub(super) fn recognized(self) -> Self {
+        match self {
+            LogOutput::File(path) if is_socket(&path) => LogOutput::Syslog(path),
+            other => other,
+        }
+    }
+}
+
+fn is_socket(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| found.file_type().is_socket())
 }
 
 impl Holds<PathOrWord> for LogOutput {
@@ -35,7 +53,7 @@ impl Holds<PathOrWord> for LogOutput {
         match self {
             LogOutput::Off => Some(PathOrWord::At("/dev/null".into())),
             LogOutput::Stdout => Some(PathOrWord::Word),
-            LogOutput::File(path) => Some(PathOrWord::At(path.to_path_buf())),
+            LogOutput::File(path) | LogOutput::Syslog(path) => Some(PathOrWord::At(path.to_path_buf())),
         }
     }
 }

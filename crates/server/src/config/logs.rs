@@ -31,9 +31,9 @@ impl Settings {
         logs
     }
 
-    /// Whether a log is a file, which can be opened again.
+    /// Whether a log has a path, which can be opened again.
     pub(crate) fn has_log_file(&self) -> bool {
-        self.logs().iter().any(|log| matches!(log, LogOutput::File(_)))
+        self.logs().iter().any(|log| matches!(log, LogOutput::File(_) | LogOutput::Syslog(_)))
     }
 
     /// Which lines a worker writes, how, and to which log.
@@ -85,7 +85,7 @@ pub(super) fn resolve(
             check_file(log, problems);
         }
     }
-    (format, output)
+    (format, output.recognized())
 }
 
 /// Checks that the template and the format agree.
@@ -142,6 +142,7 @@ fn check_file(log: &Given<PathOrWord>, problems: &mut Vec<Problem>) {
             "it is a pipe; write `-` for standard output".to_owned()
         }
         (Ok(_), _) => return,
+        (Err(_), _) if path.starts_with("/dev") => "there is no such device or socket".to_owned(),
         (_, Ok(folder)) if folder.is_dir() => return,
         (_, Ok(_)) => format!("`{}` is not a directory", folder.display()),
         (_, Err(error)) => format!("`{}`: {}", folder.display(), reason(&error)),

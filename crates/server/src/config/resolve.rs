@@ -69,6 +69,9 @@ pub(super) fn resolve(given: Overrides, draft: Draft, folder: &Path) -> Result<S
     settings.tls_listen = given.listen_tls.as_ref().map_or_else(Vec::new, |given| given.value.clone());
     settings.admin = given.admin.as_ref().map_or_else(Vec::new, |given| given.value.clone());
     settings.listens_by_default = given.listen.as_ref().is_some_and(|given| given.origin == Origin::Default);
+    for site in &mut settings.sites {
+        site.log_output = std::mem::take(&mut site.log_output).recognized();
+    }
     (settings.log_format, settings.log_output) = (log_format, log_output);
     (settings.run_as, settings.cap_fowner) = (run_as, cap_fowner);
     if given.client_connections.is_none() {

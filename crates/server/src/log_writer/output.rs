@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -40,9 +39,8 @@ enum Kind {
 pub(crate) fn open(settings: &Settings) -> io::Result<Vec<Output>> {
     let rotation = Rotation::of(settings);
     let logs = settings.logs().into_iter().map(|log| match log {
-        LogOutput::File(path) => Output::at(path, rotation).map_err(|e: io::Error| {
-            io::Error::new(e.kind(), format!("cannot open the access log {}: {e}", path.display()))
-        }),
+        LogOutput::File(path) => named(path, Output::file(path, rotation)),
+        LogOutput::Syslog(path) => named(path, Output::syslog(path)),
         LogOutput::Stdout | LogOutput::Off => {
             // Without a buffer, so that the number of written bytes is known.
             let out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
@@ -52,17 +50,24 @@ pub(crate) fn open(settings: &Settings) -> io::Result<Vec<Output>> {
     logs.collect()
 }
 
+fn named<T>(path: &Path, opened: io::Result<T>) -> io::Result<T> {
+    opened
+        .map_err(|e| io::Error::new(e.kind(), format!("cannot open the access log {}: {e}", path.display())))
+}
+
 impl Output {
     fn new(out: Box<dyn Write>, kind: Kind, name: String) -> Self {
         Self { out, kind, name, failing: false, lost: 0, rest: Vec::new() }
     }
 
-    fn at(path: &Path, rotation: Option<Rotation>) -> io::Result<Self> {
+    fn syslog(path: &Path) -> io::Result<Self> {
+        let socket = File::from(GuardedFile::connect(path)?);
         let name = format!(" {}", path.display());
-        if std::fs::metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
-            let socket = File::from(GuardedFile::connect(path)?);
-            return Ok(Self::new(Box::new(Syslog { socket, message: Vec::new() }), Kind::Syslog, name));
-        }
+        Ok(Self::new(Box::new(Syslog { socket, message: Vec::new() }), Kind::Syslog, name))
+    }
+
+    fn file(path: &Path, rotation: Option<Rotation>) -> io::Result<Self> {
+        let name = format!(" {}", path.display());
         let place = GuardedFile::find(path)?;
         let mut file = File::from(place.append()?);
         let mut found = LogFile::of(&file.metadata()?);
@@ -222,7 +227,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("log");
         let syslog = UnixDatagram::bind(&path).expect("a socket");
-        let mut output = Output::at(&path, None).expect("an output");
+        let mut output = Output::syslog(&path).expect("an output");
         assert_eq!(output.write(b"one\ntwo\n"), None);
         let mut message = [0; 64];
         for expected in ["<190>flash: one", "<190>flash: two"] {

@@ -149,7 +149,7 @@ struct Resources {
     files: SharedFiles,
     /// The supervisor acts on these after each event, and at the end of a turn.
     events: Vec<Event>,
-    /// Of all configurations, so that sessions outlive them.
+    /// The secret of all configurations, so that sessions outlive them.
     tickets: TicketSecret,
     /// The files of a store that systemd has kept.
     kept: Vec<KeptFile>,

@@ -84,14 +84,14 @@ fn send_with(path: &OsStr, text: &str, files: &[BorrowedFd<'_>]) -> io::Result<(
     channel::send(&fd, &[IoSlice::new(text.as_bytes())], files)
 }
 
-/// Has systemd keep a file for the next start of this service (`FileDescriptorStoreMax=`), unless it has it already. As [`notify`].
+/// Gives systemd a file for the next start of this service (`FileDescriptorStoreMax=`), unless systemd has it already. As [`notify`].
 pub fn keep(name: &str, file: impl AsFd) {
     if let Some(path) = env::var_os("NOTIFY_SOCKET") {
         let _ = send_with(&path, &format!("FDSTORE=1\nFDPOLL=0\nFDNAME={KEPT}{name}"), &[file.as_fd()]);
     }
 }
 
-/// Has systemd drop a file that it keeps. As [`notify`].
+/// Makes systemd drop a file that it keeps. As [`notify`].
 pub fn forget(name: &str) {
     if let Some(path) = env::var_os("NOTIFY_SOCKET") {
         let _ = send_text(&path, &format!("FDSTOREREMOVE=1\nFDNAME={KEPT}{name}"));

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::figures::Figures;
+use super::figures::{Figures, reached};
 
 /// A call of the event loop that takes at least this long is a stall, in nanoseconds.
 pub const STALL_NS: u64 = 1_000_000;
@@ -80,12 +80,7 @@ impl CallTimes {
     /// None if there were no calls.
     #[must_use]
     pub fn percentile_ns(&self, part: f64) -> Option<u64> {
-        let all = self.count() as f64;
-        let mut below = 0;
-        let reached = self.counts.iter().position(|count| {
-            below += u128::from(*count);
-            below > 0 && below as f64 >= part * all
-        })?;
+        let reached = reached(&self.counts, part)?;
         Some(last_ns(reached, self.max_ns).min(self.max_ns))
     }
 }

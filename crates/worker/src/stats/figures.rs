@@ -79,6 +79,16 @@ impl<T: Figures> Figures for BTreeMap<String, T> {
     }
 }
 
+/// The first bucket with which a share `part`, from 0 to 1, of all counts is reached. None if all are 0.
+pub(super) fn reached(counts: &[u64], part: f64) -> Option<usize> {
+    let all = counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count)) as f64;
+    let mut below = 0;
+    counts.iter().position(|count| {
+        below += u128::from(*count);
+        below > 0 && below as f64 >= part * all
+    })
+}
+
 /// An amount that exists now, as opposed to a count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]

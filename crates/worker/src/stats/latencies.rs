@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use flash_engine::{CacheResult, LATENCY_BOUNDS_NS, Latencies};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::figures::Figures;
+use super::figures::{Figures, reached};
 
 /// The times of answers that come from one place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,13 +35,7 @@ impl Latency {
     /// and beyond the last bound.
     #[must_use]
     pub fn percentile_ns(&self, part: f64) -> Option<u64> {
-        let all = self.count() as f64;
-        let mut below = 0;
-        let reached = self.0.counts.iter().position(|count| {
-            below += u128::from(*count);
-            below > 0 && below as f64 >= part * all
-        })?;
-        LATENCY_BOUNDS_NS.get(reached).copied()
+        LATENCY_BOUNDS_NS.get(reached(&self.0.counts, part)?).copied()
     }
 }
 

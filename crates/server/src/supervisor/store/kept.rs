@@ -16,7 +16,7 @@ fn names() -> [String; 3] {
     ["memory", "table", "names"].map(|what| format!("{what}-{VERSION}"))
 }
 
-/// Has systemd keep the files of a store.
+/// Gives the files of a store to systemd.
 pub(super) fn leave(files: [&StoreFile; 3]) {
     names().iter().zip(files).for_each(|(name, file)| systemd::keep(name, &*file.to_write));
 }
