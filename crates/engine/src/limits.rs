@@ -99,6 +99,9 @@ pub const TRIES_MAX: u8 = 3;
 /// Maximum number of jobs that wait for a helper, shared by the roots of the sites; further requests are
 /// answered 503. Each root can have at least one, even if there are more roots than this.
 pub const JOBS_QUEUED_MAX: usize = 1024;
+/// Maximum number of queued jobs that no request waited for when they were queued, shared likewise; further ones are
+/// dropped. The files that one client's requests look up at once can all be copied into the store.
+pub const JOBS_AHEAD_MAX: usize = 2 * JOBS_PER_CLIENT_MAX;
 /// Maximum number of queued jobs created by the requests of one client address.
 pub const JOBS_PER_CLIENT_MAX: usize = JOBS_QUEUED_MAX / 2;
 /// A job is dropped when its turn comes if it has waited longer than this and all its clients have closed

@@ -106,6 +106,8 @@ pub(crate) struct Waiter {
 pub(crate) struct Job<F, S> {
     pub(crate) key: JobKey,
     pub(super) root: usize,
+    /// The urgency with which it was queued first.
+    pub(super) urgency: Urgency,
     pub(crate) task: Task<F>,
     pub(crate) subject: Option<S>,
     pub(crate) waiters: BTreeSet<ExchangeKey>,
@@ -153,7 +155,7 @@ pub(crate) enum Urgency {
     Bounded,
     /// Queued even without room. Used for answers under way, each of which waits for one job at a time.
     UnderWay,
-    /// Queued only while half the share is free. Used for jobs that no request waits for yet.
+    /// Queued only while the root's share of places for such jobs has room. Used for jobs that no request waits for yet.
     Ahead,
 }
 

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::limits::{LOAD_BYTES, QUEUE_PENALTY_MS_MAX, QUEUE_UNASKED_MS};
+use crate::limits::{JOBS_AHEAD_MAX, LOAD_BYTES, QUEUE_PENALTY_MS_MAX, QUEUE_UNASKED_MS};
 use crate::machine::Task;
 
 fn wanted(site: u16, path: &[u8], urgency: Urgency) -> Wanted<(), ()> {
@@ -78,6 +78,22 @@ fn the_queue_is_bounded() {
     assert!(submit(&mut jobs, b"one more", None).is_err());
     assert!(submit(&mut jobs, b"0", None).is_ok(), "joining a job needs no room");
     assert!(jobs.submit(wanted(0, b"under way", Urgency::UnderWay), None, 0).is_ok());
+}
+
+#[test]
+fn requests_and_jobs_ahead_of_them_leave_each_other_room() {
+    let mut jobs = jobs(2, vec![0]);
+    let ask = |jobs: &mut Jobs<(), ()>, urgency, n: usize| {
+        jobs.submit(wanted(0, format!("{urgency:?} {n}").as_bytes(), urgency), None, 0).is_ok()
+    };
+    for (urgency, most) in [(Urgency::Ahead, JOBS_AHEAD_MAX), (Urgency::Bounded, JOBS_QUEUED_MAX)] {
+        assert!((0..most).all(|n| ask(&mut jobs, urgency, n)), "{urgency:?}");
+        assert!(!ask(&mut jobs, urgency, most), "{urgency:?}");
+    }
+    let first = jobs.next_startable().expect("a job").0;
+    assert_eq!(jobs.take(first).map(|job| job.urgency), Some(Urgency::Ahead), "it came first");
+    assert!(!ask(&mut jobs, Urgency::Bounded, JOBS_QUEUED_MAX));
+    assert!(ask(&mut jobs, Urgency::Ahead, JOBS_AHEAD_MAX));
 }
 
 #[test]
@@ -337,7 +353,9 @@ fn check(jobs: &Jobs<(), ()>) {
     for root in 0..jobs.queues.len() {
         let given_up = jobs.given_up.iter().filter(|(_, r)| *r == root).count();
         assert_eq!(jobs.helper_shares.held(root), of(root, true).count() + given_up);
-        assert_eq!(jobs.queue_shares.held(root), of(root, false).count());
+        let ahead = of(root, false).filter(|job| job.urgency == Urgency::Ahead).count();
+        assert_eq!(jobs.ahead_shares.held(root), ahead);
+        assert_eq!(jobs.queue_shares.held(root), of(root, false).count() - ahead);
         assert_eq!(jobs.queues[root].len(), of(root, false).count());
         let mut places: Vec<Rank> = of(root, false).map(|job| job.place).collect();
         places.sort_unstable();

@@ -18,7 +18,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use crate::counters::{JobCounters, JobKind};
 use crate::histogram::Histogram;
-use crate::limits::{JOBS_PER_CLIENT_MAX, JOBS_QUEUED_MAX, SHORT_WAIT_MS};
+use crate::limits::{JOBS_AHEAD_MAX, JOBS_PER_CLIENT_MAX, JOBS_QUEUED_MAX, SHORT_WAIT_MS};
 use crate::machine::JobId;
 use crate::slab::SiteId;
 use crate::slab::{ClientNumber, ExchangeKey, Key, Slab};
@@ -39,6 +39,8 @@ pub(crate) struct Jobs<F, S> {
     /// The deadlines of all queued jobs.
     deadlines: BTreeSet<(u64, Key)>,
     queue_shares: Shares,
+    /// Places of the jobs that were queued ahead of any request's need.
+    ahead_shares: Shares,
     /// Roots with queued jobs, in the order of their turns.
     turns: VecDeque<usize>,
     running: Vec<JobId>,
@@ -71,6 +73,7 @@ impl<F, S> Jobs<F, S> {
             queues: vec![Backlog::default(); roots_len],
             deadlines: BTreeSet::new(),
             queue_shares: Shares::new(JOBS_QUEUED_MAX, roots_len),
+            ahead_shares: Shares::new(JOBS_AHEAD_MAX, roots_len),
             turns: VecDeque::new(),
             running: Vec::new(),
             given_up: Vec::new(),
@@ -90,6 +93,7 @@ impl<F, S> Jobs<F, S> {
         let root = self.queues.len();
         self.queues.push(Backlog::default());
         self.queue_shares.grow();
+        self.ahead_shares.grow();
         self.helper_shares.grow();
         self.roots.push(root);
         SiteId((self.roots.len() - 1) as u16)
@@ -143,6 +147,7 @@ impl<F, S> Jobs<F, S> {
         let id = JobId(self.jobs.insert(Job {
             key: key.clone(),
             root,
+            urgency,
             task,
             subject,
             waiters: waiter.iter().map(|waiter| waiter.exchange).collect(),
@@ -170,8 +175,9 @@ impl<F, S> Jobs<F, S> {
         let place = self.queues[root].insert(id, claim, now_ms);
         if let Some(job) = self.jobs.get_mut(id.0) {
             job.place = place;
+            let urgency = job.urgency;
+            self.shares_of(urgency).take(root);
         }
-        self.queue_shares.take(root);
     }
 
     fn join(&mut self, id: JobId, waiter: Option<Waiter>, claim: Claim) {
@@ -218,17 +224,20 @@ impl<F, S> Jobs<F, S> {
     }
 
     fn has_room(&self, root: usize, urgency: Urgency, waiter: Option<Waiter>) -> bool {
-        let shares = &self.queue_shares;
         let of_client =
             || waiter.and_then(|waiter| self.of_clients.get(&waiter.client)).copied().unwrap_or(0);
         match urgency {
-            Urgency::Bounded => shares.has_room(root) && of_client() < JOBS_PER_CLIENT_MAX,
+            Urgency::Bounded => self.queue_shares.has_room(root) && of_client() < JOBS_PER_CLIENT_MAX,
             Urgency::UnderWay => true,
-            Urgency::Ahead => {
-                shares.has_room(root)
-                    && shares.held(root) < shares.most() / 2
-                    && of_client() < JOBS_PER_CLIENT_MAX / 2
-            }
+            Urgency::Ahead => self.ahead_shares.has_room(root) && of_client() < JOBS_PER_CLIENT_MAX / 2,
+        }
+    }
+
+    /// The shares in which a queued job has its place.
+    fn shares_of(&mut self, urgency: Urgency) -> &mut Shares {
+        match urgency {
+            Urgency::Bounded | Urgency::UnderWay => &mut self.queue_shares,
+            Urgency::Ahead => &mut self.ahead_shares,
         }
     }
 
@@ -320,11 +329,11 @@ impl<F, S> Jobs<F, S> {
         job.queued_ms = now_ms.saturating_sub(job.since_ms);
         job.since_ms = now_ms;
         job.deadline_ms = now_ms.saturating_add(self.patience.job_ms);
-        let (root, kind, place) = (job.root, job.key.kind(), job.place);
+        let (root, kind, urgency, place) = (job.root, job.key.kind(), job.urgency, job.place);
         self.count(kind).started += 1;
         self.running.push(id);
         self.helper_shares.take(root);
-        self.unqueue(root, place);
+        self.unqueue(root, urgency, place);
         // This root has had its turn.
         if let Some(at) = self.turns.iter().position(|r| *r == root) {
             self.turns.remove(at);
@@ -347,9 +356,9 @@ impl<F, S> Jobs<F, S> {
         }
     }
 
-    fn unqueue(&mut self, root: usize, place: Rank) {
+    fn unqueue(&mut self, root: usize, urgency: Urgency, place: Rank) {
         self.queues[root].remove(place);
-        self.queue_shares.give_back(root);
+        self.shares_of(urgency).give_back(root);
         if self.queues[root].is_empty() {
             self.turns.retain(|r| *r != root);
         }
@@ -386,7 +395,7 @@ impl<F, S> Jobs<F, S> {
             self.helper_shares.give_back(job.root);
         } else {
             self.deadlines.remove(&(job.deadline_ms, id.0));
-            self.unqueue(job.root, job.place);
+            self.unqueue(job.root, job.urgency, job.place);
         }
         Some(job)
     }

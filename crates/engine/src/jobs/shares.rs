@@ -43,11 +43,6 @@ impl Shares {
         self.beyond = self.held.iter().map(|held| held.saturating_sub(self.reserve)).sum();
     }
 
-    /// The most places that one root can hold.
-    pub(crate) fn most(&self) -> usize {
-        self.reserve + self.common
-    }
-
     pub(crate) fn held(&self, root: usize) -> usize {
         self.held[root]
     }

@@ -279,6 +279,31 @@ fn missing_denied_and_special_files() {
 }
 
 #[test]
+fn files_read_from_the_page_cache_are_stored_however_many_requests_wait() {
+    let mut world = cold_world(JOBS_QUEUED_MAX);
+    let hot: Vec<String> = (0..8).map(|n| format!("hot {n}")).collect();
+    hot.iter().for_each(|name| world.machine.files.add(name, &**name));
+    let clients: Vec<Client> = (0..JOBS_QUEUED_MAX).map(|_| world.connect()).collect();
+    for (n, client) in clients.iter().enumerate() {
+        client.get(&format!("/{n}"));
+    }
+    world.run();
+    let asks = |world: &mut World| {
+        hot.iter().all(|name| world.get(&format!("/{}", name.replace(' ', "%20"))).text() == *name)
+    };
+    assert!(asks(&mut world));
+    world.auto = true;
+    world.run();
+    let fills = world.machine.helpers.history.iter().filter(|job| **job == "fill 0").count();
+    assert_eq!(fills, hot.len());
+    let misses = world.engine.counters().content_misses;
+    assert!(asks(&mut world));
+    assert_eq!(world.engine.counters().content_misses, misses);
+    drop(clients);
+    world.end();
+}
+
+#[test]
 fn many_cold_names_at_once_with_few_open_files() {
     for names_thrash in [false, true] {
         let mut world = World::with(flash_engine::Rules { open_files_max: 4, ..rules() });

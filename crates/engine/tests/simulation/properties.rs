@@ -3,8 +3,9 @@
 use flash_engine::Task;
 use flash_engine::limits::{
     BLOCKS_AHEAD, DEADLINES_PER_TURN_MAX, ENCRYPTED_BYTES_MAX, FILES_OF_NAME_MAX, HEADS_BYTES_PER_CLIENT_MAX,
-    JOBS_PER_CLIENT_MAX, JOBS_QUEUED_MAX, LINGER_MS, NAME_ENTRY_BYTES, NAMES_BYTES, READ_BYTES_MAX,
-    RECEIVE_BYTES, REQUESTS_PER_TURN_MAX, SEND_BYTES_PER_TURN_MAX, SMALL_FILE_BYTES_MAX, TICK_MS,
+    JOBS_AHEAD_MAX, JOBS_PER_CLIENT_MAX, JOBS_QUEUED_MAX, LINGER_MS, NAME_ENTRY_BYTES, NAMES_BYTES,
+    READ_BYTES_MAX, RECEIVE_BYTES, REQUESTS_PER_TURN_MAX, SEND_BYTES_PER_TURN_MAX, SMALL_FILE_BYTES_MAX,
+    TICK_MS,
 };
 
 use crate::client::{Peer, STREAMS_MAX};
@@ -73,7 +74,11 @@ impl Run {
         let open = || self.peers.iter().filter(|peer| !peer.closed);
         let answers = |peer: &Peer| if peer.h2.is_some() { STREAMS_MAX } else { 1 };
         let under_way: usize = open().filter(|peer| !peer.crowd).map(answers).sum();
-        bound("jobs queued", counters.jobs_queued as u64, (JOBS_QUEUED_MAX + under_way) as u64);
+        bound(
+            "jobs queued",
+            counters.jobs_queued as u64,
+            (JOBS_QUEUED_MAX + JOBS_AHEAD_MAX + under_way) as u64,
+        );
         if self.plan.crowd_is_one {
             // Each other client can have the job that it waits for and the jobs that load ahead; each name
             // can have a check.
