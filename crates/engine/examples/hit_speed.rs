@@ -13,10 +13,10 @@ use std::time::Instant;
 use flash_engine::{
     AdmissionRules, Band, Bands, Block, BlockBytes, Blocks, BodyRules, BucketKey, Buckets, Engine,
     FieldChanges, FileKind, FilePart, FileSent, FileStat, Files, Gateway, Helpers, JobId, Key, Log,
-    LogFormat, LogRules, LookUpError, Machine, Moment, NameMark, Net, Opened, Optimizations, PathRule,
-    PathRules, Policy, ProxyRules, Readiness, RecordLayer, Redirect, Resident, Route, RoutePaths, Rules,
-    ServerId, ServerRules, SharedName, SharedNames, SiteId, SiteRules, Target, Task, Timeouts, UplinkShare,
-    UpstreamId, UpstreamProtocol, UpstreamRules, Want,
+    LogFormat, LogRules, LookUpError, Machine, Moment, NameFacts, NameMark, Net, Opened, Optimizations,
+    PathRule, PathRules, Policy, ProxyRules, Readiness, RecordLayer, Redirect, Resident, Route, RoutePaths,
+    Rules, ServerId, ServerRules, SharedName, SharedNames, SiteId, SiteRules, Target, Task, Timeouts,
+    UplinkShare, UpstreamId, UpstreamProtocol, UpstreamRules, Want,
 };
 use flash_http::EncodedSlash;
 use flash_http::response::{ServerField, Status};
@@ -38,12 +38,15 @@ struct OneFile {
     /// Whether the server has a request to answer.
     is_server_asked: bool,
     bucket: AtomicU64,
+    shares_names: bool,
 }
 
 /// The kind of the site.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Site {
     Plain,
+    /// With files that other workers have found.
+    Shared,
     Routed,
     /// With rules for paths.
     Ruled,
@@ -64,6 +67,8 @@ const STAT: FileStat = FileStat {
     modified_ns: 1_700_000_000_000_000_000,
     changed_ns: 0,
 };
+
+const NOW: Moment = Moment { monotonic_ns: 1_000_000_000, wall_ns: 1_800_000_000_000_000_000 };
 
 const SERVER_HEAD: &[u8] =
     b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 1024\r\nETag: \"1\"\r\n\r\n";
@@ -86,7 +91,7 @@ impl Net for OneFile {
         if self.number_at > 0 {
             self.number += 1;
             for (place, byte) in self.request[self.number_at..][..8].iter_mut().enumerate() {
-                *byte = b'0' + (self.number >> (4 * place) & 7) as u8;
+                *byte = b'0' + (self.number >> (3 * place) & 7) as u8;
             }
         }
         buffer[..self.request.len()].copy_from_slice(&self.request);
@@ -212,15 +217,18 @@ impl Log for OneFile {
 
 impl SharedNames for OneFile {
     fn shared_name(&mut self, _: SiteId, _: &[u8]) -> Option<SharedName> {
-        None
+        let found_ms = NOW.monotonic_ns / 1_000_000;
+        let facts = NameFacts::File { plain: STAT, coded: [None; 3], index: None };
+        let watched = Some(NameMark { watch: 1, shard: 0, changes: 0 });
+        self.shares_names.then_some(SharedName { facts, found_ms, confirmed_ms: found_ms, watched })
     }
 
     fn unchanged_ms(&self, _: NameMark) -> Option<u64> {
-        None
+        self.shares_names.then_some(u64::MAX)
     }
 
     fn are_changes_reported(&self) -> bool {
-        false
+        self.shares_names
     }
 
     fn report_wrong_name(&mut self, _: SiteId, _: &[u8]) {}
@@ -318,8 +326,7 @@ fn path_rules() -> PathRules {
 
 /// Nanoseconds per request: the best of several rounds.
 fn measure(request: &[u8], log_format: LogFormat, site: Site) -> f64 {
-    let now = Moment { monotonic_ns: 1_000_000_000, wall_ns: 1_800_000_000_000_000_000 };
-    let mut engine = Engine::new(rules(log_format, site), now);
+    let mut engine = Engine::new(rules(log_format, site), NOW);
     let number_at = request.windows(8).position(|bytes| bytes == b"00000000").unwrap_or(0);
     let content: Block = Arc::new(Content([0; STAT.size_bytes as usize]));
     let (asked, is_server_asked) = (None, false);
@@ -333,6 +340,7 @@ fn measure(request: &[u8], log_format: LogFormat, site: Site) -> f64 {
         asked,
         is_server_asked,
         bucket: AtomicU64::new(0),
+        shares_names: site == Site::Shared,
     };
     let mut link = None;
     let peer = SocketAddr::from(([127, 0, 0, 1], 1));
@@ -402,6 +410,8 @@ fn main() {
     for (name, request, log_format) in cases {
         show(name, &request, log_format, Site::Plain);
     }
+    let new = head("GET /00000000 HTTP/1.1", "");
+    show("hit, names that all differ", &new, LogFormat::Off, Site::Shared);
     let ruled = head("GET /app.js HTTP/1.1", browser);
     show("hit with header rules", &ruled, LogFormat::Off, Site::Ruled);
     let varied = head("GET /app.js HTTP/1.1", &varied);

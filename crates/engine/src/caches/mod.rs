@@ -9,6 +9,7 @@
 
 mod contents;
 mod find;
+mod lately_asked;
 mod listings;
 mod names;
 mod open_files;
@@ -37,6 +38,7 @@ use crate::machine::{FileStat, Finding, ListingForm, Moment, NameMark, Opened};
 use crate::rules::Rules;
 use crate::slab::SiteId;
 use crate::slab::VersionId;
+use lately_asked::LatelyAsked;
 use own_look_ups::OwnLookUps;
 
 /// The caches of a worker.
@@ -49,6 +51,7 @@ pub(crate) struct Caches<F> {
     pub(crate) listings: Listings,
     pub(crate) password_results: PasswordResults,
     own_look_ups: OwnLookUps,
+    lately_asked: LatelyAsked,
     /// How long an older finding of another process can be in use.
     own_look_ups_last_ms: u64,
     shares_names: bool,
@@ -95,6 +98,7 @@ impl<F> Caches<F> {
             listings: Listings::default(),
             password_results: PasswordResults::default(),
             own_look_ups: OwnLookUps::default(),
+            lately_asked: LatelyAsked::default(),
             shares_names: rules.shares_names(),
             own_look_ups_last_ms: rules.freshness_ms.saturating_add(rules.stale_ms),
             versions_by_file: Versions::new(rules.versions_max()),
@@ -106,8 +110,8 @@ impl<F> Caches<F> {
         }
     }
 
-    /// Takes over what another process has found for a name, unless this worker knows it better. Returns the entry
-    /// that is then in the name cache.
+    /// Takes over what another process has found for a name, unless this worker knows it better. Returns the entry,
+    /// which is then in the name cache, unless the cache is full and the name was not asked for lately.
     pub(crate) fn take_shared(
         &mut self,
         site: SiteId,
@@ -150,8 +154,18 @@ impl<F> Caches<F> {
         if is_outdated {
             return None;
         }
-        let entry =
-            self.keep_finding(LookedUp { site, path, as_of_ms: confirmed_ms, is_own: false }, finding, now);
+        let name = LookedUp { site, path, as_of_ms: confirmed_ms, is_own: false };
+        let is_passing = own.is_none()
+            && is_watched
+            && !matches!(finding, Finding::Listing)
+            && self.names.is_full()
+            && !self.lately_asked.note(site, path);
+        let entry = if is_passing {
+            let versioning = Versioning { site, old: &[], now, is_passing };
+            NameEntry::new(self.resolve(&versioning, finding), confirmed_ms)
+        } else {
+            self.keep_finding(name, finding, now)
+        };
         entry.confirm(confirmed_ms, watched);
         entry.compare(now.monotonic_ms());
         Some(entry)
@@ -185,18 +199,8 @@ impl<F> Caches<F> {
         }
         let before = self.names.remove(site, path);
         let old = before.as_ref().map(|entry| entry.versions()).unwrap_or_default();
-        let resolved = match finding {
-            Finding::File { plain, coded, path: file_path } => {
-                let versioning = Versioning { site, old: &old, path: &file_path, now };
-                Resolved::File(self.learn_file(&versioning, plain, coded))
-            }
-            Finding::Script => Resolved::Script,
-            Finding::Redirect => Resolved::Redirect,
-            Finding::Listing => Resolved::Listing(ListingForms::default()),
-            Finding::Missing => Resolved::Missing,
-            Finding::Denied => Resolved::Denied,
-        };
-        let entry = NameEntry::new(resolved, as_of_ms);
+        let versioning = Versioning { site, old: &old, now, is_passing: false };
+        let entry = NameEntry::new(self.resolve(&versioning, finding), as_of_ms);
         if let Some(before) = &before {
             entry.follow(before);
             // A repeated request can still have it.
@@ -211,6 +215,19 @@ impl<F> Caches<F> {
         }
         self.names.insert(site, path, Arc::clone(&entry));
         entry
+    }
+
+    fn resolve(&mut self, versioning: &Versioning<'_>, finding: Finding<F>) -> Resolved {
+        match finding {
+            Finding::File { plain, coded, path } => {
+                Resolved::File(self.learn_file(versioning, &path, plain, coded))
+            }
+            Finding::Script => Resolved::Script,
+            Finding::Redirect => Resolved::Redirect,
+            Finding::Listing => Resolved::Listing(ListingForms::default()),
+            Finding::Missing => Resolved::Missing,
+            Finding::Denied => Resolved::Denied,
+        }
     }
 
     /// Keeps the files of a finding that match an entry.
@@ -237,10 +254,11 @@ impl<F> Caches<F> {
     fn learn_file(
         &mut self,
         versioning: &Versioning<'_>,
+        path: &[u8],
         plain: Opened<F>,
         coded: [Option<Opened<F>>; 3],
     ) -> Resource {
-        let content_type = self.types.lookup(versioning.path).into_owned();
+        let content_type = self.types.lookup(path).into_owned();
         let compresses = self.compresses(versioning.site)
             && compressible(&content_type)
             && (COMPRESSED_FROM_BYTES..=COMPRESSED_BYTES_MAX).contains(&plain.stat.size_bytes);
@@ -250,6 +268,7 @@ impl<F> Caches<F> {
             coding,
             varies,
             has_forms: compresses && coding.is_none(),
+            is_passing: versioning.is_passing,
         };
         let mut learn = |found: Opened<F>, coding: Option<Coding>| {
             let version = self.version(versioning, &found.stat, &content_type, origin(coding));
@@ -352,9 +371,11 @@ impl<F> Caches<F> {
         self.forget_version(listing.id);
     }
 
-    /// Caches the content of a file whose block is in the store.
+    /// Caches the content of a file whose block is in the store, if the name of the file is cached too.
     pub(crate) fn keep_content(&mut self, version: &Version, content: &Arc<Content>) {
-        self.contents.insert(version.id, Arc::clone(content));
+        if !version.is_passing {
+            self.contents.insert(version.id, Arc::clone(content));
+        }
     }
 
     /// Drops the entry of a name, so that the name is looked up again.
@@ -379,13 +400,14 @@ impl<F> Caches<F> {
     }
 }
 
-/// The context for finding the versions of a file: the versions that its name had before, and the path of the
-/// file.
+/// The context for finding the versions of a file.
 struct Versioning<'a> {
     site: SiteId,
+    /// The versions that its name had before.
     old: &'a [Arc<Version>],
-    path: &'a [u8],
     now: Moment,
+    /// As in [`VersionOrigin`].
+    is_passing: bool,
 }
 
 /// A directory listing made by a helper.

@@ -410,6 +410,12 @@ impl Names {
         self.cache.as_mut()?.remove(&NameRef(site, path)).map(|(_, entry)| entry)
     }
 
+    /// Whether a further file would take the place of others.
+    pub(crate) fn is_full(&self) -> bool {
+        let a_file = (NAME_ENTRY_BYTES + VERSION_BYTES) as u64;
+        self.cache.as_ref().is_some_and(|cache| cache.weight() + a_file > cache.capacity())
+    }
+
     /// The number of entries.
     pub(crate) fn len(&self) -> usize {
         self.cache.as_ref().map_or(0, Cache::len)

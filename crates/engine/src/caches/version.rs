@@ -26,6 +26,8 @@ pub(crate) struct VersionOrigin {
     pub(crate) varies: bool,
     /// Whether helpers make its compressed forms.
     pub(crate) has_forms: bool,
+    /// Whether it is for one request only: its name is not cached, so nothing about it is.
+    pub(crate) is_passing: bool,
 }
 
 /// The subject of a version.
@@ -50,6 +52,8 @@ pub(crate) struct Version {
     pub(crate) racy: bool,
     /// As in [`VersionOrigin`].
     pub(crate) varies: bool,
+    /// As in [`VersionOrigin`].
+    pub(crate) is_passing: bool,
     pub(crate) coding: Option<Coding>,
     pub(crate) etag: String,
     pub(crate) modified_s: i64,
@@ -72,7 +76,7 @@ impl Version {
         content_type: &str,
         now: Moment,
     ) -> Self {
-        let VersionOrigin { site, coding, varies, has_forms } = origin;
+        let VersionOrigin { site, coding, varies, has_forms, is_passing } = origin;
         // `Last-Modified` must not be later than the answer itself (RFC 9110, section 8.8.2.1).
         let modified_s = stat.modified_ns.min(now.wall_ns).div_euclid(1_000_000_000) as i64;
         let etag = etag(stat.size_bytes, stat.modified_ns, None, coding);
@@ -83,6 +87,7 @@ impl Version {
             stat,
             racy: stat.is_racy(now.wall_ns),
             varies,
+            is_passing,
             coding,
             etag,
             modified_s,
@@ -121,6 +126,7 @@ impl Version {
             stat,
             racy: false,
             varies,
+            is_passing: false,
             coding: form.coding,
             etag: String::new(),
             modified_s: 0,
@@ -142,6 +148,7 @@ impl Version {
             stat: FileStat { size_bytes, ..self.stat },
             racy: false,
             varies: true,
+            is_passing: self.is_passing,
             coding: Some(coding),
             etag: etag_of_form(&self.etag, coding),
             modified_s: self.modified_s,

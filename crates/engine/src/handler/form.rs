@@ -50,7 +50,7 @@ pub(super) fn choose<M: Machine>(
         return Compressed::None;
     }
     let now_ms = context.core.clock.ms();
-    if !is_new && forms.needs_form(coding, now_ms) {
+    if !is_new && !file.is_passing && forms.needs_form(coding, now_ms) {
         let wanted = Wanted::warm(asked.site, &asked.path, block_of_form(coding));
         // Without room in the queue, a later request asks again.
         let _ = context.core.jobs.submit(wanted, None, now_ms);

@@ -27,6 +27,9 @@ pub(crate) fn remember<F>(
 ) {
     let Some((entry, form)) = &response.repeats else { return };
     let (About::File(version, _) | About::NotModified(version)) = &response.about else { return };
+    if version.is_passing {
+        return;
+    }
     let content = core.caches.contents.get(version.id).map(Arc::downgrade);
     let reply = RepeatedReply {
         pass: file.pass,

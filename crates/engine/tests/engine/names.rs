@@ -1,7 +1,9 @@
 //! Names that all workers share: a worker answers from them without a look-up, and never with something older than it
 //! has found itself.
 
-use flash_engine::limits::{UNREPORTED_MS, UNWATCHED_MS, WATCHED_MS, WATCHED_PROOF_MS};
+use flash_engine::limits::{
+    NAME_ENTRY_BYTES, UNREPORTED_MS, UNWATCHED_MS, VERSION_BYTES, WATCHED_MS, WATCHED_PROOF_MS,
+};
 use flash_engine::{Rules, SiteId};
 
 use crate::machine::store::Word;
@@ -45,6 +47,34 @@ fn a_name_that_the_worker_has_forgotten_is_answered_without_a_look_up() {
     assert_eq!(world.get("/none").status, 404);
     assert_eq!((jobs(&mut world), world.machine.calls.look_ups), (0, look_ups));
     assert!(world.engine.counters().names_shared > 0);
+    world.end();
+}
+
+#[test]
+fn a_full_cache_takes_a_shared_name_at_its_second_request() {
+    const FILES: usize = 8;
+    let mut rules = rules();
+    rules.names_bytes_max = (FILES * (NAME_ENTRY_BYTES + VERSION_BYTES + 10)) as u64;
+    let mut world = World::with(rules);
+    let ask = |world: &mut World, file: usize, number: usize| {
+        // No two heads are equal, so none is known by its bytes.
+        let request = format!("GET /f{file} HTTP/1.1\r\nHost: a\r\nCookie: {number}\r\n\r\n");
+        assert_eq!(world.ask(request).1.text(), format!("content {file}"));
+        world.engine.counters().names_shared
+    };
+    (0..2 * FILES)
+        .for_each(|file| world.machine.files.add_cold(&format!("f{file}"), &*format!("content {file}")));
+    world.machine.files.missing_cached = false;
+    watch(&mut world);
+    (0..2 * FILES).for_each(|file| _ = ask(&mut world, file, 9));
+    let taken: Vec<Vec<bool>> = (0..2 * FILES)
+        .map(|file| {
+            let shared: Vec<u64> = (0..5).map(|number| ask(&mut world, file, number)).collect();
+            shared.windows(2).map(|pair| pair[0] != pair[1]).collect()
+        })
+        .collect();
+    assert!(taken.iter().any(|again| again[0]), "the first request of some files left nothing");
+    assert!(taken.iter().all(|again| !again[1..].contains(&true)), "{taken:?}");
     world.end();
 }
 
