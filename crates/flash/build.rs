@@ -22,7 +22,8 @@ fn of_clone() -> Option<String> {
         println!("cargo::rerun-if-changed={log}");
     }
     // Of Flash itself, not of a repository that a copy of it lies in.
-    (git(&["rev-parse", "--show-prefix"])? == "crates/flash/").then(|| git(&["rev-parse", "--short=10", "HEAD"]))?
+    let is_own = git(&["rev-parse", "--show-prefix"])? == "crates/flash/";
+    if is_own { git(&["rev-parse", "--short=10", "HEAD"]) } else { None }
 }
 
 fn git(arguments: &[&str]) -> Option<String> {

@@ -97,7 +97,12 @@ fn help_and_version() {
     );
 
     let version = folder.flash(&["--version"]);
-    assert_eq!(version.out, format!("flash {}\n", env!("CARGO_PKG_VERSION")));
+    assert!(version.out.starts_with(concat!("flash ", env!("CARGO_PKG_VERSION"))), "{}", version.out);
+    assert_eq!(
+        version.out,
+        concat!("flash ", env!("FLASH_VERSION"), "\n"),
+        "with the commit, if there is one"
+    );
 
     let nothing = folder.flash(&[]);
     assert_eq!((nothing.code, nothing.out.as_str()), (2, ""));
