@@ -343,14 +343,16 @@ fn rules_and_proxies_know_the_clients_of_unix_sockets() {
         fs::create_dir(folder.served(name)).unwrap();
         folder.www(&format!("{name}/a.txt"), "a");
     }
+    let socket = folder.path("http.sock");
     let start = |more: &str| {
+        // A process that the last server was just starting can hold the socket for a moment.
+        wait_until("nobody listens", || UnixStream::connect(&socket).is_err());
         let rules = "[[rule]]\npath = \"/unix/*\"\nallow = [\"unix\"]\n\
                      [[rule]]\npath = \"/none/*\"\ndeny = [\"unix\"]\n\
                      [[rule]]\npath = \"/all/*\"\ndeny = [\"0.0.0.0/0\", \"::/0\"]\n\
                      [[rule]]\npath = \"/hello.txt\"\ndeny = [\"192.0.2.0/24\"]\n";
         Launch::configured(&folder, &config(&format!("{more}{rules}"))).start()
     };
-    let socket = folder.path("http.sock");
     let server = start("");
     let of = |target: &str| [status(&socket, target), server.get(target).status];
     assert_eq!(["/unix/a.txt", "/none/a.txt", "/all/a.txt"].map(of), [[200, 403], [403, 200], [200, 403]]);

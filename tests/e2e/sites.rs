@@ -8,7 +8,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::harness::upstream::Program;
-use crate::harness::{Folder, Launch, PATIENCE, address_to_give, only_plain, skip, skips, wait_until};
+use crate::harness::{
+    Folder, Launch, PATIENCE, address_to_give, only_plain, skip, skips, wait_until, without_settings,
+};
 
 /// The blocks of a document that belong to a test, in their order.
 fn blocks(document: &str, test: &str) -> Vec<String> {
@@ -51,6 +53,7 @@ impl Stand {
             let run = || {
                 let mut shell = Command::new("sh");
                 shell.args(["-c", &self.real(command)]).current_dir(folder).env("PATH", &path);
+                without_settings(&mut shell);
                 shell
                     .env("no_proxy", "*")
                     .env("PIP_CONFIG_FILE", "/dev/null")

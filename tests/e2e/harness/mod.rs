@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use client::{Answer, Broken, Client, Page};
 pub(crate) use files::{Folder, SmallDisk, evict, film, film_bytes, pattern, unlike_before, write_aside};
-pub(crate) use server::{Launch, Server, kill, stats_at};
+pub(crate) use server::{Launch, Server, kill, stats_at, without_settings};
 pub(crate) use skipping::skip;
 pub(crate) use suite::{architecture, wire};
 pub(crate) use wire::{Wire, not_http2, only_plain};

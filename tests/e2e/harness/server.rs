@@ -139,11 +139,7 @@ impl Launch {
         // In a folder without files that could be served by mistake.
         command.current_dir("/proc/self/fdinfo");
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("FLASH_") {
-                command.env_remove(name);
-            }
-        }
+        without_settings(&mut command);
         command.env("FLASH_CONTROL", self.control);
         command
     }
@@ -385,6 +381,13 @@ impl Drop for Server {
         if std::thread::panicking() {
             eprintln!("--- the server said:\n{}{}---", self.stdout(), self.stderr());
         }
+    }
+}
+
+/// Keeps the variables of this machine that could be settings of Flash from a command.
+pub(crate) fn without_settings(command: &mut Command) {
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("FLASH_")) {
+        command.env_remove(name);
     }
 }
 
