@@ -15,6 +15,7 @@ import time
 
 from common import process, results, servers
 from common.flash import FIRST, LOAD_CORE, SERVER_CORE, load, memory_bytes
+from common.tls import certificate, server
 
 WHAT = ["handshakes", "idle", "flood"]
 KEYS = ["ecdsa", "rsa"]
@@ -32,27 +33,6 @@ def parse_arguments():
     parser.add_argument("--no-build", action="store_true", help="do not run cargo build --release first")
     parser.add_argument("--no-keep", action="store_true", help="do not keep the result under bench/results")
     return parser.parse_args()
-
-
-def certificate(folder, key):
-    """The files of a certificate whose key is of this kind."""
-    names = {name: os.path.join(folder, f"{key}-{name}.pem") for name in ("certificate", "certificate_key")}
-    kind = ["rsa:2048"] if key == "rsa" else ["ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    subprocess.run(["openssl", "req", "-x509", "-newkey", *kind, "-nodes", "-days", "30", "-subj", "/CN=localhost",
-                    "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", names["certificate_key"],
-                    "-out", names["certificate"]], check=True, stderr=subprocess.DEVNULL)
-    return names
-
-
-def server(name, files):
-    """A server with this certificate."""
-    if name != "flash":
-        return servers.ready_made(name, files)
-
-    def command(root, port, _folder):
-        return [servers.flash_binary(), "serve", root, "--workers", "1", "--listen", "127.0.0.1:0", "--listen-tls",
-                f"127.0.0.1:{port}", "--certificate", files["certificate"], "--certificate-key", files["certificate_key"]]
-    return servers.Server("flash", command, lambda: [servers.flash_binary(), "--version"])
 
 
 def start(name, files, root, ports, folder):

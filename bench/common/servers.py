@@ -160,8 +160,8 @@ class Floor(Server):
 
 def ready_made(name, more=None):
     """A server that the lab can start, by its file in crates/lab/peers. `more` are further values of its file: with a
-    `certificate` and a `certificate_key` it speaks TLS."""
-    parts = {"tls"} if more and "certificate" in more else set()
+    `certificate` and a `certificate_key` it speaks TLS, with `http2` HTTP/2."""
+    parts = {part for part, key in (("tls", "certificate"), ("http2", "http2")) if more and key in more}
     with open(os.path.join(PEERS, f"{name}.toml"), "rb") as file:
         form = tomllib.load(file)["server"][0]
     if "like" in form:
@@ -170,7 +170,7 @@ def ready_made(name, more=None):
         form = {**like, **form, "set": {**like["set"], **form.get("set", {})}}
 
     def command(root, port, folder):
-        values = {**form.get("set", {}), **(more or {}), "root": root, "port": str(port), "address": "127.0.0.1", "folder": folder,
+        values = {"address": "127.0.0.1", **form.get("set", {}), **(more or {}), "root": root, "port": str(port), "folder": folder,
                   "log": os.path.join(folder, "server.log")}
 
         def is_meant(line):
