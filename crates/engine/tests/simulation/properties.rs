@@ -74,15 +74,12 @@ impl Run {
         let open = || self.peers.iter().filter(|peer| !peer.closed);
         let answers = |peer: &Peer| if peer.h2.is_some() { STREAMS_MAX } else { 1 };
         let under_way: usize = open().filter(|peer| !peer.crowd).map(answers).sum();
-        bound(
-            "jobs queued",
-            counters.jobs_queued as u64,
-            (JOBS_QUEUED_MAX + JOBS_AHEAD_MAX + under_way) as u64,
-        );
+        // Each of these clients can have the job that it waits for and the jobs that load ahead; each name can have a
+        // check.
+        let others = under_way * (1 + BLOCKS_AHEAD as usize) + self.targets;
+        let ahead = others.min(JOBS_AHEAD_MAX + under_way);
+        bound("jobs queued", counters.jobs_queued as u64, (JOBS_QUEUED_MAX + ahead) as u64);
         if self.plan.crowd_is_one {
-            // Each other client can have the job that it waits for and the jobs that load ahead; each name
-            // can have a check.
-            let others = under_way * (1 + BLOCKS_AHEAD as usize) + self.targets;
             bound("jobs of one client", counters.jobs_queued as u64, (JOBS_PER_CLIENT_MAX + others) as u64);
         }
         // The other clients have more than one address, and none sends more than one receive holds.
