@@ -16,10 +16,10 @@ def certificate(folder, key):
     return names
 
 
-def server(name, files, address="127.0.0.1", more={}):
+def server(name, files, address="127.0.0.1", more=None):
     """A server with this certificate, at this address. `more` are further values of its file."""
     if name != "flash":
-        return servers.ready_made(name, {**files, "address": address, **more})
+        return servers.ready_made(name, {**files, "address": address, **(more or {})})
 
     def command(root, port, _folder):
         return [servers.flash_binary(), "serve", root, "--workers", "1", "--listen", "127.0.0.1:0", "--listen-tls",
