@@ -68,7 +68,7 @@ impl H2 {
 
 /// The length and the validators of a whole file, which are in no table and so the same for all connections.
 fn own_fields(version: &Version) -> Box<[u8]> {
-    let (mut encoder, mut block, mut length) = (Encoder::new(), Vec::new(), Vec::new());
+    let (mut encoder, mut block, mut length) = (Encoder::for_kept_fields(), Vec::new(), Vec::new());
     push_number(&mut length, version.stat.size_bytes);
     encoder.field(&mut block, b"content-length", &length, Indexing::Own);
     each_own_field(version, |name, value| push_field(&mut encoder, &mut block, name.as_bytes(), value));

@@ -41,6 +41,8 @@ pub struct Encoder {
     places: Vec<Option<Known>>,
     /// The lowest size since the last block, if the size was changed, which the next block must begin with.
     resized: Option<usize>,
+    /// Shorter strings of fields that are not added to the table are not coded.
+    coded_bytes_min: usize,
 }
 
 impl Default for Encoder {
@@ -59,7 +61,14 @@ impl Encoder {
             added: 0,
             places: Vec::new(),
             resized: None,
+            coded_bytes_min: CODED_BYTES_MIN,
         }
+    }
+
+    /// An encoder of fields that are encoded once and sent many times, for which each byte that the code spares is worth its
+    /// time.
+    pub fn for_kept_fields() -> Self {
+        Self { coded_bytes_min: 0, ..Self::new() }
     }
 
     /// Follows the `SETTINGS_HEADER_TABLE_SIZE` of the client. A larger table than [`TABLE_BYTES`] is not used.
@@ -102,25 +111,25 @@ impl Encoder {
 
     /// Appends a field. Its name must be in lower case.
     pub fn field(&mut self, out: &mut Vec<u8>, name: &[u8], value: &[u8], indexing: Indexing) {
-        let (pattern, prefix_bits) = match indexing {
+        let (pattern, prefix_bits, coded_bytes_min) = match indexing {
             Indexing::Shared => {
                 let place = place(name, value);
                 if let Some(index) = self.find(place, name, value) {
                     return push_number(out, 0x80, 7, index);
                 }
-                if self.add(place, name, value) { (0x40, 6) } else { (0x00, 4) }
+                if self.add(place, name, value) { (0x40, 6, 0) } else { (0x00, 4, self.coded_bytes_min) }
             }
-            Indexing::Own => (0x00, 4),
-            Indexing::Never => (0x10, 4),
+            Indexing::Own => (0x00, 4, self.coded_bytes_min),
+            Indexing::Never => (0x10, 4, self.coded_bytes_min),
         };
         match static_name(name) {
             Some(index) => push_number(out, pattern, prefix_bits, index),
             None => {
                 out.push(pattern);
-                push_string(out, name);
+                push_string(out, name, coded_bytes_min);
             }
         }
-        push_string(out, value);
+        push_string(out, value, coded_bytes_min);
     }
 
     /// The index of a field of the table.
@@ -220,13 +229,13 @@ fn push_number(out: &mut Vec<u8>, pattern: u8, prefix_bits: u32, number: usize) 
     out.push(rest as u8);
 }
 
-/// Shorter strings are not coded: the bytes that it spares are not worth the time.
+/// Shorter strings of a field that is sent once are not coded: the bytes that it spares are not worth the time.
 const CODED_BYTES_MIN: usize = 64;
 
-/// Appends a string (RFC 7541 section 5.2).
+/// Appends a string (RFC 7541 section 5.2), by the Huffman code if it has at least this many bytes and the code spares any.
 #[inline]
-fn push_string(out: &mut Vec<u8>, text: &[u8]) {
-    if text.len() >= CODED_BYTES_MIN {
+fn push_string(out: &mut Vec<u8>, text: &[u8], coded_bytes_min: usize) {
+    if text.len() >= coded_bytes_min {
         let coded_bytes = huffman::coded_bytes(text);
         if coded_bytes < text.len() {
             push_number(out, 0x80, 7, coded_bytes);
@@ -249,6 +258,21 @@ mod tests {
         for (at, (name, _)) in STATIC.iter().enumerate().filter(|(_, (name, _))| *name != b":status") {
             assert!(static_name(name).is_none_or(|index| index == at + 1), "{}", name.escape_ascii());
         }
+    }
+
+    #[test]
+    fn kept_and_shared_fields_are_coded_and_others_only_if_they_are_long() {
+        let bytes = |mut encoder: Encoder, indexing: Indexing| {
+            let (mut out, mut list) = (Vec::new(), FieldList::new());
+            encoder.field(&mut out, b"last-modified", b"Mon, 21 Oct 2013 20:13:21 GMT", indexing);
+            Decoder::new().decode(&out, LIMITS, &mut list).expect("a valid block");
+            assert_eq!(list.iter().next().expect("a field").1, b"Mon, 21 Oct 2013 20:13:21 GMT");
+            out.len()
+        };
+        // The index of the name and the length; 22 bytes are the example of RFC 7541, appendix C.6.
+        assert_eq!(bytes(Encoder::for_kept_fields(), Indexing::Own), 2 + 1 + 22);
+        assert_eq!(bytes(Encoder::new(), Indexing::Shared), 1 + 1 + 22);
+        assert_eq!(bytes(Encoder::new(), Indexing::Own), 2 + 1 + 29);
     }
 
     #[test]
