@@ -41,7 +41,7 @@ fn links(line: &str) -> impl Iterator<Item = &str> {
 /// The paths in a line. A path with a placeholder (`…`, `*`, `{`, a word in capitals) names no one file, and a product of a build
 /// is not in the repository.
 fn paths(line: &str) -> impl Iterator<Item = &str> {
-    let is_end = |c: char| c.is_whitespace() || "`'\"()[],;:|=".contains(c);
+    let is_end = |c: char| c.is_whitespace() || "`'\"()[],;:|=#".contains(c);
     let words = line.split(is_end).map(|word| word.trim_end_matches('.'));
     let is_path = |word: &&str| {
         let is_in_crate = !word.starts_with(['/', '.']) && word.contains("/src/");
@@ -95,7 +95,7 @@ fn missing_files_are_found() {
     }
     assert_eq!(missing("x.rs", "//! See bench/gone.py.\n//! crates/gone.").len(), 1);
     for text in [
-        "[a](lab.md#b) [b](https://e.org/x) [c](#d)",
+        "[a](lab.md#b) [b](https://e.org/x) [c](#d) docs/lab.md#e",
         "`bench/results/DATE-x`",
         "bench/store.py, bench/results/2026-…",
     ] {
