@@ -73,7 +73,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         read_bytes_per_s: slow,
     };
     let demand = Box::new(Fixed { next: 0, rate_per_s: amount.max(1) });
-    let phase = Phase { duration_ns: seconds * 1_000_000_000, drain_max_ns: 5_000_000_000 };
+    let phase = Phase::new(seconds * 1_000_000_000, 5_000_000_000);
     let before_s = cpu_s()?;
     let ran = generator::run(vec![vec![Stream { setup, demand, pace }]], &phase, &Stop::default(), None)?;
     let used_s = cpu_s()? - before_s;

@@ -3,20 +3,18 @@
 //! Rounds first find every server's capacity; as many rounds then run the levels, which are fractions of it.
 //! `execute` gives the servers their turns.
 
-use std::collections::BTreeSet;
+mod ratios;
+
 use std::str::FromStr;
 
 use crate::drive::{Driver, Level, Options};
 use crate::execute::{Executor, Start, WarmUp, check_rounds, check_servers};
 use crate::profile::{LEVEL_S, LEVELS_TEXT, check_levels};
-use crate::results::{CPU_PER_ANSWER, Capacity, Ratio, Subject};
-use crate::statistics::bootstrap::{self, Pooled};
-use crate::statistics::interval;
+use crate::results::{Capacity, Subject};
 use crate::testbed::{Peer, Testbed};
 use flash_kit::{Ending, Error, Result};
+use flash_load::measure::per;
 use flash_load::measure::times::median;
-use flash_load::measure::validity::{self, Cause};
-use flash_load::measure::{Measures, per};
 
 /// The options of `flash compare`. Their comments are their help.
 #[derive(Clone, Debug, clap::Args)]
@@ -84,13 +82,13 @@ pub fn run(compare: &Compare) -> Result<Ending> {
     check(compare)?;
     let mut driver = Driver::new("compare", compare.options.clone())?;
     describe(&mut driver, compare);
-    let Options { warm_up_s, ref users, seed, .. } = compare.options;
+    let Options { warm_up_s, ref users, .. } = compare.options;
     let warm_up = Level::infinite("warm-up", users.connections_max, warm_up_s);
     let start = Start { testbed: &compare.testbed, warm_up: WarmUp::Load(&warm_up), link: None };
     let mut executor = Executor::of_servers(driver, &compare.servers, &compare.testbed)?;
     find_capacities(&mut executor, compare, &start)?;
     run_levels(&mut executor, compare, &start)?;
-    finish(executor, seed)
+    finish(executor)
 }
 
 /// Refuses options that make no sense.
@@ -179,53 +177,15 @@ fn run_levels(executor: &mut Executor, compare: &Compare, start: &Start<'_>) -> 
 }
 
 /// Pools the rounds and compares the servers.
-fn finish(mut executor: Executor, seed: u64) -> Result<Ending> {
+fn finish(mut executor: Executor) -> Result<Ending> {
     eprintln!("pooling the rounds");
-    let blocks = executor.pool()?;
+    executor.pool()?;
     let subjects = executor.subjects;
-    let samples: Vec<Pooled<'_>> =
-        subjects.iter().zip(&blocks).map(|(subject, rounds)| Pooled { subject, rounds }).collect();
-    let mut ratios = bootstrap::ratios(&samples, seed);
-    if let Some((base, others)) = subjects.split_first() {
-        ratios.extend(others.iter().flat_map(|subject| cpu_ratios(subject, base)));
-    }
-    let too_few = bootstrap::too_few_rounds(&samples);
     let run = &mut executor.driver.run;
+    run.ratios = ratios::ratios(&subjects);
+    run.notes.extend(ratios::too_few_rounds(&subjects));
     run.subjects = subjects;
-    run.ratios = ratios;
-    run.notes.extend(too_few);
     executor.driver.finish()
-}
-
-/// The CPU time of each answer at each level, over that of the base: the geometric mean of the ratios within each round.
-/// Neither a late generator nor a slow disk changes it.
-fn cpu_ratios(subject: &Subject, base: &Subject) -> Vec<Ratio> {
-    let of_level = |level: &Measures| {
-        let (mut ratios, mut causes) = (Vec::new(), Vec::new());
-        for round in subject.rounds.iter().filter(|round| round.name == level.name) {
-            let is_same = |other: &&Measures| other.name == round.name && other.round == round.round;
-            let Some(other) = base.rounds.iter().find(is_same) else { continue };
-            let cpu_us = |round: &Measures| Some(round.server.as_ref()?.cpu_us_per_answer);
-            ratios.extend(cpu_us(round).zip(cpu_us(other)).map(|(cpu_us, base_us)| cpu_us / base_us));
-            let doubts = [round, other].into_iter().flat_map(validity::causes);
-            let doubts: BTreeSet<Cause> = doubts.filter(|cause| *cause != Cause::Generator).collect();
-            causes.push(doubts);
-        }
-        let logarithms = ratios.iter().map(|ratio: &f64| ratio.ln()).sum::<f64>();
-        let ratio = (logarithms / ratios.len() as f64).exp();
-        let doubt = validity::summary(&causes, causes.len());
-        let interval = interval::of_ratios(&ratios).filter(|_| doubt.is_none());
-        ratio.is_finite().then(|| Ratio {
-            measure: CPU_PER_ANSWER.to_owned(),
-            level: Some(level.name.clone()),
-            subject: subject.name.clone(),
-            base: base.name.clone(),
-            ratio,
-            interval,
-            doubt,
-        })
-    };
-    subject.levels.iter().filter_map(of_level).collect()
 }
 
 /// The medians of the rounds so far.
@@ -243,41 +203,10 @@ fn add_round(capacity: &mut Capacity, found: &Capacity) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flash_load::measure::{self, PhaseFacts, ServerUse};
 
     fn capacity(requests_per_s: f64, megabits_per_s: f64) -> Capacity {
         let rounds_requests_per_s = vec![requests_per_s];
         Capacity { requests_per_s, megabits_per_s, rounds_requests_per_s, clients: 1, doubts: Vec::new() }
-    }
-
-    /// A server whose rounds at one level took this much CPU time for each answer.
-    fn with_cpu(name: &str, cpu_us: &[f64]) -> Subject {
-        let round = |(number, cpu_us): (u32, &f64)| {
-            let server = ServerUse { cpu_ns: (cpu_us * 1e6) as u64, memory_max_bytes: 0 };
-            let facts = PhaseFacts { name: "1.00".to_owned(), round: Some(number), ..PhaseFacts::default() };
-            let mut measures = measure::measures(&[], &PhaseFacts { server: Some(server), ..facts });
-            if let Some(server) = &mut measures.server {
-                server.cpu_us_per_answer = *cpu_us;
-            }
-            measures
-        };
-        let rounds: Vec<Measures> = (1..).zip(cpu_us).map(round).collect();
-        Subject { levels: rounds[..1].to_vec(), rounds, ..Subject::of(name, "") }
-    }
-
-    #[test]
-    fn cpu_time_is_compared_round_by_round() {
-        // Rounds differ more than servers.
-        let base = with_cpu("nginx", &[50.0, 100.0, 50.0, 80.0, 60.0]);
-        let gated = with_cpu("nginx-gate", &[55.0, 110.0, 55.0, 88.0, 66.0]);
-        let [ratio] = &cpu_ratios(&gated, &base)[..] else { panic!() };
-        assert_eq!((ratio.measure.as_str(), ratio.level.as_deref()), ("CPU per answer", Some("1.00")));
-        let [low, high] = ratio.interval.unwrap();
-        assert!((ratio.ratio - 1.1).abs() < 1e-9 && low > 1.099 && high < 1.101, "{ratio:?}");
-        let few = cpu_ratios(&with_cpu("nginx-gate", &[55.0]), &base);
-        assert_eq!((few.len(), few[0].interval), (1, None));
-        let unknown = Subject { rounds: Vec::new(), ..base.clone() };
-        assert!(cpu_ratios(&gated, &unknown).is_empty());
     }
 
     #[test]

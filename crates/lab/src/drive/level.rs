@@ -8,9 +8,9 @@ use flash_waiting::program;
 
 use crate::link::Link;
 use crate::results::{FORMAT, Machine, Run};
-use crate::testbed::Watch;
+use crate::testbed::{CoreWatch, Watch};
 use flash_kit::{Error, Result, number};
-use flash_load::generator::{self, Pace, Phase, Setup, Stream, StreamRan};
+use flash_load::generator::{self, Pace, Phase, Priority, Setup, Stream, StreamRan};
 use flash_load::measure::Measures;
 use flash_load::measure::{self, PhaseFacts, SeriesBounds};
 use flash_load::record::Record;
@@ -27,6 +27,8 @@ pub struct Served {
     pub target: Target,
     /// Its processes, whose descendants are its own too; empty where they are not known.
     pub pids: Vec<u32>,
+    /// The core that it has to itself, where that is known.
+    pub core: Option<usize>,
     /// The link that it is behind; the load then comes from the other side of it.
     pub link: Option<Arc<Link>>,
 }
@@ -61,7 +63,7 @@ impl Served {
         if let Some(pid) = pid {
             Watch::start(&[pid])?;
         }
-        Ok(Self { name: name.to_owned(), target, pids: pid.into_iter().collect(), link: None })
+        Ok(Self { name: name.to_owned(), target, pids: pid.into_iter().collect(), core: None, link: None })
     }
 
     /// Does work that talks to it: on the clients' side of its link, if it is behind one.
@@ -179,8 +181,11 @@ impl Driver {
         keep: bool,
         facts: Vec<PhaseFacts>,
     ) -> Result<Vec<Driven>> {
-        let phase =
-            Phase { duration_ns: nanoseconds(duration_s), drain_max_ns: nanoseconds(self.options.drain_s) };
+        let phase = Phase {
+            duration_ns: nanoseconds(duration_s),
+            drain_max_ns: nanoseconds(self.options.drain_s),
+            priority: self.priority(served),
+        };
         let mut files = PhaseFiles::default();
         if let Some(out) = self.out.as_mut().filter(|_| keep) {
             for PhaseFacts { name, round, .. } in &facts {
@@ -194,9 +199,15 @@ impl Driver {
             self.note(format!("{}: what the server used is not known: {why}", served.name));
             None
         });
+        let is_open = streams.iter().flatten().all(|stream| stream.pace == Pace::Open);
+        let cores = CoreWatch::start(served.core, &self.options.cores);
         let ran = served
             .reach(|| self.on_its_cores(|| generator::run(streams, &phase, &self.stop, Some(&files))))?;
+        if is_open {
+            self.describe_priority(phase.priority, ran.priority);
+        }
         let mut server = watch.and_then(Watch::finish);
+        let other_work = cores.finish(server.map(|server| server.cpu_ns));
         if let (Some(why), Some(first)) = (ran.local_limit, facts.first()) {
             let name = &first.name;
             self.note(format!("{}, {name}: {why}", served.name));
@@ -217,6 +228,7 @@ impl Driver {
             facts.open = open;
             facts.ended_early = ran.ended_early.clone();
             facts.server = server.take();
+            facts.other_work = other_work;
             let mut measures = measure::measures(&records, &facts);
             let mut lost = Vec::new();
             if let Some((out, file)) = self.out.as_mut().zip(files.next()) {
@@ -228,6 +240,24 @@ impl Driver {
             driven.push(Driven { measures, facts, clients, records });
         }
         Ok(driven)
+    }
+
+    /// Real time where the generator has cores to itself: it would keep a server or a link from running.
+    fn priority(&self, served: &Served) -> Priority {
+        let cores = &self.options.cores;
+        let is_alone = !cores.is_empty() && served.core.is_none_or(|core| !cores.contains(&core));
+        if is_alone && served.link.is_none() { Priority::RealTime } else { Priority::Ordinary }
+    }
+
+    /// Adds the priority of the first open loop to the settings.
+    fn describe_priority(&mut self, wished: Priority, got: Priority) {
+        const NAME: &str = "priority of the generator";
+        let text = match (wished, got) {
+            (_, Priority::RealTime) => "real-time (SCHED_FIFO)",
+            (Priority::Ordinary, _) => "ordinary: it has no cores of its own (--cores)",
+            (Priority::RealTime, _) => "ordinary: a real-time priority needs CAP_SYS_NICE",
+        };
+        self.run.settings.entry(NAME.to_owned()).or_insert_with(|| text.to_owned());
     }
 
     /// Does the work of the generator on a thread that keeps, with all it starts, to the generator's

@@ -110,7 +110,7 @@ impl Driver {
         };
         let setup = self.setup(served, &users, SAMPLE);
         let stream = Stream { setup, demand: Box::new(Once(files.into_iter())), pace: Pace::Open };
-        let phase = Phase { duration_ns: 1, drain_max_ns: patience_ns };
+        let phase = Phase::new(1, patience_ns);
         let mut ran = served.reach(|| generator::run(vec![vec![stream]], &phase, &self.stop, None))?;
         if self.stop.is_set() {
             return Ok(Vec::new());

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use crate::drive::{Driven, Driver, Level, Served, target};
 use crate::link::Link;
 use crate::results::Subject;
-use crate::statistics::bootstrap::Blocks;
 use crate::testbed::{self, Peer, Running, Testbed};
 use flash_kit::{Error, Result};
+use flash_load::measure::validity::{self, Cause};
 use flash_load::target::Target;
 
 pub(crate) use choice::HotFiles;
@@ -29,6 +29,8 @@ pub(crate) use streams::Streams;
 /// The most servers, and the most rounds.
 const SERVERS_MAX: usize = 32;
 const ROUNDS_MAX: u32 = 100;
+/// Rounds that the machine has spoiled are replaced until there are this many times as many as asked for.
+pub(crate) const REPLACED_TIMES_MAX: u32 = 3;
 
 /// The servers of a run, and the results so far. A server is identified by its index.
 pub(crate) struct Executor {
@@ -99,7 +101,7 @@ impl Executor {
     }
 
     /// Gives every server its turn in every round. A server that fails is out of the rest of the run, with the reason;
-    /// the others go on.
+    /// the others go on. Further rounds replace those that the machine has spoiled, up to [`REPLACED_TIMES_MAX`].
     ///
     /// Errors: run, when no server is left.
     pub(crate) fn rounds(
@@ -108,7 +110,10 @@ impl Executor {
         start: &Start<'_>,
         mut measure: impl FnMut(&mut Self, usize, u32, &ServerUnderTest) -> Result<()>,
     ) -> Result<()> {
-        for round in 1..=rounds {
+        for round in 1..=rounds * REPLACED_TIMES_MAX {
+            if round > rounds && !lacks_rounds(&self.subjects, rounds, |_| true) {
+                break;
+            }
             for index in self.order(round) {
                 let is_out = self.subjects[index].missing.is_some() || self.driver.is_interrupted();
                 let (false, Some(peer)) = (is_out, self.peers[index].clone()) else { continue };
@@ -152,7 +157,8 @@ impl Executor {
             None => target(&self.driver.options, &running.url)?,
         };
         let link = start.link.clone();
-        let served = Served { name: subject.name.clone(), target, pids: running.pids(), link };
+        let core = start.testbed.core.filter(|_| peer.url().is_none());
+        let served = Served { name: subject.name.clone(), target, pids: running.pids(), core, link };
         match start.warm_up {
             WarmUp::Files { path_ids, patience_ns } => {
                 self.driver.preflight_all(&served, path_ids.to_vec(), patience_ns)?;
@@ -200,18 +206,35 @@ impl Executor {
     /// Adds the results of a phase to those of its server.
     pub(crate) fn keep(&mut self, index: usize, driven: Driven) {
         if let Some(file) = driven.measures.records.as_deref().and_then(|name| self.driver.kept(name)) {
-            self.phases[index].push(Phase { file, facts: driven.facts });
+            let is_spoiled = validity::causes(&driven.measures).into_iter().any(Cause::is_of_machine);
+            self.phases[index].push(Phase { file, facts: driven.facts, is_spoiled });
         }
         self.subjects[index].rounds.push(driven.measures);
     }
 
-    /// Pools the rounds of each level of each server. Gives for each server and level the blocks of its rounds.
+    /// Pools the rounds of each level of each server.
     ///
     /// Errors: run, when records cannot be read back or are too many.
-    pub(crate) fn pool(&mut self) -> Result<Vec<BTreeMap<String, Vec<Blocks>>>> {
-        let each = self.subjects.iter_mut().zip(&self.phases);
-        each.map(|(subject, phases)| pool::together(subject, phases)).collect()
+    pub(crate) fn pool(&mut self) -> Result<()> {
+        self.subjects
+            .iter_mut()
+            .zip(&self.phases)
+            .try_for_each(|(subject, phases)| pool::together(subject, phases))
     }
+}
+
+/// Whether the machine has spoiled rounds of a subject's level, of these names, so that fewer are left than asked for.
+pub(crate) fn lacks_rounds(subjects: &[Subject], rounds: u32, is_asked: impl Fn(&str) -> bool) -> bool {
+    subjects.iter().filter(|subject| subject.missing.is_none()).any(|subject| {
+        let mut counts: BTreeMap<&str, [u32; 2]> = BTreeMap::new();
+        for round in subject.rounds.iter().filter(|round| is_asked(&round.name)) {
+            let is_sound = !validity::causes(round).into_iter().any(Cause::is_of_machine);
+            let [all, sound] = counts.entry(&round.name).or_default();
+            (*all, *sound) = (*all + 1, *sound + u32::from(is_sound));
+        }
+        // With fewer than asked for it was out of some for another reason.
+        counts.values().any(|[all, sound]| *all >= rounds && *sound < rounds)
+    })
 }
 
 /// Whether the page cache is dropped before this server starts in this testbed.
@@ -239,4 +262,31 @@ pub(crate) fn check_servers(servers: &[Peer]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use flash_load::measure::{CoreOf, Measures, OtherWork, PhaseFacts, measures};
+
+    use super::*;
+
+    fn subject(spoiled: &[bool]) -> Subject {
+        let round = |(number, is_spoiled): (u32, &bool)| {
+            let facts = PhaseFacts { name: "0.80".to_owned(), round: Some(number), ..PhaseFacts::default() };
+            let busy_share = if *is_spoiled { 0.5 } else { 0.0 };
+            let other_work = OtherWork { core: CoreOf::Server, busy_share, stolen_share: 0.0 };
+            Measures { other_work: Some(other_work), ..measures(&[], &facts) }
+        };
+        Subject { rounds: (1..).zip(spoiled).map(round).collect(), ..Subject::of("a", "") }
+    }
+
+    #[test]
+    fn spoiled_rounds_are_replaced() {
+        let lacks = |spoiled: &[bool]| lacks_rounds(&[subject(spoiled)], 2, |_| true);
+        assert!(!lacks(&[false, false]));
+        assert!(lacks(&[false, true]) && lacks(&[true, false, true]));
+        assert!(!lacks(&[false, true, false]));
+        assert!(!lacks(&[true]), "a server that was out of the second round");
+        assert!(!lacks_rounds(&[subject(&[true, true])], 2, |name| name == "1.00"));
+    }
 }

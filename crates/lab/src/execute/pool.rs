@@ -3,11 +3,9 @@
 //! [`super::Executor::pool`] calls it at the end of a run. It reads the records back, one level of one server at a
 //! time, which bounds the memory that it needs.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::results::Subject;
-use crate::statistics::bootstrap::Blocks;
 use flash_kit::{Error, Result};
 use flash_load::generator::RECORDS_MAX;
 use flash_load::measure::{self, PhaseFacts};
@@ -18,13 +16,15 @@ use flash_load::record::file::read_all;
 pub(super) struct Phase {
     pub(super) file: PathBuf,
     pub(super) facts: PhaseFacts,
+    /// Whether the machine has spoiled it.
+    pub(super) is_spoiled: bool,
 }
 
-/// Computes the levels of a subject, each over all rounds. Returns the blocks of each level's rounds in order: the
-/// intervals of ratios are drawn from them.
+/// Computes the levels of a subject, each over all of its rounds that the machine has not spoiled; over all where there are no
+/// others.
 ///
 /// Errors: run, when records cannot be read back or are too many.
-pub(super) fn together(subject: &mut Subject, phases: &[Phase]) -> Result<BTreeMap<String, Vec<Blocks>>> {
+pub(super) fn together(subject: &mut Subject, phases: &[Phase]) -> Result<()> {
     let mut levels: Vec<(&str, Vec<&Phase>)> = Vec::new();
     for phase in phases {
         let name = phase.facts.name.as_str();
@@ -33,20 +33,20 @@ pub(super) fn together(subject: &mut Subject, phases: &[Phase]) -> Result<BTreeM
             None => levels.push((name, vec![phase])),
         }
     }
-    let mut blocks = BTreeMap::new();
-    for (name, phases) in levels {
-        let mut rounds: Vec<Vec<Record>> = Vec::new();
+    for (name, mut phases) in levels {
+        if phases.iter().any(|phase| !phase.is_spoiled) {
+            phases.retain(|phase| !phase.is_spoiled);
+        }
+        let mut rounds: Vec<(Vec<Record>, &PhaseFacts)> = Vec::new();
         let mut left = RECORDS_MAX as usize;
-        for phase in &phases {
+        for phase in phases {
             let records = read_all(&phase.file, left)
                 .map_err(|why| Error::run(format!("cannot put the rounds of {name} together: {why}")))?;
             left -= records.len();
-            rounds.push(records);
+            rounds.push((records, &phase.facts));
         }
-        let pairs: Vec<_> =
-            rounds.iter().map(Vec::as_slice).zip(phases.iter().map(|phase| &phase.facts)).collect();
-        subject.levels.push(measure::pooled(&pairs));
-        blocks.insert(name.to_owned(), rounds.iter().map(|records| Blocks::new(records)).collect());
+        let rounds: Vec<_> = rounds.iter().map(|(records, facts)| (records.as_slice(), *facts)).collect();
+        subject.levels.push(measure::pooled(&rounds));
     }
-    Ok(blocks)
+    Ok(())
 }

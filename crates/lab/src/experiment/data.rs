@@ -11,8 +11,8 @@ use serde::de::{Deserializer, Error};
 use super::inside::{self, IDLE_SHARE, Inside, RUNNABLE_SHARE};
 use crate::results::Run;
 use crate::statistics::{Sample, Scale};
-use flash_load::measure::Measures;
 use flash_load::measure::validity;
+use flash_load::measure::{LatencyFigure, Measures};
 
 /// A figure of a measurement.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +25,8 @@ pub(super) struct Measure {
     scale: Scale,
     /// None for a figure that only the server can count: [`Inside`] has it by its name.
     of: Option<fn(&Measures) -> Option<f64>>,
+    /// The figure of the latencies that a late generator must not have made.
+    latency: Option<LatencyFigure>,
 }
 
 impl<'de> Deserialize<'de> for Measure {
@@ -38,11 +40,13 @@ impl Measure {
     /// Response time of completed requests under overload: of all, and of the largest 1 %.
     pub(super) const RESPONSE: Self = Self::new("response", "ms until complete, on average", |m| {
         Some(m.overload.as_ref()?.complete?.mean_ms)
-    });
+    })
+    .about(LatencyFigure::Mean);
     pub(super) const LARGEST: Self =
         Self::new("largest", "ms until complete, the largest 1 % on average", |m| {
             Some(m.overload.as_ref()?.largest?.latency?.mean_ms)
-        });
+        })
+        .about(LatencyFigure::Mean);
     pub(super) const INCOMPLETE: Self = Self {
         scale: Scale::Amount,
         ..Self::new("incomplete", "share of incomplete requests", |m| {
@@ -55,12 +59,12 @@ impl Measure {
     const ALL: [Self; 12] = [
         Self::new("bandwidth", "Mb/s", |m| Some(m.megabits_per_s)),
         Self::new("rate", "answers/s", |m| Some(m.answered_per_s)),
-        Self::new("mean", "ms on average", |m| Some(m.latency.mean_ms)),
-        Self::new("p50", "ms (median)", |m| Some(m.latency.p50_ms)),
-        Self::new("p90", "ms (90th percentile)", |m| Some(m.latency.p90_ms)),
-        Self::new("p95", "ms (95th percentile)", |m| Some(m.latency.p95_ms)),
-        Self::new("p99", "ms (99th percentile)", |m| Some(m.latency.p99_ms)),
-        Self::new("inversion", "inversion", |m| m.inversion),
+        Self::new("mean", "ms on average", |m| Some(m.latency.mean_ms)).about(LatencyFigure::Mean),
+        Self::new("p50", "ms (median)", |m| Some(m.latency.p50_ms)).about(LatencyFigure::P50),
+        Self::new("p90", "ms (90th percentile)", |m| Some(m.latency.p90_ms)).about(LatencyFigure::P90),
+        Self::new("p95", "ms (95th percentile)", |m| Some(m.latency.p95_ms)).about(LatencyFigure::P95),
+        Self::new("p99", "ms (99th percentile)", |m| Some(m.latency.p99_ms)).about(LatencyFigure::P99),
+        Self::new("inversion", "inversion", |m| m.inversion).about(LatencyFigure::P50),
         Self::RESPONSE,
         Self::LARGEST,
         Self::INCOMPLETE,
@@ -68,7 +72,11 @@ impl Measure {
     ];
 
     const fn new(name: &'static str, unit: &'static str, of: fn(&Measures) -> Option<f64>) -> Self {
-        Self { name, unit, scale: Scale::Factor, of: Some(of) }
+        Self { name, unit, scale: Scale::Factor, of: Some(of), latency: None }
+    }
+
+    const fn about(self, figure: LatencyFigure) -> Self {
+        Self { latency: Some(figure), ..self }
     }
 
     pub(super) fn named(name: &str) -> Option<Self> {
@@ -76,7 +84,7 @@ impl Measure {
             let name = inside::FIGURES.into_iter().find(|known| *known == name)?;
             let is_share = [IDLE_SHARE, RUNNABLE_SHARE].contains(&name);
             let scale = if is_share { Scale::Amount } else { Scale::Factor };
-            Some(Self { name, unit: name, scale, of: None })
+            Some(Self { name, unit: name, scale, of: None, latency: None })
         };
         Self::ALL.into_iter().find(|known| known.name == name).or_else(of_server)
     }
@@ -93,7 +101,8 @@ impl Data<'_> {
     pub(super) fn sample(&self, variant: &str, point: &str, measure: Measure) -> Option<Sample> {
         let mut sample = self.measured(variant, point, measure)?;
         for measures in self.rounds(variant, point) {
-            let (round, causes) = (measures.round.unwrap_or(1), validity::causes(measures));
+            let (round, causes) =
+                (measures.round.unwrap_or(1), validity::causes_about(measures, measure.latency));
             if !causes.is_empty() {
                 sample.rounds.remove(&round);
                 sample.doubted.insert(round, causes);

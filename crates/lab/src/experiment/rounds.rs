@@ -14,7 +14,9 @@ use super::inside::{self, Inside, output};
 use super::plan::{Beside, Load, Plan, Point, Scene, Variant};
 use super::sets::Ready;
 use crate::drive::{self, Driver, Level, Served, Users, nanoseconds};
-use crate::execute::{Executor, HotFiles, HotMix, ServerUnderTest, Start, Streams, WarmUp};
+use crate::execute::{
+    Executor, HotFiles, HotMix, REPLACED_TIMES_MAX, ServerUnderTest, Start, Streams, WarmUp, lacks_rounds,
+};
 use crate::results::{Run, Subject};
 use crate::testbed::{self, Peer, States, Testbed, ready_made};
 use flash_kit::{Error, Result};
@@ -88,9 +90,11 @@ struct Rounds<'a> {
 pub(super) fn run(plan: &Plan, options: &Options, sets: Vec<Ready>) -> Result<Came> {
     let mut rounds = Rounds::new(plan, options, sets)?;
     rounds.find_what_is_missing()?;
-    for round in 1..=plan.rounds {
+    for round in 1..=plan.rounds * REPLACED_TIMES_MAX {
         for scene in 0..plan.scenes.len() {
-            rounds.scene(scene, round);
+            if round <= plan.rounds || rounds.lacks_rounds(scene) {
+                rounds.scene(scene, round);
+            }
         }
     }
     rounds.finish()
@@ -196,6 +200,14 @@ impl<'a> Rounds<'a> {
             cpu_percent: cpu.map(|cpu| cpu.percent),
             ..Testbed::default()
         }
+    }
+
+    /// Whether the machine has spoiled rounds of a scene that further ones are to replace.
+    fn lacks_rounds(&self, scene: usize) -> bool {
+        let points = &self.plan.scenes[scene].points;
+        let is_asked = |name: &str| points.iter().any(|point| point.name == name);
+        !self.executor.driver.is_interrupted()
+            && lacks_rounds(&self.executor.subjects, self.plan.rounds, is_asked)
     }
 
     /// Gives every variant its turn in a scene. One that fails is out of the scene, with the reason.

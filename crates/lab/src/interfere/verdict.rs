@@ -4,19 +4,17 @@
 //! [`super::run`] calls it with the rounds of a server. A verdict rests on ratios paired by round: the same hot requests
 //! beside other ones and alone, seconds apart, on the same server process. Pure.
 
-use flash_kit::number::{figure, percent, time};
-use flash_load::measure::validity::{ACHIEVED_SHARE_MIN, BUSY_SHARE_MAX, FAILED_SHARE_MAX, LATE_LEAST_MS};
-use flash_load::measure::{Generator, Latency, Measures, per};
+use flash_kit::number::{self, figure, percent, time};
+use flash_load::measure::validity::{self, ACHIEVED_SHARE_MIN, BUSY_SHARE_MAX, Cause, FAILED_SHARE_MAX};
+use flash_load::measure::{LatencyFigure, Measures, per};
 
 use super::beside::BesideTexts;
 use crate::statistics::{ROUNDS_MIN, interval};
 
-/// Failures that only mean that a request waited too long. Their latency counts, so they spoil no verdict.
+/// Failures that only mean that a request waited too long: of a request beside the hot ones no fault, of a hot one the finding.
 const WAITED: [&str; 2] = ["aborted", "unanswered"];
 /// The failure by which a server sheds load.
 const OVERLOADED: &str = "status 503";
-/// A generator that took requests up later than this share of a percentile, at the same percentile, blurs it.
-const LATE_SHARE_MAX: f64 = 0.1;
 /// The most reasons that are printed.
 const REASONS_MAX: usize = 2;
 
@@ -31,6 +29,10 @@ pub struct Bounds {
     /// The same for the p99
     #[arg(long = "p99-times", value_name = "N", default_value_t = 1.5)]
     pub p99_ratio_max: f64,
+
+    /// The same for the p99.9, which few requests are beyond: a verdict of calm does not need it
+    #[arg(long = "p999-times", value_name = "N", default_value_t = 2.0)]
+    pub p999_ratio_max: f64,
 }
 
 pub(super) struct Round<'a> {
@@ -52,8 +54,7 @@ pub(super) enum Verdict {
 /// A ratio of one percentile: beside other requests over alone.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Paired {
-    /// "p50" or "p99".
-    pub(super) name: &'static str,
+    pub(super) figure: LatencyFigure,
     /// The median of the rounds' ratios.
     pub(super) ratio: f64,
     /// The 95 % interval of the mean of their logarithms.
@@ -71,11 +72,9 @@ pub(super) struct Judged {
     pub(super) ratios: Vec<Paired>,
 }
 
-/// A percentile that is compared: its name, its value, the generator's lateness at the same percentile, and the bound.
+/// A percentile that is compared, and its bound.
 struct Point {
-    name: &'static str,
-    of: fn(&Latency) -> f64,
-    late: fn(&Generator) -> f64,
+    figure: LatencyFigure,
     max: f64,
 }
 
@@ -99,8 +98,9 @@ pub(super) fn judge(rounds: &[Round<'_>], bounds: &Bounds, texts: BesideTexts) -
         return Judged { verdict: Verdict::CannotTell, text, ratios: Vec::new() };
     }
     let points = [
-        Point { name: "p50", of: |of| of.p50_ms, late: |of| of.late_p50_ms, max: bounds.p50_ratio_max },
-        Point { name: "p99", of: |of| of.p99_ms, late: |of| of.late_p99_ms, max: bounds.p99_ratio_max },
+        Point { figure: LatencyFigure::P50, max: bounds.p50_ratio_max },
+        Point { figure: LatencyFigure::P99, max: bounds.p99_ratio_max },
+        Point { figure: LatencyFigure::P999, max: bounds.p999_ratio_max },
     ];
     let (mut ratios, mut untold) = (Vec::new(), Vec::new());
     for point in &points {
@@ -110,42 +110,54 @@ pub(super) fn judge(rounds: &[Round<'_>], bounds: &Bounds, texts: BesideTexts) -
         let is_excused = good.iter().filter(is_late).all(|round| point.is_clear(round));
         let in_time: Vec<&Round<'_>> =
             good.iter().filter(|round| is_excused || point.late_ms(round).is_none()).copied().collect();
-        if in_time.len() < ROUNDS_MIN {
-            let late_ms = good.iter().filter_map(|round| point.late_ms(round)).fold(0.0, f64::max);
-            let (late, of) = (good.len() - in_time.len(), good.len());
-            untold.push(format!(
-                "{}: the load generator was late in {late} of {of} rounds, by up to {} at its {}",
-                point.name,
-                time(late_ms),
-                point.name
-            ));
-        } else {
+        if in_time.len() >= ROUNDS_MIN {
             ratios.push(paired(point, &in_time));
+        } else if point.is_needed() {
+            let late_ms = good.iter().filter_map(|round| point.late_ms(round)).fold(0.0, f64::max);
+            let (late, of, name) = (good.len() - in_time.len(), good.len(), point.figure.name());
+            untold.push(format!(
+                "{name}: the load generator was late in {late} of {of} rounds, by up to {} at its {name}",
+                time(late_ms)
+            ));
         }
     }
     let left_out = match spoiled.len() {
         0 => String::new(),
         count => format!("; {count} of {} rounds left out ({})", rounds.len(), shown(&spoiled)),
     };
-    let (verdict, said) = said(&ratios, &untold, texts);
+    let unanswered = Unanswered {
+        hot: good.iter().map(|round| unanswered(round.beside)).sum(),
+        asked: good.iter().map(|round| round.beside.counts.asked).sum(),
+    };
+    let (verdict, said) = said(&ratios, &untold, unanswered, texts);
     Judged { verdict, text: said + &left_out, ratios }
 }
 
+/// Hot requests beside others that had no answer at the end, and all of them.
+#[derive(Clone, Copy)]
+struct Unanswered {
+    hot: u64,
+    asked: u64,
+}
+
 impl Point {
+    /// Whether a verdict needs it: too few requests are beyond the p99.9 for that.
+    fn is_needed(&self) -> bool {
+        self.figure != LatencyFigure::P999
+    }
+
     /// How late the generator was at this percentile, if that blurs the percentile of a phase; milliseconds.
     fn late_ms(&self, round: &Round<'_>) -> Option<f64> {
-        [round.alone, round.beside].into_iter().find_map(|hot| {
-            let late_ms = (self.late)(&hot.generator);
-            let late_max_ms = ((self.of)(&hot.latency) * LATE_SHARE_MAX).max(LATE_LEAST_MS);
-            (late_ms > late_max_ms).then_some(late_ms)
-        })
+        [round.alone, round.beside]
+            .into_iter()
+            .find_map(|hot| self.figure.blur_ms(&hot.generator, &hot.latency))
     }
 
     /// Whether the hot requests of a round waited longer than the bound allows, however late the generator was.
     fn is_clear(&self, round: &Round<'_>) -> bool {
         let Round { alone, beside, .. } = round;
-        let least_ms = (self.of)(&beside.latency) - (self.late)(&beside.generator);
-        least_ms > (self.of)(&alone.latency) * self.max
+        let least_ms = self.figure.of(&beside.latency) - self.figure.late_ms(&beside.generator);
+        least_ms > self.figure.of(&alone.latency) * self.max
     }
 }
 
@@ -156,18 +168,29 @@ fn shown(reasons: &[String]) -> String {
     if more == 0 { list } else { format!("{list}; and {more} more") }
 }
 
-/// The verdict of these ratios and of the percentiles that cannot be told, in words.
-fn said(ratios: &[Paired], untold: &[String], texts: BesideTexts) -> (Verdict, String) {
+/// The verdict of these ratios, of the percentiles that cannot be told, and of hot requests without an answer, in words.
+fn said(
+    ratios: &[Paired],
+    untold: &[String],
+    unanswered: Unanswered,
+    texts: BesideTexts,
+) -> (Verdict, String) {
     let BesideTexts { cause, others, .. } = texts;
     let list = |chosen: Vec<&Paired>| {
         chosen.into_iter().map(|ratio| ratio.text(others)).collect::<Vec<_>>().join(", ")
     };
     let above: Vec<&Paired> = ratios.iter().filter(|ratio| ratio.interval[0] > ratio.max).collect();
-    if !above.is_empty() {
-        return (Verdict::Waited, format!("hot requests waited for {cause}: {}", list(above)));
+    if !above.is_empty() || unanswered.hot > 0 {
+        let Unanswered { hot, asked } = unanswered;
+        let count =
+            (hot > 0).then(|| format!("{} of {} had no answer", number::count(hot), number::count(asked)));
+        let found: Vec<String> =
+            Some(list(above)).filter(|text| !text.is_empty()).into_iter().chain(count).collect();
+        return (Verdict::Waited, format!("hot requests waited for {cause}: {}", found.join(", ")));
     }
+    let is_decisive = |ratio: &&Paired| ratio.figure != LatencyFigure::P999 || ratio.interval[1] <= ratio.max;
     let (unclear, calm): (Vec<&Paired>, Vec<&Paired>) =
-        ratios.iter().partition(|ratio| ratio.interval[1] > ratio.max);
+        ratios.iter().filter(is_decisive).partition(|ratio| ratio.interval[1] > ratio.max);
     if unclear.is_empty() && untold.is_empty() {
         return (Verdict::Calm, format!("hot requests did not wait for {cause}: {}", list(calm)));
     }
@@ -191,7 +214,7 @@ impl Paired {
         let [low, high] = self.interval;
         format!(
             "{} {} alone, {} with {others} requests ({} times, 95 % interval {} to {}; at most {} allowed)",
-            self.name,
+            self.figure.name(),
             time(alone_ms),
             time(beside_ms),
             figure(self.ratio),
@@ -215,8 +238,11 @@ fn fault(round: &Round<'_>, texts: BesideTexts) -> Option<String> {
             percent(kept_up)
         ));
     }
-    if let Some(why) = [alone, beside].into_iter().find_map(|hot| failures(hot, "hot").or_else(|| busy(hot)))
-    {
+    if unanswered(alone) > 0 {
+        return Some(format!("{} hot requests alone had no answer", unanswered(alone)));
+    }
+    let of_hot = |hot: &Measures| failures(hot, "hot").or_else(|| busy(hot)).or_else(|| disturbed(hot));
+    if let Some(why) = of_hot(alone).or_else(|| of_hot(beside)) {
         return Some(why);
     }
     if others.counts.answered == 0 {
@@ -231,6 +257,18 @@ fn fault(round: &Round<'_>, texts: BesideTexts) -> Option<String> {
         .into_iter()
         .find_map(|hot| hot.ended_early.as_ref())
         .map(|early| format!("ended early: {early}"))
+}
+
+/// Requests that were given up before they had a whole answer.
+fn unanswered(phase: &Measures) -> u64 {
+    WAITED.iter().filter_map(|kind| phase.counts.failed.get(*kind)).sum()
+}
+
+/// Other work on the cores, or hot files that are not in memory.
+fn disturbed(hot: &Measures) -> Option<String> {
+    let doubts = validity::doubts_about(hot, &[]);
+    let is_it = |doubt: &&validity::Doubt| matches!(doubt.cause(), Cause::OtherWork | Cause::NotInMemory);
+    doubts.iter().find(is_it).map(ToString::to_string)
 }
 
 fn failures(phase: &Measures, name: &str) -> Option<String> {
@@ -249,16 +287,16 @@ fn busy(hot: &Measures) -> Option<String> {
 }
 
 fn paired(point: &Point, rounds: &[&Round<'_>]) -> Paired {
-    let &Point { name, of, max, .. } = point;
+    let &Point { figure, max } = point;
     let mut pairs: Vec<[f64; 2]> =
-        rounds.iter().map(|round| [of(&round.alone.latency), of(&round.beside.latency)]).collect();
+        rounds.iter().map(|round| [round.alone, round.beside].map(|hot| figure.of(&hot.latency))).collect();
     let ratio = |pair: &[f64; 2]| per(pair[1], pair[0]);
     pairs.sort_by(|a, b| ratio(a).total_cmp(&ratio(b)));
     let pair_ms = pairs[(pairs.len() - 1) / 2];
     let ratios: Vec<f64> = pairs.iter().map(ratio).collect();
     // Without an interval, as for a latency of 0, any ratio is possible.
     let interval = interval::of_ratios(&ratios).unwrap_or([0.0, f64::INFINITY]);
-    Paired { name, ratio: ratio(&pair_ms), interval, pair_ms, max }
+    Paired { figure, ratio: ratio(&pair_ms), interval, pair_ms, max }
 }
 
 #[cfg(test)]
@@ -269,7 +307,7 @@ mod tests {
     use super::super::Beside;
     use super::*;
 
-    const BOUNDS: Bounds = Bounds { p50_ratio_max: 1.1, p99_ratio_max: 1.5 };
+    const BOUNDS: Bounds = Bounds { p50_ratio_max: 1.1, p99_ratio_max: 1.5, p999_ratio_max: 2.0 };
 
     /// A phase of 100 requests in a second, each answered after this many microseconds.
     fn phase(latency_us: u64) -> Measures {
@@ -406,7 +444,7 @@ mod tests {
         let words = "p99: the load generator was late in 1 of 5 rounds, by up to 0.200 ms at its p99; they did not wait by \
                      their p50";
         assert!(found.text.contains(words), "{}", found.text);
-        assert_eq!(found.ratios.iter().map(|ratio| ratio.name).collect::<Vec<_>>(), ["p50"]);
+        assert!(!found.ratios.iter().any(|ratio| ratio.figure == LatencyFigure::P99));
         let found = judged(&[(1000, 1000); 6], |phases| phases[1].generator.late_p99_ms = 0.2);
         assert_eq!(found.verdict, Verdict::Calm, "{}", found.text);
         let found = judged(&[(1000, 1000); 5], |phases| phases[1].generator.late_p50_ms = 0.2);
@@ -415,13 +453,53 @@ mod tests {
         let late: fn(&mut [Measures; 3]) = |phases| {
             let generator = &mut phases[1].generator;
             (generator.late_p50_ms, generator.late_p99_ms) = (100.0, 100.0);
+            generator.late_p999_ms = Some(100.0);
         };
         assert_eq!(judged(&[(1000, 900_000); 5], late).verdict, Verdict::Waited);
         assert_eq!(judged(&[(1000, 100_000); 5], late).verdict, Verdict::CannotTell);
-        // A request that waits until the end of the run is the finding, and no fault of the data.
-        let found = judged(&[(1000, 900_000); 5], |phases| {
-            phases[1].counts.failed.insert("unanswered".to_owned(), 50);
+    }
+
+    #[test]
+    fn a_hot_request_without_an_answer_has_waited() {
+        // Although the percentiles are the same.
+        let found = judged(&[(1000, 1000); 5], |phases| {
+            phases[1].counts.failed.insert("unanswered".to_owned(), 1);
         });
         assert_eq!(found.verdict, Verdict::Waited);
+        assert_eq!(found.text, "hot requests waited for the disk: 1 of 500 had no answer");
+        let found = judged(&[(1000, 900_000); 5], |phases| {
+            phases[1].counts.failed.insert("aborted".to_owned(), 50);
+        });
+        assert!(
+            found.text.contains("(900 times") && found.text.ends_with(", 50 of 500 had no answer"),
+            "{}",
+            found.text
+        );
+        let alone = judged(&[(1000, 1000); 5], |phases| {
+            phases[0].counts.failed.insert("unanswered".to_owned(), 1);
+        });
+        assert!(alone.text.contains("round 1: 1 hot requests alone had no answer"), "{}", alone.text);
+    }
+
+    #[test]
+    fn the_tail_accuses_but_calm_does_not_need_it() {
+        let with_tail = |p999_ms: [f64; 5]| {
+            let mut phases = [(); 5].map(|()| [phase(1000), phase(1000), phase(9)]);
+            for (phases, p999_ms) in phases.iter_mut().zip(p999_ms) {
+                phases[1].latency.p999_ms = p999_ms;
+            }
+            let rounds: Vec<Round<'_>> =
+                phases.iter().map(|[alone, beside, others]| Round { alone, beside, others }).collect();
+            let cold = Beside::Cold { directories: 2..3, rate_per_s: 1.0, looks_up_names: false };
+            judge(&rounds, &BOUNDS, cold.texts())
+        };
+        let found = with_tail([5.0; 5]);
+        assert!(
+            found.verdict == Verdict::Waited && found.text.contains("p99.9 1.00 ms alone"),
+            "{}",
+            found.text
+        );
+        let found = with_tail([1.0, 9.0, 1.0, 9.0, 1.0]);
+        assert!(found.verdict == Verdict::Calm && !found.text.contains("p99.9"), "{}", found.text);
     }
 }

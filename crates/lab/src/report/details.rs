@@ -67,7 +67,7 @@ fn tries_table(scored: &[(&Shown, &Score)]) -> Table {
 }
 
 pub(super) fn ratios(view: &View) -> Section {
-    let lead = "Multiples of the first subject or phase of the run, with 95 % confidence intervals by bootstrap. Where \
+    let lead = "Multiples of the first subject or phase of the run, with 95 % confidence intervals over the rounds. Where \
                 an interval holds 1, no difference can be told.";
     let mut section = section("ratios", "Compared with the first", lead);
     let ratios: Vec<&Ratio> = view.runs.iter().flat_map(|run| &run.ratios).collect();

@@ -266,6 +266,7 @@ fn doubt(measures: &Measures) -> Option<String> {
         }
         Doubt::Failures { share } => format!("{} of the requests failed", percent(share)),
         Doubt::Generator(_) => GENERATOR_LIMIT.to_owned(),
+        Doubt::OtherWork(_) => "other work had its core or the generator's".to_owned(),
         Doubt::NotInMemory { in_memory_share } => {
             format!("only {} of its hot files' bytes were in memory", percent(in_memory_share))
         }

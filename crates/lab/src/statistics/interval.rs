@@ -1,7 +1,7 @@
 //! A 95 % confidence interval of what a few rounds have in common, by Student's t: where the true value lies, in 95 of 100 cases.
 //!
-//! Samples, verdicts and the capacities of [`super::bootstrap`] use it. Pure. The rounds must be independent
-//! of one another: a ratio of two servers is taken within each round first, so what disturbs a round disturbs both.
+//! Samples and verdicts use it. Pure. The rounds must be independent of one another: a ratio of two servers is
+//! taken within each round first, so what disturbs a round disturbs both.
 
 /// Fewer rounds than this give no interval: with four the factor before the standard error is already above 3.
 pub(crate) const ROUNDS_MIN: usize = 5;

@@ -4,11 +4,9 @@
 //! |---|---|
 //! | `sample` | a figure of each round; ratios, differences and means of them |
 //! | `interval` | the interval of a mean or a ratio over rounds, by Student's t |
-//! | `bootstrap` | the interval of a ratio of percentiles over all requests of several rounds |
 //!
 //! The figures of one round are computed in [`flash_load::measure`]. Pure.
 
-pub(crate) mod bootstrap;
 pub(crate) mod interval;
 mod sample;
 

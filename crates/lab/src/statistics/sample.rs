@@ -33,6 +33,16 @@ impl Sample {
         median(self.rounds.values().copied().collect())
     }
 
+    /// The mean of the rounds that the interval is around: of factors the geometric one; NaN of no rounds.
+    pub(crate) fn mean(&self) -> f64 {
+        let values = || self.rounds.values();
+        let mean = |sum: f64| sum / self.rounds.len() as f64;
+        match self.scale {
+            Scale::Factor => mean(values().map(|value| value.ln()).sum()).exp(),
+            Scale::Amount => mean(values().sum()),
+        }
+    }
+
     /// The least and the most of the rounds.
     pub(crate) fn ends(&self) -> (f64, f64) {
         let values = || self.rounds.values().copied();

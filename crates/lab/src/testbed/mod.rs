@@ -5,6 +5,7 @@
 
 mod application;
 mod command;
+mod cores;
 mod groups;
 mod hot;
 mod machine;
@@ -26,6 +27,7 @@ use flash_waiting::program;
 
 pub use application::Application;
 pub use command::run as run_in_testbed;
+pub(crate) use cores::CoreWatch;
 pub(crate) use hot::Locked;
 pub use machine::machine;
 pub use peer::{Peer, Peers, read_peers, ready_made, ready_made_names};

@@ -2,7 +2,7 @@
 //!
 //! [`super::run`] makes one for each thread. While arrivals of an open loop are near it polls without
 //! sleeping, since a sleeping thread wakes late by more than a hot answer takes: give it a core of
-//! its own. After each receive of at most [`BUFFER_BYTES`] it looks at the clock again, so a long
+//! its own. With a real-time priority it polls for a shorter time. After each receive of at most [`BUFFER_BYTES`] it looks at the clock again, so a long
 //! answer does not delay an arrival.
 
 use std::collections::VecDeque;
@@ -19,7 +19,7 @@ use super::loop_io::Io;
 use super::pool::number_of;
 use super::stream::Flow;
 use super::timers::{Timer, Timers, Wake};
-use super::{STOPPED_DRAIN_NS, Stream, StreamRan};
+use super::{Priority, STOPPED_DRAIN_NS, Stream, StreamRan};
 use crate::record::{OPEN_STEP_NS, OpenConnections};
 
 /// Descriptors taken from one epoll call.
@@ -30,6 +30,9 @@ const BUFFER_BYTES: usize = 64 * 1024;
 const CIPHER_BYTES: usize = 48 * 1024;
 /// It polls when an arrival is nearer than this, or when something happened so lately.
 const POLL_NS: u64 = 1_000_000;
+/// The same with a real-time priority: such a thread wakes in time, and one that never slept would be held up to let the others
+/// run (sched(7), real-time throttling).
+const POLL_REAL_TIME_NS: u64 = 100_000;
 /// The longest sleep: so soon it learns that it is to stop.
 const SLEEP_MAX_NS: u64 = 20_000_000;
 
@@ -57,6 +60,7 @@ pub(crate) struct Generator<'a> {
     idle_ns: u64,
     done_ns: u64,
     open_looks: u64,
+    poll_ns: u64,
 }
 
 pub(crate) struct Ended {
@@ -76,6 +80,7 @@ impl<'a> Generator<'a> {
         streams: Vec<Stream>,
         shared: &'a Shared,
         outbox: Outbox,
+        priority: Priority,
     ) -> io::Result<Self> {
         let mux = Mux::of(&streams);
         let flows =
@@ -101,6 +106,7 @@ impl<'a> Generator<'a> {
             idle_ns: 0,
             done_ns: 0,
             open_looks: 0,
+            poll_ns: if priority == Priority::RealTime { POLL_REAL_TIME_NS } else { POLL_NS },
         })
     }
 
@@ -363,13 +369,13 @@ impl<'a> Generator<'a> {
         let mut until_ns = end_ns.min(now_ns + SLEEP_MAX_NS).min(timer_ns.unwrap_or(u64::MAX));
         if self.flows.iter().any(Flow::is_open_loop) {
             // A fast answer is not to be measured by how long waking takes.
-            let lately = now_ns - self.done_ns < POLL_NS;
+            let lately = now_ns - self.done_ns < self.poll_ns;
             if lately && self.flows.iter().any(|flow| flow.outstanding() > 0) {
                 return 0;
             }
-            until_ns = until_ns.min(arrival_ns.unwrap_or(u64::MAX).saturating_sub(POLL_NS));
+            until_ns = until_ns.min(arrival_ns.unwrap_or(u64::MAX).saturating_sub(self.poll_ns));
             if let (true, Some(timer_ns)) = (self.flows.iter().any(Flow::has_thinking_users), timer_ns) {
-                until_ns = until_ns.min(timer_ns.saturating_sub(POLL_NS));
+                until_ns = until_ns.min(timer_ns.saturating_sub(self.poll_ns));
             }
         }
         until_ns.saturating_sub(now_ns)

@@ -126,7 +126,7 @@ fn setup(target: Target) -> Setup {
 
 fn drive(setup: Setup, demand: Steady, pace: Pace, duration_ms: u64, drain_ms: u64) -> (StreamRan, Ran) {
     let stream = Stream { setup, demand: Box::new(demand), pace };
-    let phase = Phase { duration_ns: duration_ms * MS, drain_max_ns: drain_ms * MS };
+    let phase = Phase::new(duration_ms * MS, drain_ms * MS);
     let mut ran = run(vec![vec![stream]], &phase, &Stop::default(), None).unwrap();
     let stream = ran.streams.remove(0);
     for record in &stream.records {
@@ -174,7 +174,7 @@ fn being_busy_is_counted_while_requests_start_and_not_for_a_thread_without_any()
         demand: Box::new(steady(1000, 0)),
         pace: closed(clients, 0),
     };
-    let phase = Phase { duration_ns: 2000 * MS, drain_max_ns: 5000 * MS };
+    let phase = Phase::new(2000 * MS, 5000 * MS);
     let ran = run(vec![vec![stream(1)], vec![stream(0)]], &phase, &Stop::default(), None).unwrap();
     // On a busy machine the phase may end before the third.
     assert!((1..=3).contains(&ran.streams[0].records.len()));
@@ -286,7 +286,7 @@ fn a_stop_ends_it_and_keeps_what_was_measured() {
         demand: Box::new(steady(1_000_000, 5 * MS)),
         pace: Pace::Open,
     });
-    let phase = Phase { duration_ns: 3_600_000 * MS, drain_max_ns: 3_600_000 * MS };
+    let phase = Phase::new(3_600_000 * MS, 3_600_000 * MS);
     let ran = run(vec![streams.into()], &phase, &stop, None).unwrap();
     assert_eq!(ran.ended_early.as_deref(), Some("stopped"));
     assert!(ran.duration_ns < 60_000 * MS && (900 * MS..60_000 * MS).contains(&ran.drain_ns));
@@ -309,7 +309,7 @@ fn threads_share_a_run_and_records_go_out_meanwhile() {
         pace: closed(2, 0),
     };
     let keep = Count(Mutex::default());
-    let phase = Phase { duration_ns: 30_000 * MS, drain_max_ns: 5000 * MS };
+    let phase = Phase::new(30_000 * MS, 5000 * MS);
     let threads = vec![vec![stream(1500), stream(10)], vec![stream(2000), stream(20)]];
     let ran = run(threads, &phase, &Stop::default(), Some(&keep)).unwrap();
     assert_eq!(ran.streams.iter().map(|s| s.records.len()).collect::<Vec<_>>(), [3500, 30]);
@@ -330,7 +330,7 @@ fn refuses_what_it_has_no_room_for() {
         let target = Target::parse("http://127.0.0.1:9", false).unwrap();
         let mut stream = Stream { setup: setup(target), demand: Box::new(steady(1, 0)), pace: Pace::Open };
         change(&mut stream);
-        let phase = Phase { duration_ns: 1, drain_max_ns: 1 };
+        let phase = Phase::new(1, 1);
         run(vec![vec![stream]], &phase, &Stop::default(), None).unwrap_err().exit_code()
     };
     assert_eq!(bad(|s| s.setup.abort_after_ns = Some(0)), 2);
@@ -338,6 +338,6 @@ fn refuses_what_it_has_no_room_for() {
     assert_eq!(bad(|s| s.setup.read_bytes_per_s = Some(0)), 2);
     assert_eq!(bad(|s| s.setup.connections_max = 0), 2);
     assert_eq!(bad(|s| s.pace = closed(CLIENTS_MAX + 1, 0)), 2);
-    let phase = Phase { duration_ns: 1, drain_max_ns: 1 };
+    let phase = Phase::new(1, 1);
     assert_eq!(run(Vec::new(), &phase, &Stop::default(), None).unwrap_err().exit_code(), 2);
 }

@@ -131,6 +131,25 @@ pub struct Phase {
     pub duration_ns: u64,
     /// How long to wait for the last answers then, at most.
     pub drain_max_ns: u64,
+    /// For streams of an open loop, whose requests are to start on time.
+    pub priority: Priority,
+}
+
+/// How the threads of a run are scheduled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Priority {
+    /// As all others.
+    #[default]
+    Ordinary,
+    /// Before all ordinary threads, if the process has the right: for threads with cores of their own.
+    RealTime,
+}
+
+impl Phase {
+    /// One of an ordinary priority.
+    pub fn new(duration_ns: u64, drain_max_ns: u64) -> Self {
+        Self { duration_ns, drain_max_ns, priority: Priority::Ordinary }
+    }
 }
 
 /// Receives the records while a run goes on.
@@ -150,6 +169,8 @@ pub struct Ran {
     /// The share of the time in which requests started, in which the busiest thread had something to do.
     pub busy_share: f64,
     pub threads: u32,
+    /// The lowest that a thread got.
+    pub priority: Priority,
     pub ended_early: Option<String>,
     /// Why the first connection failed that this machine's limits did not allow, or that came to no TLS session, if any.
     pub local_limit: Option<String>,
@@ -169,6 +190,23 @@ pub struct StreamRan {
     /// The open connections of all threads, every [`crate::record::OPEN_STEP_NS`] from the start of the phase to the end of
     /// the drain.
     pub open: Vec<OpenConnections>,
+}
+
+impl StreamRan {
+    /// Adds the part of another thread, without its records.
+    fn add(&mut self, other: Self) {
+        self.connections += other.connections;
+        self.handshakes.extend(other.handshakes);
+        self.retried += other.retried;
+        self.clients.extend(other.clients);
+        if self.open.len() < other.open.len() {
+            self.open.resize(other.open.len(), OpenConnections::default());
+        }
+        for (all, one) in self.open.iter_mut().zip(other.open) {
+            all.established += one.established;
+            all.connecting += one.connecting;
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -206,7 +244,11 @@ pub fn run(threads: Vec<Vec<Stream>>, phase: &Phase, stop: &Stop, keep: Option<&
         let mut handles = Vec::new();
         for (number, streams) in threads.into_iter().enumerate() {
             let (shared, outbox) = (&shared, Outbox::new(sender.clone()));
-            let work = move || Generator::new(number as u8, streams, shared, outbox)?.run();
+            let work = move || {
+                let priority = take_priority(&streams, shared.phase.priority);
+                let ended = Generator::new(number as u8, streams, shared, outbox, priority)?.run();
+                ended.map(|ended| (ended, priority))
+            };
             match thread::Builder::new().spawn_scoped(scope, work) {
                 Ok(handle) => handles.push(handle),
                 Err(why) => {
@@ -225,29 +267,32 @@ pub fn run(threads: Vec<Vec<Stream>>, phase: &Phase, stop: &Stop, keep: Option<&
         .map(|records| StreamRan { records, ..StreamRan::default() })
         .collect();
     let (mut duration_ns, mut drain_ns, mut busy_ns) = (0, 0, 0);
+    let mut priority = phase.priority;
     for ended in ended {
-        let ended = ended.map_err(broken)?.map_err(|why| wait_failed(&why))?;
+        let (ended, own_priority) = ended.map_err(broken)?.map_err(|why| wait_failed(&why))?;
+        if own_priority == Priority::Ordinary {
+            priority = Priority::Ordinary;
+        }
         duration_ns = duration_ns.max(ended.duration_ns);
         drain_ns = drain_ns.max(ended.drain_ns);
         busy_ns = busy_ns.max(ended.busy_ns);
-        for (all, one) in streams.iter_mut().zip(ended.streams) {
-            all.connections += one.connections;
-            all.handshakes.extend(one.handshakes);
-            all.retried += one.retried;
-            all.clients.extend(one.clients);
-            if all.open.len() < one.open.len() {
-                all.open.resize(one.open.len(), OpenConnections::default());
-            }
-            for (all, one) in all.open.iter_mut().zip(one.open) {
-                all.established += one.established;
-                all.connecting += one.connecting;
-            }
-        }
+        streams.iter_mut().zip(ended.streams).for_each(|(all, one)| all.add(one));
     }
     let busy_share = busy_ns as f64 / duration_ns.max(1) as f64;
     let reason = |text: Mutex<_>| text.into_inner().unwrap_or_else(PoisonError::into_inner);
     let (ended_early, local_limit) = (reason(shared.ended_early), reason(shared.local_limit));
-    Ok(Ran { streams, duration_ns, drain_ns, busy_share, threads: count, ended_early, local_limit })
+    Ok(Ran { streams, duration_ns, drain_ns, busy_share, threads: count, priority, ended_early, local_limit })
+}
+
+/// Takes the wished priority for the calling thread; gives the one that it has then. Clients of a closed loop have no time at
+/// which they are to start, and could keep a core from all other threads.
+fn take_priority(streams: &[Stream], wished: Priority) -> Priority {
+    let is_open = streams.iter().all(|stream| stream.pace == Pace::Open);
+    if wished == Priority::RealTime && is_open && flash_waiting::network::wake_on_time() {
+        Priority::RealTime
+    } else {
+        Priority::Ordinary
+    }
 }
 
 fn wait_failed(why: &io::Error) -> Error {

@@ -135,7 +135,7 @@ fn a_slow_reader_slows_the_server_down() {
         ..setup(target)
     };
     let stream = Stream { setup, demand: Box::new(steady(1, 0)), pace: Pace::Open };
-    let phase = Phase { duration_ns: 1, drain_max_ns: 20_000 * MS };
+    let phase = Phase::new(1, 20_000 * MS);
     let ran = run(vec![vec![stream]], &phase, &Stop::default(), None).unwrap();
     let record = ran.streams[0].records[0];
     assert_eq!(record.outcome, Outcome::Answered);
@@ -181,7 +181,7 @@ impl Demand for ComingBack {
 fn coming_back(target: Target, duration_ms: u64) -> (StreamRan, Ran) {
     let demand = ComingBack { arrivals: steady(10, 0), times: 3, think_ns: 20 * MS, returned: 0 };
     let stream = Stream { setup: setup(target), demand: Box::new(demand), pace: Pace::Open };
-    let phase = Phase { duration_ns: duration_ms * MS, drain_max_ns: 10_000 * MS };
+    let phase = Phase::new(duration_ms * MS, 10_000 * MS);
     let mut ran = run(vec![vec![stream]], &phase, &Stop::default(), None).unwrap();
     (ran.streams.remove(0), ran)
 }

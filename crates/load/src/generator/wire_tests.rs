@@ -258,7 +258,7 @@ fn windows_grow_as_answers_come() {
     let (target, _) = h2_server(&[], |_| Reply::Answer);
     let demand = Steady { next: 0, count: 300, gap_ns: 0, first: LARGE };
     let stream = Stream { setup: over_h2(target, 20), demand: Box::new(Same(demand)), pace: closed(20, 0) };
-    let phase = Phase { duration_ns: 60_000 * MS, drain_max_ns: 10_000 * MS };
+    let phase = Phase::new(60_000 * MS, 10_000 * MS);
     let ran = run(vec![vec![stream]], &phase, &Stop::default(), None).unwrap();
     assert_eq!(count(&ran.streams[0], Outcome::Answered), 300);
     assert!(ran.streams[0].records.iter().all(|record| record.body_bytes == 102_400));
@@ -291,7 +291,7 @@ fn two_streams_of_requests_share_their_connections() {
         demand: Box::new(steady(count, MS)),
         pace: Pace::Open,
     };
-    let phase = Phase { duration_ns: 5000 * MS, drain_max_ns: 10_000 * MS };
+    let phase = Phase::new(5000 * MS, 10_000 * MS);
     let ran = run(vec![vec![stream(400), stream(100)]], &phase, &Stop::default(), None).unwrap();
     let [hot, cold] = &ran.streams[..] else { panic!("{ran:?}") };
     assert_eq!((count(hot, Outcome::Answered), count(cold, Outcome::Answered)), (400, 100));
@@ -403,7 +403,7 @@ fn bodies_of_every_length_come_through_tls() {
             demand: Box::new(Same(large)),
             pace: closed(4, 0),
         };
-        let phase = Phase { duration_ns: 30_000 * MS, drain_max_ns: 10_000 * MS };
+        let phase = Phase::new(30_000 * MS, 10_000 * MS);
         let ran = run(vec![vec![stream]], &phase, &Stop::default(), None).unwrap();
         assert_eq!(count(&ran.streams[0], Outcome::Answered), 40, "{read_bytes_per_s:?}");
     }

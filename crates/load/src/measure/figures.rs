@@ -58,6 +58,9 @@ pub struct Measures {
     /// The share of the hot files' bytes that was in memory at the end, where that was looked at: the least of the rounds.
     #[serde(default)]
     pub in_memory_share: Option<f64>,
+    /// Other work on the cores of server and generator, where these are known: that of the round with the most.
+    #[serde(default)]
+    pub other_work: Option<OtherWork>,
     /// The file of records, relative to `run.json`.
     pub records: Option<String>,
     /// Records that are not in the file, and why.
@@ -261,6 +264,9 @@ pub struct Generator {
     pub late_p50_ms: f64,
     /// The same, 99th percentile.
     pub late_p99_ms: f64,
+    /// The same, 99.9th percentile; older results do not have it.
+    #[serde(default)]
+    pub late_p999_ms: Option<f64>,
     pub late_max_ms: f64,
     /// The share of the time in which its busiest thread had something to do.
     pub busy_share: f64,
@@ -277,4 +283,39 @@ pub struct Usage {
     pub cpu_us_per_answer: f64,
     /// The most memory of its own at a sample: resident, without files (`RssAnon` and `RssShmem`).
     pub memory_max_bytes: u64,
+}
+
+/// Other work on the cores of the server or of the generator in a phase, of the two on those that had more of it.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub struct OtherWork {
+    pub core: CoreOf,
+    /// Time of processes that are neither the server's nor the generator's, as a share of the cores' time.
+    pub busy_share: f64,
+    /// Time that a hypervisor gave to other machines (steal), as a share of the cores' time.
+    pub stolen_share: f64,
+}
+
+/// Whose a core is.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CoreOf {
+    Server,
+    Generator,
+}
+
+impl CoreOf {
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Self::Server => "the server's core",
+            Self::Generator => "the generator's cores",
+        }
+    }
+}
+
+impl OtherWork {
+    /// The one of two that had more.
+    pub fn worse(self, other: Self) -> Self {
+        let most = |one: &Self| one.busy_share.max(one.stolen_share);
+        if most(&other) > most(&self) { other } else { self }
+    }
 }

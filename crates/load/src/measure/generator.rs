@@ -2,35 +2,16 @@
 //!
 //! [`crate::measure`] calls it. Pure.
 
-use super::{Round, Times, records};
+use super::{LatencyFigure, Round, Times, records};
 use crate::measure::{Counts, Generator, Latency};
 use crate::record::Outcome;
 
-/// One request in a hundred may be sent late by a tenth of the median latency: less than that no
-/// table shows.
-const LATE_SHARE_OF_P50: f64 = 0.1;
-/// But a lateness below this is what any system call costs, and blurs no latency that goes over
-/// a network.
-pub const LATE_LEAST_MS: f64 = 0.1;
-/// And one above this makes bursts of what should have been spread, however slow the server is.
-const LATE_P99_MOST_MS: f64 = 1.0;
-/// Under overload the mean of a phase is the figure, and a few slow requests dominate it. A request that is sent late is
-/// complete at most as much later, so the mean lateness bounds what it does to the mean: no verdict depends on a twentieth.
-const LATE_SHARE_OF_MEAN: f64 = 0.05;
 /// Once late by so much: the machine did not let it run.
 const LATE_MAX_MS: f64 = 10.0;
 /// And then the longest latency is the generator's if that is more than this share of it.
 const LATE_SHARE_OF_MAX: f64 = 0.5;
 /// A closed loop busier than this asks as fast as the generator can, not as the server.
 pub const BUSY_SHARE_MAX: f64 = 0.95;
-
-/// Whether its lateness makes these latencies the generator's own.
-pub(super) fn is_too_late(generator: &Generator, latency: &Latency, is_overload: bool) -> bool {
-    if is_overload {
-        return generator.late_mean_ms > latency.mean_ms * LATE_SHARE_OF_MEAN;
-    }
-    generator.late_p99_ms > (latency.p50_ms * LATE_SHARE_OF_P50).clamp(LATE_LEAST_MS, LATE_P99_MOST_MS)
-}
 
 /// The lateness of all rounds, and a judgement of it.
 pub(super) fn judge(
@@ -48,6 +29,7 @@ pub(super) fn judge(
         late_mean_ms: late.mean_ms,
         late_p50_ms: late.p50_ms,
         late_p99_ms: late.p99_ms,
+        late_p999_ms: Some(late.p999_ms),
         late_max_ms: late.max_ms,
         busy_share: facts().map(|facts| facts.busy_share).fold(0.0, f64::max),
         limit: None,
@@ -56,18 +38,15 @@ pub(super) fn judge(
     let local = counts.failed.get(Outcome::LocalLimit.name()).copied().unwrap_or(0);
     let mut reasons = Vec::new();
     let is_overload = facts().any(|facts| facts.overload.is_some());
-    let is_late = is_too_late(&generator, latency, is_overload);
-    if is_late && is_overload {
+    let shown: &[LatencyFigure] =
+        if is_overload { &[LatencyFigure::Mean] } else { &[LatencyFigure::P50, LatencyFigure::P99] };
+    let blurred = shown.iter().find_map(|figure| Some((*figure, figure.blur_ms(&generator, latency)?)));
+    if let Some((figure, late_ms)) = blurred {
         reasons.push(format!(
-            "it sent requests late by {:.3} ms on average, beside a mean latency of {:.3} ms: give it a core of its own, \
-             more threads or a lower rate",
-            late.mean_ms, latency.mean_ms
-        ));
-    } else if is_late {
-        reasons.push(format!(
-            "it sent one request in 100 late by {:.3} ms or more, beside a median latency of {:.3} ms: give \
-             it a core of its own, more threads or a lower rate",
-            late.p99_ms, latency.p50_ms
+            "it sent requests late by {late_ms:.3} ms ({name}), beside a latency of {:.3} ms ({name}): give it a core of its \
+             own, more threads or a lower rate",
+            figure.of(latency),
+            name = figure.name()
         ));
     } else if late.max_ms > LATE_MAX_MS && late.max_ms > latency.max_ms * LATE_SHARE_OF_MAX {
         reasons.push(format!(
@@ -118,14 +97,11 @@ mod tests {
     fn lateness_is_judged_beside_the_latency() {
         let open = |latency_ms, late, late_us| limit(&phase(latency_ms, late, late_us), Some(1.0), 1.0);
         assert_eq!(open(5, 0, 0), None);
-        assert_eq!(open(5, 1000, 500), None, "a tenth of the median");
+        assert_eq!(open(5, 1000, 500), None, "a tenth");
         let text = open(5, 11, 501).unwrap();
-        assert!(text.contains("late by 0.501 ms or more, beside a median latency of 5.000 ms"), "{text}");
+        assert!(text.contains("late by 0.501 ms (p99), beside a latency of 5.000 ms (p99)"), "{text}");
         assert_eq!(open(5, 10, 501), None, "exactly one in a hundred is not above the percentile");
-        assert_eq!(open(1, 1000, 100), None);
-        assert!(open(1, 1000, 101).is_some());
-        assert_eq!(open(500, 1000, 1000), None);
-        assert!(open(500, 1000, 1001).is_some(), "a millisecond is too much in any case");
+        assert!(open(5, 1000, 501).unwrap().contains("(p50)"));
         assert!(open(15, 1, 10_001).unwrap().contains("held up once for 10.0 ms"));
         assert_eq!(open(30, 1, 10_001), None);
     }

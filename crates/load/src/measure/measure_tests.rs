@@ -47,6 +47,7 @@ fn facts() -> PhaseFacts {
         first_dynamic: None,
         server: Some(ServerUse { cpu_ns: 6 * MS_NS, memory_max_bytes: 4096 }),
         in_memory_share: None,
+        other_work: None,
         open: Vec::new(),
         overload: None,
     }

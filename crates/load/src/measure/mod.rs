@@ -8,6 +8,7 @@ mod figures;
 mod generator;
 pub mod hdr_log;
 mod inversion;
+mod latency_figure;
 mod overload;
 mod sizes;
 mod threshold;
@@ -21,9 +22,10 @@ use crate::record::{Handshake, OpenConnections, Outcome, QUEUED, REUSED, Record}
 use crate::workload::Catalogue;
 
 pub use figures::{
-    CdfPoint, Counts, Decile, Generator, Handshakes, Incomplete, Kind, Latency, Measures, OpenPoint,
-    Overload, SizeBand, SizeSeries, TimePoint, Timeline, TimelinePoint, Usage,
+    CdfPoint, CoreOf, Counts, Decile, Generator, Handshakes, Incomplete, Kind, Latency, Measures, OpenPoint,
+    OtherWork, Overload, SizeBand, SizeSeries, TimePoint, Timeline, TimelinePoint, Usage,
 };
+pub use latency_figure::LatencyFigure;
 pub use sizes::SeriesBounds;
 pub use threshold::Threshold;
 
@@ -63,6 +65,8 @@ pub struct PhaseFacts {
     pub server: Option<ServerUse>,
     /// The share of the hot files' bytes that was in memory at the end, where that was looked at.
     pub in_memory_share: Option<f64>,
+    /// The work of others on the cores of server and generator, where these are known.
+    pub other_work: Option<OtherWork>,
     /// The open connections, every [`crate::record::OPEN_STEP_NS`].
     pub open: Vec<OpenConnections>,
     /// The requested files, where the figures of overload are wanted ([`Measures::overload`]).
@@ -129,6 +133,7 @@ pub fn pooled(rounds: &[Round<'_>]) -> Measures {
         generator: generator::judge(rounds, &counts, &latency, &mut times),
         server: usage(rounds, counts.answered),
         in_memory_share: rounds.iter().filter_map(|(_, facts)| facts.in_memory_share).reduce(f64::min),
+        other_work: rounds.iter().filter_map(|(_, facts)| facts.other_work).reduce(OtherWork::worse),
         records: None,
         records_lost: 0,
         ended_early: ended_early(rounds),

@@ -5,8 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::Measures;
-pub use super::generator::{BUSY_SHARE_MAX, LATE_LEAST_MS};
+use super::figures::OtherWork;
+pub use super::generator::BUSY_SHARE_MAX;
+use super::{LatencyFigure, Measures};
 use crate::record::Outcome;
 use flash_kit::number::{percent, time};
 
@@ -17,6 +18,9 @@ pub const ACHIEVED_SHARE_MIN: f64 = 0.97;
 pub const FAILED_SHARE_MAX: f64 = 0.001;
 /// At least this share of the hot files' bytes must be in memory at the end of a phase that needs them there.
 pub const IN_MEMORY_SHARE_MIN: f64 = 0.999;
+/// Other work may take at most this share of the time of a core that the server or the generator has to itself, and another
+/// machine on the same processor as much.
+pub const OTHER_WORK_SHARE_MAX: f64 = 0.05;
 
 /// A reason why the figures of a phase do not count.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +35,8 @@ pub enum Doubt {
     /// The generator was the limit, not the server, with what it had too little of: time in a closed loop, punctuality in an
     /// open one, or connections.
     Generator(String),
+    /// Other processes, or other machines on the same processor, had the server's or the generator's cores.
+    OtherWork(OtherWork),
     /// Files that were meant to be in memory were not.
     NotInMemory { in_memory_share: f64 },
     /// The phase ended before its time, with the reason.
@@ -43,16 +49,23 @@ pub enum Cause {
     Overloaded,
     Failures,
     Generator,
+    OtherWork,
     NotInMemory,
     EndedEarly,
 }
 
 impl Cause {
+    /// Whether another round may be without it, since it is of the machine's and not of the server's making.
+    pub fn is_of_machine(self) -> bool {
+        matches!(self, Self::Generator | Self::OtherWork | Self::NotInMemory)
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Self::Overloaded => "overloaded",
             Self::Failures => "failures",
             Self::Generator => "generator",
+            Self::OtherWork => "other work",
             Self::NotInMemory => "hot files not in memory",
             Self::EndedEarly => "ended early",
         }
@@ -65,6 +78,7 @@ impl Doubt {
             Self::Overloaded { .. } => Cause::Overloaded,
             Self::Failures { .. } => Cause::Failures,
             Self::Generator(_) => Cause::Generator,
+            Self::OtherWork(_) => Cause::OtherWork,
             Self::NotInMemory { .. } => Cause::NotInMemory,
             Self::EndedEarly(_) => Cause::EndedEarly,
         }
@@ -79,6 +93,13 @@ impl fmt::Display for Doubt {
             }
             Self::Failures { share } => write!(f, "failures: {} of the requests", percent(*share)),
             Self::Generator(limit) => write!(f, "generator: {limit}"),
+            Self::OtherWork(OtherWork { core, busy_share, stolen_share }) => write!(
+                f,
+                "other work: processes beside it had {} of the time of {}, other machines {}",
+                percent(*busy_share),
+                core.text(),
+                percent(*stolen_share)
+            ),
             Self::NotInMemory { in_memory_share } => {
                 write!(f, "hot files not in memory: only {} of them was", percent(*in_memory_share))
             }
@@ -93,6 +114,16 @@ impl fmt::Display for Doubt {
 /// In an open loop a busy generator matters only when it is late. Where the figures of overload are wanted, overload and
 /// requests that fail are the subject, and no doubt.
 pub fn doubts(measures: &Measures) -> Vec<Doubt> {
+    let shown: &[LatencyFigure] = if measures.overload.is_some() {
+        &[LatencyFigure::Mean]
+    } else {
+        &[LatencyFigure::P50, LatencyFigure::P99]
+    };
+    doubts_about(measures, shown)
+}
+
+/// The same, where only these figures of the latencies are used, or none of them.
+pub fn doubts_about(measures: &Measures, figures: &[LatencyFigure]) -> Vec<Doubt> {
     let Measures { counts, generator, .. } = measures;
     let mut doubts = Vec::new();
     let asked = counts.asked as f64;
@@ -109,25 +140,30 @@ pub fn doubts(measures: &Measures) -> Vec<Doubt> {
     if share > FAILED_SHARE_MAX && !is_subject {
         doubts.push(Doubt::Failures { share });
     }
-    let is_late = || super::generator::is_too_late(generator, &measures.latency, is_subject);
     let limit = match measures.asked_per_s {
         _ if local > 0 => Some(format!("this machine did not allow {local} connections")),
-        Some(_) if !is_late() => None,
-        Some(_) if is_subject => {
-            Some(format!("it sent requests late by {} on average", time(generator.late_mean_ms)))
-        }
-        Some(_) => {
-            Some(format!("it sent one request in 100 late by {} or more", time(generator.late_p99_ms)))
-        }
+        Some(_) => figures.iter().find_map(|figure| late(measures, *figure)),
         None => (generator.busy_share > BUSY_SHARE_MAX)
             .then(|| format!("it was busy {} of the time", percent(generator.busy_share))),
     };
     doubts.extend(limit.map(Doubt::Generator));
+    doubts.extend(measures.other_work.filter(is_too_much).map(Doubt::OtherWork));
     if let Some(in_memory_share) = measures.in_memory_share.filter(|share| *share < IN_MEMORY_SHARE_MIN) {
         doubts.push(Doubt::NotInMemory { in_memory_share });
     }
     doubts.extend(measures.ended_early.clone().map(Doubt::EndedEarly));
     doubts
+}
+
+fn is_too_much(work: &OtherWork) -> bool {
+    work.busy_share.max(work.stolen_share) > OTHER_WORK_SHARE_MAX
+}
+
+/// How late the generator was, in words, if that blurs the figure.
+fn late(measures: &Measures, figure: LatencyFigure) -> Option<String> {
+    let late_ms = figure.blur_ms(&measures.generator, &measures.latency)?;
+    let name = if figure == LatencyFigure::Mean { "on average" } else { figure.name() };
+    Some(format!("it sent requests late by {} ({name})", time(late_ms)))
 }
 
 /// The warnings about a phase: its [`doubts`], with the generator's advice where it has some. The generator's report on
@@ -143,6 +179,11 @@ pub fn causes(measures: &Measures) -> BTreeSet<Cause> {
     doubts(measures).iter().map(Doubt::cause).collect()
 }
 
+/// The kinds of the [`doubts_about`] a figure of the latencies, or about another figure.
+pub fn causes_about(measures: &Measures, figure: Option<LatencyFigure>) -> BTreeSet<Cause> {
+    doubts_about(measures, figure.as_slice()).iter().map(Doubt::cause).collect()
+}
+
 /// How often each cause came up, of `rounds` rounds: "overloaded in 3, failures in 1 of 5 rounds"; none without causes.
 pub fn summary<'a>(causes: impl IntoIterator<Item = &'a BTreeSet<Cause>>, rounds: usize) -> Option<String> {
     let mut counts = BTreeMap::new();
@@ -156,6 +197,7 @@ pub fn summary<'a>(causes: impl IntoIterator<Item = &'a BTreeSet<Cause>>, rounds
 
 #[cfg(test)]
 mod tests {
+    use super::super::figures::CoreOf;
     use super::super::tests::answered;
     use super::super::{PhaseFacts, measures};
     use super::*;
@@ -213,11 +255,36 @@ mod tests {
     fn warnings_give_the_generator_once_with_its_advice() {
         let mut late = phase(Some(1000.0));
         late.generator.late_p99_ms = 5.0;
-        assert_eq!(warnings(&late), ["generator: it sent one request in 100 late by 5.00 ms or more"]);
+        assert_eq!(warnings(&late), ["generator: it sent requests late by 5.00 ms (p99)"]);
         late.generator.limit = Some("late: use more threads".to_owned());
         assert_eq!(warnings(&late), ["generator: late: use more threads"]);
         late.generator.late_p99_ms = 0.0;
         assert_eq!((doubts(&late), warnings(&late).len()), (vec![], 1), "late once: no doubt, but a warning");
+    }
+
+    #[test]
+    fn a_figure_is_in_doubt_for_its_own_lateness() {
+        let mut late = phase(Some(1000.0));
+        late.generator.late_p99_ms = 5.0;
+        let about = |figure| causes_about(&late, figure).len();
+        assert_eq!(about(Some(LatencyFigure::P99)), 1);
+        assert_eq!((about(Some(LatencyFigure::P50)), about(None)), (0, 0), "neither the median nor a rate");
+    }
+
+    #[test]
+    fn other_work_on_the_cores_is_a_doubt() {
+        let with = |busy_share, stolen_share| {
+            let other_work = Some(OtherWork { core: CoreOf::Server, busy_share, stolen_share });
+            texts(&Measures { other_work, ..phase(None) })
+        };
+        assert_eq!(with(0.05, 0.05), [""; 0]);
+        assert_eq!(
+            with(0.2, 0.0),
+            [
+                "other work: processes beside it had 20.0 % of the time of the server's core, other machines 0 %"
+            ]
+        );
+        assert_eq!(with(0.0, 0.06).len(), 1);
     }
 
     #[test]
