@@ -8,7 +8,7 @@ mod ratios;
 use std::str::FromStr;
 
 use crate::drive::{Driver, Level, Options};
-use crate::execute::{Executor, Start, WarmUp, check_rounds, check_servers};
+use crate::execute::{Executor, Start, WarmUp, check_rounds, check_servers, most_rounds};
 use crate::profile::{LEVEL_S, LEVELS_TEXT, check_levels};
 use crate::results::{Capacity, Subject};
 use crate::testbed::{Peer, Testbed};
@@ -133,7 +133,7 @@ fn find_capacities(executor: &mut Executor, compare: &Compare, start: &Start<'_>
     if compare.clients.is_some() || matches!(compare.relative_to, RelativeTo::Given(_)) {
         return Ok(());
     }
-    executor.rounds(compare.rounds, start, |executor, index, round, tested| {
+    executor.rounds(compare.rounds..=compare.rounds, start, |executor, index, round, tested| {
         let Some(found) = executor.driver.capacity(&tested.served, Some(round))? else {
             return Ok(());
         };
@@ -149,13 +149,14 @@ fn run_levels(executor: &mut Executor, compare: &Compare, start: &Start<'_>) -> 
     let capacity = |subject: &Subject| Some(subject.capacity.as_ref()?.requests_per_s);
     let lowest = executor.subjects.iter().filter_map(capacity).reduce(f64::min);
     let duration_s = compare.options.duration_s.unwrap_or(LEVEL_S);
+    let rounds = compare.rounds..=most_rounds(compare.rounds);
     if let Some(clients) = compare.clients {
         let closed = Level { keep: true, ..Level::infinite("closed loop", clients, duration_s) };
-        return executor.rounds(compare.rounds, start, |executor, index, round, tested| {
+        return executor.rounds(rounds.clone(), start, |executor, index, round, tested| {
             executor.measure(index, tested, &Level { round: Some(round), ..closed.clone() })
         });
     }
-    executor.rounds(compare.rounds, start, |executor, index, round, tested| {
+    executor.rounds(rounds, start, |executor, index, round, tested| {
         let level_1_per_s = match compare.relative_to {
             RelativeTo::Own => capacity(&executor.subjects[index]),
             RelativeTo::Lowest => lowest,

@@ -10,11 +10,13 @@ mod pool;
 mod streams;
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::drive::{Driven, Driver, Level, Served, target};
 use crate::link::Link;
 use crate::results::Subject;
+use crate::statistics::ROUNDS_MIN;
 use crate::testbed::{self, Peer, Running, Testbed};
 use flash_kit::{Error, Result};
 use flash_load::measure::validity::{self, Cause};
@@ -30,7 +32,7 @@ pub(crate) use streams::Streams;
 const SERVERS_MAX: usize = 32;
 const ROUNDS_MAX: u32 = 100;
 /// Rounds that the machine has spoiled are replaced until there are this many times as many as asked for.
-pub(crate) const REPLACED_TIMES_MAX: u32 = 3;
+const REPLACED_TIMES_MAX: u32 = 3;
 
 /// The servers of a run, and the results so far. A server is identified by its index.
 pub(crate) struct Executor {
@@ -101,17 +103,19 @@ impl Executor {
     }
 
     /// Gives every server its turn in every round. A server that fails is out of the rest of the run, with the reason;
-    /// the others go on. Further rounds replace those that the machine has spoiled, up to [`REPLACED_TIMES_MAX`].
+    /// the others go on. Beyond the first number of `rounds` further ones replace those that the machine has spoiled, up to the
+    /// last number, such as [`most_rounds`].
     ///
     /// Errors: run, when no server is left.
     pub(crate) fn rounds(
         &mut self,
-        rounds: u32,
+        rounds: RangeInclusive<u32>,
         start: &Start<'_>,
         mut measure: impl FnMut(&mut Self, usize, u32, &ServerUnderTest) -> Result<()>,
     ) -> Result<()> {
-        for round in 1..=rounds * REPLACED_TIMES_MAX {
-            if round > rounds && !lacks_rounds(&self.subjects, rounds, |_| true) {
+        let asked = *rounds.start();
+        for round in 1..=*rounds.end() {
+            if round > asked && !lacks_rounds(&self.subjects, asked, |_| true) {
                 break;
             }
             for index in self.order(round) {
@@ -247,6 +251,11 @@ pub(crate) fn check_rounds(rounds: u32) -> Result<()> {
         1..=ROUNDS_MAX => Ok(()),
         _ => Err(Error::usage(format!("{rounds} rounds: 1 to {ROUNDS_MAX} are possible"))),
     }
+}
+
+/// The most rounds where this many are asked for. Too few for an interval are not worth replacing.
+pub(crate) fn most_rounds(asked: u32) -> u32 {
+    if asked as usize >= ROUNDS_MIN { asked * REPLACED_TIMES_MAX } else { asked }
 }
 
 pub(crate) fn check_servers(servers: &[Peer]) -> Result<()> {

@@ -15,7 +15,7 @@ use super::plan::{Beside, Load, Plan, Point, Scene, Variant};
 use super::sets::Ready;
 use crate::drive::{self, Driver, Level, Served, Users, nanoseconds};
 use crate::execute::{
-    Executor, HotFiles, HotMix, REPLACED_TIMES_MAX, ServerUnderTest, Start, Streams, WarmUp, lacks_rounds,
+    Executor, HotFiles, HotMix, ServerUnderTest, Start, Streams, WarmUp, lacks_rounds, most_rounds,
 };
 use crate::results::{Run, Subject};
 use crate::testbed::{self, Peer, States, Testbed, ready_made};
@@ -90,7 +90,7 @@ struct Rounds<'a> {
 pub(super) fn run(plan: &Plan, options: &Options, sets: Vec<Ready>) -> Result<Came> {
     let mut rounds = Rounds::new(plan, options, sets)?;
     rounds.find_what_is_missing()?;
-    for round in 1..=plan.rounds * REPLACED_TIMES_MAX {
+    for round in 1..=most_rounds(plan.rounds) {
         for scene in 0..plan.scenes.len() {
             if round <= plan.rounds || rounds.lacks_rounds(scene) {
                 rounds.scene(scene, round);

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 
 use crate::drive::{self, Driver, Users, nanoseconds};
 use crate::execute::{
-    Executor, HotFiles, REPLACED_TIMES_MAX, ServerUnderTest, Start, Streams, WarmUp, check_rounds,
-    check_servers, is_fresh,
+    Executor, HotFiles, ServerUnderTest, Start, Streams, WarmUp, check_rounds, check_servers, is_fresh,
+    most_rounds,
 };
 use crate::results::{Ratio, Subject};
 use crate::testbed::{Locked, Peer, Testbed};
@@ -140,7 +140,7 @@ pub fn run(options: &Options) -> Result<Ending> {
         link: None,
     };
     let mut cold_taken = 0;
-    executor.rounds(options.rounds, &start, |executor, index, round, tested| {
+    executor.rounds(options.rounds..=rounds_max(options), &start, |executor, index, round, tested| {
         if let (Beside::Cold { directories, looks_up_names: true, .. }, Some(root)) =
             (&options.beside, &options.testbed.root)
         {
@@ -399,10 +399,21 @@ fn check(options: &Options) -> Result<()> {
             "names can be looked up only where this machine has the files: give --files DIR".to_owned(),
         );
     }
+    check_files(options, options.rounds)
+}
+
+/// Refuses requests beside the hot ones for which there are too few files in this many rounds.
+fn check_files(options: &Options, rounds: u32) -> Result<()> {
     // A server whose page cache is dropped before each turn can be asked for the same cold files again.
     let reused = options.servers.iter().filter(|peer| !is_fresh(peer, &options.testbed)).count();
-    let phases = (reused as f64 * f64::from(options.rounds * REPLACED_TIMES_MAX)).max(1.0);
+    let phases = (reused as f64 * f64::from(rounds)).max(1.0);
     options.beside.check(options.hot_directories, options.phase_s, phases)
+}
+
+/// The most rounds: as many as asked for where there are no cold files for more.
+fn rounds_max(options: &Options) -> u32 {
+    let most = most_rounds(options.rounds);
+    check_files(options, most).map_or(options.rounds, |()| most)
 }
 
 #[cfg(test)]
