@@ -380,6 +380,10 @@ fn logs_are_judged_only_as_what_they_are() {
         papers.len() == 5 && papers.iter().all(|(_, verdict, _)| *verdict == Verdict::Holds),
         "{papers:?}"
     );
+    let two = Options { logs: vec!["a/access.log".into(), "b/access.log".into()], ..options("site-logs") };
+    let names = super::plan(find("site-logs").unwrap(), &two);
+    let names: Vec<&str> = names.points().iter().map(|point| point.name.as_str()).collect();
+    assert_eq!(names, ["a/access.log", "b/access.log"]);
     let real = Options { logs: vec!["a/access.log".into()], ..options("site-logs") };
     let plan = super::plan(find("site-logs").unwrap(), &real);
     assert_eq!(plan.points()[0].name, "access.log");
