@@ -143,7 +143,7 @@ fn replaced(mut document: String, all: &[Judged], path: &Path) -> Result<String>
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Verdict;
+    use super::super::finding::{Columns, Verdict};
     use super::super::tests::options;
     use super::*;
     use crate::results::{FORMAT as RUN_FORMAT, Subject};
@@ -151,7 +151,8 @@ mod tests {
     fn judged(id: &str, verdict: Verdict, why: Option<&str>) -> Judged {
         let text = |text: &str| text.to_owned();
         let (id, source, paper) = (text(id), text("p, 1"), text("It is fast"));
-        let finding = Finding { id, source, paper, ours: text("2 against 1"), verdict, why: why.map(text) };
+        let (ours, why, columns) = (text("2 against 1"), why.map(text), Columns::default());
+        let finding = Finding { id, source, paper, ours, verdict, why, columns };
         Judged { finding, how: text("Measured 2026-11-21") }
     }
 
