@@ -7,13 +7,13 @@ use clap::Parser;
 use super::finding::Verdict;
 use super::plan::Load;
 use super::*;
-use crate::results::{FORMAT, Machine, Run, Subject};
+use crate::results::{FORMAT, Run, Subject};
 use flash_load::measure::{self, Decile, Latency, Measures, Overload, PhaseFacts, SizeBand};
 
 #[derive(clap::Parser)]
-struct CommandLine {
+pub(super) struct CommandLine {
     #[command(flatten)]
-    options: Options,
+    pub(super) options: Options,
 }
 
 pub(super) fn options(name: &str) -> Options {
@@ -438,17 +438,5 @@ fn logs_are_judged_only_as_what_they_are() {
 }
 
 fn run_of_nothing() -> Run {
-    Run {
-        format: FORMAT,
-        command: String::new(),
-        command_line: Vec::new(),
-        started: String::new(),
-        machine: Machine::default(),
-        workload: String::new(),
-        arrivals: String::new(),
-        settings: std::collections::BTreeMap::new(),
-        subjects: Vec::new(),
-        ratios: Vec::new(),
-        notes: Vec::new(),
-    }
+    Run { format: FORMAT, ..Run::default() }
 }

@@ -45,6 +45,7 @@ pub(super) fn write(experiment: &Experiment, plan: &Plan, options: &Options, cam
         "quick": options.quick,
         "memory_bytes": options.memory_bytes,
         "logs": options.logs,
+        "is_interrupted": came.is_interrupted,
         "is_whole": !came.is_interrupted && came.missing.is_empty(),
         "started": came.run.started,
         "machine": came.run.machine,
@@ -109,7 +110,7 @@ fn sheet(
     }
 }
 
-fn summary(findings: &[Finding]) -> String {
+pub(super) fn summary(findings: &[Finding]) -> String {
     let part = |(verdict, one, many): (Verdict, &str, &str)| match findings
         .iter()
         .filter(|finding| finding.verdict == verdict)

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 /// The form of `run.json`; a change that old readers would misread raises it.
 pub const FORMAT: u32 = 1;
 
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Run {
     pub format: u32,
     /// "load", "profile", "compare" or "interfere".
