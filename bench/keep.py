@@ -20,7 +20,7 @@ import picture
 BYTES_MAX = 200_000
 COPIED = ("printed.txt", "report.json", "report.html", "inside.json", "inside.json.gz")
 # The curves of a round or level, which only charts show. Each becomes empty.
-CURVES = (("cdf",), ("deciles",), ("timeline", "points"), ("overload", "by_size"), ("overload", "over_time"), ("overload", "open"))
+CURVES = (("cdf",), ("timeline", "points"), ("overload", "by_size"), ("overload", "over_time"), ("overload", "open"))
 NOTE = "Kept without its curves (bench/keep.py): the charts of distributions and of the course of a round are empty."
 
 
@@ -37,8 +37,13 @@ def drop_curves(measures):
 def small(run):
     """The run without its curves, with a note that says so."""
     for subject in run["subjects"]:
-        for measures in subject["levels"] + subject.get("rounds", []):
+        for measures in subject["levels"]:
             drop_curves(measures)
+            measures["deciles"] = []
+        for measures in subject.get("rounds", []):
+            drop_curves(measures)
+            # Findings ask for the slowest tenth.
+            measures["deciles"] = measures.get("deciles", [])[-1:]
     if NOTE not in run["notes"]:
         run["notes"].append(NOTE)
     return run

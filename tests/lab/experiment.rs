@@ -62,13 +62,15 @@ fn single_file_runs_whole() {
     the_findings_are_judged_again(&folder, findings);
 }
 
-/// The findings go into their sections of a document, computed from what was measured.
+/// The findings go into their sections of a document and into the table of all, computed from what was measured.
 fn the_findings_are_judged_again(folder: &Folder, findings: &[Value]) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let document = folder.write("doc.md", fs::read_to_string(root.join("docs/experiments.md")).unwrap());
     let ended = flash(["experiment", "judge", &folder.text("out"), "--into", &document]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    let written = fs::read_to_string(&document).unwrap();
+    let table = fs::read_to_string(&document).unwrap();
+    assert!(table.contains("](doc/single-file.md#single-filealike-10k) |"), "{table}");
+    let written = fs::read_to_string(folder.path("doc/single-file.md")).unwrap();
     for finding in findings {
         let (id, ours) = (finding["id"].as_str().unwrap(), finding["ours"].as_str().unwrap());
         let (_, section) = written.split_once(&format!("<!-- finding {id} -->")).unwrap();
@@ -78,6 +80,44 @@ fn the_findings_are_judged_again(folder: &Folder, findings: &[Value]) {
     }
     let printed = flash(["experiment", "judge", &folder.text("out")]);
     assert!(printed.code == Some(0) && printed.stdout.starts_with("### single-file/"), "{printed:?}");
+}
+
+/// Reports of whole quick experiments stand for all except one, which was broken off.
+#[test]
+fn all_runs_what_is_not_whole() {
+    let folder = Folder::new();
+    let out = folder.text("all");
+    let listed = flash(["experiment", "all", "--quick", "--plan", "--out", &out]).stdout;
+    let names: Vec<&str> = listed.lines().filter_map(|line| line.split(' ').next()).collect();
+    for name in names.iter().filter(|name| !["all", "single-file"].contains(name)) {
+        fs::create_dir_all(folder.path(&format!("all/{name}"))).unwrap();
+        let report = format!("{{\"experiment\":\"{name}\",\"quick\":true,\"memory_bytes\":512000000}}");
+        folder.write(&format!("all/{name}/report.json"), report);
+    }
+    fs::create_dir(folder.path("all/single-file")).unwrap();
+    folder.write("all/single-file/run.json", "{}");
+    let sets = folder.text("sets");
+    let words = ["experiment", "all", "--no-wait", "--out", &out, "--sets", &sets, "--peers", "none"];
+    let short = || words.iter().chain(&SHORT).chain(&["200ms"]).copied();
+    let ended = flash(short());
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(
+        ended.stderr.contains("clients is whole") && ended.stderr.contains("single-file, about"),
+        "{ended:?}"
+    );
+    assert!(folder.path("all/single-file.broken-off-1/run.json").exists());
+    let page = fs::read_to_string(folder.path("all/index.html")).unwrap();
+    assert!(page.contains("href=\"single-file/report.html#findings\"") && page.contains("not measured"));
+    let run = run_json(&folder.text("all/single-file"));
+    assert!(flash(["--version"]).stdout.contains(run["machine"]["program"].as_str().unwrap()), "{run}");
+    // A failure ends no other experiment, and is reported at the end.
+    let again = flash(short());
+    assert!(again.code == Some(0) && again.stderr.contains("single-file is whole"), "{again:?}");
+    fs::remove_dir_all(folder.path("all/dataset-size")).unwrap();
+    let set = small_set();
+    let failed = flash(short().chain(["--files", set]));
+    assert_eq!(failed.code, Some(1), "{failed:?}");
+    assert!(failed.stderr.contains("1 of 12 failed: dataset-size: exit code 2: error: "), "{failed:?}");
 }
 
 #[test]

@@ -13,5 +13,6 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
+    flash_lab::results::set_program(env!("FLASH_VERSION"));
     commands::Cli::parse().run()
 }

@@ -24,7 +24,8 @@ mod skip;
 /// The Markdown files of the project.
 fn documents() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut folders = ["", "docs", "bench", "modules"].map(|name| root.join(name)).to_vec();
+    let mut folders =
+        ["", "docs", "docs/experiments", "bench", "modules"].map(|name| root.join(name)).to_vec();
     folders.extend(fs::read_dir(root.join("modules")).unwrap().map(|entry| entry.unwrap().path()));
     let entries =
         folders.iter().filter(|path| path.is_dir()).flat_map(|folder| fs::read_dir(folder).unwrap());

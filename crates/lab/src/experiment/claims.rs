@@ -1,7 +1,8 @@
 //! The findings of an experiment, from the checks in its specification. Pure.
 //!
 //! A check is `CELL / CELL BOUND`, `CELL - CELL BOUND` or `CELL BOUND`: a ratio, a difference or a figure, and `>= 2`, `<= 2` or
-//! `~ 0.8` (no more than this factor apart, either way). `CELL / CELL :: CELL / CELL BOUND` is the ratio of two ratios. A cell is
+//! `~ 0.8` (no more than this factor apart, either way); `>= half of 9` is half of a factor of 9 on the scale of factors, 3: its root.
+//! `most of CELL BOUND` is the most of all rounds, for a paper's "never". `CELL / CELL :: CELL / CELL BOUND` is the ratio of two ratios. A cell is
 //! `SERVER @ POINT`; before a slash the point may be left out, and is then that of the cell behind it. `p50 of SERVER @ POINT` names
 //! another measure than the finding's.
 //!
@@ -14,6 +15,10 @@ use super::data::{Data, Measure};
 use super::finding::{Bound, Check, Finding, Named, Pair};
 use super::plan::Plan;
 use super::spec::{ExperimentSpec, FindingSpec};
+use crate::statistics::Sample;
+
+const HALF: &str = " half of";
+const MOST: &str = "most of ";
 
 pub(super) fn findings(name: &str, spec: &ExperimentSpec, data: Data<'_>, plan: &Plan) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -58,6 +63,9 @@ impl<'t> Claim<'t> {
     fn check(&self, text: &str) -> Option<Vec<Check>> {
         let (cells, bound) = bounded(text)?;
         let told = |found: Named| match found {
+            Ok((name, sample)) if cells.starts_with(MOST) => {
+                Check::of(&format!("{name}, the most of all rounds"), &most(sample), bound).without_interval()
+            }
             Ok((name, sample)) => Check::of(&name, &sample, bound),
             Err(missing) => missing,
         };
@@ -145,11 +153,19 @@ fn term(text: &str) -> (&str, Option<&str>) {
     (server.split_once(" of ").map_or(server, |(_, server)| server), point)
 }
 
+/// The sample with the most of its rounds in each of them.
+fn most(mut sample: Sample) -> Sample {
+    let (_, most) = sample.ends();
+    sample.rounds.values_mut().for_each(|value| *value = most);
+    sample
+}
+
 /// A check's cells and its bound.
 fn bounded(text: &str) -> Option<(&str, Bound)> {
     let (rest, number) = text.rsplit_once(' ')?;
+    let number: f64 = number.parse().ok()?;
+    let (rest, number) = rest.strip_suffix(HALF).map_or((rest, number), |rest| (rest, number.sqrt()));
     let (cells, sign) = rest.rsplit_once(' ')?;
-    let number = number.parse().ok()?;
     let bound = match sign {
         ">=" => Bound::AtLeast(number),
         "<=" => Bound::AtMost(number),
@@ -200,10 +216,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_most_is_that_of_all_rounds() {
+        let sample = Sample { rounds: [(1, 48.0), (2, 62.0), (3, 50.0)].into(), ..Sample::default() };
+        assert_eq!(most(sample).rounds, [(1, 62.0), (2, 62.0), (3, 62.0)].into());
+    }
+
+    #[test]
     fn checks_are_read() {
         assert_eq!(
             bounded("old Flash / New-Flash @ load 0.95 >= 20"),
             Some(("old Flash / New-Flash @ load 0.95", Bound::AtLeast(20.0)))
+        );
+        assert_eq!(
+            bounded("a / b @ c: loss of 5 % >= half of 9"),
+            Some(("a / b @ c: loss of 5 %", Bound::AtLeast(3.0)))
         );
         assert_eq!(bounded("a ~ 0.8"), Some(("a", Bound::Alike(0.8))));
         for wrong in ["a @ b", "a @ b > 2", "a @ b <= two", "2"] {

@@ -56,7 +56,7 @@ impl Measure {
     /// The most connections that the clients had open at once.
     pub(super) const OPEN_MAX: Self =
         Self::new("connections", "connections at once", |m| Some(m.overload.as_ref()?.open_max as f64));
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 16] = [
         Self::new("bandwidth", "Mb/s", |m| Some(m.megabits_per_s)),
         Self::new("rate", "answers/s", |m| Some(m.answered_per_s)),
         Self::new("mean", "ms on average", |m| Some(m.latency.mean_ms)).about(LatencyFigure::Mean),
@@ -69,6 +69,17 @@ impl Measure {
         Self::LARGEST,
         Self::INCOMPLETE,
         Self::OPEN_MAX,
+        Self::new("received", "Mb/s received", |m| m.overload.as_ref()?.received_megabits_per_s),
+        Self::new("in time", "ms until complete, of those before the last request", |m| {
+            Some(m.overload.as_ref()?.complete_in_time?.mean_ms)
+        }),
+        // An order by size has none of the smallest files there, and none but the largest.
+        Self::share("small in the slowest tenth", "share of the smallest files in the slowest tenth", |m| {
+            m.deciles.last()?.shares.first().copied()
+        }),
+        Self::share("large in the slowest tenth", "share of the largest files in the slowest tenth", |m| {
+            m.deciles.last()?.shares.last().copied()
+        }),
     ];
 
     const fn new(name: &'static str, unit: &'static str, of: fn(&Measures) -> Option<f64>) -> Self {
@@ -77,6 +88,10 @@ impl Measure {
 
     const fn about(self, figure: LatencyFigure) -> Self {
         Self { latency: Some(figure), ..self }
+    }
+
+    const fn share(name: &'static str, unit: &'static str, of: fn(&Measures) -> Option<f64>) -> Self {
+        Self { scale: Scale::Amount, ..Self::new(name, unit, of) }
     }
 
     pub(super) fn named(name: &str) -> Option<Self> {

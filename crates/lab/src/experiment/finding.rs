@@ -108,6 +108,16 @@ pub(super) struct Check {
     text: String,
     /// Why it cannot be told, when it cannot.
     why: Option<String>,
+    columns: Box<Columns>,
+}
+
+/// The same in the columns of a table; empty where there is no figure.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+pub(super) struct Columns {
+    pub(super) figures: String,
+    pub(super) value: String,
+    pub(super) interval: String,
+    pub(super) bound: String,
 }
 
 impl Check {
@@ -119,22 +129,35 @@ impl Check {
             Some((_, value)) => (figure(value), bound.margin(value)),
             None => ("no round counts".to_owned(), f64::NEG_INFINITY),
         };
+        let columns = Box::new(Columns {
+            figures: name.to_owned(),
+            value: if count == 0 { String::new() } else { value.clone() },
+            interval: sample.interval().map(|ends| ends.map(figure).join(" to ")).unwrap_or_default(),
+            bound: bound_text.clone(),
+        });
         let Some(interval) = sample.interval() else {
             let text = format!("{name}: {value}, the bound is {bound_text}");
             let plural = if count == 1 { "" } else { "s" };
             let few = format!("{count} round{plural} where {ROUNDS_MIN} are needed");
-            return Self { verdict: Verdict::CannotBeTold, margin, text, why: Some(doubts.unwrap_or(few)) };
+            let why = Some(doubts.unwrap_or(few));
+            return Self { verdict: Verdict::CannotBeTold, margin, text, why, columns };
         };
-        let [low, high] = interval.map(figure);
-        let mut text = format!(
-            "{name}: {value}, 95 % interval {low} to {high} of {count} rounds, the bound is {bound_text}"
-        );
+        let ends = &columns.interval;
+        let mut text =
+            format!("{name}: {value}, 95 % interval {ends} of {count} rounds, the bound is {bound_text}");
         let verdict = bound.verdict(interval, sample);
         let why = (verdict == Verdict::CannotBeTold).then(|| "the interval includes the bound".to_owned());
         if let Some(doubts) = doubts {
             text += &format!(", not counted: {doubts}");
         }
-        Self { verdict, margin, text, why }
+        Self { verdict, margin, text, why, columns }
+    }
+
+    /// The same for a figure that has no interval, as the most of all rounds.
+    pub(super) fn without_interval(mut self) -> Self {
+        self.text = self.text.replace(&format!(", 95 % interval {}", self.columns.interval), "");
+        self.columns.interval.clear();
+        self
     }
 
     /// A comparison that lacks figures, and why.
@@ -144,6 +167,7 @@ impl Check {
             margin: f64::NEG_INFINITY,
             text: format!("part missing: {why}"),
             why: Some("a part is missing".to_owned()),
+            columns: Box::new(Columns { figures: why.to_owned(), ..Columns::default() }),
         }
     }
 }
@@ -241,14 +265,18 @@ pub(super) struct Finding {
     /// Why it cannot be told, when it cannot: "overloaded in 3 of 5 rounds".
     #[serde(default)]
     pub(super) why: Option<String>,
+    /// The deciding comparison.
+    #[serde(default)]
+    pub(super) columns: Columns,
 }
 
 impl Finding {
     pub(super) fn new(id: &str, source: &str, paper: &str, checks: Vec<Check>) -> Self {
         let verdict = checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::CannotBeTold);
         let (id, source, paper) = (id.to_owned(), source.to_owned(), paper.to_owned());
+        let columns = deciding(&checks, verdict).map(|check| (*check.columns).clone()).unwrap_or_default();
         let (ours, why) = ours(checks, verdict);
-        Self { id, source, paper, ours, verdict, why }
+        Self { id, source, paper, ours, verdict, why, columns }
     }
 
     /// The verdict, with the reason where it cannot be told.
@@ -260,12 +288,17 @@ impl Finding {
     }
 }
 
+/// The check that decided by the least margin.
+fn deciding(checks: &[Check], verdict: Verdict) -> Option<&Check> {
+    let deciding = checks.iter().filter(|check| check.verdict == verdict);
+    deciding.min_by(|a, b| a.margin.total_cmp(&b.margin))
+}
+
 /// The checks in words, all of them where they are few, else the one that decided by the least margin; and why they
 /// cannot be told.
 fn ours(mut checks: Vec<Check>, verdict: Verdict) -> (String, Option<String>) {
     let count = checks.len();
-    let deciding = checks.iter().filter(|check| check.verdict == verdict);
-    let deciding = deciding.min_by(|a, b| a.margin.total_cmp(&b.margin)).cloned();
+    let deciding = deciding(&checks, verdict).cloned();
     let why =
         deciding.as_ref().filter(|_| verdict == Verdict::CannotBeTold).and_then(|check| check.why.clone());
     let Some(deciding) = deciding.filter(|_| count > CHECKS_SHOWN) else {

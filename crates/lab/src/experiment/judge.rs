@@ -2,7 +2,8 @@
 //!
 //! It computes the findings again from the measurements that each experiment kept (`run.json`, `inside.json`, also
 //! compressed), never from verdicts that were written then. In a document each finding has a section: the tool writes
-//! the part between the finding's two markers and leaves the words around it to people.
+//! the part between the finding's two markers and leaves the words around it to people. A document with the markers of a table
+//! gets the table of all findings instead; the sections are then in a document for each experiment, in a folder with its name.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use serde::Deserialize;
 use super::data::Data;
 use super::finding::Finding;
 use super::plan::Scale;
+use super::table::{self, Folder, Judged};
 use super::write::{FORMAT, INSIDE_FILE};
 use super::{MEMORY_BYTES, Options, RENAMED, find};
 use crate::report::REPORT_FILE;
@@ -25,6 +27,8 @@ const BEGIN: (&str, &str) = ("<!-- finding ", " -->");
 const END: &str = "<!-- end of finding -->";
 /// New findings are put in before this line.
 const MORE: &str = "<!-- more findings -->";
+/// Around the table of all findings.
+const TABLE: (&str, &str) = ("<!-- table of findings -->\n", "<!-- end of table -->");
 const BYTES_MAX: u64 = 16 << 20;
 
 /// The report that an experiment wrote: how it was run.
@@ -39,13 +43,7 @@ struct Report {
     logs: Vec<PathBuf>,
 }
 
-/// A finding and how its figures were measured, in words.
-struct Judged {
-    finding: Finding,
-    how: String,
-}
-
-/// Prints the findings, or writes them into the document.
+/// Prints the findings, or writes them into the document and the documents of its experiments.
 ///
 /// Errors: usage, for no folders or one without an experiment, or a document without markers; run, for files that
 /// cannot be read or written.
@@ -55,13 +53,43 @@ pub fn judge(options: &Options) -> Result<()> {
     }
     let mut judged = Vec::new();
     for folder in &options.dirs {
-        judged.extend(judge_folder(folder)?);
+        let new = judge_folder(folder)?.judged;
+        // Of two runs of an experiment the later one in the list counts.
+        judged.retain(|old: &Judged| new.iter().all(|new| new.finding.id != old.finding.id));
+        judged.extend(new);
     }
-    match &options.into {
-        None => judged.iter().for_each(|judged| println!("{}", section(judged))),
-        Some(path) => write_whole(path, &replaced(document(path)?, &judged, path)?)?,
+    let Some(path) = &options.into else {
+        judged.iter().for_each(|judged| println!("{}", section(judged)));
+        return Ok(());
+    };
+    let text = document(path)?;
+    let Some((before, old, after)) = around_table(&text) else {
+        return write_whole(path, &replaced(text, &judged, path)?);
+    };
+    let details = path.with_extension("");
+    fs::create_dir_all(&details).map_err(|why| Error::file("make", &details, &why))?;
+    for of_one in judged.chunk_by(|a, b| name_of(&a.finding.id) == name_of(&b.finding.id)) {
+        let name = name_of(&of_one[0].finding.id);
+        let path = details.join(format!("{name}.md"));
+        let text = if path.exists() { document(&path)? } else { format!("# {name}\n\n{MORE}\n") };
+        write_whole(&path, &replaced(text, of_one, &path)?)?;
     }
-    Ok(())
+    let folder = details.file_name().unwrap_or_default().to_string_lossy();
+    // A heading without its slash is the anchor of its section.
+    let link = |id: &str| format!("{folder}/{}.md#{}", name_of(id), id.replace('/', ""));
+    write_whole(path, &format!("{before}{}{}\n{after}", TABLE.0, table::markdown(&judged, old, &link)))
+}
+
+/// The name of the experiment that a finding is of.
+fn name_of(id: &str) -> &str {
+    id.split('/').next().unwrap_or(id)
+}
+
+/// The text before the table of all findings, the table, and the text from its end on; none in a document without one.
+fn around_table(text: &str) -> Option<(&str, &str, &str)> {
+    let (before, rest) = text.split_once(TABLE.0)?;
+    let end = rest.find(TABLE.1)?;
+    Some((before, &rest[..end], &rest[end..]))
 }
 
 fn document(path: &Path) -> Result<String> {
@@ -72,7 +100,10 @@ fn document(path: &Path) -> Result<String> {
     fs::read_to_string(path).map_err(|why| Error::file("read", path, &why))
 }
 
-fn judge_folder(folder: &Path) -> Result<Vec<Judged>> {
+/// The findings of an experiment, from what it measured.
+///
+/// Errors: as [`judge`].
+pub(super) fn judge_folder(folder: &Path) -> Result<Folder> {
     let wrong = |why: &str| {
         Error::usage(format!("{} holds no experiment that can be judged: {why}", folder.display()))
     };
@@ -99,7 +130,8 @@ fn judge_folder(folder: &Path) -> Result<Vec<Judged>> {
     let rounds = run.settings.get("rounds").map(|rounds| format!(", {rounds} rounds")).unwrap_or_default();
     let how = format!("Measured {day}{rounds}{}", if quick { ", quick" } else { "" });
     let findings = experiment.findings(Data { run: &run, inside: &inside }, &plan);
-    Ok(findings.into_iter().map(|finding| Judged { finding, how: how.clone() }).collect())
+    let judged = findings.into_iter().map(|finding| Judged { finding, how: how.clone() }).collect();
+    Ok(Folder { name: experiment.name, is_quick: quick, run, judged })
 }
 
 /// The part of a finding's section that the tool writes, with its markers.
@@ -143,7 +175,7 @@ fn replaced(mut document: String, all: &[Judged], path: &Path) -> Result<String>
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Verdict;
+    use super::super::finding::{Columns, Verdict};
     use super::super::tests::options;
     use super::*;
     use crate::results::{FORMAT as RUN_FORMAT, Subject};
@@ -151,7 +183,8 @@ mod tests {
     fn judged(id: &str, verdict: Verdict, why: Option<&str>) -> Judged {
         let text = |text: &str| text.to_owned();
         let (id, source, paper) = (text(id), text("p, 1"), text("It is fast"));
-        let finding = Finding { id, source, paper, ours: text("2 against 1"), verdict, why: why.map(text) };
+        let (ours, why, columns) = (text("2 against 1"), why.map(text), Columns::default());
+        let finding = Finding { id, source, paper, ours, verdict, why, columns };
         Judged { finding, how: text("Measured 2026-11-21") }
     }
 
@@ -195,7 +228,7 @@ mod tests {
             "arrivals": "", "settings": { "rounds": "3" }, "subjects": [Subject::of("AMPED", "")], "ratios": [],
             "notes": [] });
         fs::write(folder.path().join("run.json"), run.to_string()).unwrap();
-        let judged = judge_folder(folder.path()).unwrap();
+        let Folder { judged, .. } = judge_folder(folder.path()).unwrap();
         assert_eq!(judged[0].finding.id, "site-logs/amped-first", "by its name of today");
         assert_eq!(judged[0].finding.verdict, Verdict::CannotBeTold, "nothing was measured");
         assert_eq!(judged[0].how, "Measured 2026-11-21, 3 rounds, quick");

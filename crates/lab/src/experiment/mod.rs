@@ -5,6 +5,7 @@
 //! the plots that no specification describes. All figures are those that clients saw, except the figures that a server reports about itself through
 //! `inside`.
 
+mod all;
 mod behind;
 mod burstiness;
 mod claims;
@@ -18,9 +19,11 @@ mod overload;
 mod plan;
 mod planned;
 mod plots;
+mod quiet;
 mod rounds;
 mod sets;
 mod spec;
+mod table;
 mod write;
 
 use std::sync::LazyLock;
@@ -34,6 +37,9 @@ use flash_kit::{Error, Result, number};
 use plan::{Plan, Scale, minutes};
 use spec::ExperimentSpec;
 
+use crate::results::Run;
+
+pub use all::{all, describe_all};
 pub use judge::judge;
 pub use options::Options;
 
@@ -42,10 +48,15 @@ pub use options::Options;
 pub const MEMORY_BYTES: u64 = 512_000_000;
 pub const READS_PER_S: u32 = 150;
 
+/// The default servers beside Flash.
+const PEERS: &str = "nginx,apache-event";
 /// The least memory of a server: no server starts with less.
 const MEMORY_BYTES_MIN: u64 = 16 << 20;
 /// The most servers beside Flash, and logs.
 const LIST_MAX: usize = 16;
+
+/// The experiment that replays logs.
+const REPLAYS: &str = "site-logs";
 
 /// Older names of an experiment and of a command, which kept results still use, and their present names.
 const RENAMED: [(&str, &str); 2] = [("trace", "site-logs"), ("table", "judge")];
@@ -116,10 +127,22 @@ fn find(name: &str) -> Result<&'static Experiment> {
         Error::usage(match RENAMED.iter().find(|(old, _)| *old == name) {
             Some((_, new)) => format!("the experiment '{name}' is named '{new}'"),
             None => {
-                format!("no experiment '{name}': there are {}, and `list` and `judge`", names().join(", "))
+                format!(
+                    "no experiment '{name}': there are {}, and `all`, `list` and `judge`",
+                    names().join(", ")
+                )
             }
         })
     })
+}
+
+/// The findings of all experiments, of which nothing was measured.
+fn claims_of_all() -> Vec<Finding> {
+    let peers = PEERS.split(',').map(str::to_owned).collect();
+    let scale = Scale { quick: false, memory_bytes: MEMORY_BYTES, peers, logs: Vec::new() };
+    let data = Data { run: &Run::default(), inside: &[] };
+    let of_one = |experiment: &Experiment| experiment.findings(data, &experiment.plan(&scale));
+    EXPERIMENTS.iter().flat_map(of_one).collect()
 }
 
 /// The experiments with what they show and how long they take by their plans, as a text for a terminal.
@@ -186,8 +209,8 @@ pub fn run(options: &Options) -> Result<Ending> {
     let options = &options.settled()?;
     check(options)?;
     let experiment = find(&options.name)?;
-    if !options.logs.is_empty() && experiment.name != "site-logs" {
-        return Err(Error::usage("only the experiment `site-logs` replays logs"));
+    if !options.logs.is_empty() && experiment.name != REPLAYS {
+        return Err(Error::usage(format!("only the experiment `{REPLAYS}` replays logs")));
     }
     let plan = plan(experiment, options);
     for peer in &options.peers {

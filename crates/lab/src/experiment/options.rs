@@ -12,7 +12,7 @@ use flash_kit::{Error, Result};
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Experiment: single-file, site-logs, dataset-size, breakdown, clients, new-flash, flashpache, burstiness, cpu-speed,
-    /// hot-cold, overload or cwnd; or `list`, or `judge` with folders
+    /// hot-cold, overload or cwnd; or `all`, `list`, or `judge` with folders
     #[arg(value_name = "NAME", default_value = "list")]
     pub name: String,
 
@@ -28,9 +28,13 @@ pub struct Options {
     #[arg(long)]
     pub plan: bool,
 
-    /// For `judge`: replace the findings in this document
+    /// For `judge`: replace the findings in this document, or its table of findings and those in the documents beside it
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub into: Option<PathBuf>,
+
+    /// For `all`: begin each experiment even while other programs use the cores
+    #[arg(long)]
+    pub no_wait: bool,
 
     /// Write the results to this folder [default: flash-experiment-NAME-DATE-TIME]
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
@@ -65,7 +69,7 @@ pub struct Options {
         long,
         value_name = "NAMES",
         value_delimiter = ',',
-        default_value = "nginx,apache-event",
+        default_value = super::PEERS,
         help_heading = "Run"
     )]
     pub peers: Vec<String>,

@@ -1,5 +1,7 @@
 //! The plan that the specification of an experiment becomes. Pure.
 
+use std::path::PathBuf;
+
 use flash_kit::number::size;
 use flash_load::files::layout::DIRECTORY_BYTES;
 use flash_load::fileset::PARETO_BYTES;
@@ -58,10 +60,13 @@ impl Planned<'_> {
     fn scenes(&self) -> Vec<(Set, Scene)> {
         let is_of_logs = |scene: &&SceneSpec| matches!(scene.set, Some(SetSpec::Log(_)));
         if let (Some(like), false) = (self.spec.scene.iter().find(is_of_logs), self.scale.logs.is_empty()) {
-            let of_log = |(number, file): (usize, &std::path::PathBuf)| {
+            let of_log = |(number, file): (usize, &PathBuf)| {
                 let mut made =
                     self.scene(&Stage { spec: like, set: Set::Log(file.clone()), value: f64::NAN });
-                let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                let is_alike = |other: &&PathBuf| other.file_name() == file.file_name();
+                let is_alone = self.scale.logs.iter().filter(is_alike).count() == 1;
+                let name = if is_alone { file.file_name().unwrap_or_default() } else { file.as_os_str() };
+                let name = name.to_string_lossy().into_owned();
                 made.1.points = vec![Point { name, x: number as f64, ..made.1.points.remove(0) }];
                 made
             };

@@ -80,7 +80,9 @@ pub(super) fn ready(set: &Set, folder: &Path, files: Option<&Path>) -> Result<Re
         }
         Set::Log(log) => {
             let stem = log.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            replayed(&format!("log-{stem}"), log.clone())
+            // Another log of that name, or this one after it has grown, gets a set of its own.
+            let bytes = fs::metadata(log).map_or(0, |about| about.len());
+            replayed(&format!("log-{stem}-{bytes}"), log.clone())
         }
     }
 }
@@ -140,6 +142,15 @@ mod tests {
         let lengths = ready(&Set::Lengths(vec![100, 5_000]), &folder, None).unwrap();
         let (_, second) = lengths.workload(FileChoice::File(1)).unwrap();
         assert_eq!((second.catalogue().len(), second.catalogue().file_bytes(0)), (1, Some(5_000)));
+
+        let line = |n| format!("1.1.1.1 - - [01/Mar/2026:00:00:00 +0000] \"GET /{n} HTTP/1.1\" 200 900\n");
+        let log = temporary.path().join("access.log");
+        for files in [3, 2, 5] {
+            fs::write(&log, (0..files).map(line).collect::<String>()).unwrap();
+            let ready = ready(&Set::Log(log.clone()), &folder, None).unwrap();
+            let (_, replay) = ready.workload(FileChoice::Replay).unwrap();
+            assert_eq!(replay.catalogue().len(), files, "a log of this name and another length was there");
+        }
 
         let (name, dataset_bytes) = ("made".to_owned(), 200_000);
         let made = MadeLog { name, dataset_bytes, median_bytes: 2_000.0, alpha: 1.0, requests_per_file: 4 };

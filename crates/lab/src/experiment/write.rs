@@ -13,7 +13,7 @@ use super::{Experiment, Options};
 use crate::report::REPORT_FILE;
 use crate::results::Run;
 use crate::results::folder::write_whole;
-use flash_kit::number::size;
+use flash_kit::number::{figure, size};
 use flash_kit::section::Table;
 use flash_kit::sheet::{self, Sheet};
 use flash_kit::text::{capital, shortened};
@@ -45,6 +45,7 @@ pub(super) fn write(experiment: &Experiment, plan: &Plan, options: &Options, cam
         "quick": options.quick,
         "memory_bytes": options.memory_bytes,
         "logs": options.logs,
+        "is_interrupted": came.is_interrupted,
         "is_whole": !came.is_interrupted && came.missing.is_empty(),
         "started": came.run.started,
         "machine": came.run.machine,
@@ -109,7 +110,7 @@ fn sheet(
     }
 }
 
-fn summary(findings: &[Finding]) -> String {
+pub(super) fn summary(findings: &[Finding]) -> String {
     let part = |(verdict, one, many): (Verdict, &str, &str)| match findings
         .iter()
         .filter(|finding| finding.verdict == verdict)
@@ -158,6 +159,8 @@ fn facts(plan: &Plan, options: &Options, run: &Run) -> Vec<(String, String)> {
     let mut facts = vec![
         ("measured".to_owned(), run.started.clone()),
         ("machine".to_owned(), run.machine.text()),
+        ("load average before".to_owned(), figure(run.machine.load_average)),
+        ("program".to_owned(), format!("flash {}", run.machine.program)),
         ("rounds".to_owned(), format!("{}; figures are their medians", plan.rounds)),
     ];
     if plan.scenes.iter().any(|scene| scene.is_bounded) {

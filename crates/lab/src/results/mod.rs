@@ -7,6 +7,7 @@
 pub mod folder;
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use flash_kit::number::size;
 use flash_load::measure::Measures;
@@ -15,7 +16,7 @@ use serde::{Deserialize, Serialize};
 /// The form of `run.json`; a change that old readers would misread raises it.
 pub const FORMAT: u32 = 1;
 
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Run {
     pub format: u32,
     /// "load", "profile", "compare" or "interfere".
@@ -38,7 +39,7 @@ pub struct Run {
     pub notes: Vec<String>,
 }
 
-/// The machine, without its name.
+/// The machine, without its name, and the program.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Machine {
     /// The processor's name.
@@ -49,6 +50,20 @@ pub struct Machine {
     pub kernel: String,
     /// The load average over one minute before the run.
     pub load_average: f64,
+    /// The version of the program that measured, with its commit.
+    #[serde(default)]
+    pub program: String,
+}
+
+static PROGRAM: OnceLock<&'static str> = OnceLock::new();
+
+/// Names the version of this program, for the results. The program calls it once, when it starts.
+pub fn set_program(version: &'static str) {
+    let _ = PROGRAM.set(version);
+}
+
+pub(crate) fn program() -> String {
+    PROGRAM.get().copied().unwrap_or_default().to_owned()
 }
 
 impl Machine {

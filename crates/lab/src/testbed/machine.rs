@@ -26,6 +26,7 @@ pub fn machine() -> Machine {
             std::env::consts::ARCH
         ),
         load_average: load_average(&read("/proc/loadavg")),
+        program: crate::results::program(),
     }
 }
 

@@ -177,6 +177,9 @@ pub struct Overload {
     /// Response times of the requests that were completed before the last one started: those to compare under persistent
     /// overload, since the load ends then.
     pub complete_in_time: Option<Latency>,
+    /// The bits of bodies that arrived while requests were started, those of answers under way then included, in Mb/s.
+    #[serde(default)]
+    pub received_megabits_per_s: Option<f64>,
     /// Requests that were not completed.
     pub incomplete: Incomplete,
     /// Response times by the length of the requested file, shortest first: ten tenths of the requests, of which the last is

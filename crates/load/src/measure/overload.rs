@@ -37,6 +37,7 @@ pub(super) fn overload(rounds: &[Round<'_>], catalogue: &Catalogue) -> Overload 
         complete: summary(&complete_ns),
         variance_s2: variance_s2(&complete_ns),
         complete_in_time: summary(&in_time_ns),
+        received_megabits_per_s: received_megabits_per_s(rounds),
         incomplete: incomplete(rounds),
         by_size: sizes.bands(),
         largest: sizes.largest(),
@@ -50,6 +51,25 @@ pub(super) fn overload(rounds: &[Round<'_>], catalogue: &Catalogue) -> Overload 
 
 fn is_complete(record: &Record) -> bool {
     record.outcome == Outcome::Answered
+}
+
+/// An answer counts evenly over the time from its first byte to its last: answers that are under way at the end have used
+/// the link too, and schedules differ in how many these are.
+fn received_megabits_per_s(rounds: &[Round<'_>]) -> Option<f64> {
+    let received = |record: &Record, end_ns: u64| {
+        let Record { first_byte_ns: first, last_byte_ns: last, body_bytes, .. } = *record;
+        let share = match last.checked_sub(first)? {
+            0 => f64::from(u8::from(first <= end_ns)),
+            taken_ns => (end_ns.saturating_sub(first) as f64 / taken_ns as f64).min(1.0),
+        };
+        Some(body_bytes as f64 * share)
+    };
+    let of_round = |(records, facts): &Round<'_>| {
+        records.iter().filter_map(|record| received(record, facts.duration_ns)).sum::<f64>()
+    };
+    let duration_s: f64 = rounds.iter().map(|(_, facts)| seconds(facts.duration_ns)).sum();
+    let bytes: f64 = rounds.iter().map(of_round).sum();
+    (duration_s > 0.0).then(|| bytes * 8.0 / 1e6 / duration_s)
 }
 
 /// The latencies of these requests, in growing order.

@@ -31,6 +31,24 @@ fn facts(duration_s: u64, catalogue: &Arc<Catalogue>) -> PhaseFacts {
 }
 
 #[test]
+fn bytes_of_answers_under_way_at_the_end_were_received_too() {
+    let files = catalogue(&[Some(10)]);
+    let record = |first_ms: u64, last_ms: u64, body_bytes: u64| Record {
+        first_byte_ns: first_ms * MS_NS,
+        last_byte_ns: last_ms * MS_NS,
+        body_bytes,
+        ..request(0, 0, 1, Outcome::Answered)
+    };
+    // Whole; half before the end; after the end; at once; none ever came.
+    let mut never = record(0, 500, 0);
+    never.first_byte_ns = crate::record::NEVER_NS;
+    let records =
+        [record(0, 500, 100), record(0, 2000, 200), record(1500, 2000, 400), record(7, 7, 50), never];
+    let found = measures(&records, &facts(1, &files)).overload.unwrap();
+    assert!((found.received_megabits_per_s.unwrap() - 250.0 * 8.0 / 1e6).abs() < 1e-12);
+}
+
+#[test]
 fn response_times_are_those_of_completed_requests() {
     let files = catalogue(&[Some(10)]);
     let records = [

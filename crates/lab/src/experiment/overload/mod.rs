@@ -16,6 +16,7 @@ const SRPT: &str = "Flash SRPT";
 /// The workload of Table 2, and the setup of all its factors together.
 const W1: &str = "W1";
 const REALISTIC: &str = "J: realistic";
+const PERSISTENT: &str = "persistent overload";
 const THEORY: [&str; 2] = ["FAIR, theory", "SRPT, theory"];
 /// Points of a line of theory over time.
 const MOMENTS: u32 = 200;
@@ -49,6 +50,8 @@ pub(super) fn plots(data: Data<'_>, plan: &Plan) -> Vec<Plot> {
         by_size(data, W1, model),
         over_time(data, REALISTIC),
         by_size(data, REALISTIC, None),
+        connections(data, PERSISTENT, None),
+        over_time(data, PERSISTENT),
     ]);
     plots
 }
@@ -79,7 +82,7 @@ fn seconds() -> Axis {
     Axis::new("seconds from the beginning of the overload", Unit::Number, Division::Linear)
 }
 
-/// Figs 6 and 8.
+/// Figs 5 (right), 6 and 8.
 fn over_time(data: Data<'_>, point: &str) -> Plot {
     let figures = |overload: &Overload| {
         let spot = |(step, at): (usize, &flash_load::measure::TimePoint)| {
@@ -91,7 +94,7 @@ fn over_time(data: Data<'_>, point: &str) -> Plot {
     plot(&format!("Response time over time, {point}"), axes, lines(data, point, figures))
 }
 
-/// Fig 5 for a transient overload, and Fig 10 (left).
+/// Figs 5 (left) and 10 (left).
 fn connections(data: Data<'_>, point: &str, model: Option<&Model>) -> Plot {
     let figures = |overload: &Overload| {
         let spot = |(step, at): (usize, &flash_load::measure::OpenPoint)| {
@@ -130,7 +133,7 @@ fn by_size(data: Data<'_>, point: &str, model: Option<&Model>) -> Plot {
 
 /// Table 2 with its results: Figs 6 and 8.
 pub(super) fn setups(data: Data<'_>, plan: &Plan) -> Table {
-    let is_setup = |point: &&Point| point.name == W1 || !is_workload(point);
+    let is_setup = |point: &&Point| point.name == W1 || point.name.contains(": ");
     let points = plan.points();
     let of = |variant, name: &str, measure| data.measured(variant, name, measure);
     let gain = |name: &str| {
