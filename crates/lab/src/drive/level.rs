@@ -10,6 +10,7 @@ use crate::link::Link;
 use crate::results::{FORMAT, Machine, Run};
 use crate::testbed::Watch;
 use flash_kit::{Error, Result, number};
+use flash_load::generator::message::without_secrets;
 use flash_load::generator::{self, Pace, Phase, Setup, Stream, StreamRan};
 use flash_load::measure::Measures;
 use flash_load::measure::{self, PhaseFacts, SeriesBounds};
@@ -304,6 +305,7 @@ impl Driver {
             protocol: self.wire.protocol,
             tls: self.wire.tls(&served.target),
             catalogue: Arc::clone(self.workload.catalogue()),
+            message: Arc::clone(&self.message),
             verify: users.verify,
             connections_max: connections_max as usize,
             requests_per_connection: users.requests_per_connection,
@@ -378,7 +380,7 @@ pub(super) fn describe(command: &str, options: &Options, workload: &Workload, ma
     Run {
         format: FORMAT,
         command: command.to_owned(),
-        command_line: flash_kit::command_line(),
+        command_line: without_secrets(flash_kit::command_line()),
         started: now(),
         machine,
         workload: workload.describe(),

@@ -11,10 +11,12 @@ mod preflight;
 pub mod wire;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::results::{Run, Subject};
 use flash_kit::Stop;
 use flash_kit::{Ending, Error, Result, interrupt};
+use flash_load::generator::message::{self, Message};
 use flash_load::measure::Measures;
 use flash_load::measure::Threshold;
 use flash_load::target::Target;
@@ -45,6 +47,9 @@ pub struct Options {
 
     #[command(flatten)]
     pub users: Users,
+
+    #[command(flatten)]
+    pub message: message::Options,
 
     #[command(flatten)]
     pub wire: wire::Options,
@@ -156,6 +161,7 @@ fn per_connection(text: &str) -> std::result::Result<u32, String> {
 pub struct Driver {
     pub(crate) options: Options,
     wire: Wire,
+    message: Arc<Message>,
     /// The files that are asked for.
     pub(crate) workload: Workload,
     stop: Stop,
@@ -175,6 +181,7 @@ impl Driver {
     pub fn new(command: &str, mut options: Options) -> Result<Self> {
         check(&options)?;
         let wire = Wire::new(&options.wire)?;
+        let message = Arc::new(Message::new(&options.message)?);
         let workload = Workload::open(&options.workload, &options.files)?;
         if options.users.verify && !workload.catalogue().knows_contents() {
             return Err(Error::usage(
@@ -191,8 +198,9 @@ impl Driver {
         let _ = flash_waiting::process::raise_descriptor_limit();
         let stop = interrupt::watch()?;
         options.out.as_deref().map_or(Ok(()), Out::check)?;
-        let run = level::describe(command, &options, &workload, machine);
-        let driver = Self { options, wire, workload, stop, out: None, run, phases: Vec::new() };
+        let mut run = level::describe(command, &options, &workload, machine);
+        message.describe(|name, value| drop(run.settings.insert(name.to_owned(), value)));
+        let driver = Self { options, wire, message, workload, stop, out: None, run, phases: Vec::new() };
         driver.on_its_cores(|| Ok(()))?;
         Ok(driver)
     }

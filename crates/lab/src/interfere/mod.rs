@@ -21,6 +21,7 @@ use crate::results::{Ratio, Subject};
 use crate::testbed::{Locked, Peer, Testbed};
 use flash_kit::{Ending, Error, Result, number};
 use flash_load::files::layout::{DIRECTORIES_MAX, FILES_PER_DIRECTORY, File};
+use flash_load::generator::message;
 use flash_load::measure::{Measures, Threshold};
 use flash_load::workload::{self, Spec};
 
@@ -309,6 +310,7 @@ fn drive_options(options: &Options) -> drive::Options {
             verify: options.verify,
             ..Users::default()
         },
+        message: message::Options::default(),
         wire: options.wire.clone(),
         warm_up_s: 0.0,
         duration_s: Some(options.phase_s),

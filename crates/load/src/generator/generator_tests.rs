@@ -14,6 +14,8 @@ use crate::workload::Arrival;
 
 #[path = "connection_tests.rs"]
 mod connections;
+#[path = "message_tests.rs"]
+mod messages;
 #[path = "user_tests.rs"]
 mod users;
 #[path = "wire_tests.rs"]
@@ -109,12 +111,13 @@ fn steady(count: u64, gap_ns: u64) -> Steady {
     Steady { next: 0, count, gap_ns, first: 0 }
 }
 
-fn setup(target: Target) -> Setup {
+pub(super) fn setup(target: Target) -> Setup {
     Setup {
         target,
         protocol: Protocol::Http1,
         tls: None,
         catalogue: Arc::new(Catalogue::specweb99(1, Some(SEED))),
+        message: Arc::default(),
         verify: true,
         connections_max: 8,
         requests_per_connection: None,

@@ -9,7 +9,8 @@
 //! * A request that a user gives up (`abort_after_ns`) is tried again `retries_max` times, over another connection; its
 //!   record is that of the last try, its latency counts from the first intended start.
 //! * A request on a connection that the server had closed while it was idle is sent again unseen:
-//!   neither a failure nor a try, but counted.
+//!   neither a failure nor a try, but counted. A request whose method is not idempotent, such as POST, fails instead: the
+//!   server may have handled it. One that HTTP/2 declares unhandled is sent again whatever its method is.
 //! * A request for which no connection can be made fails at once: refused, or a local limit.
 //! * A request without a whole answer at the end of the run is unanswered, with the time that it waited.
 //!
@@ -25,6 +26,7 @@ mod connection;
 mod event_loop;
 mod h2;
 mod loop_io;
+pub mod message;
 mod pool;
 mod request;
 mod response;
@@ -47,6 +49,7 @@ use crate::workload::{Catalogue, Demand};
 use collect::{Outbox, Shared, collect};
 use event_loop::Generator;
 use flash_kit::{Error, Result, Stop};
+use message::Message;
 
 /// The most requests of a run: they are kept in memory, 64 bytes each.
 pub const RECORDS_MAX: u64 = 32_000_000;
@@ -103,6 +106,8 @@ pub struct Setup {
     pub tls: Option<tls::Client>,
     /// The files that the demand's numbers stand for.
     pub catalogue: Arc<Catalogue>,
+    /// The method, fields and body of the requests.
+    pub message: Arc<Message>,
     /// Compare every byte with [`Catalogue::content_matches`].
     pub verify: bool,
     /// The most connections at once in an open loop, per thread and stream. An arrival that finds

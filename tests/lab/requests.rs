@@ -1,0 +1,156 @@
+//! `flash load` with methods, fields, bodies and lists: against a small
+//! server that keeps what it received.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use serde_json::Value;
+
+use crate::harness::{Ended, Folder, Served, flash, run_json, small_set};
+
+/// The requests of a server: how often each came, with its head without the name of the server, and its body.
+type Seen = Arc<Mutex<BTreeMap<String, u32>>>;
+
+/// A server that answers each request with 200, and a POST with 201. Its thread ends with the test program.
+fn server() -> (String, Seen) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let seen = Seen::default();
+    let shared = Arc::clone(&seen);
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let seen = Arc::clone(&shared);
+            thread::spawn(move || serve(stream, &seen));
+        }
+    });
+    (url, seen)
+}
+
+fn serve(stream: TcpStream, seen: &Seen) {
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if reader.read_line(&mut head).unwrap_or(0) == 0 {
+                return;
+            }
+        }
+        let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+        let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+        if reader.read_exact(&mut body).is_err() {
+            return;
+        }
+        let lines: Vec<&str> = head.lines().filter(|line| !line.starts_with("Host: 127")).collect();
+        let text = lines.join("|") + &String::from_utf8_lossy(&body);
+        *seen.lock().unwrap().entry(text).or_default() += 1;
+        let status = if head.starts_with("POST ") { "201 Created" } else { "200 OK" };
+        let content = if head.starts_with("HEAD ") { "" } else { "hello" };
+        let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 5\r\n\r\n{content}");
+        if reader.get_mut().write_all(answer.as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+/// Runs `flash load` briefly with these words.
+fn load(url: &str, words: &[&str]) -> Ended {
+    let common = ["load", url, "--rate", "50", "--duration", "1s", "--warm-up", "0s"];
+    flash(common.iter().chain(words).copied())
+}
+
+fn level(out: &str) -> Value {
+    run_json(out)["subjects"][0]["levels"][0].clone()
+}
+
+#[test]
+fn requests_are_those_that_were_asked_for() {
+    let folder = Folder::new();
+    let file = folder.write("body", "a body\r\n");
+    for (name, words, expected) in [
+        (
+            "fields",
+            &["-H", "Accept: a/b", "--header", "Host: other", "--user", "Aladdin:open sesame"][..],
+            "GET /x HTTP/1.1|Host: other|Accept: a/b|Authorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==|",
+        ),
+        ("post", &["--body", "text"], "POST /x HTTP/1.1|Content-Length: 4|text"),
+        ("file", &["-X", "PUT", "--body-file", &file], "PUT /x HTTP/1.1|Content-Length: 8|a body\r\n"),
+        ("head", &["--method", "HEAD"], "HEAD /x HTTP/1.1|"),
+    ] {
+        let (url, seen) = server();
+        let out = folder.text(name);
+        let ended = load(&format!("{url}/x"), &[words, &["--out", &out]].concat());
+        assert_eq!(ended.code, Some(0), "{name}: {ended:?}");
+        let counts = &level(&out)["counts"];
+        assert!(counts["answered"].as_u64() > Some(10) && counts["answered"] == counts["asked"], "{counts}");
+        let seen = seen.lock().unwrap();
+        assert_eq!(seen.keys().collect::<Vec<_>>(), [expected], "{name}");
+        let run = fs::read_to_string(folder.path(name).join("run.json")).unwrap();
+        assert!(!run.contains("sesame") && !run.contains("QWxhZGRpb"), "no password in results: {run}");
+        assert!(!fs::read_to_string(folder.path(name).join("report.html")).unwrap().contains("sesame"));
+    }
+}
+
+#[test]
+fn bodies_reach_flash_over_http_2() {
+    let folder = Folder::new();
+    let served = Served::folder(small_set());
+    let out = folder.text("out");
+    let body = folder.write("body", "x".repeat(300_000));
+    let url = format!("{}/dir00000/class0_1", served.url);
+    let words = ["--http2", "-X", "GET", "--body-file", &body, "--streams", "4", "--out", &out];
+    let ended = load(&url, &words);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let counts = &level(&out)["counts"];
+    assert!(counts["answered"].as_u64() > Some(10) && counts["answered"] == counts["asked"], "{counts}");
+}
+
+#[test]
+fn impossible_requests_are_refused_with_the_reason() {
+    let folder = Folder::new();
+    let (url, seen) = server();
+    let out = folder.text("out");
+    let list = folder.write("list", "GET http://192.0.2.1/x\n");
+    let list = format!("list:{list}");
+    for (words, part) in [
+        (&["-H", "no colon"][..], "write NAME: VALUE"),
+        (&["-H", "A: b\r\nC: d"], "control characters"),
+        (&["-H", "Content-Length: 3"], "--body"),
+        (&["-H", "Connection: close"], "--requests-per-connection"),
+        (&["-X", "CONNECT"], "tunnel"),
+        (&["--user", "me"], "NAME:PASSWORD"),
+        (&["--body", "a", "--body-file", "b"], "cannot be used with"),
+        (&["--workload", &list], "the list has URLs of http://192.0.2.1"),
+        (&["--workload", "list:"], "list:FILE"),
+    ] {
+        let ended = load(&url, &[words, &["--out", &out]].concat());
+        assert_eq!(ended.code, Some(2), "{words:?}: {ended:?}");
+        assert!(ended.stderr.contains(part), "{words:?}: {ended:?}");
+    }
+    assert!(seen.lock().unwrap().is_empty(), "nothing was asked for");
+}
+
+#[test]
+fn the_lines_of_a_list_take_turns() {
+    let folder = Folder::new();
+    let (url, seen) = server();
+    let list = folder.write("list", format!("# mine\n/a\nPOST {url}/b\nDELETE /c?d\n\nHEAD /e\n"));
+    let workload = format!("list:{list}");
+    let words = ["--workload", &workload, "--body", "text", "-X", "GET", "--discard"];
+    let ended = load(&url, &words);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let seen = std::mem::take(&mut *seen.lock().unwrap());
+    let expected = [
+        "DELETE /c?d HTTP/1.1|",
+        // The method that was asked for has the body that was asked for.
+        "GET /a HTTP/1.1|Content-Length: 4|text",
+        "HEAD /e HTTP/1.1|",
+        "POST /b HTTP/1.1|Content-Length: 4|text",
+    ];
+    assert_eq!(seen.keys().collect::<Vec<_>>(), expected);
+    let (least, most) = (seen.values().min().unwrap(), seen.values().max().unwrap());
+    assert!(*least > 5 && most - least <= 1, "each in turn: {seen:?}");
+}
