@@ -1,4 +1,4 @@
-//! `flash load` with methods, fields, bodies and lists: against a small
+//! `flash load` with methods, fields, bodies and lists, its progress and its formats: against a small
 //! server that keeps what it received.
 
 use std::collections::BTreeMap;
@@ -153,4 +153,54 @@ fn the_lines_of_a_list_take_turns() {
     assert_eq!(seen.keys().collect::<Vec<_>>(), expected);
     let (least, most) = (seen.values().min().unwrap(), seen.values().max().unwrap());
     assert!(*least > 5 && most - least <= 1, "each in turn: {seen:?}");
+}
+
+#[test]
+fn progress_is_reported_each_second_where_it_is_wanted() {
+    let (url, _) = server();
+    let words = ["load", &url, "--rate", "40", "--duration", "3s", "--warm-up", "0s", "--discard"];
+    let ended = flash(words.iter().chain(&["--progress"]).copied());
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    for line in ["  1 s: ", "  2 s: "] {
+        let line = ended.stderr.lines().find(|found| found.starts_with(line));
+        let line = line.unwrap_or_else(|| panic!("{ended:?}"));
+        assert!(line.contains("/s, p50 ") && line.contains(", 0 failed; "), "{line}");
+        assert!(!line.contains(": 0/s") && !line.contains(['\r', '\x1b']), "{line}");
+    }
+    assert!(!ended.stdout.contains("/s, p50"), "{ended:?}");
+    // Standard error is no terminal here.
+    let ended = flash(words);
+    assert!(!ended.stderr.contains("/s, p50"), "{ended:?}");
+}
+
+#[test]
+fn nothing_but_the_format_is_on_standard_output() {
+    let folder = Folder::new();
+    let (url, _) = server();
+    let print = |name: &str| {
+        let out = folder.text(name);
+        let ended = load(&url, &["--format", name, "--out", &out]);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(ended.stderr.contains("report: "), "{ended:?}");
+        ended.stdout
+    };
+    let json: Value = serde_json::from_str(&print("json")).unwrap();
+    assert_eq!(json, run_json(&folder.text("json")), "as in run.json");
+    let csv = print("csv");
+    let rows: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    assert!(rows.len() == 2 && rows[0].len() == rows[1].len() && rows[1][0] == url, "{csv}");
+    let asked = level(&folder.text("csv"))["counts"]["asked"].to_string();
+    assert_eq!(rows[1][rows[0].iter().position(|name| *name == "asked").unwrap()], asked);
+    let hdr = print("hdr");
+    assert!(hdr.lines().next().unwrap().contains("Percentile TotalCount"), "{hdr}");
+    assert!(hdr.lines().skip(2).all(|line| line.starts_with("#[") || line.split_whitespace().count() >= 3));
+    let metrics = print("prometheus");
+    for line in metrics.lines() {
+        let is_sample =
+            line.starts_with("flash_load_") && line.rsplit(' ').next().unwrap().parse::<f64>().is_ok();
+        assert!(is_sample || line.starts_with("# HELP ") || line.starts_with("# TYPE "), "{line}");
+    }
+    let asked = level(&folder.text("prometheus"))["counts"]["asked"].to_string();
+    let count = metrics.lines().find(|line| line.starts_with("flash_load_latency_seconds_count{")).unwrap();
+    assert!(count.ends_with(&format!(" {asked}")), "{count}");
 }

@@ -19,6 +19,7 @@ use flash_load::target::Target;
 use flash_load::workload::{Arrivals, PhaseRate, Sessions, Spec, StreamId, Workload};
 
 use super::out::{PhaseFiles, now};
+use super::shown::Followed;
 use super::{Driver, Options, Users};
 
 /// A server under load.
@@ -195,8 +196,10 @@ impl Driver {
             self.note(format!("{}: what the server used is not known: {why}", served.name));
             None
         });
+        let followed = Followed::new(files, self.options.shown.progress, phase.duration_ns);
         let ran = served
-            .reach(|| self.on_its_cores(|| generator::run(streams, &phase, &self.stop, Some(&files))))?;
+            .reach(|| self.on_its_cores(|| generator::run(streams, &phase, &self.stop, Some(&followed))))?;
+        let files = followed.into_files();
         let mut server = watch.and_then(Watch::finish);
         if let (Some(why), Some(first)) = (ran.local_limit, facts.first()) {
             let name = &first.name;

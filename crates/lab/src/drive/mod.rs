@@ -8,11 +8,13 @@ mod level;
 pub mod once;
 mod out;
 mod preflight;
+pub mod shown;
 pub mod wire;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::report::{self, Format};
 use crate::results::{Run, Subject};
 use flash_kit::Stop;
 use flash_kit::{Ending, Error, Result, interrupt};
@@ -91,6 +93,9 @@ pub struct Options {
     /// Print the table and write no results
     #[arg(long, conflicts_with = "out", help_heading = "Results")]
     pub discard: bool,
+
+    #[command(flatten)]
+    pub shown: shown::Options,
 
     /// Exit with 3 if a level exceeds this limit, such as 'p99<5ms' or 'errors<0.1%'
     #[arg(long, value_name = "LIMIT", help_heading = "Results")]
@@ -284,10 +289,18 @@ impl Driver {
             }
         }
         self.run.notes.extend(results.iter().map(|result| format!("required: {result}")));
-        print!("{}", crate::report::table(&self.run));
+        let format = self.options.shown.format;
+        print!("{}", report::text(&self.run, format)?);
+        if format != Format::Text {
+            report::warnings(&self.run).iter().for_each(|warning| eprintln!("warning: {warning}"));
+        }
         if let Some(out) = &self.out {
             out.save(&self.run)?;
-            out.report(&self.run, self.workload.catalogue())?;
+            let page = out.report(&self.run, self.workload.catalogue())?.display().to_string();
+            match format {
+                Format::Text => println!("report: {page}"),
+                _ => eprintln!("report: {page}"),
+            }
         }
         Ok(match (self.stop.is_set(), failed) {
             (true, _) => Ending::Interrupted,

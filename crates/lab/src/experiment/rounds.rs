@@ -471,6 +471,7 @@ fn drive_options(options: &Options, workload: Spec, files: flash_load::workload:
         allow_remote: false,
         out: Some(options.folder.clone()),
         discard: false,
+        shown: drive::shown::Options::default(),
         require: Vec::new(),
     }
 }

@@ -321,6 +321,7 @@ fn drive_options(options: &Options) -> drive::Options {
         allow_remote: options.allow_remote,
         out: Some(options.out.clone().unwrap_or_else(|| drive::default_folder("interfere"))),
         discard: false,
+        shown: drive::shown::Options::default(),
         require: options.require.clone(),
     }
 }

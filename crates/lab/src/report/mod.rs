@@ -5,6 +5,7 @@
 //! added. Names and texts in runs come from outside and are escaped.
 
 mod details;
+mod format;
 mod levels;
 mod page;
 mod sentence;
@@ -21,6 +22,7 @@ use serde_json::{Value, json};
 
 use crate::results::{FORMAT, Run, folder};
 use flash_kit::{Error, Result};
+pub use format::{Format, text, warnings};
 use view::View;
 
 /// The name of the page, in the folder of a run; the JSON beside it has its own extension.

@@ -143,6 +143,15 @@ pub trait Keep: Send + Sync {
     /// Takes some records of a stream. Called by one thread at a time, which is none of the
     /// generator's: it may wait for a disk.
     fn keep(&self, stream: usize, records: &[Record]);
+
+    /// When [`Keep::look`] is to be called after this time, in nanoseconds since the start of the phase; none if never. Then
+    /// records come within [`crate::record::OPEN_STEP_NS`] of their end.
+    fn next_look_ns(&self, _after_ns: u64) -> Option<u64> {
+        None
+    }
+
+    /// Takes a look at the records that came so far, by the same thread.
+    fn look(&self, _now_ns: u64) {}
 }
 
 #[derive(Debug)]
@@ -204,10 +213,12 @@ pub fn run(threads: Vec<Vec<Stream>>, phase: &Phase, stop: &Stop, keep: Option<&
         ending: AtomicBool::new(false),
         ended_early: Mutex::new(None),
         local_limit: Mutex::new(None),
+        is_followed: keep.is_some_and(|keep| keep.next_look_ns(0).is_some()),
     };
+    let start_ns = shared.start_ns;
     let (sender, receiver) = mpsc::channel();
     let (ended, records) = thread::scope(|scope| {
-        let collector = scope.spawn(move || collect(&receiver, streams, keep));
+        let collector = scope.spawn(move || collect(&receiver, streams, keep, start_ns));
         let mut handles = Vec::new();
         for (number, streams) in threads.into_iter().enumerate() {
             let (shared, outbox) = (&shared, Outbox::new(sender.clone()));

@@ -9,6 +9,7 @@ mod generator;
 pub mod hdr_log;
 mod inversion;
 mod overload;
+pub mod seconds;
 mod sizes;
 mod threshold;
 mod timeline;
@@ -21,7 +22,7 @@ use crate::record::{Handshake, OpenConnections, Outcome, QUEUED, REUSED, Record}
 use crate::workload::Catalogue;
 
 pub use figures::{
-    CdfPoint, Counts, Decile, Generator, Handshakes, Incomplete, Kind, Latency, Measures, OpenPoint,
+    Bucket, CdfPoint, Counts, Decile, Generator, Handshakes, Incomplete, Kind, Latency, Measures, OpenPoint,
     Overload, SizeBand, SizeSeries, TimePoint, Timeline, TimelinePoint, Usage,
 };
 pub use sizes::SeriesBounds;
@@ -104,7 +105,7 @@ pub fn pooled(rounds: &[Round<'_>]) -> Measures {
     let mut times = Times::default();
     let latency_ns = times.sorted(records(rounds).filter(|r| r.counts()).map(Record::latency_ns));
     let latency = times::summary(latency_ns).unwrap_or_default();
-    let cdf = times::cdf(latency_ns);
+    let (cdf, histogram) = (times::cdf(latency_ns), times::histogram(latency_ns));
     Measures {
         name: first.name.clone(),
         load_level: first.load_level,
@@ -121,6 +122,7 @@ pub fn pooled(rounds: &[Round<'_>]) -> Measures {
         transfer: times.summary(records(rounds).filter_map(transfer_ns)),
         inversion: answers.inversion(),
         cdf,
+        histogram,
         series,
         kinds: kinds(rounds, first.first_dynamic, &mut times),
         deciles,
