@@ -1,4 +1,4 @@
-//! `flash load` with methods, fields, bodies and lists, its progress and its formats: against a small
+//! `flash load` with methods, fields, bodies and lists, its progress, its formats, and runs that are joined: against a small
 //! server that keeps what it received.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::harness::{Ended, Folder, Served, flash, run_json, small_set};
+use crate::harness::{Ended, Folder, Served, flash, run_json, small_set, start};
 
 /// The requests of a server: how often each came, with its head without the name of the server, and its body.
 type Seen = Arc<Mutex<BTreeMap<String, u32>>>;
@@ -203,4 +203,47 @@ fn nothing_but_the_format_is_on_standard_output() {
     let asked = level(&folder.text("prometheus"))["counts"]["asked"].to_string();
     let count = metrics.lines().find(|line| line.starts_with("flash_load_latency_seconds_count{")).unwrap();
     assert!(count.ends_with(&format!(" {asked}")), "{count}");
+}
+
+#[test]
+fn generators_are_joined_into_one_run() {
+    let folder = Folder::new();
+    let (url, _) = server();
+    let words = |out: &'static str| {
+        let words = ["load", &url, "--rate", "50", "--duration", "4s", "--warm-up", "0s", "--out"];
+        start(words.into_iter().chain([folder.text(out).as_str()]))
+    };
+    // At the same time, except for the time that it takes to start them.
+    let (one, two) = (words("one"), words("two"));
+    for ended in [one.wait(), two.wait()] {
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
+    let (one, two) = (folder.text("one"), folder.text("two"));
+    let page = folder.text("both.html");
+    let ended = flash(["report", "--join", &one, &two, "--out", &page, "--format", "json"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(fs::read_to_string(&page).unwrap().contains("<svg"));
+    let run: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let joined = &run["subjects"][0]["levels"][0];
+    let parts = [level(&one), level(&two)];
+    let sum =
+        |place: &str| parts.iter().map(|part| part.pointer(place).unwrap().as_f64().unwrap()).sum::<f64>();
+    for place in
+        ["/counts/asked", "/counts/answered", "/counts/connections", "/answered_per_s", "/asked_per_s"]
+    {
+        let found = joined.pointer(place).unwrap().as_f64().unwrap();
+        assert!((found - sum(place)).abs() < 1e-9, "{place}: {found}");
+    }
+    let most = |part: &Value| part["latency"]["max_ms"].as_f64().unwrap();
+    assert_eq!(most(joined), most(&parts[0]).max(most(&parts[1])));
+    // The same run twice, and one alone.
+    let ended = flash(["report", "--join", &one, &one]);
+    assert!(ended.code == Some(2) && ended.stderr.contains("are the same run"), "{ended:?}");
+    assert_eq!(flash(["report", "--join", &one]).code, Some(2));
+    // A run after these.
+    let later = folder.text("later");
+    assert_eq!(load(&url, &["--out", &later]).code, Some(0));
+    let ended = flash(["report", "--join", &one, &later]);
+    assert!(ended.code == Some(2) && ended.stderr.contains("rates of runs at different times"), "{ended:?}");
+    assert!(!folder.path("one/joined.html").exists());
 }

@@ -14,6 +14,8 @@ mod summary;
 mod terminal;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::run_of;
 mod view;
 
 use std::path::{Path, PathBuf};
@@ -62,7 +64,7 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 /// The JSON would overwrite a page of that name.
-fn check_name(path: &Path) -> Result<()> {
+pub(crate) fn check_name(path: &Path) -> Result<()> {
     let extension = path.extension().unwrap_or_default();
     if extension != "html" && extension != "htm" {
         return Err(Error::usage(format!(

@@ -98,7 +98,7 @@ fn p99(subject: &str, ratio: f64, interval: Option<[f64; 2]>) -> Ratio {
     Ratio { measure, level, subject: text(subject), base: text("flash"), ratio, interval, doubt: None }
 }
 
-pub(super) fn run_of(subjects: Vec<Subject>) -> Run {
+pub(crate) fn run_of(subjects: Vec<Subject>) -> Run {
     Run {
         format: FORMAT,
         command: "compare".to_owned(),
