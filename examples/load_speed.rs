@@ -65,6 +65,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         tls: None,
         target: Target::parse(url, false)?,
         catalogue: Arc::new(Catalogue::listed(vec![file])),
+        message: Arc::default(),
         verify: false,
         connections_max: if matches!(pace, Pace::Closed { .. }) { amount as usize } else { 1000 },
         requests_per_connection: per_connection,

@@ -12,5 +12,6 @@ mod harness;
 mod interfere;
 mod link;
 mod peers;
+mod requests;
 mod trace;
 mod wires;

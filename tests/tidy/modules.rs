@@ -121,6 +121,7 @@ const ORDERS: &[(&str, &[&str])] = &[
             "drive",
             "testbed",
             "link",
+            "join",
             "report",
             "statistics",
             "results",

@@ -1,4 +1,4 @@
-//! The name and the password of a request (RFC 7617, `Basic`). Called by the engine's gate.
+//! The name and the password of a request (RFC 7617, `Basic`). Called by the engine's gate, and by the load generator.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -30,6 +30,12 @@ impl Credentials {
         let fits = name.len() <= CREDENTIALS_BYTES_MAX && password.len() <= CREDENTIALS_BYTES_MAX;
         fits.then_some(Self { name, password })
     }
+}
+
+/// The value of `Authorization` with these credentials: a name, a colon and a password.
+#[must_use]
+pub fn value(credentials: &[u8]) -> String {
+    format!("Basic {}", STANDARD.encode(credentials))
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ pub mod drive;
 mod execute;
 pub mod experiment;
 pub mod interfere;
+pub mod join;
 pub mod link;
 pub mod profile;
 pub mod report;

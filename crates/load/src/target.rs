@@ -68,6 +68,19 @@ impl Target {
     }
 }
 
+impl Target {
+    /// Whether a scheme and an authority in lower case are this server's, which must have no base: URLs have their whole path.
+    pub fn is_server(&self, server: &str) -> bool {
+        let (scheme, port) = if self.is_https { ("https://", ":443") } else { ("http://", ":80") };
+        let with_port = |authority: &str| match authority.rsplit_once(':') {
+            Some((_, rest)) if !rest.contains(']') => authority.to_owned(),
+            _ => authority.to_owned() + port,
+        };
+        let is_same = |authority: &str| with_port(authority) == with_port(&self.host.to_ascii_lowercase());
+        self.base.is_empty() && server.strip_prefix(scheme).is_some_and(is_same)
+    }
+}
+
 /// The first of several addresses that accepts a connection, or else the first.
 fn first_that_accepts(addresses: &[SocketAddr]) -> Option<SocketAddr> {
     let accepts = |address: &&SocketAddr| TcpStream::connect_timeout(address, CONNECT_PATIENCE).is_ok();
@@ -107,6 +120,22 @@ mod tests {
         let secure = Target::parse("https://127.0.0.1/set", false).unwrap();
         assert_eq!((secure.address, secure.is_https), ("127.0.0.1:443".parse().unwrap(), true));
         assert!(!plain.is_https);
+    }
+
+    #[test]
+    fn a_server_has_several_spellings() {
+        let is_server = |url: &str, server: &str| Target::parse(url, false).unwrap().is_server(server);
+        assert!(is_server("http://LOCALHOST", "http://localhost:80"));
+        assert!(is_server("http://[::1]:80/", "http://[::1]"));
+        assert!(is_server("https://127.0.0.1:443", "https://127.0.0.1"));
+        for (url, server) in [
+            ("http://127.0.0.1:81", "http://127.0.0.1"),
+            ("http://127.0.0.1:443", "https://127.0.0.1"),
+            ("http://127.0.0.1", "http://127.0.0.2"),
+            ("http://127.0.0.1/base", "http://127.0.0.1"),
+        ] {
+            assert!(!is_server(url, server), "{url} {server}");
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(crate) struct Compare {
     #[arg(value_name = "SERVER")]
     servers: Vec<String>,
 
-    /// Files to request: specweb99, uniform, zipf:ALPHA, single:PATH, or log:FILE in the order of the log
+    /// Files to request: specweb99, uniform, zipf:ALPHA, list:FILE (in turn), single:PATH, or log:FILE in the order of the log
     #[arg(long, value_name = "WORKLOAD", default_value = "specweb99", help_heading = "Workload")]
     workload: Spec,
 

@@ -17,7 +17,7 @@ pub(crate) struct Load {
     #[arg(value_hint = clap::ValueHint::Url)]
     url: String,
 
-    /// Files to request: specweb99, pareto, uniform, zipf:ALPHA, log:FILE or single:PATH [default: the path of URL]
+    /// Files to request: specweb99, pareto, uniform, zipf:ALPHA, list:FILE (in turn), log:FILE or single:PATH [default: the path of URL]
     #[arg(long, value_name = "WORKLOAD", help_heading = "Workload")]
     workload: Option<Spec>,
 

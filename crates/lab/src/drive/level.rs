@@ -10,6 +10,7 @@ use crate::link::Link;
 use crate::results::{FORMAT, Machine, Run};
 use crate::testbed::{CoreWatch, Watch};
 use flash_kit::{Error, Result, number};
+use flash_load::generator::message::without_secrets;
 use flash_load::generator::{self, Pace, Phase, Priority, Setup, Stream, StreamRan};
 use flash_load::measure::Measures;
 use flash_load::measure::{self, PhaseFacts, SeriesBounds};
@@ -18,6 +19,7 @@ use flash_load::target::Target;
 use flash_load::workload::{Arrivals, PhaseRate, Sessions, Spec, StreamId, Workload};
 
 use super::out::{PhaseFiles, now};
+use super::shown::Followed;
 use super::{Driver, Options, Users};
 
 /// A server under load.
@@ -200,12 +202,14 @@ impl Driver {
             None
         });
         let is_open = streams.iter().flatten().all(|stream| stream.pace == Pace::Open);
+        let followed = Followed::new(files, self.options.shown.progress, phase.duration_ns);
         let cores = CoreWatch::start(served.core, &self.options.cores);
         let ran = served
-            .reach(|| self.on_its_cores(|| generator::run(streams, &phase, &self.stop, Some(&files))))?;
+            .reach(|| self.on_its_cores(|| generator::run(streams, &phase, &self.stop, Some(&followed))))?;
         if is_open {
             self.describe_priority(phase.priority, ran.priority);
         }
+        let files = followed.into_files();
         let mut server = watch.and_then(Watch::finish);
         let other_work = cores.finish(server.map(|server| server.cpu_ns));
         if let (Some(why), Some(first)) = (ran.local_limit, facts.first()) {
@@ -334,6 +338,7 @@ impl Driver {
             protocol: self.wire.protocol,
             tls: self.wire.tls(&served.target),
             catalogue: Arc::clone(self.workload.catalogue()),
+            message: Arc::clone(&self.message),
             verify: users.verify,
             connections_max: connections_max as usize,
             requests_per_connection: users.requests_per_connection,
@@ -408,7 +413,7 @@ pub(super) fn describe(command: &str, options: &Options, workload: &Workload, ma
     Run {
         format: FORMAT,
         command: command.to_owned(),
-        command_line: flash_kit::command_line(),
+        command_line: without_secrets(flash_kit::command_line()),
         started: now(),
         machine,
         workload: workload.describe(),

@@ -8,13 +8,17 @@ mod level;
 pub mod once;
 mod out;
 mod preflight;
+pub mod shown;
 pub mod wire;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use crate::report::{self, Format};
 use crate::results::{Run, Subject};
 use flash_kit::Stop;
 use flash_kit::{Ending, Error, Result, interrupt};
+use flash_load::generator::message::{self, Message};
 use flash_load::measure::Measures;
 use flash_load::measure::Threshold;
 use flash_load::target::Target;
@@ -45,6 +49,9 @@ pub struct Options {
 
     #[command(flatten)]
     pub users: Users,
+
+    #[command(flatten)]
+    pub message: message::Options,
 
     #[command(flatten)]
     pub wire: wire::Options,
@@ -86,6 +93,9 @@ pub struct Options {
     /// Print the table and write no results
     #[arg(long, conflicts_with = "out", help_heading = "Results")]
     pub discard: bool,
+
+    #[command(flatten)]
+    pub shown: shown::Options,
 
     /// Exit with 3 if a level exceeds this limit, such as 'p99<5ms' or 'errors<0.1%'
     #[arg(long, value_name = "LIMIT", help_heading = "Results")]
@@ -156,6 +166,7 @@ fn per_connection(text: &str) -> std::result::Result<u32, String> {
 pub struct Driver {
     pub(crate) options: Options,
     wire: Wire,
+    message: Arc<Message>,
     /// The files that are asked for.
     pub(crate) workload: Workload,
     stop: Stop,
@@ -175,6 +186,7 @@ impl Driver {
     pub fn new(command: &str, mut options: Options) -> Result<Self> {
         check(&options)?;
         let wire = Wire::new(&options.wire)?;
+        let message = Arc::new(Message::new(&options.message)?);
         let workload = Workload::open(&options.workload, &options.files)?;
         if options.users.verify && !workload.catalogue().knows_contents() {
             return Err(Error::usage(
@@ -191,8 +203,9 @@ impl Driver {
         let _ = flash_waiting::process::raise_descriptor_limit();
         let stop = interrupt::watch()?;
         options.out.as_deref().map_or(Ok(()), Out::check)?;
-        let run = level::describe(command, &options, &workload, machine);
-        let driver = Self { options, wire, workload, stop, out: None, run, phases: Vec::new() };
+        let mut run = level::describe(command, &options, &workload, machine);
+        message.describe(|name, value| drop(run.settings.insert(name.to_owned(), value)));
+        let driver = Self { options, wire, message, workload, stop, out: None, run, phases: Vec::new() };
         driver.on_its_cores(|| Ok(()))?;
         Ok(driver)
     }
@@ -276,10 +289,18 @@ impl Driver {
             }
         }
         self.run.notes.extend(results.iter().map(|result| format!("required: {result}")));
-        print!("{}", crate::report::table(&self.run));
+        let format = self.options.shown.format;
+        print!("{}", report::text(&self.run, format)?);
+        if format != Format::Text {
+            report::warnings(&self.run).iter().for_each(|warning| eprintln!("warning: {warning}"));
+        }
         if let Some(out) = &self.out {
             out.save(&self.run)?;
-            out.report(&self.run, self.workload.catalogue())?;
+            let page = out.report(&self.run, self.workload.catalogue())?.display().to_string();
+            match format {
+                Format::Text => println!("report: {page}"),
+                _ => eprintln!("report: {page}"),
+            }
         }
         Ok(match (self.stop.is_set(), failed) {
             (true, _) => Ending::Interrupted,

@@ -135,12 +135,12 @@ impl Out {
         self.paths.write(&self.folder.join(RECORDS).join(PATHS), catalogue)
     }
 
-    pub(super) fn report(&self, run: &Run, catalogue: &Catalogue) -> Result<()> {
+    /// Writes the report; gives its place.
+    pub(super) fn report(&self, run: &Run, catalogue: &Catalogue) -> Result<PathBuf> {
         self.list_paths(catalogue)?;
         let path = self.folder.join(REPORT_FILE);
         report::write(std::slice::from_ref(run), &path)?;
-        println!("report: {}", path.display());
-        Ok(())
+        Ok(path)
     }
 }
 

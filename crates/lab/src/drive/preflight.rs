@@ -54,8 +54,16 @@ impl Demand for Once {
 impl Driver {
     /// Asks a server for a few files, then makes the folder of results.
     ///
-    /// Errors: run, when none is answered properly, or the folder can't be made.
+    /// Errors: usage, when the list of paths has URLs of another server; run, when none is answered properly, or the
+    /// folder can't be made.
     pub fn preflight(&mut self, served: &Served) -> Result<()> {
+        if let Some(server) = self.workload.server().filter(|server| !served.target.is_server(server)) {
+            let Target { host, base, .. } = &served.target;
+            return Err(Error::usage(format!(
+                "the list has URLs of {server}, and {} is at {host}{base}: write paths, or give that server",
+                served.name
+            )));
+        }
         self.sample(served, 0, FILES)?;
         if let Some(first) = self.workload.catalogue().first_dynamic() {
             self.sample(served, first, DYNAMIC)?;

@@ -72,7 +72,8 @@ impl Measure {
         Self::new("received", "Mb/s received", |m| m.overload.as_ref()?.received_megabits_per_s),
         Self::new("in time", "ms until complete, of those before the last request", |m| {
             Some(m.overload.as_ref()?.complete_in_time?.mean_ms)
-        }),
+        })
+        .about(LatencyFigure::Mean),
         // An order by size has none of the smallest files there, and none but the largest.
         Self::share("small in the slowest tenth", "share of the smallest files in the slowest tenth", |m| {
             m.deciles.last()?.shares.first().copied()

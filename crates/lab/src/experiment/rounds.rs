@@ -20,6 +20,7 @@ use crate::execute::{
 use crate::results::{Run, Subject};
 use crate::testbed::{self, Peer, States, Testbed, ready_made};
 use flash_kit::{Error, Result};
+use flash_load::generator::message;
 use flash_load::measure::Measures;
 use flash_load::measure::times::median;
 use flash_load::workload::{Spec, Workload};
@@ -471,6 +472,7 @@ fn drive_options(options: &Options, workload: Spec, files: flash_load::workload:
         workload,
         files,
         users: Users { connections_max: CONNECTIONS, ..Users::default() },
+        message: message::Options::default(),
         wire: drive::wire::Options::default(),
         warm_up_s: 0.0,
         duration_s: None,
@@ -481,6 +483,7 @@ fn drive_options(options: &Options, workload: Spec, files: flash_load::workload:
         allow_remote: false,
         out: Some(options.folder.clone()),
         discard: false,
+        shown: drive::shown::Options::default(),
         require: Vec::new(),
     }
 }

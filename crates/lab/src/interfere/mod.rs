@@ -22,6 +22,7 @@ use crate::results::{Ratio, Subject};
 use crate::testbed::{Locked, Peer, Testbed};
 use flash_kit::{Ending, Error, Result, number};
 use flash_load::files::layout::{DIRECTORIES_MAX, FILES_PER_DIRECTORY, File};
+use flash_load::generator::message;
 use flash_load::measure::{Measures, Threshold};
 use flash_load::workload::{self, Spec};
 
@@ -315,6 +316,7 @@ fn drive_options(options: &Options) -> drive::Options {
             verify: options.verify,
             ..Users::default()
         },
+        message: message::Options::default(),
         wire: options.wire.clone(),
         warm_up_s: 0.0,
         duration_s: Some(options.phase_s),
@@ -325,6 +327,7 @@ fn drive_options(options: &Options) -> drive::Options {
         allow_remote: options.allow_remote,
         out: Some(options.out.clone().unwrap_or_else(|| drive::default_folder("interfere"))),
         discard: false,
+        shown: drive::shown::Options::default(),
         require: options.require.clone(),
     }
 }

@@ -5,6 +5,7 @@
 //! added. Names and texts in runs come from outside and are escaped.
 
 mod details;
+mod format;
 mod levels;
 mod page;
 mod sentence;
@@ -13,6 +14,8 @@ mod summary;
 mod terminal;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::run_of;
 mod view;
 
 use std::path::{Path, PathBuf};
@@ -21,6 +24,7 @@ use serde_json::{Value, json};
 
 use crate::results::{FORMAT, Run, folder};
 use flash_kit::{Error, Result};
+pub use format::{Format, text, warnings};
 use view::View;
 
 /// The name of the page, in the folder of a run; the JSON beside it has its own extension.
@@ -60,7 +64,7 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 /// The JSON would overwrite a page of that name.
-fn check_name(path: &Path) -> Result<()> {
+pub(crate) fn check_name(path: &Path) -> Result<()> {
     let extension = path.extension().unwrap_or_default();
     if extension != "html" && extension != "htm" {
         return Err(Error::usage(format!(

@@ -47,6 +47,7 @@ fn measures(name: &str, p50_ms: f64) -> Measures {
             CdfPoint { latency_ms: p50_ms, share: 0.5 },
             CdfPoint { latency_ms: p50_ms * 40.0, share: 1.0 },
         ],
+        histogram: Vec::new(),
         series: vec![half.clone(), SizeSeries { bytes_min: 2048, bytes_max: 921_600, ..half }],
         kinds: Vec::new(),
         deciles: vec![Decile { latency_max_ms: p50_ms, shares: vec![0.75, 0.25] }; 10],
@@ -99,7 +100,7 @@ fn p99(subject: &str, ratio: f64, interval: Option<[f64; 2]>) -> Ratio {
     Ratio { measure, level, subject: text(subject), base: text("flash"), ratio, interval, doubt: None }
 }
 
-fn run_of(subjects: Vec<Subject>) -> Run {
+pub(crate) fn run_of(subjects: Vec<Subject>) -> Run {
     Run {
         format: FORMAT,
         command: "compare".to_owned(),

@@ -5,6 +5,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+use flash_prompt::clock;
 
 use super::{Keep, Phase, RECORDS_MAX, Stop};
 use crate::record::Record;
@@ -19,11 +22,13 @@ pub(crate) struct Shared {
     pub(crate) start_ns: u64,
     pub(crate) phase: Phase,
     pub(crate) stop: Stop,
-    /// Requests that were started, in steps of [`CHUNK`].
+    /// Requests whose records were passed on.
     pub(crate) requests_kept: AtomicU64,
     pub(crate) ending: AtomicBool,
     pub(crate) ended_early: Mutex<Option<String>>,
     pub(crate) local_limit: Mutex<Option<String>>,
+    /// Records are wanted soon after their end.
+    pub(crate) is_followed: bool,
 }
 
 impl Shared {
@@ -38,9 +43,9 @@ impl Shared {
         note(&self.local_limit, why);
     }
 
-    /// Counts a chunk of requests, and ends the run when there are too many.
-    fn count_chunk(&self) {
-        if self.requests_kept.fetch_add(CHUNK as u64, Ordering::Relaxed) >= RECORDS_MAX {
+    /// Counts the requests of a chunk, and ends the run when there are too many.
+    fn count(&self, requests: usize) {
+        if self.requests_kept.fetch_add(requests as u64, Ordering::Relaxed) >= RECORDS_MAX {
             self.end_early(|| {
                 format!("{RECORDS_MAX} requests are the most that a run keeps: make it shorter or slower")
             });
@@ -80,13 +85,14 @@ impl Outbox {
         if chunk.len() >= CHUNK {
             // The collector goes only after the last generator.
             let _ = self.sender.send((stream, std::mem::take(chunk)));
-            shared.count_chunk();
+            shared.count(CHUNK);
         }
     }
 
     /// Passes on what is left.
-    pub(crate) fn flush(&mut self) {
+    pub(crate) fn flush(&mut self, shared: &Shared) {
         for (stream, chunk) in self.chunks.iter_mut().enumerate().filter(|(_, chunk)| !chunk.is_empty()) {
+            shared.count(chunk.len());
             let _ = self.sender.send((stream, std::mem::take(chunk)));
         }
     }
@@ -97,13 +103,34 @@ pub(crate) fn collect(
     receiver: &mpsc::Receiver<Chunk>,
     streams: usize,
     keep: Option<&dyn Keep>,
+    start_ns: u64,
 ) -> Vec<Vec<Record>> {
     let mut gathered = vec![Vec::new(); streams];
-    for (stream, chunk) in receiver {
-        if let Some(keep) = keep {
-            keep.keep(stream, &chunk);
+    let mut look_ns = keep.and_then(|keep| keep.next_look_ns(0));
+    while let Some(received) = next_chunk(receiver, look_ns.map(|look_ns| start_ns + look_ns)) {
+        if let Some((stream, chunk)) = received {
+            if let Some(keep) = keep {
+                keep.keep(stream, &chunk);
+            }
+            gathered[stream].extend_from_slice(&chunk);
         }
-        gathered[stream].extend_from_slice(&chunk);
+        if let (Some(keep), Some(due_ns)) = (keep, look_ns)
+            && clock::monotonic_ns() >= start_ns + due_ns
+        {
+            keep.look(due_ns);
+            look_ns = keep.next_look_ns(due_ns);
+        }
     }
     gathered
+}
+
+/// The next chunk, or nothing if there is none at `until_ns`. None at the end.
+fn next_chunk(receiver: &mpsc::Receiver<Chunk>, until_ns: Option<u64>) -> Option<Option<Chunk>> {
+    let Some(until_ns) = until_ns else { return receiver.recv().ok().map(Some) };
+    let patience = Duration::from_nanos(until_ns.saturating_sub(clock::monotonic_ns()));
+    match receiver.recv_timeout(patience) {
+        Ok(chunk) => Some(Some(chunk)),
+        Err(mpsc::RecvTimeoutError::Timeout) => Some(None),
+        Err(mpsc::RecvTimeoutError::Disconnected) => None,
+    }
 }

@@ -6,7 +6,7 @@
 use std::io;
 
 use super::pool::PooledConnection;
-use super::request::Request;
+use super::request::{Expected, Kind, Request};
 use super::response::{Head, Response};
 use super::transport::{Received, Transport};
 use crate::record::Outcome;
@@ -37,6 +37,7 @@ pub(crate) struct Connection {
     pub(crate) pace_timer: bool,
     pub(crate) abort_timer: bool,
     response: Response,
+    expected: Expected,
     content_wrong: bool,
 }
 
@@ -51,6 +52,7 @@ impl Connection {
             pace_timer: false,
             abort_timer: false,
             response: Response::default(),
+            expected: Expected { is_head: false, is_file: true, is_any_success: false },
             content_wrong: false,
         }
     }
@@ -61,15 +63,17 @@ impl Connection {
         self.requests_sent > 1 && !self.response.has_begun()
     }
 
-    /// Sends `bytes`, which ask for `request`.
+    /// Sends `bytes`, which ask for `request`, and the body that its kind has apart.
     ///
     /// Errors: the connection is over.
-    pub(crate) fn send_request(&mut self, request: Request, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn send_request(&mut self, request: Request, (bytes, kind): (&[u8], &Kind)) -> io::Result<()> {
         self.request = Some(request);
         self.requests_sent = self.requests_sent.saturating_add(1);
-        self.response.clear();
+        self.expected = kind.expected;
+        self.response.clear(kind.expected.is_head);
         self.content_wrong = false;
-        self.transport.send(bytes)
+        self.transport.send(bytes)?;
+        kind.body_apart().map_or(Ok(()), |body| self.transport.send_body(body))
     }
 
     /// Receives once into `buffer`; `scratch` is for what is encrypted.
@@ -103,9 +107,9 @@ impl Connection {
             Err(e) if e.kind() == io::ErrorKind::InvalidData => return Step::Ended(Outcome::Garbage),
             Err(_) => return Step::Ended(Outcome::Reset),
         };
-        let content_wrong = &mut self.content_wrong;
+        let (content_wrong, is_file) = (&mut self.content_wrong, self.expected.is_file);
         let fed = self.response.feed(&buffer[..received.bytes], |head, offset_bytes, bytes| {
-            if verify && head.status == 200 {
+            if verify && is_file && head.status == 200 {
                 *content_wrong |= !catalogue.content_matches(path_id, offset_bytes, bytes);
             }
         });
@@ -124,7 +128,7 @@ impl Connection {
     fn judge(&self, head: Head, path_id: u32, catalogue: &Catalogue) -> Step {
         let length_wrong =
             || catalogue.file_bytes(path_id).is_some_and(|bytes| bytes != self.response.body_bytes());
-        let outcome = judge(head.status, length_wrong, self.content_wrong);
+        let outcome = self.expected.judge(head.status, length_wrong, self.content_wrong);
         Step::Answered {
             outcome,
             reusable: head.keep_alive && !self.transport.hang_up && !self.transport.has_unsent(),
@@ -143,15 +147,5 @@ impl PooledConnection for Connection {
 
     fn is_idle(&self) -> bool {
         self.request.is_none()
-    }
-}
-
-/// The outcome of a whole response with this status.
-pub(crate) fn judge(status: u16, length_wrong: impl FnOnce() -> bool, content_wrong: bool) -> Outcome {
-    match status {
-        200 if length_wrong() => Outcome::WrongLength,
-        200 if content_wrong => Outcome::WrongContent,
-        200 => Outcome::Answered,
-        _ => Outcome::Status,
     }
 }

@@ -126,7 +126,7 @@ impl<'a> Generator<'a> {
         }
         let end_ns = self.drain(duration_ns)?;
         let streams = self.finish_all();
-        self.io.outbox.flush();
+        self.io.outbox.flush(self.io.shared);
         Ok(Ended { streams, duration_ns, drain_ns: end_ns - duration_ns, busy_ns })
     }
 
@@ -193,6 +193,9 @@ impl<'a> Generator<'a> {
             let mut shared = self.io.mux.as_ref().map_or(OpenConnections::default(), Mux::count);
             // Connections that all share are those of the first.
             self.flows.iter_mut().for_each(|flow| flow.note_open(std::mem::take(&mut shared)));
+            if self.io.shared.is_followed {
+                self.io.outbox.flush(self.io.shared);
+            }
         }
         now_ns
     }

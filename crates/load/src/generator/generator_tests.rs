@@ -14,6 +14,8 @@ use crate::workload::Arrival;
 
 #[path = "connection_tests.rs"]
 mod connections;
+#[path = "message_tests.rs"]
+mod messages;
 #[path = "user_tests.rs"]
 mod users;
 #[path = "wire_tests.rs"]
@@ -109,12 +111,13 @@ fn steady(count: u64, gap_ns: u64) -> Steady {
     Steady { next: 0, count, gap_ns, first: 0 }
 }
 
-fn setup(target: Target) -> Setup {
+pub(super) fn setup(target: Target) -> Setup {
     Setup {
         target,
         protocol: Protocol::Http1,
         tls: None,
         catalogue: Arc::new(Catalogue::specweb99(1, Some(SEED))),
+        message: Arc::default(),
         verify: true,
         connections_max: 8,
         requests_per_connection: None,
@@ -322,6 +325,46 @@ fn threads_share_a_run_and_records_go_out_meanwhile() {
         let kept = chunks.iter().filter(|chunk| chunk.0 == stream).flat_map(|chunk| chunk.1.clone());
         assert_eq!(kept.collect::<Vec<_>>(), ran.streams[stream].records);
     }
+}
+
+#[test]
+fn a_run_is_followed_while_it_goes_on() {
+    /// Notes how many records had come at each look.
+    #[derive(Default)]
+    struct Follow {
+        came: AtomicUsize,
+        looks: Mutex<Vec<(u64, usize)>>,
+    }
+    impl Keep for Follow {
+        fn keep(&self, _: usize, records: &[Record]) {
+            self.came.fetch_add(records.len(), Relaxed);
+        }
+
+        fn next_look_ns(&self, after_ns: u64) -> Option<u64> {
+            Some(after_ns + 400 * MS)
+        }
+
+        fn look(&self, now_ns: u64) {
+            self.looks.lock().unwrap().push((now_ns, self.came.load(Relaxed)));
+        }
+    }
+    let follow = Follow::default();
+    // Far fewer than fill a chunk, and a server that says nothing more after 20 of them.
+    let asked = AtomicUsize::new(0);
+    let target = server(move |stream| {
+        answer_all(stream, |id| (asked.fetch_add(1, Relaxed) < 20).then(|| answer(id)));
+    });
+    let setup = Setup { connections_max: 1, ..setup(target) };
+    let stream = Stream { setup, demand: Box::new(steady(30, 100 * MS)), pace: Pace::Open };
+    let phase = Phase::new(4000 * MS, 1000 * MS);
+    let ran = run(vec![vec![stream]], &phase, &Stop::default(), Some(&follow)).unwrap();
+    let looks = follow.looks.into_inner().unwrap();
+    let times: Vec<u64> = looks.iter().map(|look| look.0).collect();
+    let expected: Vec<u64> = (1..=times.len() as u64).map(|i| i * 400 * MS).collect();
+    assert_eq!(times, expected);
+    assert!(looks.len() >= 5, "{looks:?}");
+    let before_the_end = looks[looks.len() - 1].1;
+    assert!(before_the_end > 0 && follow.came.into_inner() == ran.streams[0].records.len(), "{looks:?}");
 }
 
 #[test]

@@ -9,7 +9,8 @@
 //! * A request that a user gives up (`abort_after_ns`) is tried again `retries_max` times, over another connection; its
 //!   record is that of the last try, its latency counts from the first intended start.
 //! * A request on a connection that the server had closed while it was idle is sent again unseen:
-//!   neither a failure nor a try, but counted.
+//!   neither a failure nor a try, but counted. A request whose method is not idempotent, such as POST, fails instead: the
+//!   server may have handled it. One that HTTP/2 declares unhandled is sent again whatever its method is.
 //! * A request for which no connection can be made fails at once: refused, or a local limit.
 //! * A request without a whole answer at the end of the run is unanswered, with the time that it waited.
 //!
@@ -25,6 +26,7 @@ mod connection;
 mod event_loop;
 mod h2;
 mod loop_io;
+pub mod message;
 mod pool;
 mod request;
 mod response;
@@ -47,6 +49,7 @@ use crate::workload::{Catalogue, Demand};
 use collect::{Outbox, Shared, collect};
 use event_loop::Generator;
 use flash_kit::{Error, Result, Stop};
+use message::Message;
 
 /// The most requests of a run: they are kept in memory, 64 bytes each.
 pub const RECORDS_MAX: u64 = 32_000_000;
@@ -103,6 +106,8 @@ pub struct Setup {
     pub tls: Option<tls::Client>,
     /// The files that the demand's numbers stand for.
     pub catalogue: Arc<Catalogue>,
+    /// The method, fields and body of the requests.
+    pub message: Arc<Message>,
     /// Compare every byte with [`Catalogue::content_matches`].
     pub verify: bool,
     /// The most connections at once in an open loop, per thread and stream. An arrival that finds
@@ -157,6 +162,15 @@ pub trait Keep: Send + Sync {
     /// Takes some records of a stream. Called by one thread at a time, which is none of the
     /// generator's: it may wait for a disk.
     fn keep(&self, stream: usize, records: &[Record]);
+
+    /// When [`Keep::look`] is to be called after this time, in nanoseconds since the start of the phase; none if never. Then
+    /// records come within [`crate::record::OPEN_STEP_NS`] of their end.
+    fn next_look_ns(&self, _after_ns: u64) -> Option<u64> {
+        None
+    }
+
+    /// Takes a look at the records that came so far, by the same thread.
+    fn look(&self, _now_ns: u64) {}
 }
 
 #[derive(Debug)]
@@ -237,10 +251,12 @@ pub fn run(threads: Vec<Vec<Stream>>, phase: &Phase, stop: &Stop, keep: Option<&
         ending: AtomicBool::new(false),
         ended_early: Mutex::new(None),
         local_limit: Mutex::new(None),
+        is_followed: keep.is_some_and(|keep| keep.next_look_ns(0).is_some()),
     };
+    let start_ns = shared.start_ns;
     let (sender, receiver) = mpsc::channel();
     let (ended, records) = thread::scope(|scope| {
-        let collector = scope.spawn(move || collect(&receiver, streams, keep));
+        let collector = scope.spawn(move || collect(&receiver, streams, keep, start_ns));
         let mut handles = Vec::new();
         for (number, streams) in threads.into_iter().enumerate() {
             let (shared, outbox) = (&shared, Outbox::new(sender.clone()));

@@ -19,6 +19,8 @@ pub(crate) struct Response {
     body: Body,
     body_bytes: u64,
     begun: bool,
+    /// It answers a HEAD.
+    is_head: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +43,9 @@ enum Body {
 }
 
 impl Response {
-    /// Makes it ready for the next response; keeps its buffer.
-    pub(crate) fn clear(&mut self) {
+    /// Makes it ready for the next response, which answers a HEAD if `is_head`; keeps its buffer.
+    pub(crate) fn clear(&mut self, is_head: bool) {
+        self.is_head = is_head;
         self.partial_head.clear();
         self.interim = 0;
         self.head = None;
@@ -125,7 +128,7 @@ impl Response {
     fn take_head(&mut self, bytes: &[u8]) -> Result<Option<(Head, Body, usize)>, Garbage> {
         let before = self.partial_head.len();
         if before == 0 {
-            let parsed = parse_head(bytes)?;
+            let parsed = parse_head(bytes, self.is_head)?;
             if parsed.is_none() {
                 self.partial_head.extend_from_slice(bytes);
             }
@@ -138,7 +141,7 @@ impl Response {
         if !whole && self.partial_head.len() <= HEAD_BYTES_MAX {
             return Ok(None);
         }
-        let (head, body, length) = parse_head(&self.partial_head)?.ok_or(Garbage)?;
+        let (head, body, length) = parse_head(&self.partial_head, self.is_head)?.ok_or(Garbage)?;
         self.partial_head.clear();
         Ok(Some((head, body, length.checked_sub(before).ok_or(Garbage)?)))
     }
@@ -146,7 +149,7 @@ impl Response {
 
 /// Parses a head at the start of `bytes`; gives it and its length in bytes, or nothing when it
 /// is not complete.
-fn parse_head(bytes: &[u8]) -> Result<Option<(Head, Body, usize)>, Garbage> {
+fn parse_head(bytes: &[u8], is_head: bool) -> Result<Option<(Head, Body, usize)>, Garbage> {
     let mut fields = [const { MaybeUninit::uninit() }; FIELDS_MAX];
     let mut parsed = httparse::Response::new(&mut []);
     let status = httparse::ParserConfig::default()
@@ -184,6 +187,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(Head, Body, usize)>, Garbage> {
     let body = match (status, chunked, length_bytes) {
         // These have no body, whatever their fields say.
         (100..200 | 204 | 304, ..) => Body::Length { left_bytes: 0 },
+        _ if is_head => Body::Length { left_bytes: 0 },
         (_, true, Some(_)) => return Err(Garbage),
         (_, true, None) => Body::Chunked(Chunked::default()),
         (_, false, Some(left_bytes)) => Body::Length { left_bytes },

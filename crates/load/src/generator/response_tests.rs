@@ -66,7 +66,7 @@ fn a_body_without_a_length_ends_with_the_connection() {
     );
     assert_eq!(response.end(), Some(Head { status: 200, keep_alive: false }));
     assert_eq!(response.body_bytes(), 3);
-    response.clear();
+    response.clear(false);
     assert_eq!(response.end(), None, "no head, no response");
     assert_eq!(response.feed(&OK[..OK.len() - 1], |_, _, _| ()), Ok(None));
     assert_eq!(response.end(), None, "a length was promised");

@@ -66,7 +66,7 @@ impl Flow {
             Destination { address: setup.target.address, opening: Opening::to(&setup), receive_buffer_bytes };
         Self {
             number,
-            wire: Wire::new(&setup.target.host, &setup.target.base),
+            wire: Wire::new(&setup),
             pool: Pool::new(number, destination, clients, Connection::new),
             setup,
             demand,
@@ -364,7 +364,9 @@ impl Flow {
         let record = &mut request.record;
         record.connected_ns = io.now_ns;
         record.flags = record.flags & !REUSED | if connection.requests_sent > 0 { REUSED } else { 0 };
-        let bytes = self.wire.get(|into| self.setup.catalogue.write_path(record.path_id, into));
+        let (catalogue, path_id) = (&self.setup.catalogue, record.path_id);
+        let number = catalogue.method_number(path_id);
+        let bytes = self.wire.request(number, |into| catalogue.write_path(path_id, into));
         connection.pace_ns = 0;
         if connection.send_request(request, bytes).is_err() {
             self.end(token, Outcome::Reset, io);

@@ -4,6 +4,7 @@
 //! sent, and keeps what the socket does not take yet.
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::sync::Arc;
 
 use flash_prompt::OwnedFd;
 use flash_prompt::clock;
@@ -14,6 +15,9 @@ use rustls::{ClientConnection, HandshakeKind};
 use super::Setup;
 use crate::record::Handshake;
 use crate::tls::{Client, Socket};
+
+/// Bytes of a body that are encrypted at once, of those that a session takes without being asked twice.
+const TLS_PIECE_BYTES: usize = 16 * 1024;
 
 /// How a connection is begun. The error of an attempt that TLS ends has [`ErrorKind::InvalidData`].
 #[derive(Clone, Debug)]
@@ -42,6 +46,8 @@ pub(crate) struct Transport {
     pub(crate) hang_up: bool,
     fd: OwnedFd,
     unsent: Vec<u8>,
+    /// The body of a request that is behind these bytes, and how much of it was sent.
+    body: Option<(Arc<[u8]>, usize)>,
     tls: Option<Box<Tls>>,
 }
 
@@ -86,7 +92,15 @@ impl Transport {
                 ahead: Vec::new(),
             })),
         };
-        Ok(Self { is_connecting: true, is_listed: false, hang_up: false, fd, unsent: Vec::new(), tls })
+        Ok(Self {
+            is_connecting: true,
+            is_listed: false,
+            hang_up: false,
+            fd,
+            unsent: Vec::new(),
+            body: None,
+            tls,
+        })
     }
 
     /// Goes on with making the connection after an event.
@@ -138,10 +152,28 @@ impl Transport {
         Ok(())
     }
 
+    /// Sends a body behind the bytes before it. It is not copied.
+    ///
+    /// Errors: as [`Transport::flush`].
+    pub(crate) fn send_body(&mut self, body: &Arc<[u8]>) -> io::Result<()> {
+        self.body = Some((Arc::clone(body), 0));
+        self.flush()
+    }
+
     /// Sends what was kept.
     ///
-    /// Errors: the connection is over.
+    /// Errors: the connection is over. The end of one that takes no more of a body is no error: the answer may be there.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
+        match self.flush_bytes().and_then(|()| self.flush_body()) {
+            Err(_) if self.body.take().is_some() => {
+                self.hang_up = true;
+                Ok(())
+            }
+            flushed => flushed,
+        }
+    }
+
+    fn flush_bytes(&mut self) -> io::Result<()> {
         if let Some(tls) = &mut self.tls {
             return tls.push(&self.fd);
         }
@@ -152,8 +184,35 @@ impl Transport {
         Ok(())
     }
 
+    fn flush_body(&mut self) -> io::Result<()> {
+        while let Some((body, sent)) = &mut self.body {
+            let rest = &body[*sent..];
+            if rest.is_empty() {
+                self.body = None;
+                break;
+            }
+            let sent_bytes = match &mut self.tls {
+                Some(tls) if tls.session.wants_write() => break,
+                Some(tls) => {
+                    let piece = &rest[..rest.len().min(TLS_PIECE_BYTES)];
+                    tls.session.writer().write_all(piece)?;
+                    tls.push(&self.fd)?;
+                    piece.len()
+                }
+                None if !self.unsent.is_empty() => break,
+                None => send_some(&self.fd, rest)?,
+            };
+            if sent_bytes == 0 {
+                break;
+            }
+            *sent += sent_bytes;
+        }
+        Ok(())
+    }
+
     pub(crate) fn has_unsent(&self) -> bool {
-        self.tls.as_ref().map_or(!self.unsent.is_empty(), |tls| tls.session.wants_write())
+        let has_bytes = self.tls.as_ref().map_or(!self.unsent.is_empty(), |tls| tls.session.wants_write());
+        has_bytes || self.body.is_some()
     }
 
     /// Receives once into `buffer`; `scratch` is for what is encrypted.

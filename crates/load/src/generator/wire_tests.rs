@@ -17,7 +17,7 @@ const FRAME_BYTES: usize = 16_384;
 
 /// The reply of a server of HTTP/2 to a request, by its number on the connection, from 1.
 #[derive(Clone, Copy)]
-enum Reply {
+pub(super) enum Reply {
     Answer,
     /// It says nothing.
     Silence,
@@ -37,6 +37,8 @@ struct Peer<S> {
     window: i64,
     first_window: i64,
     windows: HashMap<u32, i64>,
+    /// Streams whose request has a body under way, and the files that they ask for.
+    receiving: HashMap<u32, u32>,
     /// Streams, files, and bytes sent of them.
     sending: Vec<(u32, Vec<u8>, usize)>,
     /// Requests without an answer.
@@ -47,10 +49,14 @@ struct Peer<S> {
 
 /// The events that all connections of a server saw.
 #[derive(Default)]
-struct Seen {
+pub(super) struct Seen {
     connections: AtomicUsize,
-    resets: AtomicUsize,
+    pub(super) resets: AtomicUsize,
     at_once_max: AtomicUsize,
+    /// Bytes of bodies that clients sent.
+    pub(super) uploaded_bytes: AtomicUsize,
+    /// The fields of the last request beyond those that all have.
+    pub(super) fields: Mutex<String>,
 }
 
 impl<S: Read + Write> Peer<S> {
@@ -63,6 +69,7 @@ impl<S: Read + Write> Peer<S> {
             window: 65_535,
             first_window: 65_535,
             windows: HashMap::new(),
+            receiving: HashMap::new(),
             sending: Vec::new(),
             silent: 0,
             asked: 0,
@@ -94,8 +101,23 @@ impl<S: Read + Write> Peer<S> {
         while let Some((frame, length)) = next_frame(&input[at..]).expect("a proper client") {
             at += length;
             match frame {
-                Frame::Headers { stream, fragment, ends_stream: true, ends_headers: true, .. } => {
-                    self.request(stream, fragment, output, reply);
+                Frame::Headers { stream, fragment, ends_stream, ends_headers: true, .. } => {
+                    let id = self.request(fragment);
+                    if ends_stream {
+                        self.reply(stream, id, output, reply);
+                    } else {
+                        self.receiving.insert(stream, id);
+                    }
+                }
+                Frame::Data { stream, data, ends_stream, .. } => {
+                    self.seen.uploaded_bytes.fetch_add(data.len(), Relaxed);
+                    frame::push_window_update(output, 0, data.len() as u32);
+                    if ends_stream {
+                        let id = self.receiving.remove(&stream).expect("a head came before");
+                        self.reply(stream, id, output, reply);
+                    } else {
+                        frame::push_window_update(output, stream, data.len() as u32);
+                    }
                 }
                 Frame::Settings { payload } => {
                     for setting in payload.chunks(6) {
@@ -118,14 +140,24 @@ impl<S: Read + Write> Peer<S> {
         self.input = input[at..].to_vec();
     }
 
-    fn request(&mut self, stream: u32, block: &[u8], output: &mut Vec<u8>, reply: &impl Fn(usize) -> Reply) {
+    /// Reads a head; gives the number of the file that it asks for.
+    fn request(&mut self, block: &[u8]) -> u32 {
         let mut list = FieldList::new();
         self.decoder.decode(block, ListLimits { bytes: 10_000, fields: 10 }, &mut list).unwrap();
         let fields: Vec<_> = list.iter().collect();
-        let [method, scheme, authority, (b":path", path)] = fields[..] else { panic!("{list:?}") };
-        assert!(method == (b":method", b"GET") && scheme.0 == b":scheme" && authority.0 == b":authority");
-        let path = std::str::from_utf8(path).unwrap();
-        let id = (0..36).find(|&id| path.ends_with(&File::from_path_id(id).path())).unwrap();
+        let [method, scheme, authority, (b":path", path), ref more @ ..] = fields[..] else {
+            panic!("{list:?}")
+        };
+        assert!(method.0 == b":method" && scheme.0 == b":scheme" && authority.0 == b":authority");
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        let more: Vec<_> = more.iter().map(|(name, value)| text(name) + "=" + &text(value)).collect();
+        *self.seen.fields.lock().unwrap() =
+            [text(method.1), text(authority.1)].into_iter().chain(more).collect::<Vec<_>>().join(" ");
+        let path = text(path);
+        (0..36).find(|&id| path.ends_with(&File::from_path_id(id).path())).unwrap()
+    }
+
+    fn reply(&mut self, stream: u32, id: u32, output: &mut Vec<u8>, reply: &impl Fn(usize) -> Reply) {
         self.asked += 1;
         match reply(self.asked) {
             Reply::Answer => {
@@ -172,7 +204,7 @@ impl<S: Read + Write> Peer<S> {
 }
 
 /// A server of HTTP/2 in clear.
-fn h2_server(
+pub(super) fn h2_server(
     settings: &'static [(u16, u32)],
     reply: impl Fn(usize) -> Reply + Send + Sync + 'static,
 ) -> (Target, Arc<Seen>) {
@@ -181,12 +213,12 @@ fn h2_server(
     (server(move |stream| Peer::serve(stream, settings, Arc::clone(&shared), &reply)), seen)
 }
 
-fn over_h2(target: Target, streams_max: u32) -> Setup {
+pub(super) fn over_h2(target: Target, streams_max: u32) -> Setup {
     Setup { protocol: Protocol::Http2 { streams_max }, connections_max: 1, ..setup(target) }
 }
 
 /// A server of TLS, whose connections `serve` has.
-fn secure_server(
+pub(super) fn secure_server(
     protocols: &[&[u8]],
     serve: impl Fn(StreamOwned<ServerConnection, TcpStream>) + Send + Sync + 'static,
 ) -> (Target, Certificate) {
@@ -208,7 +240,7 @@ fn serve_h1(stream: StreamOwned<ServerConnection, TcpStream>) {
     }
 }
 
-fn secure(target: Target, options: &ClientOptions, protocol: &[u8]) -> Setup {
+pub(super) fn secure(target: Target, options: &ClientOptions, protocol: &[u8]) -> Setup {
     Setup { tls: Some(Client::new(options, protocol).unwrap()), ..setup(target) }
 }
 

@@ -42,6 +42,9 @@ pub struct Measures {
     pub inversion: Option<f64>,
     /// The distribution of latency, in growing order.
     pub cdf: Vec<CdfPoint>,
+    /// The same at bounds that all runs have.
+    #[serde(default)]
+    pub histogram: Vec<Bucket>,
     pub series: Vec<SizeSeries>,
     /// The static requests and the dynamic ones, if some were dynamic.
     #[serde(default)]
@@ -119,6 +122,14 @@ pub struct CdfPoint {
     pub latency_ms: f64,
     /// ... took this share.
     pub share: f64,
+}
+
+/// The latencies up to a bound.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Bucket {
+    pub latency_max_ms: f64,
+    /// Those of the bounds below included.
+    pub count: u64,
 }
 
 /// A series of response sizes (blocking-induced-latency, Table 3).

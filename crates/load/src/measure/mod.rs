@@ -10,6 +10,7 @@ pub mod hdr_log;
 mod inversion;
 mod latency_figure;
 mod overload;
+pub mod seconds;
 mod sizes;
 mod threshold;
 mod timeline;
@@ -22,8 +23,8 @@ use crate::record::{Handshake, OpenConnections, Outcome, QUEUED, REUSED, Record}
 use crate::workload::Catalogue;
 
 pub use figures::{
-    CdfPoint, CoreOf, Counts, Decile, Generator, Handshakes, Incomplete, Kind, Latency, Measures, OpenPoint,
-    OtherWork, Overload, SizeBand, SizeSeries, TimePoint, Timeline, TimelinePoint, Usage,
+    Bucket, CdfPoint, CoreOf, Counts, Decile, Generator, Handshakes, Incomplete, Kind, Latency, Measures,
+    OpenPoint, OtherWork, Overload, SizeBand, SizeSeries, TimePoint, Timeline, TimelinePoint, Usage,
 };
 pub use latency_figure::LatencyFigure;
 pub use sizes::SeriesBounds;
@@ -108,7 +109,7 @@ pub fn pooled(rounds: &[Round<'_>]) -> Measures {
     let mut times = Times::default();
     let latency_ns = times.sorted(records(rounds).filter(|r| r.counts()).map(Record::latency_ns));
     let latency = times::summary(latency_ns).unwrap_or_default();
-    let cdf = times::cdf(latency_ns);
+    let (cdf, histogram) = (times::cdf(latency_ns), times::histogram(latency_ns));
     Measures {
         name: first.name.clone(),
         load_level: first.load_level,
@@ -125,6 +126,7 @@ pub fn pooled(rounds: &[Round<'_>]) -> Measures {
         transfer: times.summary(records(rounds).filter_map(transfer_ns)),
         inversion: answers.inversion(),
         cdf,
+        histogram,
         series,
         kinds: kinds(rounds, first.first_dynamic, &mut times),
         deciles,

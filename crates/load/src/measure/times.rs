@@ -3,7 +3,7 @@
 //! [`crate::measure`] calls it for each kind of time; any command may for times of its own. Pure.
 //! Percentiles are exact, by nearest rank: the smallest time that at least this share does not exceed.
 
-use crate::measure::{CdfPoint, Latency};
+use crate::measure::{Bucket, CdfPoint, Latency};
 
 /// Points of a distribution at equal steps of the share.
 const CDF_SHARES: usize = 50;
@@ -49,6 +49,21 @@ pub fn summary(sorted_ns: &[u64]) -> Option<Latency> {
         p999_ms: at(999)?,
         max_ms: at(1000)?,
     })
+}
+
+/// The bounds of histograms, microseconds: 50 µs to a minute.
+const BOUNDS_US: [u64; 20] = [
+    50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000,
+    2_000_000, 5_000_000, 10_000_000, 20_000_000, 30_000_000, 60_000_000,
+];
+
+/// How many of the times in growing order are within each of some bounds.
+pub fn histogram(sorted_ns: &[u64]) -> Vec<Bucket> {
+    let bucket = |bound_us: u64| Bucket {
+        latency_max_ms: bound_us as f64 / 1e3,
+        count: sorted_ns.partition_point(|&ns| ns <= bound_us * 1000) as u64,
+    };
+    BOUNDS_US.into_iter().map(bucket).collect()
 }
 
 /// The distribution of times in growing order, in at most some 200 points: at equal steps of the
@@ -153,6 +168,15 @@ mod tests {
         }
         assert!(points.iter().filter(|point| point.share > 0.999).count() > 10);
         assert!(points.windows(2).all(|pair| pair[1].share - pair[0].share <= 0.021));
+    }
+
+    #[test]
+    fn a_bucket_has_all_times_up_to_its_bound() {
+        let buckets = histogram(&[50_000, 50_001, 60_000_000_000, 60_000_000_001]);
+        let counts: Vec<u64> = buckets.iter().map(|bucket| bucket.count).collect();
+        assert_eq!((counts[0], counts[1], counts[18], counts[19]), (1, 2, 2, 3));
+        assert!(buckets.is_sorted_by(|a, b| a.latency_max_ms < b.latency_max_ms));
+        assert_eq!((buckets[0].latency_max_ms, buckets[19].latency_max_ms), (0.05, 60_000.0));
     }
 
     #[test]

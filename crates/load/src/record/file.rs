@@ -175,6 +175,7 @@ fn decode(bytes: &[u8; RECORD_BYTES]) -> Option<Record> {
 #[derive(Debug)]
 pub struct Reader {
     path: PathBuf,
+    started_ns: u64,
     file: BufReader<File>,
     read: u64,
     over: bool,
@@ -205,7 +206,13 @@ impl Reader {
                 form.0, form.2
             ));
         }
-        Ok(Self { path: path.to_owned(), file, read: 0, over: false })
+        let started_ns = header[24..].first_chunk().copied().map_or(0, u64::from_le_bytes);
+        Ok(Self { path: path.to_owned(), started_ns, file, read: 0, over: false })
+    }
+
+    /// When the phase began, nanoseconds since 1970-01-01 00:00 UTC.
+    pub fn started_ns(&self) -> u64 {
+        self.started_ns
     }
 
     fn next_record(&mut self) -> Result<Option<Record>> {

@@ -84,6 +84,7 @@ fn what_is_written_reads_back() {
     let bytes = std::fs::metadata(scratch.path()).unwrap().len() as usize;
     assert_eq!(bytes, HEADER_BYTES + 5000 * RECORD_BYTES);
     let reader = Reader::open(scratch.path()).unwrap();
+    assert_eq!(reader.started_ns(), 1_700_000_000_123_456_789);
     let key = |record: &Record| (record.intended_ns, record.begun_ns);
     let mut back: Vec<_> = reader.map(Result::unwrap).collect();
     let mut expected = records;

@@ -64,7 +64,8 @@ pub const OPEN_STEP_NS: u64 = 100_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Outcome {
-    /// A proper answer: status 200, the right length, and the right content where that is checked.
+    /// A proper answer: status 200, the right length, and the right content where that is checked. To a request other than a
+    /// plain GET, any success.
     Answered = 0,
     /// The server did not take the connection.
     Refused = 1,
@@ -78,7 +79,7 @@ pub enum Outcome {
     WrongLength = 6,
     /// A byte of the body is not the file's.
     WrongContent = 7,
-    /// A whole response with a status other than 200.
+    /// A whole response with a status that is not proper.
     Status = 8,
     /// The user gave up: no whole answer within the time it waits, at the last try.
     Aborted = 9,

@@ -126,7 +126,11 @@ impl Client {
         let name = name_of(host).ok_or_else(|| {
             std::io::Error::new(std::io::ErrorKind::InvalidInput, format!("{host} cannot have a certificate"))
         })?;
-        ClientConnection::new(Arc::clone(&self.0), name).map_err(std::io::Error::other)
+        let mut connection =
+            ClientConnection::new(Arc::clone(&self.0), name).map_err(std::io::Error::other)?;
+        // Requests at once on a connection of HTTP/2 may be more than the default.
+        connection.set_buffer_limit(None);
+        Ok(connection)
     }
 
     /// Whether a connection may do without the protocol that the client offers: an old server of HTTP/1.1 chooses none.

@@ -15,6 +15,16 @@ pub struct Catalogue {
     first_content: u32,
     /// The beginning of the paths of dynamic requests, without its last slash; none without such requests.
     dynamic: Option<Box<str>>,
+    methods: Methods,
+}
+
+/// The methods that a list gives for its paths.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Methods {
+    /// Each once.
+    pub(crate) names: Vec<Box<str>>,
+    /// The method of each path: its place in the names, from 1, and 0 for one without. Empty where none has one.
+    pub(crate) of_paths: Vec<u8>,
 }
 
 #[derive(Clone, Debug)]
@@ -36,11 +46,34 @@ pub struct Listed {
 impl Catalogue {
     /// The set of `flash fileset specweb99` with this many directories, made with `content_seed`.
     pub fn specweb99(directories: u32, content_seed: Option<u64>) -> Self {
-        Self { files: Files::Specweb99 { directories }, content_seed, first_content: 0, dynamic: None }
+        Self { content_seed, ..Self::of(Files::Specweb99 { directories }) }
     }
 
     pub fn listed(files: Vec<Listed>) -> Self {
-        Self { files: Files::Listed(files), content_seed: None, first_content: 0, dynamic: None }
+        Self::of(Files::Listed(files))
+    }
+
+    fn of(files: Files) -> Self {
+        Self { files, content_seed: None, first_content: 0, dynamic: None, methods: Methods::default() }
+    }
+
+    /// The same, where the list gives methods.
+    pub(crate) fn with_methods(self, methods: Methods) -> Self {
+        Self { methods, ..self }
+    }
+
+    /// The methods that paths have: see [`Catalogue::method_number`].
+    pub(crate) fn methods(&self) -> &[Box<str>] {
+        &self.methods.names
+    }
+
+    /// The method of a path: its place in [`Catalogue::methods`], from 1; 0 for one without a method of its own.
+    #[inline]
+    pub(crate) fn method_number(&self, path_id: u32) -> usize {
+        if self.methods.of_paths.is_empty() {
+            return 0;
+        }
+        self.methods.of_paths.get(self.file_of(path_id).0 as usize).map_or(0, |number| usize::from(*number))
     }
 
     /// The same, and as many dynamic requests: that for file N has the number N plus the number of files, and its path is

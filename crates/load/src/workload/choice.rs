@@ -76,6 +76,8 @@ pub enum Choice {
     Uniform(u32),
     /// Each once in a random order, then each again in another.
     Deck(Deck),
+    /// Each in turn, then each again.
+    InTurn(InTurn),
     /// By rank, from 1: each of `files` as often as its rank to the power of -`alpha`.
     Zipf {
         law: Zipf<f64>,
@@ -92,6 +94,23 @@ pub struct Deck {
     /// The files up to `taken` are those of this round.
     files: Vec<u32>,
     taken: usize,
+}
+
+/// Files in their order, every nth of them by one of n threads.
+#[derive(Clone, Copy, Debug)]
+pub struct InTurn {
+    files: u32,
+    next: u32,
+    step: u32,
+}
+
+impl InTurn {
+    fn draw(&mut self) -> u32 {
+        let drawn = self.next;
+        let next = u64::from(drawn) + u64::from(self.step);
+        self.next = (next % u64::from(self.files)) as u32;
+        drawn
+    }
 }
 
 impl Deck {
@@ -122,6 +141,21 @@ impl Choice {
         (files > 0).then(|| Self::Deck(Deck { files: (0..files).collect(), taken: 0 }))
     }
 
+    /// Each of this many files in turn, from the first; none without files.
+    pub fn in_turn(files: u32) -> Option<Self> {
+        (files > 0).then_some(Self::InTurn(InTurn { files, next: 0, step: 1 }))
+    }
+
+    /// The choice of one of several threads, which share the turns.
+    pub(super) fn of_thread(self, thread: u32, threads: u32) -> Self {
+        match self {
+            Self::InTurn(InTurn { files, .. }) => {
+                Self::InTurn(InTurn { files, next: thread % files, step: threads })
+            }
+            other => other,
+        }
+    }
+
     /// The file with number N as often as 1/(N+1)^`alpha`; none without files, or when alpha is
     /// negative or no number.
     pub fn zipf(files: u32, alpha: f64) -> Option<Self> {
@@ -137,6 +171,7 @@ impl Choice {
             }
             Self::Uniform(count) => random.random_range(0..*count),
             Self::Deck(deck) => deck.draw(random),
+            Self::InTurn(turns) => turns.draw(),
             Self::Zipf { law, .. } => rank(law, random),
         }
     }
@@ -146,13 +181,14 @@ impl Choice {
     pub fn mean(&self, value: impl Fn(u32) -> Option<f64>) -> Option<f64> {
         let weight = |path_id: u32| match self {
             Self::Specweb99(_) => FILE_WEIGHTS[path_id as usize] as f64,
-            Self::Uniform(_) | Self::Deck(_) => 1.0,
+            Self::Uniform(_) | Self::Deck(_) | Self::InTurn(_) => 1.0,
             Self::Zipf { alpha, .. } => f64::from(path_id + 1).powf(-alpha),
         };
         let files = match self {
             Self::Specweb99(_) => FILES_PER_DIRECTORY,
             Self::Uniform(files) | Self::Zipf { files, .. } => *files,
             Self::Deck(deck) => deck.files.len() as u32,
+            Self::InTurn(turns) => turns.files,
         };
         let (mut sum, mut weights) = (0.0, 0.0);
         for path_id in 0..files {
@@ -217,6 +253,16 @@ mod tests {
             let per_mille = share(&|file| file.number == number) * 1000.0;
             assert_eq!(per_mille.round() as u32, FILE_PER_MILLE[number as usize - 1]);
         }
+    }
+
+    #[test]
+    fn threads_share_the_turns() {
+        let drawn = |thread, threads| draw(&Choice::in_turn(5).unwrap().of_thread(thread, threads), 6);
+        assert_eq!(drawn(0, 1), [0, 1, 2, 3, 4, 0]);
+        assert_eq!((drawn(0, 2), drawn(1, 2)), (vec![0, 2, 4, 1, 3, 0], vec![1, 3, 0, 2, 4, 1]));
+        assert_eq!(drawn(6, 7), [1, 3, 0, 2, 4, 1], "more threads than files");
+        assert!(Choice::in_turn(0).is_none());
+        assert_eq!(Choice::in_turn(4).unwrap().mean(|id| Some(f64::from(id))), Some(1.5));
     }
 
     #[test]

@@ -113,7 +113,9 @@ pub(super) fn stream(
         Xoshiro256PlusPlus::seed_from_u64(id.seed(seed))
     };
     let files = match source {
-        Source::Drawn(choice) => Files::Drawn { choice: choice.clone(), random: random(CHOICES) },
+        Source::Drawn(choice) => {
+            Files::Drawn { choice: choice.clone().of_thread(thread, threads), random: random(CHOICES) }
+        }
         Source::Log { replay, is_loop } => Files::Log(Row {
             replay: Arc::clone(replay),
             is_loop: *is_loop,

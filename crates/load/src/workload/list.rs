@@ -3,15 +3,16 @@
 //! [`super::Workload`] reads them before a run, `flash fileset` writes the head that they have.
 //!
 //! A line is a path, then perhaps its length in bytes, then perhaps the path that a log has for
-//! it, with spaces between; a space in a path is written `%20`. Empty lines and lines that begin
-//! with `#` are left out.
+//! it, with spaces between; a space in a path is written `%20`. A method in capitals may stand before the path, and
+//! the path may be a URL of the server. Empty lines and lines that begin with `#` are left out.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use super::catalogue::Listed;
+use super::catalogue::{Listed, Methods};
 use super::lines::{Lines, excerpt};
+use super::method;
 use flash_kit::{Error, Result};
 
 pub(crate) const FILES_MAX: usize = 16 << 20;
@@ -31,6 +32,17 @@ pub(crate) struct List {
     pub(crate) files: Vec<Listed>,
     /// The path that a log has for each file; empty, or as many as there are files.
     pub(crate) originals: Vec<Option<Box<str>>>,
+    pub(crate) methods: Methods,
+    /// The server of the URLs: scheme and authority.
+    pub(crate) server: Option<Box<str>>,
+}
+
+/// The columns of a line.
+struct Columns {
+    method: Option<Box<str>>,
+    server: Option<Box<str>>,
+    listed: Listed,
+    original: Option<Box<str>>,
 }
 
 /// The values in the head of a manifest.
@@ -70,7 +82,14 @@ impl List {
             if list.files.len() == FILES_MAX {
                 return Err(usage(format!("more than {FILES_MAX} files")));
             }
-            let (listed, original) = list_line(bytes).map_err(usage)?;
+            let Columns { method, server, listed, original } = list_line(bytes).map_err(usage)?;
+            list.note_method(method).map_err(usage)?;
+            if let Some(server) = server {
+                let first = list.server.get_or_insert_with(|| server.clone());
+                if *first != server {
+                    return Err(usage(format!("{server} beside {first}: a run has one server")));
+                }
+            }
             if original.is_some() && list.originals.is_empty() {
                 list.originals.resize(list.files.len(), None);
             }
@@ -84,6 +103,25 @@ impl List {
         }
         Ok(list)
     }
+
+    /// Notes the method of the next path.
+    fn note_method(&mut self, method: Option<Box<str>>) -> std::result::Result<(), String> {
+        let Methods { names, of_paths } = &mut self.methods;
+        let number = match method {
+            None if of_paths.is_empty() => return Ok(()),
+            None => 0,
+            Some(name) => {
+                let known = names.iter().position(|known| *known == name);
+                known.unwrap_or_else(|| {
+                    names.push(name);
+                    names.len() - 1
+                }) + 1
+            }
+        };
+        of_paths.resize(self.files.len(), 0);
+        of_paths.push(u8::try_from(number).map_err(|_| "more than 255 methods".to_owned())?);
+        Ok(())
+    }
 }
 
 impl Generated {
@@ -94,9 +132,16 @@ impl Generated {
     }
 }
 
-fn list_line(bytes: &[u8]) -> std::result::Result<(Listed, Option<Box<str>>), String> {
-    let mut columns = bytes.split(u8::is_ascii_whitespace).filter(|column| !column.is_empty());
-    let path = escaped(columns.next().unwrap_or_default());
+fn list_line(bytes: &[u8]) -> std::result::Result<Columns, String> {
+    let mut columns = bytes.split(u8::is_ascii_whitespace).filter(|column| !column.is_empty()).peekable();
+    let first = columns.next().unwrap_or_default();
+    let is_place = |column: &&[u8]| column.starts_with(b"/") || column.starts_with(b"http");
+    let second = columns.next_if(|second| first.iter().all(u8::is_ascii_uppercase) && is_place(second));
+    let (method, place) = second.map_or((None, first), |place| (Some(first), place));
+    let method = method.map(|name| String::from_utf8_lossy(name).into_owned().into_boxed_str());
+    method.as_deref().map_or(Ok(()), method::check)?;
+    let (server, path) = split_url(place);
+    let path = escaped(path);
     let file_bytes = match columns.next() {
         Some(digits) => Some(
             std::str::from_utf8(digits)
@@ -112,8 +157,17 @@ fn list_line(bytes: &[u8]) -> std::result::Result<(Listed, Option<Box<str>>), St
             "'{}' is too much: a path, a length, an original path (write spaces as %20)",
             excerpt(more)
         )),
-        None => Ok((Listed { path, file_bytes }, original)),
+        None => Ok(Columns { method, server, listed: Listed { path, file_bytes }, original }),
     }
+}
+
+/// The server and the path of a URL; a path alone has no server.
+fn split_url(place: &[u8]) -> (Option<Box<str>>, &[u8]) {
+    let scheme = [&b"http://"[..], b"https://"].into_iter().find(|scheme| place.starts_with(scheme));
+    let Some(scheme) = scheme else { return (None, place) };
+    let end = place[scheme.len()..].iter().position(|byte| b"/?".contains(byte));
+    let (server, path) = place.split_at(end.map_or(place.len(), |end| scheme.len() + end));
+    (Some(String::from_utf8_lossy(server).to_ascii_lowercase().into_boxed_str()), path)
 }
 
 /// A path for a request: with a slash in front, and with all bytes percent-encoded that RFC 3986
@@ -158,6 +212,18 @@ mod tests {
     }
 
     #[test]
+    fn methods_and_urls() {
+        let list = parse("/a\nPOST /b 5\nGET /c\nGET\nPOST http://h:1/d?x\nhttp://H:1\nhttpd/e\n").unwrap();
+        let paths: Vec<&str> = list.files.iter().map(|file| &*file.path).collect();
+        assert_eq!(paths, ["/a", "/b", "/c", "/GET", "/d?x", "/", "/httpd/e"]);
+        assert_eq!(list.files[1].file_bytes, Some(5));
+        assert_eq!(list.methods.names, ["POST".into(), "GET".into()]);
+        assert_eq!(list.methods.of_paths, [0, 1, 2, 0, 1, 0, 0]);
+        assert_eq!(list.server.as_deref(), Some("http://h:1"));
+        assert_eq!(parse("/a\n/b").unwrap().methods, Methods::default());
+    }
+
+    #[test]
     fn the_head_of_a_manifest_says_its_seed() {
         let text = manifest_head("specweb99", 77) + "\ndir00000/class0_1 102\n";
         assert_eq!(
@@ -180,6 +246,8 @@ mod tests {
             ("/a\n/b ten\n", "list, line 2: 'ten' is no length"),
             ("/a -1\n", "line 1: '-1' is no length"),
             ("/a 1 /b c\n", "line 1: 'c' is too much"),
+            ("http://a/x\nhttps://a/y\n", "line 2: https://a beside http://a"),
+            ("CONNECT /\n", "line 1: CONNECT asks for a tunnel"),
             ("", "lists no files"),
             ("# only\n", "lists no files"),
         ] {

@@ -11,6 +11,7 @@ mod dynamic;
 pub(crate) mod lines;
 mod link;
 mod list;
+pub(crate) mod method;
 mod open;
 mod phases;
 mod seed;

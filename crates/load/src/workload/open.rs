@@ -37,7 +37,7 @@ pub struct Options {
     #[arg(long, value_name = "N")]
     pub directories: Option<u32>,
 
-    /// File that lists the paths to request, one per line, each optionally with its length
+    /// File that lists the paths to request, one per line, optionally after its method and before its length
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, conflicts_with = "manifest")]
     pub paths: Option<PathBuf>,
 
@@ -85,6 +85,8 @@ pub struct Workload {
     source: Source,
     dynamic: Option<Chance>,
     requests_per_connection: Option<u32>,
+    /// The server that the URLs of a list name.
+    server: Option<Box<str>>,
     description: String,
     warnings: Vec<String>,
 }
@@ -103,8 +105,12 @@ impl Workload {
         if matches!(spec, Spec::Log { .. }) && options.dynamic.is_some() {
             return Err(Error::usage("a log has all its requests: leave --dynamic out"));
         }
-        let set = Set::open(options)?;
-        let workload = Self::open_static(spec, options, set)?;
+        let set = match spec {
+            Spec::List { file } => Set::listed_in(file, options)?,
+            _ => Set::open(options)?,
+        };
+        let server = set.as_ref().and_then(|set| set.server.clone());
+        let workload = Self { server, ..Self::open_static(spec, options, set)? };
         Ok(match options.dynamic {
             Some(share) => workload.with_dynamic(share, &options.dynamic_prefix),
             None => workload,
@@ -126,6 +132,7 @@ impl Workload {
             Spec::Single { path } => Self::open_single(path, set),
             Spec::Specweb99 => Self::open_specweb99(set),
             Spec::Pareto => Self::open_pareto(set),
+            Spec::List { .. } => Self::open_drawn(set, "each in turn", Choice::in_turn),
             Spec::Uniform => Self::open_drawn(set, "each file equally often", Choice::uniform),
             Spec::Zipf { alpha } => {
                 let how = format!("files by Zipf's law with alpha {alpha}, in the order of the list");
@@ -213,12 +220,17 @@ impl Workload {
 
     fn new(catalogue: Catalogue, source: Source, description: String) -> Self {
         let catalogue = Arc::new(catalogue);
-        let (dynamic, requests_per_connection, warnings) = (None, None, Vec::new());
-        Self { catalogue, source, dynamic, requests_per_connection, description, warnings }
+        let (dynamic, requests_per_connection, server, warnings) = (None, None, None, Vec::new());
+        Self { catalogue, source, dynamic, requests_per_connection, server, description, warnings }
     }
 
     pub fn catalogue(&self) -> &Arc<Catalogue> {
         &self.catalogue
+    }
+
+    /// The server that the URLs of a list name: scheme and authority.
+    pub fn server(&self) -> Option<&str> {
+        self.server.as_deref()
     }
 
     pub fn describe(&self) -> String {
@@ -324,10 +336,23 @@ struct Set {
     is_pareto: bool,
     /// The list that they are from, with the names that a log has for them.
     list: Option<(PathBuf, Vec<Option<Box<str>>>)>,
+    /// The server that the URLs of the list name.
+    server: Option<Box<str>>,
     summary: String,
 }
 
 impl Set {
+    /// The lines of a list, which is the whole set.
+    fn listed_in(file: &Path, options: &Options) -> Result<Option<Self>> {
+        if options.manifest.is_some() || options.paths.is_some() || options.directories.is_some() {
+            return Err(Error::usage(
+                "list:FILE has all paths: leave --files, --paths and --directories out",
+            ));
+        }
+        let options = Options { paths: Some(file.to_owned()), content_seed: None, ..options.clone() };
+        Self::open(&options)
+    }
+
     fn open(options: &Options) -> Result<Option<Self>> {
         let (path, list) = match (&options.manifest, &options.paths) {
             (Some(_), Some(_)) => {
@@ -351,10 +376,11 @@ impl Set {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let is_pareto = is_of("pareto");
         let summary = format!("{} files of {name}", list.files.len());
-        let catalogue = Catalogue::listed(list.files).with_contents(seed, 0);
+        let catalogue = Catalogue::listed(list.files).with_contents(seed, 0).with_methods(list.methods);
         let summary = summary + &size_text(&catalogue);
+        let server = list.server;
         let list = Some((path.clone(), list.originals));
-        Ok(Some(Self { catalogue, directories: None, is_pareto, list, summary }))
+        Ok(Some(Self { catalogue, directories: None, is_pareto, list, server, summary }))
     }
 
     /// The layout of the requested directories, or of those that exist.
@@ -369,7 +395,8 @@ impl Set {
         let catalogue = Catalogue::specweb99(directories, seed);
         let summary =
             format!("{directories} directories of {FILES_PER_DIRECTORY} files{}", size_text(&catalogue));
-        Ok(Some(Self { catalogue, directories: Some(directories), is_pareto: false, list: None, summary }))
+        let (list, server) = (None, None);
+        Ok(Some(Self { catalogue, directories: Some(directories), is_pareto: false, list, server, summary }))
     }
 
     /// Gives the requests of a log the numbers of this set's files.

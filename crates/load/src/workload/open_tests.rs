@@ -248,3 +248,22 @@ fn dynamic_requests_have_paths_of_their_own() {
     let folder = Folder::new();
     assert_eq!(open(&log_file(&folder), &options).unwrap_err().exit_code(), 2, "a log");
 }
+
+#[test]
+fn a_list_is_asked_for_in_turn_with_its_methods() {
+    let folder = Folder::new();
+    let file = folder.file("list", "/a\nPOST http://localhost:1/b\n/c 7\n");
+    let spec = Spec::List { file: file.clone() };
+    let workload = Workload::open(&spec, &Options::default()).unwrap();
+    let mut demand = workload.demands(&crate::workload::Arrivals::Closed, 1, 1).remove(0);
+    let drawn: Vec<u32> = (0..4).filter_map(|_| demand.next_path()).collect();
+    assert_eq!(drawn, [0, 1, 2, 0]);
+    let catalogue = workload.catalogue();
+    assert_eq!([0, 1, 2].map(|id| catalogue.method_number(id)), [0, 1, 0]);
+    assert_eq!((catalogue.methods(), catalogue.file_bytes(2)), (&["POST".into()][..], Some(7)));
+    assert_eq!(workload.server(), Some("http://localhost:1"));
+    let drawn = open("uniform", &Options { paths: Some(file.clone()), ..Options::default() }).unwrap();
+    assert_eq!(drawn.catalogue().method_number(1), 1, "in any order");
+    let both = Options { paths: Some(file), ..Options::default() };
+    assert_eq!(Workload::open(&spec, &both).unwrap_err().exit_code(), 2);
+}

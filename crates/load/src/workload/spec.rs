@@ -29,6 +29,8 @@ pub enum Spec {
         /// A log in common or combined format, or of the World Cup 98; also gzipped.
         file: PathBuf,
     },
+    /// The lines of a list in turn, then again: `list:FILE`.
+    List { file: PathBuf },
     /// One path over and over: `single:PATH`.
     Single {
         /// The path, with or without a slash in front.
@@ -58,10 +60,12 @@ impl FromStr for Spec {
             ("log", Some(file)) if !file.is_empty() => Ok(Self::Log { file: file.into() }),
             ("log", _) => usage("the file is missing: write log:FILE"),
             ("trace", _) => usage("a workload from an access log is named log:FILE, not trace:FILE"),
+            ("list", Some(file)) if !file.is_empty() => Ok(Self::List { file: file.into() }),
+            ("list", _) => usage("the file is missing: write list:FILE"),
             ("single", Some(path)) if !path.is_empty() => Ok(Self::Single { path: path.to_owned() }),
             ("single", _) => usage("the path is missing: write single:PATH"),
             ("specweb99" | "pareto" | "uniform", Some(_)) => usage(&format!("{name} takes no value")),
-            _ => usage("write specweb99, pareto, uniform, zipf:ALPHA, log:FILE or single:PATH"),
+            _ => usage("write specweb99, pareto, uniform, zipf:ALPHA, list:FILE, log:FILE or single:PATH"),
         }
     }
 }
@@ -78,6 +82,7 @@ mod tests {
             ("uniform", Spec::Uniform),
             ("zipf:0.8", Spec::Zipf { alpha: 0.8 }),
             ("log:logs/a:b.gz", Spec::Log { file: "logs/a:b.gz".into() }),
+            ("list:a.txt", Spec::List { file: "a.txt".into() }),
             ("single:/a?b:c", Spec::Single { path: "/a?b:c".to_owned() }),
         ] {
             assert_eq!(text.parse::<Spec>().unwrap(), expected);
@@ -99,6 +104,7 @@ mod tests {
             ("log:", "write log:FILE"),
             ("trace:access.log", "is named log:FILE"),
             ("single", "write single:PATH"),
+            ("list:", "write list:FILE"),
         ] {
             let error = text.parse::<Spec>().unwrap_err();
             assert!(error.exit_code() == 2 && error.to_string().contains(part), "{text}: {error}");

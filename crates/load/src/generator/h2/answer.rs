@@ -3,8 +3,7 @@
 use flash_http::h2::Window;
 
 use super::head::AnswerHead;
-use crate::generator::connection::judge;
-use crate::generator::request::Request;
+use crate::generator::request::{Expected, Request};
 use crate::record::Outcome;
 use crate::workload::Catalogue;
 
@@ -22,6 +21,7 @@ pub(crate) struct Answer {
     /// The stream of requests of a generator that it belongs to.
     pub(crate) flow: u8,
     pub(crate) request: Request,
+    expected: Expected,
     head: Option<AnswerHead>,
     interim: u8,
     content_wrong: bool,
@@ -32,9 +32,9 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    pub(crate) fn new(flow: u8, request: Request) -> Self {
+    pub(crate) fn new(flow: u8, request: Request, expected: Expected) -> Self {
         let window = Window::new(STREAM_WINDOW_BYTES);
-        Self { flow, request, head: None, interim: 0, content_wrong: false, window, taken_bytes: 0 }
+        Self { flow, request, expected, head: None, interim: 0, content_wrong: false, window, taken_bytes: 0 }
     }
 
     /// Takes a header block: a head, or trailers.
@@ -68,7 +68,7 @@ impl Answer {
         let head = self.head.ok_or(Malformed)?;
         self.window.take(flow_bytes).map_err(|_| Malformed)?;
         let record = &mut self.request.record;
-        if let Some(catalogue) = verified_by.filter(|_| head.status == 200) {
+        if let Some(catalogue) = verified_by.filter(|_| self.expected.is_file && head.status == 200) {
             self.content_wrong |= !catalogue.content_matches(record.path_id, record.body_bytes, data);
         }
         record.body_bytes += data.len() as u64;
@@ -85,12 +85,14 @@ impl Answer {
     pub(crate) fn outcome(&self, catalogue: &Catalogue) -> Outcome {
         let Some(head) = self.head else { return Outcome::Garbage };
         let record = &self.request.record;
-        // RFC 9113 section 8.1.1.
-        if head.length_bytes.is_some_and(|bytes| bytes != record.body_bytes) {
+        // RFC 9113 section 8.1.1: an answer that has no content may have the length of another.
+        let has_content = !self.expected.is_head && !matches!(head.status, 204 | 304);
+        let is_wrong = |bytes| if has_content { bytes != record.body_bytes } else { record.body_bytes > 0 };
+        if head.length_bytes.is_some_and(is_wrong) {
             return Outcome::Garbage;
         }
         let length_wrong =
             || catalogue.file_bytes(record.path_id).is_some_and(|bytes| bytes != record.body_bytes);
-        judge(head.status, length_wrong, self.content_wrong)
+        self.expected.judge(head.status, length_wrong, self.content_wrong)
     }
 }

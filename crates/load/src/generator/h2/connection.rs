@@ -7,9 +7,10 @@ use flash_http::h2::settings::{ENABLE_PUSH, HEADER_TABLE_SIZE, INITIAL_WINDOW_SI
 use flash_http::h2::{Decoder, ErrorCode, FieldList, Frame, ListLimits, PREFACE, Window, frame, next_frame};
 
 use super::answer::{Answer, STREAM_WINDOW_BYTES};
-use super::head::{AnswerHead, Table};
+use super::head::{AnswerHead, RequestHead, Table};
+use super::upload::{Broken, Uploads};
 use crate::generator::pool::PooledConnection;
-use crate::generator::request::Request;
+use crate::generator::request::{Kind, Request};
 use crate::generator::transport::{Received, Transport};
 use crate::record::Outcome;
 use crate::workload::Catalogue;
@@ -35,13 +36,21 @@ pub(crate) struct Common {
     /// The most streams at once that this client opens on a connection.
     pub(crate) streams_max: u32,
     pub(crate) requests_per_connection: Option<u32>,
-    /// The files of each stream of requests, and whether their contents are verified.
-    pub(crate) catalogues: Vec<(std::sync::Arc<Catalogue>, bool)>,
+    pub(crate) flows: Vec<OfFlow>,
+}
+
+/// The facts about a stream of requests.
+#[derive(Debug)]
+pub(crate) struct OfFlow {
+    pub(crate) catalogue: std::sync::Arc<Catalogue>,
+    /// Whether contents are verified.
+    pub(crate) verify: bool,
+    pub(crate) kinds: Vec<Kind>,
 }
 
 impl Common {
-    fn catalogue(&self, flow: u8) -> Option<&(std::sync::Arc<Catalogue>, bool)> {
-        self.catalogues.get(usize::from(flow))
+    pub(crate) fn flow(&self, flow: u8) -> &OfFlow {
+        &self.flows[usize::from(flow)]
     }
 }
 
@@ -87,14 +96,12 @@ pub(crate) struct Connection {
     /// Whether any request was answered: requests are sent again only after that, so that it comes to an end.
     has_answered: bool,
     table: Table,
+    uploads: Uploads,
     window: Window,
     taken_bytes: usize,
     peer_streams_max: u32,
     is_going_away: bool,
 }
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Broken;
 
 impl Connection {
     pub(crate) fn new(transport: Transport) -> Self {
@@ -113,6 +120,7 @@ impl Connection {
             requests_sent: 0,
             has_answered: false,
             table: Table::Empty,
+            uploads: Uploads::new(),
             window: Window::new(CONNECTION_WINDOW_BYTES),
             taken_bytes: 0,
             peer_streams_max: FIRST_STREAMS,
@@ -153,17 +161,30 @@ impl Connection {
         let stream = self.next_stream;
         self.next_stream += 2;
         self.requests_sent = self.requests_sent.saturating_add(1);
+        let OfFlow { catalogue, kinds, .. } = common.flow(flow);
+        let kind = &kinds[catalogue.method_number(request.record.path_id)];
+        let head = RequestHead {
+            method: &kind.h2_method,
+            is_https: common.is_https,
+            authority: &common.authority,
+            path,
+            fields: &kind.h2_fields,
+        };
         let table = &mut self.table;
-        frame::push_headers(&mut self.output, stream, true, |out| {
-            table.push_get(out, common.is_https, &common.authority, path);
+        frame::push_headers(&mut self.output, stream, kind.body.is_none(), |out| {
+            table.push_request(out, &head);
         });
-        self.answers.insert(stream, Answer::new(flow, request));
+        if let Some(body) = &kind.body {
+            self.uploads.begin(stream, body.clone());
+        }
+        self.answers.insert(stream, Answer::new(flow, request, kind.expected));
         stream
     }
 
     /// Gives a request up. None if it is not there any more.
     pub(crate) fn abort(&mut self, stream: u32) -> Option<(u8, Request)> {
         let answer = self.answers.remove(&stream)?;
+        self.uploads.end(stream);
         frame::push_reset(&mut self.output, stream, ErrorCode::CANCEL);
         Some((answer.flow, answer.request))
     }
@@ -172,6 +193,18 @@ impl Connection {
     ///
     /// Errors: the connection is over.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
+        if !self.uploads.is_empty() {
+            self.transport.flush()?;
+            while !self.transport.has_unsent() {
+                self.uploads.write(&mut self.output);
+                if self.output.is_empty() {
+                    return Ok(());
+                }
+                let sent = self.transport.send(&self.output);
+                self.output.clear();
+                sent?;
+            }
+        }
         if !self.output.is_empty() {
             let sent = self.transport.send(&self.output);
             self.output.clear();
@@ -240,6 +273,7 @@ impl Connection {
                 }
             }
             Frame::Reset { stream, code } => {
+                self.uploads.end(stream);
                 if let Some(answer) = self.answers.remove(&stream) {
                     let is_unhandled = code == ErrorCode::REFUSED_STREAM && self.has_answered;
                     let outcome = (!is_unhandled).then_some(Outcome::Reset);
@@ -253,6 +287,7 @@ impl Connection {
                     match u16::from_be_bytes([id_high, id_low]) {
                         MAX_CONCURRENT_STREAMS => self.peer_streams_max = value,
                         HEADER_TABLE_SIZE => self.table.resize(value),
+                        INITIAL_WINDOW_SIZE => self.uploads.resize(value)?,
                         _ => {}
                     }
                 }
@@ -263,8 +298,8 @@ impl Connection {
                 let last = raw.get(9..13).and_then(|last| last.try_into().ok()).map_or(0, u32::from_be_bytes);
                 self.go_away(last & 0x7fff_ffff, taking.done);
             }
-            // Requests have no bodies, so no window stops them.
-            Frame::WindowUpdate { .. } | Frame::SettingsAck | Frame::Ping { .. } | Frame::Unknown => {}
+            Frame::WindowUpdate { stream, increment } => self.uploads.grow(stream, increment)?,
+            Frame::SettingsAck | Frame::Ping { .. } | Frame::Unknown => {}
             Frame::Priority { .. } | Frame::PriorityUpdate { .. } => {}
         }
         Ok(())
@@ -322,8 +357,8 @@ impl Connection {
             return Err(Broken);
         }
         let Some(answer) = self.answers.get_mut(&stream) else { return Ok(()) };
-        let verified_by = taking.common.catalogue(answer.flow).filter(|(_, verify)| *verify);
-        match answer.take_data(data, flow_bytes, verified_by.map(|(catalogue, _)| &**catalogue)) {
+        let of_flow = taking.common.flow(answer.flow);
+        match answer.take_data(data, flow_bytes, of_flow.verify.then_some(&*of_flow.catalogue)) {
             Ok(Some(increment)) => frame::push_window_update(&mut self.output, stream, increment),
             Ok(None) => {}
             Err(_) => self.refuse(stream, taking.done),
@@ -333,15 +368,19 @@ impl Connection {
 
     fn end(&mut self, stream: u32, taking: &mut Taking<'_>) {
         let Some(answer) = self.answers.remove(&stream) else { return };
-        let catalogue = taking.common.catalogue(answer.flow);
-        let outcome = catalogue.map_or(Outcome::Garbage, |(catalogue, _)| answer.outcome(catalogue));
+        let outcome = answer.outcome(&taking.common.flow(answer.flow).catalogue);
         self.has_answered = true;
+        if self.uploads.end(stream) {
+            // The server does not want the rest (RFC 9113 section 8.1).
+            frame::push_reset(&mut self.output, stream, ErrorCode::NO_ERROR);
+        }
         taking.done.push(Done { flow: answer.flow, request: answer.request, outcome: Some(outcome) });
     }
 
     /// An answer is malformed, which costs its stream only (RFC 9113 section 8.1.1).
     fn refuse(&mut self, stream: u32, done: &mut Vec<Done>) {
         let Some(answer) = self.answers.remove(&stream) else { return };
+        self.uploads.end(stream);
         frame::push_reset(&mut self.output, stream, ErrorCode::PROTOCOL_ERROR);
         done.push(Done { flow: answer.flow, request: answer.request, outcome: Some(Outcome::Garbage) });
     }
@@ -351,7 +390,9 @@ impl Connection {
         self.is_going_away = true;
         let outcome = if self.has_answered { None } else { Some(Outcome::Reset) };
         let after: Vec<u32> = self.answers.keys().copied().filter(|stream| *stream > last).collect();
-        for answer in after.into_iter().filter_map(|stream| self.answers.remove(&stream)) {
+        for stream in after {
+            self.uploads.end(stream);
+            let Some(answer) = self.answers.remove(&stream) else { continue };
             done.push(Done { flow: answer.flow, request: answer.request, outcome });
         }
     }

@@ -1,4 +1,4 @@
-//! Heads in HTTP/2: the header block of a GET, and the fields of an answer that matter to a client. Pure.
+//! Heads in HTTP/2: the header block of a request, and the fields of an answer that matter to a client. Pure.
 
 use flash_http::h2::FieldList;
 
@@ -11,6 +11,7 @@ const NOT_KEPT: u8 = 0x00;
 /// Places in the static table (RFC 7541 appendix A).
 const AUTHORITY: u8 = 1;
 const METHOD_GET: u8 = 2;
+const METHOD_POST: u8 = 3;
 const PATH: u8 = 4;
 const SCHEME_HTTP: u8 = 6;
 const SCHEME_HTTPS: u8 = 7;
@@ -37,15 +38,16 @@ impl Table {
         }
     }
 
-    /// Appends the header block of a GET, as browsers write it: the authority is in the table after the first request, a path never
-    /// is. Strings are not compressed.
-    pub(crate) fn push_get(&mut self, out: &mut Vec<u8>, is_https: bool, authority: &[u8], path: &[u8]) {
+    /// Appends the header block of a request, as browsers write it: the authority is in the table after the first request, a path
+    /// never is. Fields beyond these are not either, so that the table has room for the authority. Strings are not compressed.
+    pub(crate) fn push_request(&mut self, out: &mut Vec<u8>, request: &RequestHead<'_>) {
+        let RequestHead { method, is_https, authority, path, fields } = *request;
         if *self == Self::Refused {
             // A table of 0 bytes (RFC 7541 section 6.3).
             out.push(0x20);
             *self = Self::None;
         }
-        out.push(INDEXED | METHOD_GET);
+        out.extend_from_slice(method);
         out.push(INDEXED | if is_https { SCHEME_HTTPS } else { SCHEME_HTTP });
         match self {
             Self::HasAuthority => out.push(INDEXED | LATEST),
@@ -61,7 +63,40 @@ impl Table {
         }
         out.push(NOT_KEPT | PATH);
         push_string(out, path);
+        out.extend_from_slice(fields);
     }
+}
+
+/// The parts of the head of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestHead<'a> {
+    /// As [`method_block`] gives it.
+    pub(crate) method: &'a [u8],
+    pub(crate) is_https: bool,
+    pub(crate) authority: &'a [u8],
+    pub(crate) path: &'a [u8],
+    /// As [`push_field`] appends them.
+    pub(crate) fields: &'a [u8],
+}
+
+/// The field of a method in a header block.
+pub(crate) fn method_block(name: &str) -> Vec<u8> {
+    match name {
+        "GET" => vec![INDEXED | METHOD_GET],
+        "POST" => vec![INDEXED | METHOD_POST],
+        _ => {
+            let mut block = vec![NOT_KEPT | METHOD_GET];
+            push_string(&mut block, name.as_bytes());
+            block
+        }
+    }
+}
+
+/// Appends a field to a header block: its name in lower case (RFC 9113 section 8.2).
+pub(crate) fn push_field(out: &mut Vec<u8>, name: &str, value: &str) {
+    out.push(NOT_KEPT);
+    push_string(out, name.to_ascii_lowercase().as_bytes());
+    push_string(out, value.as_bytes());
 }
 
 /// Appends a string as it is (RFC 7541 section 5.2).
@@ -136,10 +171,27 @@ mod tests {
                 table.resize(100);
             }
             let mut block = Vec::new();
-            table.push_get(&mut block, true, b"h:1", path.as_bytes());
+            let method = method_block(["GET", "POST", "PATCH", "GET"][at]);
+            let mut fields = Vec::new();
+            if at == 2 {
+                push_field(&mut fields, "X-Long", &"v".repeat(500));
+            }
+            let head = RequestHead {
+                method: &method,
+                is_https: true,
+                authority: b"h:1",
+                path: path.as_bytes(),
+                fields: &fields,
+            };
+            table.push_request(&mut block, &head);
             sizes.push(block.len());
-            let expected = [(":method", "GET"), (":scheme", "https"), (":authority", "h:1"), (":path", path)];
-            assert_eq!(read(&mut decoder, &block), expected.map(|(n, v)| (n.to_owned(), v.to_owned())));
+            let method = ["GET", "POST", "PATCH", "GET"][at];
+            let value = "v".repeat(500);
+            let mut expected =
+                vec![(":method", method), (":scheme", "https"), (":authority", "h:1"), (":path", path)];
+            expected.extend((at == 2).then_some(("x-long", value.as_str())));
+            let expected: Vec<_> = expected.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+            assert_eq!(read(&mut decoder, &block), expected);
         }
         assert!(sizes[1] < sizes[0] && sizes[3] > sizes[1], "{sizes:?}");
         assert_eq!((table, decoder.table_bytes()), (Table::None, 0));

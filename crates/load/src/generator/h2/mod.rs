@@ -2,9 +2,10 @@
 //!
 //! [`mux`] has the connections of a generator, which all its streams of requests share, and finds one for each request;
 //! [`connection`] speaks the protocol on one of them, with the frames and the header compression of `flash-http`; [`answer`] is
-//! one request and what came of it so far.
+//! one request and what came of it so far, and [`upload`] its body on the way to the server.
 
 pub(super) mod answer;
 pub(super) mod connection;
 pub(super) mod head;
 pub(super) mod mux;
+pub(super) mod upload;

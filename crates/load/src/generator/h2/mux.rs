@@ -8,9 +8,9 @@ use std::io;
 
 use flash_prompt::epoll::{Epoll, Ready};
 
-use super::connection::{Common, Connection, Done, Taking};
+use super::connection::{Common, Connection, Done, OfFlow, Taking};
 use crate::generator::pool::{Destination, Pool};
-use crate::generator::request::Request;
+use crate::generator::request::{Kind, Request, authority};
 use crate::generator::transport::{Opening, Progress};
 use crate::generator::{MULTIPLEXER, Protocol, Setup, Stream};
 use crate::record::{Handshake, OpenConnections, Outcome, REUSED};
@@ -52,12 +52,16 @@ impl Mux {
         let opening = Opening::to(&streams.first()?.setup);
         let common = Common {
             is_https: matches!(opening, Opening::Tls { .. }),
-            authority: target.host.clone().into_bytes(),
+            authority: authority(&streams.first()?.setup).as_bytes().to_vec(),
             base: target.base.clone(),
             streams_max,
             requests_per_connection: *requests_per_connection,
-            catalogues: (streams.iter())
-                .map(|stream| (std::sync::Arc::clone(&stream.setup.catalogue), stream.setup.verify))
+            flows: (streams.iter())
+                .map(|Stream { setup, .. }| OfFlow {
+                    catalogue: std::sync::Arc::clone(&setup.catalogue),
+                    verify: setup.verify,
+                    kinds: Kind::all(setup),
+                })
                 .collect(),
         };
         let destination = Destination { address: target.address, opening, receive_buffer_bytes: None };
@@ -107,9 +111,7 @@ impl Mux {
             record.flags = record.flags & !REUSED | if connection.was_used() { REUSED } else { 0 };
             self.path.clear();
             self.path.extend_from_slice(self.common.base.as_bytes());
-            if let Some((catalogue, _)) = self.common.catalogues.get(usize::from(flow)) {
-                catalogue.write_path(record.path_id, &mut self.path);
-            }
+            self.common.flow(flow).catalogue.write_path(record.path_id, &mut self.path);
             let stream = connection.submit(&self.common, flow, request, &self.path);
             self.note_output(token);
             self.offer(token);

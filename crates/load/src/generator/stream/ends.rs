@@ -69,6 +69,9 @@ impl Flow {
         let (request, stale) = (connection.request.take(), connection.was_stale());
         self.discard(token);
         let Some(request) = request else { return };
+        let number = self.setup.catalogue.method_number(request.record.path_id);
+        // RFC 9110 section 9.2.2: the server may have handled it.
+        let stale = stale && self.wire.kind(number).is_idempotent;
         // Comes to an end: each try costs a used connection, and a new one is never stale.
         if stale && matches!(outcome, Outcome::Reset | Outcome::ClosedEarly) {
             self.send_again(request);
