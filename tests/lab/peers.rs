@@ -70,7 +70,8 @@ fn a_server_that_can_not_be_started_is_out_with_the_reason() {
             "#
         ),
     );
-    let words = ["--levels", "0.5", "--duration", "1s", "--warm-up", "0s", "--connections", "8"];
+    let words =
+        ["--levels", "0.5", "--duration", "1s", "--warm-up", "0s", "--connections", "8", "--rounds", "1"];
     let common = ["compare", "--servers", &file, "--files", small_set(), "--out", &out];
     let ended = flash(common.iter().chain(&words).copied());
     assert_eq!(ended.code, Some(0), "{ended:?}");
