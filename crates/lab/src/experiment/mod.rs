@@ -8,6 +8,7 @@
 mod all;
 mod behind;
 mod burstiness;
+mod capacities;
 mod claims;
 mod cwnd;
 mod data;

@@ -12,6 +12,8 @@ use serde::Deserialize;
 
 /// How long a server takes to start, to answer its first requests and to end; seconds, about.
 const TURN_S: f64 = 2.5;
+/// How long the search for a capacity takes, seconds, about.
+const SEARCH_S: f64 = 30.0;
 /// How long the last answers of a measurement take; seconds, about.
 const DRAIN_S: f64 = 0.5;
 /// The default number of turns of a server: with fewer rounds there is no interval, and so no verdict.
@@ -239,10 +241,18 @@ impl Plan {
         self
     }
 
+    /// Whether loads are fractions of the capacity at this point.
+    pub(super) fn has_fractions_of(&self, point: &str) -> bool {
+        self.points().iter().any(|other| matches!(&other.load, Load::Fraction(_, of) if of == point))
+    }
+
     /// How long it takes, about; without making its file sets.
     pub(super) fn run_s(&self) -> f64 {
         let turn_s = |scene: &Scene| {
-            let points_s: f64 = scene.points.iter().map(|point| point.duration_s + DRAIN_S).sum();
+            let searches = scene.points.iter().filter(|point| self.has_fractions_of(&point.name));
+            let searches_s = searches.count() as f64 * SEARCH_S;
+            let points_s: f64 =
+                scene.points.iter().map(|point| point.duration_s + DRAIN_S).sum::<f64>() + searches_s;
             let takes_part =
                 |variant: &&Variant| scene.is_for(variant) && scene.leaves_out(variant).is_none();
             let turns = self.variants.iter().filter(takes_part).count();

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::Options;
 use super::behind;
+use super::capacities::Capacities;
 use super::inside::{self, Inside, output};
 use super::plan::{Beside, Load, Plan, Point, Scene, Variant};
 use super::sets::Ready;
@@ -22,7 +23,6 @@ use crate::testbed::{self, Peer, States, Testbed, ready_made};
 use flash_kit::{Error, Result};
 use flash_load::generator::message;
 use flash_load::measure::Measures;
-use flash_load::measure::times::median;
 use flash_load::workload::{Spec, Workload};
 
 /// How long to wait for the last answers: a server with a long disk queue needs it.
@@ -74,6 +74,7 @@ struct Rounds<'a> {
     workloads: Vec<Vec<(Spec, Workload)>>,
     inside: Vec<Inside>,
     missing: Vec<Missing>,
+    capacities: Capacities,
     /// Variant and scene that are not tried any more.
     out: BTreeSet<(usize, usize)>,
     /// Scenes that this machine can't do.
@@ -127,6 +128,7 @@ impl<'a> Rounds<'a> {
             workloads,
             inside: Vec::new(),
             missing: Vec::new(),
+            capacities: Capacities::default(),
             out: BTreeSet::new(),
             left_out: BTreeSet::new(),
             has_cpu: true,
@@ -312,11 +314,7 @@ impl<'a> Rounds<'a> {
                 Level::phases(&point.name, rates, workload)
             }
             Load::Fraction(fraction, of) => {
-                let capacity = self.capacity(at.variant, of).ok_or_else(|| {
-                    let whose = plan.variants[at.variant].load_of.iter().map(|name| format!(" of {name}"));
-                    let whose: String = whose.collect();
-                    Error::run(format!("{of}{whose} gave no capacity to ask for a fraction of"))
-                })?;
+                let capacity = self.capacities.of(&plan.variants[at.variant], of)?;
                 Level { name: point.name.clone(), ..Level::fraction(*fraction, capacity, point.duration_s) }
             }
         };
@@ -336,7 +334,7 @@ impl<'a> Rounds<'a> {
             self.inside.push(Inside { variant, point: point.name.clone(), round: at.round, ..inside });
         }
         self.executor.keep(at.variant, driven);
-        Ok(())
+        self.find_capacity(&tested.served, at, point)
     }
 
     /// One measurement of hot requests, and of cold ones beside them.
@@ -364,15 +362,17 @@ impl<'a> Rounds<'a> {
         Ok(())
     }
 
-    /// The rate that a variant's loads are fractions of: that which it, or the variant whose load it gets, answered at a
-    /// point of infinite demand. The median of the rounds so far.
-    fn capacity(&self, index: usize, of: &str) -> Option<f64> {
-        let variant = &self.plan.variants[index];
-        let name = variant.load_of.as_ref().unwrap_or(&variant.name);
-        let subject = self.executor.subjects.iter().find(|subject| subject.name == *name)?;
-        let found = subject.rounds.iter().filter(|round| round.name == of);
-        let rates: Vec<f64> = found.map(|round| round.answered_per_s).collect();
-        (!rates.is_empty()).then(|| median(rates)).filter(|rate| *rate > 0.0)
+    /// Searches for the highest rate that a server sustains, if others are to be fractions of it.
+    fn find_capacity(&mut self, served: &Served, at: At, point: &Point) -> Result<()> {
+        if !self.plan.has_fractions_of(&point.name) {
+            return Ok(());
+        }
+        let driver = &mut self.executor.driver;
+        driver.options.users = users(point);
+        if let Some(found) = driver.capacity(served, Some(at.round))? {
+            self.capacities.add(&self.plan.variants[at.variant], &point.name, found.requests_per_s);
+        }
+        Ok(())
     }
 
     /// Pools the rounds and keeps the results.
