@@ -12,8 +12,6 @@ use serde::Deserialize;
 
 /// How long a server takes to start, to answer its first requests and to end; seconds, about.
 const TURN_S: f64 = 2.5;
-/// How long the search for a capacity takes, seconds, about.
-const SEARCH_S: f64 = 30.0;
 /// How long the last answers of a measurement take; seconds, about.
 const DRAIN_S: f64 = 0.5;
 /// The default number of turns of a server: with fewer rounds there is no interval, and so no verdict.
@@ -249,10 +247,11 @@ impl Plan {
     /// How long it takes, about; without making its file sets.
     pub(super) fn run_s(&self) -> f64 {
         let turn_s = |scene: &Scene| {
-            let searches = scene.points.iter().filter(|point| self.has_fractions_of(&point.name));
-            let searches_s = searches.count() as f64 * SEARCH_S;
-            let points_s: f64 =
-                scene.points.iter().map(|point| point.duration_s + DRAIN_S).sum::<f64>() + searches_s;
+            let point_s = |point: &Point| {
+                let searched_s = if self.has_fractions_of(&point.name) { point.duration_s } else { 0.0 };
+                point.duration_s + searched_s + DRAIN_S
+            };
+            let points_s: f64 = scene.points.iter().map(point_s).sum();
             let takes_part =
                 |variant: &&Variant| scene.is_for(variant) && scene.leaves_out(variant).is_none();
             let turns = self.variants.iter().filter(takes_part).count();

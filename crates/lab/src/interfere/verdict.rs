@@ -104,21 +104,18 @@ pub(super) fn judge(rounds: &[Round<'_>], bounds: &Bounds, texts: BesideTexts) -
     ];
     let (mut ratios, mut untold) = (Vec::new(), Vec::new());
     for point in &points {
-        // Each percentile stands on its own: a generator that one request in 100 waits for does not move the median. A
-        // late generator does not spoil a wait far longer than its lateness: the verdict would be the same without it.
-        let is_late = |round: &&&Round<'_>| point.late_ms(round).is_some();
-        let is_excused = good.iter().filter(is_late).all(|round| point.is_clear(round));
-        let in_time: Vec<&Round<'_>> =
-            good.iter().filter(|round| is_excused || point.late_ms(round).is_none()).copied().collect();
-        if in_time.len() >= ROUNDS_MIN {
-            ratios.push(paired(point, &in_time));
+        // Each percentile stands on its own: what holds up one request in 100 does not move the median. Nor does it spoil a wait
+        // far longer than itself: the verdict would be the same without it.
+        let is_spoiled = |round: &&&Round<'_>| point.disturbance(round).is_some();
+        let is_excused = good.iter().filter(is_spoiled).all(|round| point.is_clear(round));
+        let sound: Vec<&Round<'_>> =
+            good.iter().filter(|round| is_excused || !is_spoiled(round)).copied().collect();
+        if sound.len() >= ROUNDS_MIN {
+            ratios.push(paired(point, &sound));
         } else if point.is_needed() {
-            let late_ms = good.iter().filter_map(|round| point.late_ms(round)).fold(0.0, f64::max);
-            let (late, of, name) = (good.len() - in_time.len(), good.len(), point.figure.name());
-            untold.push(format!(
-                "{name}: the load generator was late in {late} of {of} rounds, by up to {} at its {name}",
-                time(late_ms)
-            ));
+            let why = good.iter().find_map(|round| point.disturbance(round)).unwrap_or_default();
+            let (spoiled, of, name) = (good.len() - sound.len(), good.len(), point.figure.name());
+            untold.push(format!("{name}: {spoiled} of {of} rounds do not count ({why})"));
         }
     }
     let left_out = match spoiled.len() {
@@ -146,11 +143,13 @@ impl Point {
         self.figure != LatencyFigure::P999
     }
 
-    /// How late the generator was at this percentile, if that blurs the percentile of a phase; milliseconds.
-    fn late_ms(&self, round: &Round<'_>) -> Option<f64> {
-        [round.alone, round.beside]
-            .into_iter()
-            .find_map(|hot| self.figure.blur_ms(&hot.generator, &hot.latency))
+    /// Why this percentile of a phase may be of the machine's making: a late generator, or other work on the cores.
+    fn disturbance(&self, round: &Round<'_>) -> Option<String> {
+        let is_it = |doubt: &validity::Doubt| matches!(doubt.cause(), Cause::Generator | Cause::OtherWork);
+        [round.alone, round.beside].into_iter().find_map(|hot| {
+            let doubts = validity::doubts_about(hot, &[self.figure]);
+            doubts.into_iter().find(is_it).map(|doubt| doubt.to_string())
+        })
     }
 
     /// Whether the hot requests of a round waited longer than the bound allows, however late the generator was.
@@ -241,7 +240,7 @@ fn fault(round: &Round<'_>, texts: BesideTexts) -> Option<String> {
     if unanswered(alone) > 0 {
         return Some(format!("{} hot requests alone had no answer", unanswered(alone)));
     }
-    let of_hot = |hot: &Measures| failures(hot, "hot").or_else(|| busy(hot)).or_else(|| disturbed(hot));
+    let of_hot = |hot: &Measures| failures(hot, "hot").or_else(|| busy(hot)).or_else(|| evicted(hot));
     if let Some(why) = of_hot(alone).or_else(|| of_hot(beside)) {
         return Some(why);
     }
@@ -264,11 +263,10 @@ fn unanswered(phase: &Measures) -> u64 {
     WAITED.iter().filter_map(|kind| phase.counts.failed.get(*kind)).sum()
 }
 
-/// Other work on the cores, or hot files that are not in memory.
-fn disturbed(hot: &Measures) -> Option<String> {
+/// Hot files that are not in memory.
+fn evicted(hot: &Measures) -> Option<String> {
     let doubts = validity::doubts_about(hot, &[]);
-    let is_it = |doubt: &&validity::Doubt| matches!(doubt.cause(), Cause::OtherWork | Cause::NotInMemory);
-    doubts.iter().find(is_it).map(ToString::to_string)
+    doubts.iter().find(|doubt| doubt.cause() == Cause::NotInMemory).map(ToString::to_string)
 }
 
 fn failures(phase: &Measures, name: &str) -> Option<String> {
@@ -441,14 +439,14 @@ mod tests {
     fn a_late_generator_spoils_the_percentile_that_it_was_late_at() {
         let found = judged(&[(1000, 1000); 5], |phases| phases[1].generator.late_p99_ms = 0.2);
         assert_eq!(found.verdict, Verdict::CannotTell);
-        let words = "p99: the load generator was late in 1 of 5 rounds, by up to 0.200 ms at its p99; they did not wait by \
+        let words = "p99: 1 of 5 rounds do not count (generator: it sent requests late by 0.200 ms (p99)); they did not wait by \
                      their p50";
         assert!(found.text.contains(words), "{}", found.text);
         assert!(!found.ratios.iter().any(|ratio| ratio.figure == LatencyFigure::P99));
         let found = judged(&[(1000, 1000); 6], |phases| phases[1].generator.late_p99_ms = 0.2);
         assert_eq!(found.verdict, Verdict::Calm, "{}", found.text);
         let found = judged(&[(1000, 1000); 5], |phases| phases[1].generator.late_p50_ms = 0.2);
-        assert!(found.text.contains("p50: the load generator was late"), "{}", found.text);
+        assert!(found.text.contains("p50: 1 of 5 rounds do not count"), "{}", found.text);
         // Lateness that cannot have made the wait does not spoil it.
         let late: fn(&mut [Measures; 3]) = |phases| {
             let generator = &mut phases[1].generator;

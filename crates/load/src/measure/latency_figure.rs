@@ -62,6 +62,15 @@ impl LatencyFigure {
         }
     }
 
+    /// The most of the time that others may have a core for: half of the requests that it is about may be those that they held up.
+    /// The mean is of all, but a few that waited long make it.
+    pub(super) fn other_work_share_max(self) -> f64 {
+        match self {
+            Self::Mean => Self::P99.other_work_share_max(),
+            _ => self.share_beyond() / 2.0,
+        }
+    }
+
     /// The lateness of the generator that shows in it, milliseconds. For percentiles without a lateness of their own that of a
     /// higher one, which is at least as large.
     pub fn late_ms(self, generator: &Generator) -> f64 {
