@@ -63,7 +63,7 @@ fn an_interval_covers_the_true_ratio_as_often_as_it_says() {
             told_apart += u32::from(low > 1.0);
         }
     }
-    println!("of {trials} intervals of {rounds} rounds so many covered the ratio: {covered:?}");
+    println!("{covered:?} of {trials} intervals of {rounds} rounds covered the ratio");
     assert!(covered.iter().all(|covered| *covered >= 920), "{covered:?}");
     // And they are no wider than they need to be: half as slow again is told from as slow.
     assert!(told_apart >= 2700, "{told_apart} of 3000");

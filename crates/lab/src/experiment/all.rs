@@ -5,8 +5,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
-use std::thread;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -17,6 +16,7 @@ use super::table::{self, Folder};
 use super::{EXPERIMENTS, Experiment, Options, check, plan, quiet};
 use crate::report::REPORT_FILE;
 use crate::results::folder::{self, RUN_FILE, write_whole};
+use crate::testbed::wait_for;
 use flash_kit::processes::exit_code;
 use flash_kit::{Ending, Error, Result, Stop, interrupt};
 use flash_waiting::program::{self, Placement, Signal};
@@ -28,8 +28,6 @@ const TABLE: &str = "table.md";
 const PRINTED: &str = "printed.txt";
 /// How long all experiments together wait for a quiet machine.
 const PATIENCE: Duration = Duration::from_secs(3600);
-/// How often the process of an experiment is looked at.
-const LOOK: Duration = Duration::from_millis(200);
 /// The least descriptors of an experiment; it raises its limit itself.
 const DESCRIPTORS: u64 = 1024;
 
@@ -174,7 +172,8 @@ fn run(part: &Part, options: &Options, stop: &Stop) -> Result<()> {
         parent_death: Signal::TERM,
     };
     let began = Instant::now();
-    let ended = program::start(&mut command, place).and_then(|child| wait(child, stop));
+    let ended =
+        program::start(&mut command, place).and_then(|mut child| wait_for(&mut child, stop, Signal::INT));
     let ended = ended.map_err(|why| Error::run(format!("cannot run it: {why}")))?;
     eprintln!("{} took {}", part.experiment.name, minutes(began.elapsed().as_secs_f64()));
     if ended.success() || stop.is_set() {
@@ -183,21 +182,6 @@ fn run(part: &Part, options: &Options, stop: &Stop) -> Result<()> {
     let text = fs::read_to_string(&path).unwrap_or_default();
     let last = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it printed nothing");
     Err(Error::run(format!("exit code {}: {last}", exit_code(ended))))
-}
-
-/// Waits for the end of an experiment. A signal to this process is passed on once: the experiment keeps its results so far.
-fn wait(mut child: Child, stop: &Stop) -> std::io::Result<ExitStatus> {
-    let mut is_told = false;
-    loop {
-        if let Some(ended) = child.try_wait()? {
-            return Ok(ended);
-        }
-        if stop.is_set() && !is_told {
-            is_told = true;
-            let _ = program::signal(child.id(), Signal::INT);
-        }
-        thread::sleep(LOOK);
-    }
 }
 
 /// Moves results that are not whole aside.

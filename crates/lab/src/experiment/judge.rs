@@ -54,7 +54,7 @@ pub fn judge(options: &Options) -> Result<()> {
     let mut judged = Vec::new();
     for folder in &options.dirs {
         let new = judge_folder(folder)?.judged;
-        // Of two runs of an experiment the later one in the list counts.
+        // The last run of an experiment in the list counts.
         judged.retain(|old: &Judged| new.iter().all(|new| new.finding.id != old.finding.id));
         judged.extend(new);
     }

@@ -369,7 +369,7 @@ impl<'a> Rounds<'a> {
         }
         let driver = &mut self.executor.driver;
         driver.options.users = users(point);
-        // Of some ten probes, so that the search takes about as long as the point.
+        // A search has about ten probes, so it takes about as long as the point.
         driver.options.duration_s = Some(point.duration_s / 10.0);
         if let Some(found) = driver.capacity(served, Some(at.round))? {
             self.capacities.add(&self.plan.variants[at.variant], &point.name, found.requests_per_s);

@@ -46,7 +46,7 @@ pub fn run(name: &str, testbed: &Testbed, command: &[String]) -> Result<u8> {
         let core = testbed.core.map(|core| format!(" on core {core}")).unwrap_or_default();
         Error::run(format!("{name}: cannot start {program}{core}: {why}"))
     })?;
-    let ended = wait(&mut child, &stop)
+    let ended = wait_for(&mut child, &stop, Signal::TERM)
         .map_err(|why| Error::run(format!("{name}: cannot wait for {program}: {why}")))?;
     // Processes in the middle of held-back reads would end slowly.
     groups.throttle(false)?;
@@ -59,16 +59,16 @@ pub fn run(name: &str, testbed: &Testbed, command: &[String]) -> Result<u8> {
     Ok(exit_code(ended))
 }
 
-/// Waits for the end of the command. A signal to this process ends the command first.
-fn wait(child: &mut Child, stop: &Stop) -> std::io::Result<ExitStatus> {
-    let mut is_told = false;
+/// Waits for the end of a child. It gets this signal once if this process is to stop.
+pub(crate) fn wait_for(child: &mut Child, stop: &Stop, signal: Signal) -> std::io::Result<ExitStatus> {
+    let mut has_signalled = false;
     loop {
         if let Some(ended) = child.try_wait()? {
             return Ok(ended);
         }
-        if stop.is_set() && !is_told {
-            is_told = true;
-            let _ = program::signal(child.id(), Signal::TERM);
+        if stop.is_set() && !has_signalled {
+            has_signalled = true;
+            let _ = program::signal(child.id(), signal);
         }
         thread::sleep(LOOK);
     }

@@ -27,6 +27,7 @@ use flash_waiting::program;
 
 pub use application::Application;
 pub use command::run as run_in_testbed;
+pub(crate) use command::wait_for;
 pub(crate) use cores::CoreWatch;
 pub(crate) use hot::Locked;
 pub use machine::machine;

@@ -309,7 +309,7 @@ pub struct OtherWork {
     pub stolen_share: f64,
 }
 
-/// Whose a core is.
+/// The owner of a core.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CoreOf {
