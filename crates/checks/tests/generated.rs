@@ -3,16 +3,16 @@
 use std::fmt;
 
 use flash_engine::{
-    FileKind, FileRange, FileStat, Finding, JobId, ListingForm, ListingOrder, Opened, Outcome, ServerId,
-    SiteId, Task, UpstreamId,
+    FileKind, FileRange, FileStat, Finding, JobId, ListingForm, ListingOrder, NameFacts, Opened, Outcome,
+    ServerId, SiteId, Task, UpstreamId,
 };
 use flash_prompt::OwnedFd;
-use flash_prompt::names::FileState;
+use flash_prompt::names::{FileState, NameHash};
 use flash_prompt::table::{BlockKey, Extent};
 use flash_worker::codec::encode;
 use flash_worker::control::{InForce, Notice};
 use flash_worker::gateway_protocol::{Connect, GatewayReply};
-use flash_worker::store_protocol::{self, Answer, FromWorker, Request, ToWorker};
+use flash_worker::store_protocol::{self, Answer, FromWorker, Learned, Request, ToWorker};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -535,10 +535,18 @@ fn messages_of_the_store() {
             path,
         },
     );
+    let learned =
+        (any::<[u64; 2]>(), any::<u64>(), any::<bool>()).prop_map(|([site, path], found_ms, is_watched)| {
+            let name = NameHash([site, path]);
+            let subtree = is_watched.then_some(NameHash([path, site]));
+            Learned { name, facts: NameFacts::Missing, found_ms, subtree }
+        });
     let request = prop_oneof![
         named,
+        learned.clone().prop_map(Request::Learned),
+        learned.prop_map(|learned| Request::Filled(Some(learned))),
         (key, number()).prop_map(|(key, length)| Request::Want(key, length)),
-        select(vec![Request::Filled, Request::Failed, Request::NoMemory, Request::GiveUp]),
+        select(vec![Request::Filled(None), Request::Failed, Request::NoMemory, Request::GiveUp]),
     ];
     let answer = prop_oneof![
         (any::<u64>(), number()).prop_map(|(offset, length)| Answer::Fill(Extent { offset, length })),

@@ -180,6 +180,10 @@ pub(crate) fn enter(role: Role, settings: &Settings) -> io::Result<u64> {
         // there is none left for its own code.
         let _ = memory::keep_resident();
     }
+    if role == Role::Worker {
+        // If this fails, a hit can wait for a moment while helpers and the keeper use the worker's core.
+        let _ = process::go_first();
+    }
     if role != Role::Log || !became_a_user_of_its_own()? {
         let account = settings.run_as.as_ref().map(crate::config::RunAs::account);
         privileges::become_role(account.as_ref(), role.keeps(settings))?;

@@ -28,23 +28,14 @@ const LIST_BYTES_MAX: usize = STORE_MESSAGE_BYTES_MAX - 1 - 2;
 pub enum Request {
     /// It wants this block, of this length in bytes.
     Want(BlockKey, u32),
-    /// It has loaded the block to the place given by the last answer.
-    Filled,
+    /// It has loaded the block to the place given by the last answer, for a request for this name.
+    Filled(Option<Learned>),
     /// It could not load the block.
     Failed,
     /// It could not load the block, because the system has no memory for it.
     NoMemory,
     /// It has found what a name leads to. There is no answer.
-    Learned {
-        /// The name.
-        name: NameHash,
-        /// Its target.
-        facts: NameFacts,
-        /// When the look-up began, in milliseconds of the monotonic clock.
-        found_ms: u64,
-        /// The subtree of its site, if a watcher of that tells every change of the name.
-        subtree: Option<NameHash>,
-    },
+    Learned(Learned),
     /// A path that leads to a file, for the list of hot files. There is no answer.
     Named {
         /// The state of the file.
@@ -56,6 +47,19 @@ pub enum Request {
     },
     /// It no longer waits for an answer, and writes nothing. The last answer to it is [`Answer::GivenUp`].
     GiveUp,
+}
+
+/// The target of a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Learned {
+    /// The name.
+    pub name: NameHash,
+    /// Its target.
+    pub facts: NameFacts,
+    /// When the look-up began, in milliseconds of the monotonic clock.
+    pub found_ms: u64,
+    /// The subtree of its site, if a watcher of that tells every change of the name.
+    pub subtree: Option<NameHash>,
 }
 
 /// The keeper's answer.
@@ -218,12 +222,12 @@ mod tests {
             changed_ns: i128::MIN,
         };
         let facts = NameFacts::File { plain: stat, coded: [Some(stat); 3], index: Some(u8::MAX) };
-        let learned = Request::Learned {
+        let learned = Request::Filled(Some(Learned {
             name: NameHash([u64::MAX; 2]),
             facts,
             found_ms: u64::MAX,
             subtree: Some(NameHash([u64::MAX; 2])),
-        };
+        }));
         assert_eq!(decode(&encode(&learned)), Some(learned.clone()));
         assert!(encode(&learned).len() <= STORE_MESSAGE_BYTES_MAX);
 

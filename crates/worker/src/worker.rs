@@ -340,23 +340,20 @@ impl Worker {
     }
 
     fn receive_from_helper(&mut self, number: u64) {
-        loop {
-            let event = self.sys.helpers.receive(number);
-            note_call(Call::Message);
-            match event {
-                HelperEvent::Nothing => return,
-                HelperEvent::Done(id, outcome) => self.finish(id, outcome),
-                HelperEvent::Gone(job) => {
-                    if let Some(id) = job {
-                        self.sys.report_loss();
-                        self.engine.handle_job(&mut self.sys, id, Outcome::Lost);
-                    }
-                    return self.engine.handle_helper_ready(&mut self.sys);
+        // One message: a helper sends another one only after its next job.
+        let event = self.sys.helpers.receive(number);
+        note_call(Call::Message);
+        match event {
+            HelperEvent::Nothing => {}
+            HelperEvent::Done(id, outcome) => self.finish(id, outcome),
+            HelperEvent::Gone(job) => {
+                if let Some(id) = job {
+                    self.sys.report_loss();
+                    self.engine.handle_job(&mut self.sys, id, Outcome::Lost);
                 }
-                HelperEvent::AbandonedGone(id) => {
-                    return self.engine.handle_helper_gone(&mut self.sys, id);
-                }
+                self.engine.handle_helper_ready(&mut self.sys);
             }
+            HelperEvent::AbandonedGone(id) => self.engine.handle_helper_gone(&mut self.sys, id),
         }
     }
 

@@ -11,10 +11,10 @@ use flash_engine::{FileKind, FileStat, form_of_block};
 use flash_prompt::file::is_path_only;
 use flash_prompt::table::{BlockKey, Extent};
 use flash_prompt::{AsFd, OwnedFd, channel, clock};
-use flash_waiting::past_cache::Reader;
+use flash_waiting::past_cache::{Reader, Source};
 use flash_waiting::{file, store_file};
 use flash_worker::codec::{self, decode};
-use flash_worker::store_protocol::{ANSWER_BYTES_MAX, Answer, Request};
+use flash_worker::store_protocol::{ANSWER_BYTES_MAX, Answer, Learned, Request};
 use flash_worker::{Fills, convert, names};
 
 /// The means to fill the store. Threads may share it.
@@ -64,11 +64,17 @@ impl Fill {
         }
     }
 
-    /// Brings a block of a file into the store, if there is a keeper and space for it.
-    pub(super) fn fill(&self, source: impl AsFd, block: u64) -> io::Result<()> {
+    /// Brings a block of a file into the store, if there is a keeper and space for it. With it the keeper gets what the name of a
+    /// request has led to, which is taken out of `learned` then.
+    pub(super) fn fill(
+        &self,
+        source: &Source<impl AsFd>,
+        block: u64,
+        learned: &mut Option<Learned>,
+    ) -> io::Result<()> {
         let filler = self.idle().pop();
         let Some(mut filler) = filler else { return Ok(()) };
-        match filler.fill(&self.memory, source, block) {
+        match filler.fill(&self.memory, source, block, learned) {
             Ok(read) => {
                 self.idle().push(filler);
                 read
@@ -104,18 +110,24 @@ impl Filler {
         Self { channel, reader: Reader::new(LOAD_BYTES as usize), is_late: false }
     }
 
-    fn fill(&mut self, memory: &OwnedFd, source: impl AsFd, block: u64) -> Result<io::Result<()>, NoKeeper> {
+    fn fill(
+        &mut self,
+        memory: &OwnedFd,
+        source: &Source<impl AsFd>,
+        block: u64,
+        learned: &mut Option<Learned>,
+    ) -> Result<io::Result<()>, NoKeeper> {
         if !self.has_keeper_caught_up()? {
             return Ok(Ok(()));
         }
-        let before = match file::stat(&source) {
+        let before = match file::stat(source) {
             Ok(stat) => stat,
             Err(e) => return Ok(Err(e)),
         };
-        if is_racy(&source, &convert::stat(&before)) {
+        if is_racy(source, &convert::stat(&before)) {
             return Ok(Ok(()));
         }
-        let form = match self.compress(&source, &convert::stat(&before), block) {
+        let form = match self.compress(source, &convert::stat(&before), block) {
             Ok(form) => form,
             Err(e) => return Ok(Err(e)),
         };
@@ -130,11 +142,13 @@ impl Filler {
             Some(form) => {
                 store_file::write(memory, place.offset, &form).map(|()| true).map_err(|_| Wrong::NoMemory)
             }
-            None => self.read(memory, &source, block, place),
+            None => self.read(memory, source, block, place),
         };
         let (result, read) = match written {
             // After the read: a change during the read shows in the state.
-            Ok(true) if file::stat(&source).is_ok_and(|after| after == before) => (Request::Filled, Ok(())),
+            Ok(true) if file::stat(source).is_ok_and(|after| after == before) => {
+                (Request::Filled(learned.take()), Ok(()))
+            }
             Ok(_) => (Request::Failed, Ok(())),
             Err(Wrong::NoMemory) => (Request::NoMemory, Ok(())),
             Err(Wrong::Unreadable(e)) => (Request::Failed, Err(e)),
@@ -144,12 +158,17 @@ impl Filler {
     }
 
     /// The compressed form of a file, if the block is that of one.
-    fn compress(&mut self, source: impl AsFd, stat: &FileStat, block: u64) -> io::Result<Option<Vec<u8>>> {
+    fn compress(
+        &mut self,
+        source: &Source<impl AsFd>,
+        stat: &FileStat,
+        block: u64,
+    ) -> io::Result<Option<Vec<u8>>> {
         let Some(coding) = form_of_block(stat.size_bytes, block) else { return Ok(None) };
         let mut content = Vec::with_capacity(stat.size_bytes as usize);
         for start in (0..stat.size_bytes).step_by(LOAD_BYTES as usize) {
             let length = (stat.size_bytes - start).min(LOAD_BYTES) as usize;
-            content.extend_from_slice(self.reader.read(&source, start, length)?.bytes);
+            content.extend_from_slice(self.reader.read(source, start, length)?.bytes);
         }
         compress(&content, coding).map(Some)
     }
@@ -158,7 +177,7 @@ impl Filler {
     fn read(
         &mut self,
         memory: &OwnedFd,
-        source: impl AsFd,
+        source: &Source<impl AsFd>,
         block: u64,
         place: Extent,
     ) -> Result<bool, Wrong> {

@@ -43,19 +43,19 @@ fn source() -> File {
 fn a_keeper_that_hangs_costs_one_wait_and_no_channel() {
     let (fill, keeper, memory) = start(Duration::from_millis(20));
     let file = source();
-    fill.fill(&file, 0).expect("past the store");
+    fill.fill(&Source::Shared(&file), 0, &mut None).expect("past the store");
     assert!(matches!(keeper.receive(), Request::Want(..)));
     assert_eq!(keeper.receive(), Request::GiveUp);
     for _ in 0..3 {
-        fill.fill(&file, 0).expect("past the store");
+        fill.fill(&Source::Shared(&file), 0, &mut None).expect("past the store");
     }
     assert!(keeper.has_nothing() && !fill.has_lost_keeper(), "it neither asks again nor ends");
     // A late answer gives a place that is no longer its own.
     keeper.answer(&Answer::Fill(Extent { offset: 0, length: 4096 }));
-    fill.fill(&file, 0).expect("past the store");
+    fill.fill(&Source::Shared(&file), 0, &mut None).expect("past the store");
     assert!(keeper.has_nothing());
     keeper.answer(&Answer::GivenUp);
-    fill.fill(&file, 0).expect("past the store");
+    fill.fill(&Source::Shared(&file), 0, &mut None).expect("past the store");
     assert!(matches!(keeper.receive(), Request::Want(..)), "the keeper is back");
     assert_eq!(store_file::held_bytes(&memory).expect("its state"), 0, "nothing was written");
 }
@@ -73,11 +73,11 @@ fn a_load_by_another_process_is_waited_for() {
         keeper.answer(&Answer::There);
         (want, keeper)
     });
-    fill.fill(source(), 0).expect("filled");
+    fill.fill(&Source::Own(source()), 0, &mut None).expect("filled");
     let (want, keeper) = thread.join().expect("no panic");
     assert!(matches!(want, Request::Want(..)) && keeper.has_nothing());
     drop(keeper);
-    fill.fill(source(), 0).expect("past the store");
+    fill.fill(&Source::Own(source()), 0, &mut None).expect("past the store");
     assert!(fill.has_lost_keeper(), "the next process has a keeper");
 }
 

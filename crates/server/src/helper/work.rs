@@ -1,11 +1,12 @@
 //! The work that may wait for a disk, one task at a time: of helpers, and of workers without helpers.
 
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use flash_engine::limits::{LOAD_BYTES, SMALL_FILE_BYTES_MAX};
 use flash_engine::{
@@ -16,10 +17,11 @@ use flash_http::types::TypeTable;
 use flash_prompt::file::is_path_only;
 use flash_prompt::names::NamesReader;
 use flash_prompt::{AsFd, OwnedFd, clock};
+use flash_waiting::past_cache::Source;
 use flash_waiting::{file, store_file, warm, watched};
 
 use flash_worker::names::{self, SharedNames};
-use flash_worker::store_protocol::{ROOT_AND_PATH_BYTES_MAX, Request};
+use flash_worker::store_protocol::{Learned, ROOT_AND_PATH_BYTES_MAX, Request};
 
 use super::compress::{compress_listing, deflate};
 use super::fill::Fill;
@@ -34,6 +36,8 @@ struct Site {
     rules: SiteRules,
     /// None if it did not answer when this process started.
     root: Option<Arc<OwnedFd>>,
+    /// Whether changes on the file system of the root can be watched, once that was asked.
+    reports_changes: OnceLock<bool>,
 }
 
 /// The resources of the work. Threads may share them.
@@ -55,7 +59,11 @@ pub(crate) struct DiskWork {
 
 impl DiskWork {
     pub(crate) fn new(settings: &Settings) -> Self {
-        let sites = convert::sites(settings).into_iter().map(|rules| Site { rules, root: None });
+        let sites = convert::sites(settings).into_iter().map(|rules| Site {
+            rules,
+            root: None,
+            reports_changes: OnceLock::new(),
+        });
         Self {
             sites: sites.collect(),
             types: convert::types(settings),
@@ -106,7 +114,7 @@ impl DiskWork {
             Task::Find { site, path } => self.find(*site, path),
             Task::List { site, path, form, with_readme } => self.list(*site, path, (*form, *with_readme)),
             Task::Fill { file, block, name } => {
-                let filled = self.fill(&**file, *block);
+                let filled = self.fill(&Source::Shared(&**file), *block, &mut None);
                 if let Some(NameOfFile { site, path }) = name {
                     self.find_for_all(*site, path);
                 }
@@ -153,9 +161,9 @@ impl DiskWork {
     }
 
     fn find<G: AsFd + From<OwnedFd>>(&self, site: SiteId, path: &[u8]) -> io::Result<Outcome<G>> {
-        let found_ms = clock::monotonic_ms();
-        let Some(found) = self.look_up(site, path, Want::Content)? else { return Ok(Outcome::Lost) };
-        let finding = match found {
+        let Some(looked_up) = self.look_up(site, path, Want::Content)? else { return Ok(Outcome::Lost) };
+        let mut learned = self.learned(site, path, &looked_up);
+        let finding = match looked_up.found {
             Ok(finding) => finding,
             Err(LookUpError::Failed(number)) => return Ok(Outcome::Failed(number)),
             Err(LookUpError::Exhausted) => return Ok(Outcome::Exhausted),
@@ -166,9 +174,10 @@ impl DiskWork {
             && coded.iter().all(Option::is_none)
         {
             // The content is nearly always needed next. If it cannot be read, the next task reports that.
-            let _ = self.load_small(file, plain.stat.size_bytes);
+            let _ = self.load_small(file, plain.stat.size_bytes, &mut learned);
         }
-        self.share_finding(site, path, &finding, found_ms);
+        self.share(learned);
+        self.share_path(site, path, &finding);
         Ok(Outcome::Found(finding))
     }
 
@@ -178,71 +187,84 @@ impl DiskWork {
         site: SiteId,
         path: &[u8],
         want: Want,
-    ) -> io::Result<Option<Result<Finding<G>, LookUpError>>> {
-        let Some((rules, root)) = self.rooted(site)? else { return Ok(None) };
+    ) -> io::Result<Option<LookedUp<G>>> {
+        let Some((Site { rules, reports_changes, .. }, root)) = self.rooted(site)? else { return Ok(None) };
+        let began_ms = clock::monotonic_ms();
+        let reports_changes = || *reports_changes.get_or_init(|| watched::reports_changes(root));
+        let is_watched = Cell::new(watched::is_direct(path) && self.names.is_some() && reports_changes());
         let look_up = |path: &[u8], want| {
-            flash_worker::convert::look_up(file::open(root, path, flash_worker::convert::sys_want(want)))
-        };
-        Ok(Some(find(path, rules, &self.types, want, look_up)))
-    }
-
-    /// Looks up a path that leads to a file, for all workers: the kernel knows it by now, and can forget it later.
-    fn find_for_all(&self, site: SiteId, path: &[u8]) {
-        let found_ms = clock::monotonic_ms();
-        if self.names.is_some()
-            && let Ok(Some(Ok(finding))) = self.look_up::<OwnedFd>(site, path, Want::Stat)
-        {
-            self.share_finding(site, path, &finding, found_ms);
-        }
-    }
-
-    /// Shares with all workers what was found. A file that changed just now can change again unnoticed.
-    fn share_finding<G>(&self, site: SiteId, path: &[u8], finding: &Finding<G>, found_ms: u64) {
-        let (Some(names), Some(store)) = (&self.names, &self.store) else { return };
-        let rules = self.sites.get(usize::from(site.0)).map(|site| &site.rules);
-        if let Some(facts) = rules.and_then(|rules| NameFacts::of(finding, path, rules))
-            && let Some(name) = names.hash(site, path)
-            && !facts.is_racy(clock::wall_ns())
-        {
-            let subtree = names.subtree(site, path).filter(|_| self.is_watched(site, path, &facts));
-            store.notify_keeper(&Request::Learned { name, facts, found_ms, subtree });
-            if self.saves_list
-                && let Some(named) = rules.and_then(|rules| named(&facts, rules, path))
-            {
-                store.notify_keeper(&named);
+            let want = flash_worker::convert::sys_want(want);
+            if is_watched.get() {
+                match watched::open(root, path, want) {
+                    Err(e) if e.kind() == ErrorKind::Other => is_watched.set(false),
+                    found => return flash_worker::convert::look_up(found),
+                }
             }
+            flash_worker::convert::look_up(file::open(root, path, want))
+        };
+        let found = find(path, rules, &self.types, want, look_up);
+        Ok(Some(LookedUp { found, began_ms, is_watched: is_watched.get() }))
+    }
+
+    /// Looks up a path for all workers: the kernel knows it by now, and can forget it later.
+    fn find_for_all(&self, site: SiteId, path: &[u8]) {
+        if self.names.is_some()
+            && let Ok(Some(looked_up)) = self.look_up::<OwnedFd>(site, path, Want::Stat)
+        {
+            self.share(self.learned(site, path, &looked_up));
+            looked_up.found.iter().for_each(|finding| self.share_path(site, path, finding));
         }
     }
 
-    /// Whether every change of a name with these facts is reported where its directory is watched.
-    fn is_watched(&self, site: SiteId, path: &[u8], facts: &NameFacts) -> bool {
-        let Ok(Some((rules, root))) = self.rooted(site) else { return false };
-        let look_up = |path: &[u8], _| match watched::find(root, path) {
-            Err(e) if e.kind() == ErrorKind::Other => Err(LookUpError::Failed(0)),
-            found => flash_worker::convert::look_up::<OwnedFd>(found),
-        };
-        watched::is_direct(path)
-            && watched::reports_changes(root)
-            && find(path, rules, &self.types, Want::Stat, look_up)
-                .is_ok_and(|finding| NameFacts::of(&finding, path, rules).as_ref() == Some(facts))
+    /// What all workers can know of a name. None of a file that changed just now, as it can change again unnoticed.
+    fn learned<G>(&self, site: SiteId, path: &[u8], looked_up: &LookedUp<G>) -> Option<Learned> {
+        let (names, finding) = (self.names.as_ref()?, looked_up.found.as_ref().ok()?);
+        let facts = NameFacts::of(finding, path, &self.sites.get(usize::from(site.0))?.rules)?;
+        let subtree = names.subtree(site, path).filter(|_| looked_up.is_watched);
+        (!facts.is_racy(clock::wall_ns())).then_some(Learned {
+            name: names.hash(site, path)?,
+            facts,
+            found_ms: looked_up.began_ms,
+            subtree,
+        })
+    }
+
+    /// Shares with all workers what was found.
+    fn share(&self, learned: Option<Learned>) {
+        if let (Some(store), Some(learned)) = (&self.store, learned) {
+            store.notify_keeper(&Request::Learned(learned));
+        }
+    }
+
+    /// Gives the keeper the path of a file, for the list of hot files.
+    fn share_path<G>(&self, site: SiteId, path: &[u8], finding: &Finding<G>) {
+        if self.saves_list
+            && let (Some(store), Some(site)) = (&self.store, self.sites.get(usize::from(site.0)))
+            && let Some(facts) = NameFacts::of(finding, path, &site.rules)
+            && !facts.is_racy(clock::wall_ns())
+            && let Some(named) = named(&facts, &site.rules, path)
+        {
+            store.notify_keeper(&named);
+        }
     }
 
     /// Brings a block of the file at a path into the store, if it can be found and read.
     fn warm(&self, site: SiteId, path: &[u8], block: u64) {
-        let found_ms = clock::monotonic_ms();
-        if let Ok(Some(Ok(finding))) = self.look_up::<OwnedFd>(site, path, Want::Content)
-            && let Finding::File { plain, .. } = &finding
+        if let Ok(Some(looked_up)) = self.look_up::<OwnedFd>(site, path, Want::Content)
+            && let Ok(Finding::File { plain, .. }) = &looked_up.found
             && let Some(file) = &plain.file
         {
-            let _ = self.fill(file, block);
-            self.share_finding(site, path, &finding, found_ms);
+            let mut learned = self.learned(site, path, &looked_up);
+            let _ = self.fill(&Source::Own(file), block, &mut learned);
+            self.share(learned);
+            looked_up.found.iter().for_each(|finding| self.share_path(site, path, finding));
         }
     }
 
     /// Brings a small file into memory: into the store, if there is one.
-    fn load_small(&self, file: impl AsFd, size_bytes: u64) -> io::Result<()> {
+    fn load_small(&self, file: impl AsFd, size_bytes: u64, learned: &mut Option<Learned>) -> io::Result<()> {
         if self.store.is_some() && size_bytes <= LOAD_BYTES {
-            self.fill(file, 0)
+            self.fill(&Source::Own(file), 0, learned)
         } else if size_bytes <= SMALL_FILE_BYTES_MAX && !is_path_only(&file)? {
             file::load(file, 0, size_bytes)
         } else {
@@ -250,8 +272,8 @@ impl DiskWork {
         }
     }
 
-    fn fill(&self, file: impl AsFd, block: u64) -> io::Result<()> {
-        self.store.as_ref().map_or(Ok(()), |store| store.fill(file, block))
+    fn fill(&self, file: &Source<impl AsFd>, block: u64, learned: &mut Option<Learned>) -> io::Result<()> {
+        self.store.as_ref().map_or(Ok(()), |store| store.fill(file, block, learned))
     }
 
     fn read_bytes<G>(&self, file: impl AsFd, offset: u64, length_bytes: u64) -> io::Result<Outcome<G>> {
@@ -273,9 +295,7 @@ impl DiskWork {
         path: &[u8],
         (form, with_readme): (ListingForm, bool),
     ) -> io::Result<Outcome<G>> {
-        let Some((rules, root)) = self.rooted(site)? else {
-            return Ok(Outcome::Lost);
-        };
+        let Some((Site { rules, .. }, root)) = self.rooted(site)? else { return Ok(Outcome::Lost) };
         let read_ms = clock::monotonic_ms();
         let listing = match listing::read(root, path, (self.listing_entries_max, form.order)) {
             Ok(listing) if with_readme => listing.with_readme(root),
@@ -290,19 +310,28 @@ impl DiskWork {
         };
         let file = file::memory_file(&text)?;
         let stat = state(&file)?;
-        self.share_finding(site, path, &Finding::<G>::Listing, read_ms);
+        self.find_for_all(site, path);
         Ok(Outcome::Listed(file.into(), stat, read_ms))
     }
 
     /// The rules and the root of a site; None if the root did not answer at startup.
-    fn rooted(&self, site: SiteId) -> io::Result<Option<(&SiteRules, &OwnedFd)>> {
+    fn rooted(&self, site: SiteId) -> io::Result<Option<(&Site, &OwnedFd)>> {
         let no_such_site = || io::Error::new(ErrorKind::InvalidInput, "no such site");
         let site = self.sites.get(usize::from(site.0)).ok_or_else(no_such_site)?;
         if site.root.is_none() {
             self.outdated.store(true, Ordering::Relaxed);
         }
-        Ok(site.root.as_deref().map(|root| (&site.rules, root)))
+        Ok(site.root.as_deref().map(|root| (site, root)))
     }
+}
+
+/// The result of a look-up.
+struct LookedUp<G> {
+    found: Result<Finding<G>, LookUpError>,
+    /// When it began, in milliseconds of the monotonic clock.
+    began_ms: u64,
+    /// Whether every change of the name is reported where its directory is watched.
+    is_watched: bool,
 }
 
 /// The message that names a path that leads to a file. None for other paths, and if no message has room for it.

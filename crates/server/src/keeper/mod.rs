@@ -26,7 +26,9 @@ use flash_waiting::sandbox::calls::CallList;
 use flash_waiting::store_file;
 use flash_worker::codec::{self, decode};
 use flash_worker::control::{Notice as ToSupervisor, Order, receive_order};
-use flash_worker::store_protocol::{self as protocol, FromWorker, Notice, Request, STORE_MESSAGE_BYTES_MAX};
+use flash_worker::store_protocol::{
+    self as protocol, FromWorker, Learned, Notice, Request, STORE_MESSAGE_BYTES_MAX,
+};
 
 use crate::config::{CacheMemory, Settings};
 use crate::control::{Control, unexpected};
@@ -38,8 +40,6 @@ use hot_paths::{HotPath, HotPaths};
 use links::Link;
 use shared_names::SharedNamesTable;
 
-/// Messages taken from one link before the next has its turn.
-const MESSAGES_PER_TURN_MAX: usize = 64;
 /// Messages taken from one link at the end: its channel holds fewer.
 const LAST_MESSAGES_MAX: usize = 1 << 16;
 /// Time after which a worker with a full channel is sent its messages again.
@@ -93,9 +93,13 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
         let looks_ms = process.next_look_ms.saturating_sub(now_ms);
         let timeout_ms = again_ms.into_iter().chain(settles_ms).chain([looks_ms]).min();
         let ready: Vec<u64> = process.epoll.wait(timeout_ms)?.map(|ready| ready.token).collect();
-        process.receive_orders()?;
+        // Orders first: they name the links.
+        if ready.contains(&Control::TOKEN) {
+            process.receive_orders()?;
+        }
         for token in ready {
-            if token != Control::TOKEN && !process.receive(token as u32, MESSAGES_PER_TURN_MAX)? {
+            // One message, as most links have no second one: a look for it would cost as much as the message.
+            if token != Control::TOKEN && !process.receive(token as u32, 1)? {
                 process.lose(token as u32);
             }
         }
@@ -263,17 +267,12 @@ impl Process {
                 self.keeper.handle_want(helper, key, length_bytes, clock::monotonic_ms());
             }
             Some(Request::Want(..)) | None => return false,
-            Some(Request::Filled) => self.keeper.handle_filled(helper, true),
-            Some(Request::Failed) => self.keeper.handle_filled(helper, false),
-            Some(Request::Learned { name, facts, found_ms, subtree }) => {
-                // A file without content needs no block.
-                let is_stored =
-                    |state: &FileState| state.size_bytes == 0 || self.keeper.has(&first_block(*state));
-                self.shared_names.learn(name, &facts, found_ms, is_stored);
-                if let Some(subtree) = subtree {
-                    self.shared_names.watch(name, subtree, &facts, found_ms);
-                }
+            Some(Request::Filled(learned)) => {
+                self.keeper.handle_filled(helper, true);
+                learned.into_iter().for_each(|learned| self.learn(&learned));
             }
+            Some(Request::Failed) => self.keeper.handle_filled(helper, false),
+            Some(Request::Learned(learned)) => self.learn(&learned),
             Some(Request::Named { file, root, path }) => {
                 if self.hot_list.is_some() {
                     let is_stored = |file: &FileState| self.keeper.has(&first_block(*file));
@@ -290,6 +289,16 @@ impl Process {
             }
         }
         true
+    }
+
+    fn learn(&mut self, learned: &Learned) {
+        let Learned { name, facts, found_ms, subtree } = learned;
+        // A file without content needs no block.
+        let is_stored = |state: &FileState| state.size_bytes == 0 || self.keeper.has(&first_block(*state));
+        self.shared_names.learn(*name, facts, *found_ms, is_stored);
+        if let Some(subtree) = subtree {
+            self.shared_names.watch(*name, *subtree, facts, *found_ms);
+        }
     }
 
     /// Periodically adapts the size to the memory, and reports figures to the supervisor.

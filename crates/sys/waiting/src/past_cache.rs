@@ -7,7 +7,7 @@
 
 use std::io::{self, IoSliceMut};
 
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, Advice, AtFlags, OFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -35,6 +35,22 @@ pub struct Block<'memory> {
     pub bytes: &'memory [u8],
     /// How they were read.
     pub way: Way,
+}
+
+/// A file to read.
+#[derive(Clone, Copy, Debug)]
+pub enum Source<F> {
+    /// This process has opened it, and nobody else uses the same description.
+    Own(F),
+    /// Any other.
+    Shared(F),
+}
+
+impl<F: AsFd> AsFd for Source<F> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        let (Source::Own(file) | Source::Shared(file)) = self;
+        file.as_fd()
+    }
 }
 
 /// Memory for one block at a time. Each helper has one.
@@ -90,13 +106,13 @@ impl Reader {
     ///
     /// Errors: `InvalidInput` for more than `bytes_max` bytes; any of pread(2); for an `O_PATH` descriptor
     /// those of openat(2), and `EINVAL` if it is no longer a regular file.
-    pub fn read(&mut self, file: impl AsFd, offset: u64, length: usize) -> io::Result<Block<'_>> {
+    pub fn read(&mut self, file: &Source<impl AsFd>, offset: u64, length: usize) -> io::Result<Block<'_>> {
         if length > self.bytes_max || offset.checked_add(length as u64 + ALIGNMENT_MAX_BYTES).is_none() {
             let what = format!("{length} bytes at {offset} do not fit a reader of {} bytes", self.bytes_max);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
-        let flags = fs::fcntl_getfl(&file)?;
-        let size_bytes = stat(&file)?.size_bytes;
+        let flags = fs::fcntl_getfl(file)?;
+        let size_bytes = stat(file)?.size_bytes;
         // A file of /proc has a length of 0 but does have content, so it is read until it ends.
         let length = match size_bytes.checked_sub(offset) {
             Some(rest) if rest > 0 => length.min(usize::try_from(rest).unwrap_or(length)),
@@ -104,14 +120,14 @@ impl Reader {
         };
         let part = FileRange { offset, length };
         let is_path_only = flags.contains(OFlags::PATH);
-        if !is_path_only && let Some(range) = self.read_cached(&file, part)? {
+        if !is_path_only && let Some(range) = self.read_cached(file, part)? {
             return Ok(self.block(range, Way::Cached));
         }
-        if let Some(range) = self.read_direct(&file, flags, part)? {
+        if let Some(range) = self.read_direct(file, flags, part)? {
             return Ok(self.block(range, Way::Direct));
         }
         if is_path_only {
-            let file = open_place(&file, OFlags::empty())?;
+            let file = open_place(file, OFlags::empty())?;
             return self.read_and_drop(file, part);
         }
         self.read_and_drop(file, part)
@@ -132,15 +148,21 @@ impl Reader {
     }
 
     /// Reads from the disk into this memory.
-    fn read_direct(&mut self, file: impl AsFd, flags: OFlags, part: FileRange) -> io::Result<Filled> {
-        let Some(alignment) = direct_alignment(&file) else { return Ok(None) };
-        // The owner is the same, or the flag would not be set, so it is allowed here too.
-        let more = OFlags::DIRECT | flags & OFlags::NOATIME;
-        let is_path_only = flags.contains(OFlags::PATH);
-        let opened = if is_path_only { open_place(&file, more) } else { open_again(&file, TO_READ | more) };
+    fn read_direct(
+        &mut self,
+        file: &Source<impl AsFd>,
+        flags: OFlags,
+        part: FileRange,
+    ) -> io::Result<Filled> {
+        let Some(alignment) = direct_alignment(file) else { return Ok(None) };
         // Fails without /proc, under Landlock, after a change of the file's mode, or on a file system without
         // direct reads.
-        let Ok(direct) = opened else { return Ok(None) };
+        let Ok(direct) = Direct::of(file, flags) else { return Ok(None) };
+        self.read_aligned(&direct, alignment, part)
+    }
+
+    /// Reads all aligned units that a part touches.
+    fn read_aligned(&mut self, direct: &impl AsFd, alignment: u64, part: FileRange) -> io::Result<Filled> {
         let before = (part.offset % alignment) as usize;
         let from = part.offset - before as u64;
         let end = before + part.length;
@@ -148,7 +170,7 @@ impl Reader {
         let memory = &mut self.memory[self.start..][..whole];
         let mut done = 0;
         while done < end {
-            match rustix::io::pread(&direct, &mut memory[done..], from + done as u64) {
+            match rustix::io::pread(direct, &mut memory[done..], from + done as u64) {
                 Ok(0) => break,
                 Ok(n) => done += n,
                 Err(Errno::INTR) => continue,
@@ -217,6 +239,51 @@ impl Reader {
             }
         }
         Ok(Some(0..done))
+    }
+}
+
+/// A file that is read directly, for as long as this exists.
+enum Direct<'file> {
+    /// Opened again: the flag is one of a description, which others may use.
+    Again(OwnedFd),
+    /// The description itself, and its flags without direct reads.
+    Itself(BorrowedFd<'file>, OFlags),
+}
+
+impl<'file> Direct<'file> {
+    /// `flags` are those of the file.
+    ///
+    /// Errors: of fcntl(2) or openat(2); `EINVAL` if the file system has no direct reads.
+    fn of(file: &'file Source<impl AsFd>, flags: OFlags) -> io::Result<Self> {
+        // The owner is the same, or the flag would not be set, so it is allowed here too.
+        let more = OFlags::DIRECT | flags & OFlags::NOATIME;
+        match file {
+            _ if flags.contains(OFlags::PATH) => Ok(Self::Again(open_place(file, more)?)),
+            Source::Own(file) => {
+                let flags = flags & (OFlags::NONBLOCK | OFlags::NOATIME);
+                fs::fcntl_setfl(file, flags | OFlags::DIRECT)?;
+                Ok(Self::Itself(file.as_fd(), flags))
+            }
+            Source::Shared(file) => Ok(Self::Again(open_again(file, TO_READ | more)?)),
+        }
+    }
+}
+
+impl AsFd for Direct<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Again(file) => file.as_fd(),
+            Self::Itself(file, _) => *file,
+        }
+    }
+}
+
+impl Drop for Direct<'_> {
+    fn drop(&mut self) {
+        if let Self::Itself(file, flags) = self {
+            // Cannot fail: the flags were in force before.
+            let _ = fs::fcntl_setfl(*file, *flags);
+        }
     }
 }
 

@@ -86,7 +86,7 @@ fn by_each_way(reader: &mut Reader, file: &OwnedFd, part: FileRange) -> Vec<(Way
                 let _ = reader.read_until_end(file, part, ReadWriteFlags::empty());
                 reader.read_cached(file, part)
             }
-            Way::Direct => reader.read_direct(file, flags, part),
+            Way::Direct => reader.read_direct(&Source::Shared(file), flags, part),
             Way::DontCache => reader.read_dont_cache(file, part),
             Way::Dropped => reader.read_and_forget(file, part).map(Some),
         };
@@ -113,9 +113,15 @@ fn check(folder: &Path) -> Vec<Way> {
                 worked.extend((!read.is_empty()).then_some(way));
             }
             forget(&file);
-            let block = reader.read(&file, part.offset, part.length).expect("read");
+            let block = reader.read(&Source::Shared(&file), part.offset, part.length).expect("read");
             assert!(block.bytes == expected, "{:?}: {part:?} of {length} bytes", block.way);
-            let place = open_again(&file, OFlags::PATH).expect("a place");
+            forget(&file);
+            let (way, flags) = (block.way, fs::fcntl_getfl(&file).expect("its flags"));
+            let block = reader.read(&Source::Own(&file), part.offset, part.length).expect("read");
+            assert!(block.bytes == expected, "{:?}: {part:?} of {length} bytes", block.way);
+            assert!(block.way == way || block.bytes.is_empty(), "{:?} and not {way:?}", block.way);
+            assert_eq!(fs::fcntl_getfl(&file).expect("its flags"), flags);
+            let place = Source::Own(open_again(&file, OFlags::PATH).expect("a place"));
             let block = reader.read(&place, part.offset, part.length).expect("read");
             assert!(block.bytes == expected && block.way != Way::Cached, "{part:?} of {length} bytes");
         }
@@ -218,7 +224,7 @@ fn no_page_is_left_in_the_page_cache() {
         (FileRange { offset: 4096, length: 300_001 }, fs::fcntl_getfl(&file).expect("its flags"));
     let held =
         |file: &OwnedFd| (0..245).filter(|n| resident(file, n * PAGE_BYTES, 1).expect("an answer")).count();
-    if reader.read_direct(&file, flags, part).expect("read").is_some() {
+    if reader.read_direct(&Source::Shared(&file), flags, part).expect("read").is_some() {
         assert_eq!(held(&file), 0, "direct");
     } else {
         crate::skipping::skip("in part: no direct reads here");
@@ -250,7 +256,7 @@ fn pages_in_the_page_cache_are_used_and_stay() {
         reader.read_until_end(&file, FileRange { offset: 0, length: 100_000 }, ReadWriteFlags::empty());
     assert_eq!(warm.expect("read"), Some(0..100_000));
     for _ in 0..2 {
-        let block = reader.read(&file, 0, BLOCK_BYTES).expect("read");
+        let block = reader.read(&Source::Shared(&file), 0, BLOCK_BYTES).expect("read");
         assert_eq!((block.way, block.bytes), (Way::Cached, &bytes[..]));
     }
 }
@@ -265,7 +271,7 @@ fn a_file_that_cannot_be_opened_again_can_still_be_read() {
         // From now on this thread cannot open any file.
         let landlock = paths::restrict(&[]).expect("restricted");
         let mut reader = Reader::new(BLOCK_BYTES);
-        let block = reader.read(&file, 0, BLOCK_BYTES).expect("read");
+        let block = reader.read(&Source::Shared(&file), 0, BLOCK_BYTES).expect("read");
         assert!(block.bytes == bytes, "by {:?}", block.way);
         match landlock {
             Some(_) => assert!(matches!(block.way, Way::DontCache | Way::Dropped), "{:?}", block.way),
@@ -286,7 +292,7 @@ fn a_part_beyond_the_end_of_a_cut_file_is_short() {
     for part in [FileRange { offset: 1_000, length: 300_000 }, FileRange { offset: 300_000, length: 300_000 }]
     {
         let expected = &bytes[bytes.len().min(part.offset as usize)..];
-        if let Some(range) = reader.read_direct(&file, flags, part).expect("read") {
+        if let Some(range) = reader.read_direct(&Source::Shared(&file), flags, part).expect("read") {
             assert_eq!(reader.block(range, Way::Direct).bytes, expected);
         }
         let range = reader.read_and_forget(&file, part).expect("read");
@@ -299,13 +305,13 @@ fn files_without_a_length_are_read_and_special_files_are_not() {
     let mut reader = Reader::new(BLOCK_BYTES);
     let place =
         |path: &str| fs::open(path, OFlags::PATH | OFlags::CLOEXEC, fs::Mode::empty()).expect("a place");
-    let block = reader.read(place("/proc/version"), 0, 5).expect("read");
+    let block = reader.read(&Source::Own(place("/proc/version")), 0, 5).expect("read");
     assert_eq!(block.bytes, b"Linux");
-    reader.read(place("/proc/self"), 0, 5).expect_err("not a regular file");
+    reader.read(&Source::Own(place("/proc/self")), 0, 5).expect_err("not a regular file");
     let file = File::open("/proc/version").expect("opened");
-    assert_eq!(reader.read(&file, 2, 3).expect("read").bytes, b"nux");
+    assert_eq!(reader.read(&Source::Shared(&file), 2, 3).expect("read").bytes, b"nux");
     for (offset, length) in [(0, BLOCK_BYTES + 1), (u64::MAX - 100, 10)] {
-        let refused = reader.read(&file, offset, length).expect_err("too much");
+        let refused = reader.read(&Source::Shared(&file), offset, length).expect_err("too much");
         assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
     }
 }

@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::io;
 
-use flash_prompt::file::{Found, Want, look_up_by};
+use flash_prompt::file::{Found, Stat, Want, look_up_by};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{self, Access, AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::{Errno, read};
@@ -32,24 +32,26 @@ pub fn reports_changes(file: impl AsFd) -> bool {
     fs::fstatfs(file).is_ok_and(|found| TELLS.contains(&(found.f_type as u64 & 0xffff_ffff)))
 }
 
-/// Looks a path up like [`super::file::open`] with [`Want::Stat`], if it is that of a watched name.
+/// Looks a path up like [`super::file::open`], if it is that of a watched name, beneath a root that [`reports_changes`].
 ///
-/// Errors: `NotFound` and `NotADirectory` if there is nothing, `PermissionDenied`, and others if a change of the
-/// name might not be told.
-pub fn find(root: impl AsFd, path: &[u8]) -> io::Result<Found> {
+/// Errors: `NotFound` and `NotADirectory` if there is nothing, `PermissionDenied`, and `Other` if a change of the
+/// name might not be reported.
+pub fn open(root: impl AsFd, path: &[u8], want: Want) -> io::Result<Found> {
     let links = Cell::new(1);
     let open = |flags| {
-        let file = fs::openat2(&root, path, flags, Mode::empty(), DIRECT).map_err(|e| match e {
+        fs::openat2(&root, path, flags, Mode::empty(), DIRECT).map_err(|e| match e {
             Errno::NOENT | Errno::NOTDIR | Errno::ACCESS => io::Error::from(e),
             other => io::Error::other(other),
-        })?;
-        let stat = fs::fstat(&file)?;
-        if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
-            links.set(stat.st_nlink);
-        }
-        Ok(file)
+        })
     };
-    let found = look_up_by(Want::Stat, open, |file| super::file::stat(file))?;
+    let stat = |file: &OwnedFd| {
+        let found = fs::fstat(file)?;
+        if FileType::from_raw_mode(found.st_mode) == FileType::RegularFile {
+            links.set(found.st_nlink);
+        }
+        Ok(Stat::from(&found))
+    };
+    let found = look_up_by(want, open, stat)?;
     if links.get() > 1 {
         return Err(io::Error::other("its file has other names"));
     }
@@ -223,13 +225,15 @@ mod tests {
         std::os::unix::fs::symlink("d", path("link")).expect("linked");
         std::os::unix::fs::symlink("f", path("d/linked")).expect("linked");
         let root = open_folder(folder.path()).expect("opened");
-        assert!(find(&root, b"d/f").is_ok() && find(&root, b"d").is_ok());
+        let find = |path: &[u8]| open(&root, path, Want::Stat);
+        assert!(find(b"d/f").is_ok() && find(b"d").is_ok());
         for missing in [&b"none"[..], b"d/none", b"d/f/none"] {
-            let kind = find(&root, missing).expect_err("nothing").kind();
+            let kind = find(missing).expect_err("nothing").kind();
             assert!(matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory), "{kind:?}");
         }
+        assert!(open(&root, b"d/f", Want::Content).is_ok_and(|found| found.file.is_some()));
         for untold in [&b"link/f"[..], b"link/none", b"d/linked", b"two", b"names", b"../x"] {
-            assert_eq!(find(&root, untold).expect_err("not told").kind(), io::ErrorKind::Other);
+            assert_eq!(find(untold).expect_err("not told").kind(), io::ErrorKind::Other);
         }
         assert_eq!(directories_in(open_directory(&root, b"/").expect("opened")).expect("listed"), [b"d"]);
         assert!(is_regular(&root, b"/d/f") && is_regular(&root, b"/gone"));

@@ -356,8 +356,11 @@ fn list(calls: CallList) -> Compiled<Rules> {
     allow(libc::SYS_fcntl, &[(1, Eq, libc::F_DUPFD_CLOEXEC as u64), lowest])?;
     // Not MSG_FASTOPEN, which connects.
     allow(libc::SYS_sendmsg, &[(2, MaskedEq(libc::MSG_FASTOPEN as u64), 0)])?;
-    // Not O_DIRECT, which would make reads go to the disk, nor O_ASYNC or O_APPEND.
-    let flags = OFlags::NONBLOCK | OFlags::NOATIME | OFlags::ACCMODE | OFlags::LARGEFILE;
+    // Not O_ASYNC or O_APPEND, and O_DIRECT, which makes reads go to the disk, only where they may wait.
+    let mut flags = OFlags::NONBLOCK | OFlags::NOATIME | OFlags::ACCMODE | OFlags::LARGEFILE;
+    if matches!(calls, CallList::Helper | CallList::HelperThread | CallList::WaitingWorker(_)) {
+        flags |= OFlags::DIRECT;
+    }
     let others = u64::from(!flags.bits());
     allow(libc::SYS_fcntl, &[(1, Eq, libc::F_SETFL as u64), (2, MaskedEq(others), 0)])?;
     if let Some(how) = way_to_shut_down(calls) {

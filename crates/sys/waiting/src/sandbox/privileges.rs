@@ -58,14 +58,15 @@ pub fn can_forbid_calls() -> bool {
 }
 
 /// The capabilities of a supervisor started by root: to bind low ports, to start roles as another user with
-/// their own limits and locked memory and to end them, and to read its configuration and open its log whoever
-/// owns them.
+/// their own limits, priority and locked memory and to end them, and to read its configuration and open its log
+/// whoever owns them.
 const SUPERVISOR: CapabilitySet = CapabilitySet::NET_BIND_SERVICE
     .union(CapabilitySet::SETUID)
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::SETPCAP)
     .union(CapabilitySet::KILL)
     .union(CapabilitySet::SYS_RESOURCE)
+    .union(CapabilitySet::SYS_NICE)
     .union(CapabilitySet::IPC_LOCK)
     .union(CapabilitySet::DAC_OVERRIDE)
     // Only to pass it on to workers that keep it.
