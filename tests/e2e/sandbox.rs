@@ -538,6 +538,32 @@ fn roles_run_without_privilege_and_with_limits() {
     assert_eq!(status(server.pid(), "NoNewPrivs"), "1");
 }
 
+#[test]
+fn workers_run_before_helpers() {
+    // CAP_SYS_NICE, CAP_SYS_RESOURCE.
+    const MAY_GO_FIRST: u64 = 1 << 23 | 1 << 24;
+    let have = u64::from_str_radix(&status(std::process::id(), "CapEff"), 16).unwrap();
+    let folder = Folder::with_hello();
+    evict(&folder.served("hello.txt"));
+    let server = Launch::new(&folder).user(BY_ITSELF).start();
+    assert_eq!(server.get("/hello.txt").status, 200);
+    let ordinary = nice(server.sole("keeper"));
+    assert_eq!(nice(server.some("helper")[0]), (ordinary + 10).min(19));
+    if have & MAY_GO_FIRST == 0 {
+        return skip(
+            "in part: needs root with CAP_SYS_NICE or CAP_SYS_RESOURCE, to start workers that go first",
+        );
+    }
+    assert_eq!(nice(server.sole("worker")), ordinary - 5);
+}
+
+/// The nice value of a process: the 19th field of `/proc/PID/stat`, where the second one ends with a bracket.
+fn nice(pid: u32) -> i32 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let (_, rest) = stat.rsplit_once(") ").unwrap();
+    rest.split(' ').nth(16).unwrap().parse().unwrap()
+}
+
 /// The set of capabilities with `CAP_FOWNER` alone.
 const FOWNER: &str = "0000000000000008";
 

@@ -24,7 +24,6 @@ const LIST_BYTES_MAX: usize = STORE_MESSAGE_BYTES_MAX - 1 - 2;
 
 /// A message from a process that fills the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(clippy::large_enum_variant, reason = "each value is made once and sent at once")]
 pub enum Request {
     /// It wants this block, of this length in bytes.
     Want(BlockKey, u32),
@@ -58,7 +57,7 @@ pub struct Learned {
     pub facts: NameFacts,
     /// When the look-up began, in milliseconds of the monotonic clock.
     pub found_ms: u64,
-    /// The subtree of its site, if a watcher of that tells every change of the name.
+    /// The subtree of its site, if every change of the name is reported by a watcher of that.
     pub subtree: Option<NameHash>,
 }
 

@@ -216,7 +216,7 @@ impl DiskWork {
         }
     }
 
-    /// What all workers can know of a name. None of a file that changed just now, as it can change again unnoticed.
+    /// The facts about a name for all workers. A file that changed just now can change again unnoticed, so there are none then.
     fn learned<G>(&self, site: SiteId, path: &[u8], looked_up: &LookedUp<G>) -> Option<Learned> {
         let (names, finding) = (self.names.as_ref()?, looked_up.found.as_ref().ok()?);
         let facts = NameFacts::of(finding, path, &self.sites.get(usize::from(site.0))?.rules)?;

@@ -320,6 +320,16 @@ fn way_to_shut_down(calls: CallList) -> Option<libc::c_int> {
     }
 }
 
+/// The flags that may be set on open files. Neither `O_ASYNC` nor `O_APPEND`, and `O_DIRECT`, which makes reads go to the disk, only
+/// where they are allowed to wait.
+fn flags_of_files(calls: CallList) -> OFlags {
+    let flags = OFlags::NONBLOCK | OFlags::NOATIME | OFlags::ACCMODE | OFlags::LARGEFILE;
+    match calls {
+        CallList::Helper | CallList::HelperThread | CallList::WaitingWorker(_) => flags | OFlags::DIRECT,
+        _ => flags,
+    }
+}
+
 fn list(calls: CallList) -> Compiled<Rules> {
     use SeccompCmpOp::{Eq, Ge, MaskedEq};
     let mut rules: Rules = COMMON
@@ -356,12 +366,7 @@ fn list(calls: CallList) -> Compiled<Rules> {
     allow(libc::SYS_fcntl, &[(1, Eq, libc::F_DUPFD_CLOEXEC as u64), lowest])?;
     // Not MSG_FASTOPEN, which connects.
     allow(libc::SYS_sendmsg, &[(2, MaskedEq(libc::MSG_FASTOPEN as u64), 0)])?;
-    // Not O_ASYNC or O_APPEND, and O_DIRECT, which makes reads go to the disk, only where they may wait.
-    let mut flags = OFlags::NONBLOCK | OFlags::NOATIME | OFlags::ACCMODE | OFlags::LARGEFILE;
-    if matches!(calls, CallList::Helper | CallList::HelperThread | CallList::WaitingWorker(_)) {
-        flags |= OFlags::DIRECT;
-    }
-    let others = u64::from(!flags.bits());
+    let others = u64::from(!flags_of_files(calls).bits());
     allow(libc::SYS_fcntl, &[(1, Eq, libc::F_SETFL as u64), (2, MaskedEq(others), 0)])?;
     if let Some(how) = way_to_shut_down(calls) {
         allow(libc::SYS_shutdown, &[(1, Eq, how as u64)])?;
