@@ -244,6 +244,24 @@ def misses_text():
     yield ""
 
 
+def cold_text():
+    """Cold requests on a disk without a limit, and hits beside them."""
+    data, file = newest("cold")
+    settings = data["settings"]
+    yield (f"**Requests for cold files on a disk without a limit**, {settings['clients']} clients at once for files of "
+           f"{settings['size_bytes'] >> 10} KiB, {settings['rate']:,}/s hits beside them, server on one core (`bench/cold.py`, medians of "
+           f"{settings['rounds']} rounds, {data['machine']['cpu']}, {data['date']}, raw: [{os.path.basename(file)}](../{file})):")
+    yield from ["", "| server | cold files/s | CPU time of each, with the hits | hits' p50, and alone | hits' p99, and alone |",
+                "|---|---|---|---|---|"]
+    for name, rounds in data["rounds"].items():
+        middle = lambda value: statistics.median(value(found) for found in rounds)
+        hits = [f"{middle(lambda found: found['beside'][part]):.2f} ms, {middle(lambda found: found['alone'][part]):.2f} ms"
+                for part in ("p50_ms", "p99_ms")]
+        yield (f"| {NAMES.get(name, name)} | {middle(lambda found: found['cold_per_s']):,.0f} | "
+               f"{middle(lambda found: found['cpu_us']):.0f} µs | {' | '.join(hits)} |")
+    yield ""
+
+
 def number(value):
     """A ratio for people."""
     return f"{value:.2f}" if value < 9.995 else f"{value:,.0f}"
@@ -326,7 +344,7 @@ def measured_text():
                f"[{os.path.basename(cpu_file)}](../{cpu_file})):")
         yield from ["", *cpu_table(cpu, connections), ""]
     yield (f"Machine: {about['cpu']}, {about['kernel']}, {about['cores']} cores, server and load on one each; {cpu['date']}.")
-    yield from ["", *capacity_text(), *misses_text(), *store_text()]
+    yield from ["", *capacity_text(), *misses_text(), *cold_text(), *store_text()]
     about = newest("capacity")[0]
     yield (f"Machine where none is named: {about['machine']['cpu']}, {about['machine']['kernel']}, {about['machine']['cores']} "
            f"cores; {about['date']}. Idle page cache is paged out there after about a minute; memory that Flash owns is not.")

@@ -14,8 +14,8 @@ const UNKNOWN_BYTES: u64 = 64 << 20;
 /// buffers, which the group is charged for too. Without it, the kernel kills one process of Flash after the other.
 const LEFT_BYTES: u64 = 64 << 20;
 
-/// The default is at least this fraction of a control group.
-const GROUP_PART_LEAST: u64 = 8;
+/// The default leaves at least this fraction of a control group, and is at least as much.
+const GROUP_PART: u64 = 8;
 
 /// The size of the store, which all workers share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,7 +99,7 @@ fn auto_bytes(usable: Usable, processes_bytes: u64) -> u64 {
         Usable::Machine { bytes } => bytes / 2,
         Usable::Group { bytes } => {
             let left_bytes = bytes.saturating_sub(processes_bytes);
-            (bytes / 4 * 3).min(left_bytes).max(bytes / GROUP_PART_LEAST)
+            (bytes - bytes / GROUP_PART).min(left_bytes).max(bytes / GROUP_PART)
         }
     }
 }
@@ -134,8 +134,8 @@ mod tests {
         for (usable, expected_mib) in [
             (machine(8192), 4096),
             (machine(512), 256),
-            (group(512), 384),
-            // Three quarters would leave less than the processes need.
+            (group(512), 448),
+            // Seven eighths would leave less than the processes need.
             (group(128), 68),
             (group(64), 8),
             (group(16), 2),

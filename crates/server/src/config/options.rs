@@ -265,7 +265,7 @@ rows! {
     helper_idle: u64, at(Group::Resources, "TIME"), millis(1, 24 * HOUR_MS), Text("10s"), [server.helper_idle_ms],
         "End a helper process after this time without work";
     cache_memory: Auto<u64>, at(Group::Resources, "SIZE"), Kind::AutoNumber(bounds(Unit::MemoryBytes, 0, 1024 * GIB)), Text("auto"), [by asked_memory],
-        "Size of the store, the cache of file contents that all workers share; auto is 1/2 of the machine's memory or 3/4 of the cgroup's; 0 disables";
+        "Size of the store, the cache of file contents that all workers share; auto is 1/2 of the machine's memory or 7/8 of the cgroup's; 0 disables";
     cache_list: PathOrWord, at(Group::Resources, "FILE"), Kind::PathOr(OFF), Text("off"), [server.cache_list as Option<FilePath>],
         "Save the list of hot files here on shutdown, and load these files on startup; off disables";
     spool: PathOrWord, at(Group::Resources, "DIR"), Kind::PathOr(OFF), Text("/var/tmp"), [server.spool_folder as Option<FilePath>],
