@@ -176,8 +176,7 @@ impl DiskWork {
             // The content is nearly always needed next. If it cannot be read, the next task reports that.
             let _ = self.load_small(file, plain.stat.size_bytes, &mut learned);
         }
-        self.share(learned);
-        self.share_path(site, path, &finding);
+        self.share(learned, site, path, &finding);
         Ok(Outcome::Found(finding))
     }
 
@@ -210,9 +209,9 @@ impl DiskWork {
     fn find_for_all(&self, site: SiteId, path: &[u8]) {
         if self.names.is_some()
             && let Ok(Some(looked_up)) = self.look_up::<OwnedFd>(site, path, Want::Stat)
+            && let Ok(finding) = &looked_up.found
         {
-            self.share(self.learned(site, path, &looked_up));
-            looked_up.found.iter().for_each(|finding| self.share_path(site, path, finding));
+            self.share(self.learned(site, path, &looked_up), site, path, finding);
         }
     }
 
@@ -229,17 +228,14 @@ impl DiskWork {
         })
     }
 
-    /// Shares with all workers what was found.
-    fn share(&self, learned: Option<Learned>) {
-        if let (Some(store), Some(learned)) = (&self.store, learned) {
+    /// Gives the keeper the facts about a name for all workers, and the path of a file for the list of hot files.
+    fn share<G>(&self, learned: Option<Learned>, site: SiteId, path: &[u8], finding: &Finding<G>) {
+        let Some(store) = &self.store else { return };
+        if let Some(learned) = learned {
             store.notify_keeper(&Request::Learned(learned));
         }
-    }
-
-    /// Gives the keeper the path of a file, for the list of hot files.
-    fn share_path<G>(&self, site: SiteId, path: &[u8], finding: &Finding<G>) {
         if self.saves_list
-            && let (Some(store), Some(site)) = (&self.store, self.sites.get(usize::from(site.0)))
+            && let Some(site) = self.sites.get(usize::from(site.0))
             && let Some(facts) = NameFacts::of(finding, path, &site.rules)
             && !facts.is_racy(clock::wall_ns())
             && let Some(named) = named(&facts, &site.rules, path)
@@ -251,13 +247,12 @@ impl DiskWork {
     /// Brings a block of the file at a path into the store, if it can be found and read.
     fn warm(&self, site: SiteId, path: &[u8], block: u64) {
         if let Ok(Some(looked_up)) = self.look_up::<OwnedFd>(site, path, Want::Content)
-            && let Ok(Finding::File { plain, .. }) = &looked_up.found
+            && let Ok(finding @ Finding::File { plain, .. }) = &looked_up.found
             && let Some(file) = &plain.file
         {
             let mut learned = self.learned(site, path, &looked_up);
             let _ = self.fill(&Source::Own(file), block, &mut learned);
-            self.share(learned);
-            looked_up.found.iter().for_each(|finding| self.share_path(site, path, finding));
+            self.share(learned, site, path, finding);
         }
     }
 
