@@ -14,12 +14,15 @@ from common import process, results, servers
 from common.flash import FIRST, LOAD_CORE, SERVER_CORE, ask_once, level_of, list_paths, load, write_files
 
 HOT = 100
+# Flash's ways to do cold work, by the options that choose them.
+WAYS = {"flash-4-helpers": ["--helpers-max", "4"], "flash-without-store": ["--cache-memory", "0"],
+        "flash-sped": ["--architecture", "sped"]}
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     default = " (default: %(default)s)"
-    parser.add_argument("--servers", default="flash,nginx,nginx-aio,h2o,caddy", help="by commas" + default)
+    parser.add_argument("--servers", default="flash,nginx,nginx-aio,h2o,caddy", help=f"by commas; also {', '.join(WAYS)}" + default)
     parser.add_argument("--cold-files", type=int, default=150_000, help="how many" + default)
     parser.add_argument("--size-bytes", type=int, default=16_384, help="of each file" + default)
     parser.add_argument("--clients", type=int, default=256, help="that each wait for a cold file" + default)
@@ -29,6 +32,14 @@ def parse_arguments():
     parser.add_argument("--no-build", action="store_true", help="do not run cargo build --release first")
     parser.add_argument("--no-keep", action="store_true", help="do not keep the result under bench/results")
     return parser.parse_args()
+
+
+def register_ways():
+    """Makes Flash's ways servers that can be asked for."""
+    flash = servers.SERVERS["flash"]
+    for name, options in WAYS.items():
+        command = lambda *place, options=options: [*flash.command(*place), *options]
+        servers.SERVERS[name] = servers.Server(name, command, flash.version_command)
 
 
 def cold_load(url, listed, arguments, out):
@@ -66,8 +77,10 @@ def main():
     """Measures, prints, keeps."""
     arguments = parse_arguments()
     servers.prepare(arguments)
+    register_ways()
     ports = servers.Ports()
-    with results.kept("cold", "Cold requests on a disk without a limit", arguments, servers.flash_binary()) as (result, folder):
+    kind = "cold-ways" if any(name in WAYS for name in arguments.servers.split(",")) else "cold"
+    with results.kept(kind, "Cold requests on a disk without a limit", arguments, servers.flash_binary()) as (result, folder):
         available, skipped = servers.choose(arguments.servers.split(","))
         result.data["skipped"].update(skipped)
         root = os.path.join(folder, "root")

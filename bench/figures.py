@@ -260,6 +260,16 @@ def cold_text():
         yield (f"| {NAMES.get(name, name)} | {middle(lambda found: found['cold_per_s']):,.0f} | "
                f"{middle(lambda found: found['cpu_us']):.0f} µs | {' | '.join(hits)} |")
     yield ""
+    data, file = newest("cold-ways")
+    cpu_us, per_s = ({name: statistics.median(found[part] for found in rounds) for name, rounds in data["rounds"].items()}
+                     for part in ("cpu_us", "cold_per_s"))
+    store_us, messages_us = cpu_us["flash"] - cpu_us["flash-without-store"], cpu_us["flash-without-store"] - cpu_us["flash-sped"]
+    yield (f"Flash's part of it, in another run: of {cpu_us['flash']:.0f} µs for each cold file the store takes {store_us:.0f} µs (its keeper is "
+           f"asked twice, and the bytes are copied once more) and the way to a helper and back {messages_us:.0f} µs. Without the store "
+           f"(`cache_memory = 0`) Flash answers {per_s['flash-without-store']:,.0f}/s, without helpers as well (SPED, which waits for the disk) "
+           f"{per_s['flash-sped']:,.0f}/s, with both {per_s['flash']:,.0f}/s, and nginx with aio threads {per_s['nginx-aio']:,.0f}/s "
+           f"(raw: [{os.path.basename(file)}](../{file})).")
+    yield ""
 
 
 def number(value):
