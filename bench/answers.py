@@ -103,6 +103,7 @@ def forms(etag):
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     default = " (default: %(default)s)"
+    parser.add_argument("--forms", help="only these and those they are compared to, by commas; default: all")
     parser.add_argument("--before", help="an older flash, measured beside in each form")
     parser.add_argument("--connections", type=int, default=64, help=default)
     parser.add_argument("--rounds", type=int, default=30, help=default)
@@ -157,6 +158,32 @@ def flash_with_rules(name, binary, rules):
     return servers.Server(name, command, lambda: [binary, "--version"])
 
 
+# Makes each server from a program, the port of its metrics and the end of its name.
+SERVERS = {
+    "flash": lambda binary, _port, end="": flash("flash" + end, binary, False),
+    "logged": lambda binary, _port, end="": flash("logged" + end, binary, True),
+    "fields": lambda binary, _port, end="": flash_with_rules("fields" + end, binary, FIELD_RULES),
+    "ruled": lambda binary, _port, end="": flash_with_rules("ruled" + end, binary, FIELD_RULES + ENTRY_RULES),
+    "bounded": lambda binary, _port, end="": flash_with_rules("bounded" + end, binary, BOUND_RULES),
+    "observed": lambda binary, port, end="": flash_with_rules("observed" + end, binary, OBSERVED % port),
+}
+
+
+def cases_of(arguments, etags):
+    """The forms that are asked for and those they are compared to, for each build with its ETag."""
+    cases = []
+    for build in ["", " before"] if arguments.before else [""]:
+        all_forms = forms(etags[build])
+        named = {name for name, *_ in all_forms} if not arguments.forms else set(arguments.forms.split(","))
+        named |= {base for name, _, _, base, _ in all_forms if name in named and base}
+        for name, server, script, base, most in all_forms:
+            if name in named and (server not in ("floor", "observed") or not build):
+                floor_base = base and base.startswith("floor")
+                cases.append((name + build, server + (build if server != "floor" else ""), script,
+                              base and base + ("" if floor_base else build), most))
+    return cases
+
+
 def main():
     """Measures, prints, keeps."""
     arguments = parse_arguments()
@@ -167,16 +194,10 @@ def main():
     result.heading(f"CPU time per request by form of the answer, 1 KB, {arguments.connections} connections, "
                    f"{arguments.rounds} rounds of {arguments.seconds} s")
     binary, ports, started = servers.flash_binary(), servers.Ports(), {}
-    chosen = [flash("flash", binary, False), flash("logged", binary, True), flash_with_rules("fields", binary, FIELD_RULES),
-              flash_with_rules("ruled", binary, FIELD_RULES + ENTRY_RULES),
-              flash_with_rules("bounded", binary, BOUND_RULES)]
-    metrics_port = ports.take()
-    chosen.append(flash_with_rules("observed", binary, OBSERVED % metrics_port))
+    metrics_port, wanted = ports.take(), {case[1] for case in cases_of(arguments, {"": "", " before": ""})} - {"floor"}
+    chosen = [builder(binary, metrics_port) for name, builder in SERVERS.items() if name in wanted]
     if arguments.before:
-        chosen += [flash("flash before", arguments.before, False), flash("logged before", arguments.before, True),
-                   flash_with_rules("fields before", arguments.before, FIELD_RULES),
-                   flash_with_rules("ruled before", arguments.before, FIELD_RULES + ENTRY_RULES),
-                   flash_with_rules("bounded before", arguments.before, BOUND_RULES)]
+        chosen += [builder(arguments.before, metrics_port, " before") for name, builder in SERVERS.items() if name + " before" in wanted]
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         root = os.path.join(folder, "files")
@@ -194,7 +215,8 @@ def main():
                 running = server.start(files, ports.take(), place, core=SERVER_CORE)
                 started[server.name] = running
                 result.note_server(server, running)
-            threading.Thread(target=scrape, args=[metrics_port], daemon=True).start()
+            if "observed" in started:
+                threading.Thread(target=scrape, args=[metrics_port], daemon=True).start()
             measure(started, arguments, result, folder)
         finally:
             for running in started.values():
@@ -205,16 +227,11 @@ def main():
 
 def measure(started, arguments, result, folder):
     """The rounds, and a line for each form."""
-    builds = ["", " before"] if arguments.before else [""]
-    cases = []
-    for build in builds:
+    etags = {}
+    for build in ["", " before"] if arguments.before else [""]:
         _, fields, _ = started["flash" + build].get("/1k")
-        etag = {name.lower(): value for name, value in fields}["etag"].replace('"', '\\"')
-        for name, server, script, base, most in forms(etag):
-            if server not in ("floor", "observed") or not build:
-                floor_base = base and base.startswith("floor")
-                cases.append((name + build, server + (build if server != "floor" else ""), script,
-                              base and base + ("" if floor_base else build), most))
+        etags[build] = {name.lower(): value for name, value in fields}["etag"].replace('"', '\\"')
+    cases = cases_of(arguments, etags)
     for number in range(arguments.rounds):
         turn = number % len(cases)
         figures = {}

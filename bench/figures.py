@@ -22,7 +22,7 @@ ROOT = os.path.dirname(HERE)
 BEGIN, END = "<!-- figures: written by bench/figures.py -->", "<!-- end of figures -->"
 NAMES = {
     "flash": "Flash", "nginx": "nginx", "nginx-aio": "nginx, aio threads", "h2o": "h2o", "lighttpd": "lighttpd",
-    "apache": "Apache, 150 threads", "apache-event": "Apache, 150 threads", "apache-2048": "Apache, 2,048 threads", "caddy": "Caddy", "floor": "the floor",
+    "apache": "Apache, 150 threads", "apache-event": "Apache, 150 threads", "apache-2048": "Apache, 2,048 threads", "caddy": "Caddy", "haproxy": "HAProxy", "floor": "the floor",
 }
 
 GATED = {"nginx-gate": "nginx with the gate", "apache-flashpache": "Apache, 150 threads, with mod_flashpache"}
@@ -72,8 +72,7 @@ def interference_text():
     yield (f"Latency of {hot:,.0f} requests/s for files in memory, alone and beside {cold:,.0f} cold requests/s, for files on a disk of 150 "
            f"reads/s. `flash interfere`, Poisson arrivals, medians of {settings['rounds']} rounds; server on one core with 512 MB of memory, "
            f"load on the other ([raw]({file}), {run['machine']['cpu']}, {run['started'][:10]}). {names_text(settings)} CPU time is for a 1 KB "
-           f"answer in memory, measured earlier, with a Flash that had no store yet ([raw]({cpu_file}), {cpu['machine']['cpu']}, "
-           f"{cpu['date']}).")
+           f"answer in memory ([raw]({cpu_file}), {cpu['machine']['cpu']}, {cpu['date']}).")
     yield from ["", "| server | p50 alone | p50 with cold | p99 alone | p99 with cold | CPU |", "|---|---|---|---|---|---|"]
     notes, rows = [], []
     for subject in run["subjects"]:
@@ -84,7 +83,7 @@ def interference_text():
             for phase in (picture.ALONE, picture.WITH_COLD):
                 is_known = picture.ratio_of(run, name, point) and not is_blurred(subject, phase, point)
                 cells.append(ms(picture.typical_ms(subject, phase, point)) if is_known else "-")
-        used = small.get({"apache-event": "apache"}.get(name, name))
+        used = small.get(name)
         order = picture.typical_ms(subject, picture.WITH_COLD, "p50")
         rows.append((order, [shown, *cells, f"{used:.1f} µs" if used else "-"]))
         if not (picture.told(run, name, "p50") and picture.told(run, name, "p99")):
@@ -209,12 +208,33 @@ def capacity_text():
     """How much each server takes while its disk is slow."""
     data, file = newest("capacity")
     settings, best = data["settings"], data["capacity_per_s"]
-    yield (f"**Highest rate at which requests in memory stay fast**, {settings['memory_mib']} MiB, a disk of "
-           f"{settings['reads_per_s']} reads/s (one run, raw: [{os.path.basename(file)}](../{file})):")
-    yield from ["", "| server | requests/s |", "|---|---|"]
-    yield from [f"| {NAMES.get(name, name)} | {best[name]:,} |" for name in data["servers"] if name in best]
-    missing = [NAMES[name] for name in ("h2o",) if name not in best]
-    yield from ["", f"Not measured: {', '.join(missing)}.", ""] if missing else [""]
+    yield (f"**Highest rate at which requests in memory stay fast**: requests for the 3 GB set at rising rates, until the p99 of "
+           f"{settings['hot_rate']} requests/s for popular files beside them is {settings['p99_ms']:.0f} ms or more, or more than 5 % fail; "
+           f"{settings['memory_mib']} MiB, a disk of {settings['reads']} reads/s (`bench/capacity.py`, medians of {settings['rounds']} rounds, "
+           f"{data['machine']['cpu']}, {data['date']}, raw: [{os.path.basename(file)}](../{file})):")
+    yield from ["", "| server | requests/s | of its rounds |", "|---|---|---|"]
+    for name, highest in best.items():
+        of_rounds = sorted(found["best_per_s"] for found in data["rounds"][name])
+        yield f"| {NAMES.get(name, name)} | {highest:,.0f} | {of_rounds[0]:,} to {of_rounds[-1]:,} |"
+    yield ""
+
+
+def relays_text():
+    """Relays to a server over TLS, beside other proxies."""
+    data, file = newest("relays")
+    settings = data["settings"]
+    yield (f"**Relays to a server over TLS**, {settings['rate']} requests/s for {settings['size_bytes']:,} bytes, the server's key "
+           f"{settings['key'].upper()}: CPU time of the proxy for each request, and its p50, on connections that are kept, and with a new one for each "
+           f"request, whose session is resumed or not (`bench/relays.py`, medians of {settings['rounds']} rounds, {data['machine']['cpu']}, "
+           f"{data['date']}, raw: [{os.path.basename(file)}](../{file})):")
+    yield from ["", "| proxy | kept | new, resumed | new, full handshake |", "|---|---|---|---|"]
+    for name in next(iter(data["rounds"].values())):
+        cells = []
+        for rounds in data["rounds"].values():
+            cpu_us = statistics.median(found["cpu_us"] for found in rounds[name])
+            cells.append(f"{cpu_us:,.0f} µs, {ms(statistics.median(found['latency']['p50_ms'] for found in rounds[name]))}")
+        yield f"| {NAMES.get(name, name)} | {' | '.join(cells)} |"
+    yield ""
 
 
 def misses_text():
@@ -354,10 +374,8 @@ def measured_text():
                f"[{os.path.basename(cpu_file)}](../{cpu_file})):")
         yield from ["", *cpu_table(cpu, connections), ""]
     yield (f"Machine: {about['cpu']}, {about['kernel']}, {about['cores']} cores, server and load on one each; {cpu['date']}.")
-    yield from ["", *capacity_text(), *misses_text(), *cold_text(), *store_text()]
-    about = newest("capacity")[0]
-    yield (f"Machine where none is named: {about['machine']['cpu']}, {about['machine']['kernel']}, {about['machine']['cores']} "
-           f"cores; {about['date']}. Idle page cache is paged out there after about a minute; memory that Flash owns is not.")
+    yield from ["", *capacity_text(), *misses_text(), *cold_text(), *store_text(), *relays_text()]
+    yield ("Raw files name the machine. On these machines idle page cache is paged out after about a minute; memory that Flash owns is not.")
 
 
 def rewrite(name, text, part="figures"):

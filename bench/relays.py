@@ -10,7 +10,7 @@ import os
 import tempfile
 
 from common import process, results, servers
-from common.flash import FIRST, LOAD_CORE, SERVER_CORE, load
+from common.flash import LOAD_CORE, SERVER_CORE, load
 from common.tls import certificate
 
 # How the server treats connections, in nginx's words.
@@ -27,7 +27,7 @@ def parse_arguments():
     parser.add_argument("--proxies", default="flash,nginx,haproxy,caddy", help="by commas" + default)
     parser.add_argument("--key", choices=["ecdsa", "rsa"], default="ecdsa", help="of the server" + default)
     parser.add_argument("--size-bytes", type=int, default=1024, help="of each answer" + default)
-    parser.add_argument("--rate", type=int, default=800, help="requests/s" + default)
+    parser.add_argument("--rate", type=int, default=400, help="requests/s" + default)
     parser.add_argument("--rounds", type=int, default=5, help="of each proxy, in turn" + default)
     parser.add_argument("--seconds", type=int, default=5, help="of each load" + default)
     parser.add_argument("--no-build", action="store_true", help="do not run cargo build --release first")
@@ -44,11 +44,11 @@ def upstream(files, way):
 def flash(files, server_port):
     def command(root, port, folder):
         config = servers.write(folder, "flash.toml", f"""root = "{root}"
-listen = "127.0.0.1:{port}"
+listen = ["127.0.0.1:{port}"]
 workers = 1
 [[route]]
 prefix = "/"
-proxy = "https://127.0.0.1:{server_port}"
+proxy = ["https://127.0.0.1:{server_port}"]
 roots = "{files['certificate']}"
 """)
         return [servers.flash_binary(), "serve", "--config", config]
@@ -82,7 +82,7 @@ listen all
 
 def caddy(files, server_port):
     return servers.caddy_with(f"reverse_proxy https://127.0.0.1:{server_port} {{\ntransport http {{\ntls_server_name localhost\n"
-                              f"tls_trust_pool file {files['certificate']}\n}}\n}}")
+                              f"tls_trusted_ca_certs {files['certificate']}\n}}\n}}")
 
 
 PROXIES = {proxy.__name__: proxy for proxy in (flash, nginx, haproxy, caddy)}
@@ -91,7 +91,7 @@ PROXIES = {proxy.__name__: proxy for proxy in (flash, nginx, haproxy, caddy)}
 def measure(running, arguments, out):
     """One load of a proxy."""
     before = process.CpuTime(running.process.pid)
-    level = load(running.url + "/file", arguments.seconds, out, "--rate", str(arguments.rate), "--connections", "32", first=FIRST)
+    level = load(running.url + "/file", arguments.seconds, out, "--rate", str(arguments.rate), "--connections", "32")
     spent_ns, _ = process.cpu_between(before, process.CpuTime(running.process.pid))
     return {"cpu_us": spent_ns / 1000 / max(1, level["counts"]["answered"]), "latency": level["latency"], "counts": level["counts"]}
 

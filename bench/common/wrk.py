@@ -7,9 +7,10 @@ from common.flash import LOAD_CORE
 
 
 def run(running, script, arguments, path=""):
-    """The text that wrk printed, and the CPU time of the server in nanoseconds. `arguments` has the connections and the seconds."""
+    """The text that wrk printed, and the CPU time of the server in nanoseconds. `arguments` has the connections and the seconds.
+    `script` is a file in Lua, or None."""
     before = process.CpuTime(running.process.pid)
-    argv = ["wrk", "-t1", f"-c{arguments.connections}", f"-d{arguments.seconds}s", "-s", script, running.url + path]
+    argv = ["wrk", "-t1", f"-c{arguments.connections}", f"-d{arguments.seconds}s", *(["-s", script] if script else []), running.url + path]
     wrk = process.start(argv, core=LOAD_CORE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         text, _ = wrk.communicate(timeout=arguments.seconds + 30)

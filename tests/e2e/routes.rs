@@ -104,6 +104,23 @@ fn a_unix_socket_is_a_server() {
 }
 
 #[test]
+fn a_trace_goes_on_behind_flash() {
+    let folder = Folder::with_hello();
+    let upstream = Upstream::tcp().answer(|request| {
+        let fields = ["traceparent", "tracestate"].map(|name| request.field(name).unwrap_or("none"));
+        ok(fields.join(" "))
+    });
+    let server = start(&folder, &proxy("/app/", &upstream.address, ""));
+    let mut client = Peer::client(&server);
+    let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    client.send(format!(
+        "GET /app/ HTTP/1.1\r\nHost: a\r\ntraceparent: {parent}\r\ntracestate: a=1,b=2\r\n\r\n"
+    ));
+    assert_eq!(client.message().brief(), (200, format!("{parent} a=1,b=2")));
+    assert_eq!(client.get("/app/").brief(), (200, "none none".into()));
+}
+
+#[test]
 fn requests_that_wait_for_an_upstream_hold_up_nothing_else() {
     if only_plain("its requests take a carrier minutes on a busy machine") {
         return;

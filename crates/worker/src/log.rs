@@ -62,19 +62,25 @@ impl LogBuffer {
         lines.push(b'\n');
         self.bytes += line.len() + 1;
         if lines.len() >= LINES_BYTES_MAX {
-            self.flush();
+            // The rest waits for the lines of later requests: a short message costs as much as a long one.
+            self.send(LINES_BYTES_MAX);
         }
     }
 
     /// Sends as many lines as the log writer accepts now.
     pub(super) fn flush(&mut self) {
+        self.send(1);
+    }
+
+    /// Sends lines while a log has at least this many bytes of them and the log writer accepts them.
+    fn send(&mut self, bytes_min: usize) {
         let Some(channel) = &self.channel else { return };
         if self.bytes == 0 {
             return;
         }
         for (number, lines) in (0u16..).zip(&mut self.logs) {
             let (mut done, number) = (0, number.to_le_bytes());
-            while done < lines.len() {
+            while lines.len() - done >= bytes_min {
                 let batch = whole_lines(&lines[done..]);
                 let parts = [IoSlice::new(&number), IoSlice::new(batch)];
                 let sent = channel::send(channel, &parts, &[]);

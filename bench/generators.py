@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""`flash load` beside other load generators in an open loop: the same rate at the same server. Do their percentiles agree, and how much CPU
+time does each take for a request?
+
+wrk2 is found as `wrk2`, or where $WRK2 says; oha and vegeta likewise. See bench/README.md.
+"""
+
+import argparse
+import json
+import math
+import os
+import re
+import resource
+import shutil
+import statistics
+import subprocess
+import tempfile
+
+from common import results, servers
+from common.flash import LOAD_CORE, SERVER_CORE, level_of
+
+POINTS = ("p50", "p90", "p99")
+# Of Student's t for an interval of 95 %, by the number of rounds.
+T_95 = {5: 2.776, 7: 2.447, 9: 2.306, 11: 2.228, 15: 2.145}
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    default = " (default: %(default)s)"
+    parser.add_argument("--generators", default="flash,wrk2,oha,vegeta", help="by commas" + default)
+    parser.add_argument("--rate", type=int, default=2000, help="requests/s" + default)
+    parser.add_argument("--connections", type=int, default=32, help=default)
+    parser.add_argument("--size-bytes", type=int, default=1024, help="of the answer" + default)
+    parser.add_argument("--rounds", type=int, default=9, choices=sorted(T_95), help="of each generator, in turn" + default)
+    # wrk2 calibrates for 10 s before it counts.
+    parser.add_argument("--seconds", type=int, default=14, help="of each load" + default)
+    parser.add_argument("--no-build", action="store_true", help="do not run cargo build --release first")
+    parser.add_argument("--no-keep", action="store_true", help="do not keep the result under bench/results")
+    return parser.parse_args()
+
+
+def flash(url, arguments, folder):
+    """The command of `flash load`, and a reader of its percentiles in milliseconds."""
+    out = tempfile.mkdtemp(dir=folder)
+    command = [servers.flash_binary(), "load", url, "--workload", "single:/file", "--rate", str(arguments.rate), "--connections",
+               str(arguments.connections), "--warm-up", "0s", "--duration", f"{arguments.seconds}s", "--out", out]
+    return command, lambda _: {point: level_of(out)["latency"][f"{point}_ms"] for point in POINTS}
+
+
+def wrk2(url, arguments, _folder):
+    command = [find("wrk2"), "-t1", f"-c{arguments.connections}", f"-d{arguments.seconds}s", f"-R{arguments.rate}", "--latency",
+               url + "/file"]
+    units = {"us": 1e-3, "ms": 1, "s": 1e3}
+
+    def read(text):
+        found = {share: float(value) * units[unit] for share, value, unit in re.findall(r"^ *(\d+)\.000% +([\d.]+)(us|ms|s)$", text, re.M)}
+        return {point: found[point[1:]] for point in POINTS}
+    return command, read
+
+
+def oha(url, arguments, _folder):
+    command = [find("oha"), "--no-tui", "--output-format", "json", "--latency-correction", "-q", str(arguments.rate), "-c",
+               str(arguments.connections), "-z", f"{arguments.seconds}s", url + "/file"]
+
+    def read(text):
+        found = json.loads(text)["latencyPercentiles"]
+        return {point: 1000 * found[point] for point in POINTS}
+    return command, read
+
+
+def vegeta(url, arguments, folder):
+    targets, out = servers.write(folder, "targets", f"GET {url}/file\n"), os.path.join(folder, "vegeta.bin")
+    command = [find("vegeta"), "attack", f"-targets={targets}", f"-rate={arguments.rate}", f"-duration={arguments.seconds}s",
+               f"-connections={arguments.connections}", f"-output={out}"]
+
+    def read(_):
+        text = subprocess.run([find("vegeta"), "report", "-type=json", out], check=True, stdout=subprocess.PIPE, text=True).stdout
+        found = json.loads(text)["latencies"]
+        return {point: found[point[1:] + "th"] / 1e6 for point in POINTS}
+    return command, read
+
+
+GENERATORS = {generator.__name__: generator for generator in (flash, wrk2, oha, vegeta)}
+
+
+def find(name):
+    """A generator's program."""
+    path = os.environ.get(name.upper()) or shutil.which(name)
+    if not path:
+        raise servers.Unavailable(f"no program {name}; set {name.upper()}")
+    return path
+
+
+def measure(name, url, arguments, folder):
+    """One load: percentiles in milliseconds, and CPU microseconds of the generator for each request."""
+    command, read = GENERATORS[name](url, arguments, folder)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    # Go's and tokio's pools are made for the cores they see: one.
+    done = subprocess.run(["taskset", "-c", str(LOAD_CORE), *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode != 0:
+        raise servers.Unavailable(f"{name}: {done.stdout.strip()[-300:]}")
+    spent_s = (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime)
+    return {"cpu_us": 1e6 * spent_s / (arguments.rate * arguments.seconds), **read(done.stdout)}
+
+
+def ratio(ours, theirs):
+    """The mean ratio of the rounds, with an interval of 95 % for the geometric mean by Student's t."""
+    logarithms = [math.log(one / other) for one, other in zip(ours, theirs)]
+    middle, half = statistics.mean(logarithms), T_95[len(ours)] * statistics.stdev(logarithms) / len(ours) ** 0.5
+    return [math.exp(value) for value in (middle, middle - half, middle + half)]
+
+
+def main():
+    """Measures, prints, keeps."""
+    arguments = parse_arguments()
+    servers.prepare(arguments)
+    with results.kept("generators", "Load generators beside each other", arguments, servers.flash_binary()) as (result, folder):
+        root = os.path.join(folder, "root")
+        os.mkdir(root)
+        servers.write(root, "file", "x" * arguments.size_bytes)
+        names, rounds = [], {}
+        for name in arguments.generators.split(","):
+            try:
+                find(name) if name != "flash" else None
+                names.append(name)
+            except servers.Unavailable as why:
+                result.data["skipped"][name] = str(why)
+        place = tempfile.mkdtemp(dir=folder)
+        os.chmod(place, 0o755)
+        running = servers.SERVERS["nginx"].start(root, servers.Ports().take(), place, core=SERVER_CORE)
+        try:
+            for number in range(arguments.rounds):
+                turn = number % len(names)
+                for name in names[turn:] + names[:turn]:
+                    rounds.setdefault(name, []).append(measure(name, running.url, arguments, tempfile.mkdtemp(dir=folder)))
+        finally:
+            running.stop()
+        result.data["rounds"] = rounds
+        for name, found in rounds.items():
+            cells = [f"{part} {results.median([figures[part] for figures in found]):.3f} ms" for part in POINTS]
+            result.say(f"{name}: {', '.join(cells)}; {results.median([figures['cpu_us'] for figures in found]):.1f} us of CPU time a request")
+        for name in names:
+            for part in (*POINTS, "cpu_us") if name != "flash" and arguments.rounds > 1 else ():
+                middle, low, high = ratio([f[part] for f in rounds["flash"]], [f[part] for f in rounds[name]])
+                result.say(f"flash over {name}, {part}: {middle:.3f} (95 % interval {low:.3f} to {high:.3f})")
+        for name, why in result.data["skipped"].items():
+            result.say(f"{name}: skipped: {why}")
+
+
+if __name__ == "__main__":
+    main()
