@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The highest rate at which requests in memory stay fast while the disk is slow: requests for a set of files larger than the memory
-come at rising rates, beside few requests for the most popular files, whose p99 must stay below a bound.
+come at rising rates, beside few requests for the most popular files. Their p99 and the median of all must stay below a bound.
 
 The memory is filled before the disk is slowed down. See bench/README.md.
 """
@@ -29,7 +29,7 @@ def parse_arguments():
     parser.add_argument("--memory-mib", type=int, default=512, help="of the server, with its page cache" + default)
     parser.add_argument("--reads", type=int, default=150, help="of the disk in a second" + default)
     parser.add_argument("--hot-rate", type=int, default=200, help="requests/s for popular files" + default)
-    parser.add_argument("--p99-ms", type=float, default=10, help="their highest p99" + default)
+    parser.add_argument("--p99-ms", type=float, default=10, help="their highest p99, and the highest median of all" + default)
     parser.add_argument("--first", type=int, default=500, help="rate that is tried first" + default)
     parser.add_argument("--seconds", type=int, default=8, help="of each rate" + default)
     parser.add_argument("--warm-seconds", type=int, default=25, help="at 3,000/s, before the disk is slow" + default)
@@ -70,8 +70,9 @@ class Loads:
         level = flash.level_of(out)
         asked, failed = level["counts"]["asked"], sum(level["counts"]["failed"].values())
         share = 1 - failed / max(1, asked)
-        counts = share >= ANSWERED_MIN and hot["latency"]["p99_ms"] < self.arguments.p99_ms \
-            and not sum(hot["counts"]["failed"].values())
+        # A server that has no time left may still answer few connections at once: so half of all requests must be fast as well.
+        counts = share >= ANSWERED_MIN and not sum(hot["counts"]["failed"].values()) \
+            and max(hot["latency"]["p99_ms"], level["latency"]["p50_ms"]) < self.arguments.p99_ms
         return {"rate_per_s": rate, "answered_share": share, "latency": level["latency"], "hot": hot["latency"],
                 "hot_counts": hot["counts"], "late_ms": level["generator"]["late_p99_ms"], "counts": counts}
 
