@@ -7,7 +7,7 @@ from xml.sax.saxutils import escape
 from picture import ROOT, STYLE
 
 # The width is near that of a phone, as in bench/picture.py.
-WIDTH, LEFT, RIGHT, TOP, ROW = 480, 136, 78, 40, 28
+WIDTH, LEFT, RIGHT, TOP, ROW = 480, 158, 78, 40, 28
 # A bar has at least this length, so that its colour is seen.
 SHORTEST = 3
 
