@@ -208,8 +208,7 @@ def main():
         result.hide(os.path.dirname(os.path.abspath(binary)), "$PROGRAMS")
         try:
             for server in chosen + [servers.Floor()]:
-                place = tempfile.mkdtemp(dir=folder)
-                os.chmod(place, 0o755)
+                place = servers.new_place(folder)
                 result.hide(place, "$CONF")
                 files = BODY_BYTES if server.one_size else root
                 running = server.start(files, ports.take(), place, core=SERVER_CORE)

@@ -8,7 +8,6 @@ The memory is filled before the disk is slowed down. See bench/README.md.
 import argparse
 import os
 import subprocess
-import tempfile
 import time
 
 from common import flash, process, results, servers
@@ -50,18 +49,18 @@ class Loads:
         self.count += 1
         return os.path.join(self.folder, f"load-{self.count}")
 
-    def _all(self, rate, seconds):
+    def _whole(self, rate):
         """The options of the load of the whole set."""
-        return ["--workload", "specweb99", "--files", self.arguments.files, "--rate", str(rate), "--seed", str(self.count),
-                "--duration", f"{seconds}s", "--warm-up", "0s", "--drain", "10s"]
+        return ["--workload", "specweb99", "--files", self.arguments.files, "--rate", str(rate), "--seed", str(self.count)]
 
     def warm_up(self):
-        flash.load(self.url, self.arguments.warm_seconds, self._out(), *self._all(3000, self.arguments.warm_seconds)[:-6])
+        flash.load(self.url, self.arguments.warm_seconds, self._out(), *self._whole(3000))
 
     def at(self, rate):
         """The whole set at this rate, with the popular files beside it, and whether the rate counts."""
         out = self._out()
-        argv = [servers.flash_binary(), "load", self.url, *self._all(rate, self.arguments.seconds + 1), "--out", out]
+        argv = [servers.flash_binary(), "load", self.url, *self._whole(rate), "--duration", f"{self.arguments.seconds + 1}s",
+                "--warm-up", "0s", "--drain", "10s", "--out", out]
         whole = process.start(argv, core=flash.LOAD_CORE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(0.5)
         hot = flash.load(self.url, self.arguments.seconds, self._out(), "--workload", "uniform", "--paths", self.hot_list, "--rate",
@@ -88,8 +87,7 @@ def search(loads, first):
 
 def measure(server, arguments, folder, port, hot_list, result):
     """One round of one server."""
-    place = tempfile.mkdtemp(dir=folder)
-    os.chmod(place, 0o755)
+    place = servers.new_place(folder)
     result.hide(place, "$CONF")
     process.drop_page_cache()
     testbed = [servers.flash_binary(), "testbed", "capacity", "--memory", f"{arguments.memory_mib}MiB", "--files", arguments.files,

@@ -8,7 +8,6 @@ See bench/README.md.
 import argparse
 import os
 import subprocess
-import tempfile
 
 from common import process, results, servers
 from common.flash import FIRST, LOAD_CORE, SERVER_CORE, ask_once, level_of, list_paths, load, write_files
@@ -52,8 +51,7 @@ def cold_load(url, listed, arguments, out):
 def measure(server, arguments, files, folder, ports):
     """One round of a server: hot requests alone, then beside cold ones."""
     root, hot, listed = files
-    place = tempfile.mkdtemp(dir=folder)
-    os.chmod(place, 0o755)
+    place = servers.new_place(folder)
     running = server.start(root, ports.take(), place, core=SERVER_CORE)
     try:
         process.drop_page_cache()

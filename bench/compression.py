@@ -11,7 +11,6 @@ import random
 import re
 import shutil
 import subprocess
-import tempfile
 import urllib.request
 
 from common import results, servers, wrk
@@ -145,8 +144,7 @@ def main():
         result.say(f"{len(paths)} texts, chosen at random, {arguments.connections} connections; medians of {arguments.rounds} rounds of "
                    f"{arguments.seconds} s")
         for name in arguments.servers.split(","):
-            place = tempfile.mkdtemp(dir=folder)
-            os.chmod(place, 0o755)
+            place = servers.new_place(folder)
             server = {"flash": flash, "nginx": nginx, "caddy": caddy}[name]()
             try:
                 running = server.start(root, ports.take(), place, core=SERVER_CORE)

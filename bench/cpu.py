@@ -10,7 +10,6 @@ import argparse
 import os
 import re
 import statistics
-import tempfile
 
 from common import process, results, servers, wrk
 from common.flash import SERVER_CORE
@@ -37,8 +36,7 @@ def start(chosen, sizes, root, folder, result):
     try:
         for server in chosen:
             for size in sizes:
-                place = tempfile.mkdtemp(dir=folder)
-                os.chmod(place, 0o755)
+                place = servers.new_place(folder)
                 result.hide(place, "$CONF")
                 other = running.get((server.name, sizes[0]))
                 running[server.name, size] = other if other and not server.one_size else server.start(

@@ -78,8 +78,7 @@ def paths(files):
 
 def diagnose(name, arguments, folder, ports):
     """What `flash doctor` prints of one server."""
-    place = tempfile.mkdtemp(dir=folder)
-    os.chmod(place, 0o755)
+    place = servers.new_place(folder)
     server = in_testbed(server_of(name, place), arguments)
     process.drop_page_cache()
     running = server.start(arguments.files, ports.take(), place)

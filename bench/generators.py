@@ -128,12 +128,12 @@ def main():
         names, rounds = [], {}
         for name in arguments.generators.split(","):
             try:
-                find(name) if name != "flash" else None
+                if name != "flash":
+                    find(name)
                 names.append(name)
             except servers.Unavailable as why:
                 result.data["skipped"][name] = str(why)
-        place = tempfile.mkdtemp(dir=folder)
-        os.chmod(place, 0o755)
+        place = servers.new_place(folder)
         running = servers.SERVERS["nginx"].start(root, servers.Ports().take(), place, core=SERVER_CORE)
         try:
             for number in range(arguments.rounds):

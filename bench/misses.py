@@ -50,8 +50,7 @@ def reads_of(pid):
 
 def measure(server, arguments, folder, port, result):
     """The windows of one server, from an empty page cache on."""
-    place = tempfile.mkdtemp(dir=folder)
-    os.chmod(place, 0o755)
+    place = servers.new_place(folder)
     result.hide(place, "$CONF")
     process.drop_page_cache()
     testbed = [servers.flash_binary(), "testbed", "misses", "--memory", f"{arguments.memory_mib}MiB", "--reads",

@@ -13,7 +13,6 @@ import shlex
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 
 from common import results, servers
@@ -71,8 +70,7 @@ def load_page(loads):
 
 def measure(name, files, arguments, folder, root):
     """The seconds of some loads from a server that is started for them."""
-    place = tempfile.mkdtemp(dir=folder)
-    os.chmod(place, 0o755)
+    place = servers.new_place(folder)
     command = shlex.join(map(str, server(name, files, ADDRESS, {"http2": "on"}).command(root, PORT, place)))
     link = [servers.flash_binary(), "link", "--rate", arguments.rate, "--delay", arguments.delay, "--server", command, "--",
             sys.executable, os.path.abspath(__file__), "--client", str(arguments.loads)]

@@ -7,7 +7,6 @@ See bench/README.md.
 
 import argparse
 import os
-import tempfile
 
 from common import process, results, servers
 from common.flash import LOAD_CORE, SERVER_CORE, load
@@ -99,21 +98,15 @@ def measure(running, arguments, out):
 def in_way(way, files, arguments, place, ports):
     """The rounds of all proxies with a server that treats connections in one way."""
     folder, root = place
-
-    def new_folder():
-        made = tempfile.mkdtemp(dir=folder)
-        os.chmod(made, 0o755)
-        return made
-
-    server = upstream(files, way).start(root, ports.take(), new_folder(), core=LOAD_CORE)
+    server = upstream(files, way).start(root, ports.take(), servers.new_place(folder), core=LOAD_CORE)
     running, rounds = {}, {}
     try:
         for name in arguments.proxies.split(","):
-            running[name] = PROXIES[name](files, server.port).start(root, ports.take(), new_folder(), core=SERVER_CORE)
+            running[name] = PROXIES[name](files, server.port).start(root, ports.take(), servers.new_place(folder), core=SERVER_CORE)
             rounds[name] = []
         for _ in range(arguments.rounds):
             for name, proxy in running.items():
-                rounds[name].append(measure(proxy, arguments, new_folder() + "/load"))
+                rounds[name].append(measure(proxy, arguments, servers.new_place(folder) + "/load"))
     finally:
         for started in [*running.values(), server]:
             started.stop()
@@ -126,7 +119,6 @@ def main():
     servers.prepare(arguments)
     ports = servers.Ports()
     with results.kept("relays", "Relays to a server over TLS", arguments, servers.flash_binary()) as (result, folder):
-        os.chmod(folder, 0o755)
         root = os.path.join(folder, "root")
         os.mkdir(root)
         with open(os.path.join(root, "file"), "wb") as file:

@@ -48,8 +48,7 @@ def write_large(path, mib):
 def measure(server, arguments, folder, ports, result):
     """One server in one round."""
     root = os.path.join(folder, "files")
-    place = tempfile.mkdtemp(dir=folder)
-    os.chmod(place, 0o755)
+    place = servers.new_place(folder)
     result.hide(place, "$CONF")
     result.hide(root, "$ROOT")
     write_large(os.path.join(root, "large"), arguments.mib)

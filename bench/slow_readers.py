@@ -53,8 +53,7 @@ def mib_per_s(port):
 
 def measure(server, arguments, folder, ports, result):
     """One server: hits alone, beside the readers, and a fast reader without them."""
-    root, place = os.path.dirname(LARGE), tempfile.mkdtemp(dir=folder)
-    os.chmod(place, 0o755)
+    root, place = os.path.dirname(LARGE), servers.new_place(folder)
     result.hide(place, "$CONF")
     result.hide(root, "$ROOT")
     result.hide(servers.flash_binary(), "flash")

@@ -11,7 +11,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
@@ -99,8 +98,7 @@ def make_files(folder, mib):
 def run(arguments, result, folder, ports, what, mib, workers):
     """One group: kills, ends of processes, latency of hits."""
     hot, cold = make_files(arguments.files, mib * 3 // 2)
-    place = tempfile.mkdtemp(dir=folder)
-    os.chmod(place, 0o755)
+    place = servers.new_place(folder)
     lists = {}
     for name, paths in (("hot", hot), ("cold", cold)):
         lists[name] = f"{place}/{name}.paths"

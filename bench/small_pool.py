@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 
-from common import process, results, servers, slow
+from common import results, servers, slow
 
 SERVER_CORE, LOAD_CORE = 0, 1
 PATH = "/app/"
@@ -137,8 +137,7 @@ def ask(running, seconds, rate, answer_bytes):
 
 def measure(server, arguments, folder, ports, result):
     """One server: the requests alone, then beside the readers."""
-    place = tempfile.mkdtemp(dir=folder)
-    os.chmod(place, 0o755)
+    place = servers.new_place(folder)
     result.hide(place, "$CONF")
     running = server.start(folder, ports.take(), place, core=SERVER_CORE)
     try:

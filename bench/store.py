@@ -8,7 +8,7 @@ See bench/README.md.
 
 import argparse
 import os
-import tempfile
+import threading
 import time
 
 from common import process, results, servers
@@ -50,8 +50,7 @@ def workers(arguments, folder, ports, result):
     """Memory of one worker and of four, for the same contents."""
     found = {}
     for count in (1, 4):
-        place = tempfile.mkdtemp(dir=folder)
-        os.chmod(place, 0o755)
+        place = servers.new_place(folder)
         running = start(arguments.files, place, ports, "--workers", str(count), "--cache-memory", "4GiB")
         try:
             # Each file twice over, by connections that all workers have.
@@ -93,8 +92,7 @@ def names_by(how, files, arguments, folder, ports, result):
     """One of the two: the store filled from the page cache, the kernel's caches dropped, and the load; then the same load on the
     first 1,000 files and a disk as quick as it is, which shows what the machine and the generator add."""
     root, paths, listed, few = files
-    place = tempfile.mkdtemp(dir=folder)
-    os.chmod(place, 0o755)
+    place = servers.new_place(folder)
     began = time.monotonic()
     # The store is filled from the page cache, before the disk is slow.
     read_files([root + path for path in paths])
@@ -165,8 +163,7 @@ def million(arguments, folder, ports, result):
 def small_files(root, files, arguments, folder, ports):
     """The figures of one set of small files."""
     paths, sizes_bytes = files
-    place = tempfile.mkdtemp(dir=folder)
-    os.chmod(place, 0o755)
+    place = servers.new_place(folder)
     listed = os.path.join(place, "paths")
     list_paths(listed, paths, sizes_bytes)
     running = start(root, place, ports, "--workers", "1", core=SERVER_CORE)
@@ -193,28 +190,62 @@ def small_files(root, files, arguments, folder, ports):
     return {"blocks": blocks, "beyond_bytes": beyond_bytes, "loads": loads}
 
 
+class Hits:
+    """Watches, while it is entered, how many of a server's answers came from memory."""
+
+    # How long a share of hits is counted over, and how often the server is asked.
+    WINDOW_S, EACH_S = 1, 0.25
+
+    def __init__(self, place, began):
+        self.place, self.began, self.samples, self.ended = place, began, [], threading.Event()
+        self.thread = threading.Thread(target=self._watch, daemon=True)
+
+    def _watch(self):
+        while not self.ended.wait(self.EACH_S):
+            counts = {how: found["count"] for how, found in stats(self.place)["sum"]["latencies"].items()}
+            self.samples.append((time.monotonic() - self.began, counts.get("hit", 0), counts.get("miss", 0)))
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ended.set()
+        self.thread.join()
+
+    def first_s(self, share_min):
+        """When the share of hits in a window first was this, in seconds; None if never."""
+        for first, last in zip(self.samples, self.samples[round(self.WINDOW_S / self.EACH_S):]):
+            hits, misses = last[1] - first[1], last[2] - first[2]
+            if hits and hits >= share_min * (hits + misses):
+                return last[0]
+        return None
+
+
 def restart(arguments, folder, ports, result):
     """The first minute after a restart on a slow disk, with a saved list and without."""
-    found = {}
+    found, hits_s = {}, {}
     saved = os.path.join(folder, "hot")
     for what in ("to save it", "without", "with"):
-        place = tempfile.mkdtemp(dir=folder)
-        os.chmod(place, 0o755)
+        place = servers.new_place(folder)
         process.drop_page_cache()
         more = [] if what == "without" else ["--cache-list", saved]
         # The list is saved on a fast disk, and read with all else on a slow one.
         reads = [] if what == "to save it" else ["--reads", "1000"]
         testbed = [servers.flash_binary(), "testbed", "restart", "--memory", "512MiB", *reads, "--files",
                    arguments.files, "--core", str(SERVER_CORE), "--"]
+        began = time.monotonic()
         running = start(arguments.files, place, ports, "--workers", "1", *more, testbed=testbed)
         try:
             if what == "to save it":
                 load(running.url, 60, f"{place}/load", "--workload", "specweb99", "--files", arguments.files,
                      "--rate", "3000", "--seed", "3")
                 continue
-            levels = [load(running.url, 15, f"{place}/{number}", "--workload", "specweb99", "--files",
-                           arguments.files, "--rate", str(arguments.rate), "--seed", str(10 + number))
-                      for number in range(4)]
+            with Hits(place, began) as hits:
+                levels = [load(running.url, 15, f"{place}/{number}", "--workload", "specweb99", "--files",
+                               arguments.files, "--rate", str(arguments.rate), "--seed", str(10 + number))
+                          for number in range(4)]
+            hits_s[what] = hits.first_s(0.9)
             found[what] = [{"latency": level["latency"], "counts": level["counts"],
                             "answered_per_s": level["answered_per_s"]} for level in levels]
         finally:
@@ -222,14 +253,15 @@ def restart(arguments, folder, ports, result):
         quarters = ", ".join(f"{q['answered_per_s']:.0f}/s p50 {q['latency']['p50_ms']:.2f} p90 "
                              f"{q['latency']['p90_ms']:.1f} ms" for q in found[what])
         result.say(f"restart {what} a list, quarters of a minute at {arguments.rate}/s: {quarters}")
-    result.data["restart"] = found
+        seen = f"{hits_s[what]:.1f} s after the start" if hits_s[what] else "not within the minute"
+        result.say(f"  nine of ten answers of a second came from memory {seen}")
+    result.data["restart"], result.data["restart_hits_s"] = found, hits_s
 
 
 def saved(arguments, folder, ports, result):
     """How many of the files in the store are in the list that is saved at the end."""
     count = arguments.listed_files
-    root, place = os.path.join(folder, "listed"), tempfile.mkdtemp(dir=folder)
-    os.chmod(place, 0o755)
+    root, place = os.path.join(folder, "listed"), servers.new_place(folder)
     paths = [f"/{number // 1000:06}/{number % 1000:04}" for number in range(count)]
     write_files(root, paths, [200 + number * 7919 % 3801 for number in range(count)])
     saved_list = os.path.join(place, "hot")
@@ -251,8 +283,7 @@ def saved(arguments, folder, ports, result):
 
 def hot(arguments, folder, ports, result):
     """CPU time of a worker for each request, for files with many names and with few: their ratio in each of many rounds."""
-    root, place, counts = os.path.join(folder, "hot"), tempfile.mkdtemp(dir=folder), (100, 100_000)
-    os.chmod(place, 0o755)
+    root, place, counts = os.path.join(folder, "hot"), servers.new_place(folder), (100, 100_000)
     paths = [f"/{number // 1000:06}/{number % 1000:06}" for number in range(max(counts))]
     write_files(root, paths, [200] * len(paths))
     for count in counts:
@@ -302,8 +333,7 @@ def peers(arguments, folder, ports, result):
     if not os.path.exists(root):
         write_files(root, paths, sizes_bytes)
     result.say(f"{count} files of 2048 B in {-(-count // each)} directories, each requested twice")
-    place = tempfile.mkdtemp(dir=folder)
-    os.chmod(place, 0o755)
+    place = servers.new_place(folder)
     # Behind Varnish.
     origin = start(root, place, ports, "--workers", "1") if servers.find("varnishd") else None
     result.data["peers"] = {}
@@ -322,8 +352,7 @@ def peers(arguments, folder, ports, result):
 
 def memory_of(server, root, paths, folder, ports):
     """The memory of one server in a control group of its own, in bytes, by kind."""
-    place = tempfile.mkdtemp(dir=folder)
-    os.chmod(place, 0o755)
+    place = servers.new_place(folder)
     process.drop_page_cache()
     testbed = [servers.flash_binary(), "testbed", "peers", "--memory", "12GiB", "--files", root, "--core", str(SERVER_CORE), "--"]
     inside = servers.Server(server.name, lambda *about: [*testbed, *server.command(*about)], server.version_command)

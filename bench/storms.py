@@ -11,7 +11,6 @@ import http.client
 import os
 import shutil
 import subprocess
-import tempfile
 import threading
 import time
 
@@ -121,8 +120,7 @@ STORMS = {"rename": rename_storm, "git": git_storm, "rsync": rsync_storm}
 
 def storm(name, arguments, folder, ports, result):
     """One storm: hits and changes without it, and beside it."""
-    place = tempfile.mkdtemp(dir=folder)
-    os.chmod(place, 0o755)
+    place = servers.new_place(folder)
     root, listed = os.path.join(place, "root"), os.path.join(place, "paths")
     paths = [f"/{number // 100:06}/{number % 100:06}" for number in range(arguments.changes)]
     hot = [f"/hot/{number:04}" for number in range(HOT)]

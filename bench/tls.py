@@ -10,7 +10,6 @@ import os
 import socket
 import ssl
 import subprocess
-import tempfile
 import time
 
 from common import process, results, servers
@@ -37,8 +36,7 @@ def parse_arguments():
 
 def start(name, files, root, ports, folder):
     """A running server, on the server's core."""
-    place = tempfile.mkdtemp(dir=folder)
-    os.chmod(place, 0o755)
+    place = servers.new_place(folder)
     running = server(name, files).start(root, ports.take(), place, core=SERVER_CORE)
     running.url = f"https://127.0.0.1:{running.port}"
     return running, place

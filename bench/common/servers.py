@@ -10,6 +10,7 @@ import re
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 import tomllib
 
@@ -132,6 +133,13 @@ class Running:
         process.stop(self.process)
 
 
+def new_place(folder):
+    """A new folder in this one for the files of a server, which it can read as another user."""
+    place = tempfile.mkdtemp(dir=folder)
+    os.chmod(place, 0o755)
+    return place
+
+
 def write(folder, name, text):
     """Writes a configuration file; gives its path."""
     path = os.path.join(folder, name)
@@ -159,10 +167,11 @@ class Floor(Server):
 
 
 def ready_made(name, more=None):
-    """A server that the lab can start, by its file in crates/lab/peers. `more` are further values of its file: with a
+    """A server that the lab can start, by its file in crates/lab/peers or in bench. `more` are further values of its file: with a
     `certificate` and a `certificate_key` it speaks TLS, with `http2` HTTP/2."""
     parts = {part for part, key in (("tls", "certificate"), ("http2", "http2")) if more and key in more}
-    with open(os.path.join(PEERS, f"{name}.toml"), "rb") as file:
+    path = os.path.join(PEERS, f"{name}.toml")
+    with open(path if os.path.exists(path) else os.path.join(REPOSITORY, "bench", f"{name}.toml"), "rb") as file:
         form = tomllib.load(file)["server"][0]
     if "like" in form:
         with open(os.path.join(PEERS, f"{form['like']}.toml"), "rb") as file:
