@@ -11,7 +11,7 @@ fn main() {
         Some(commit) => format!("{} ({commit})", env!("CARGO_PKG_VERSION")),
         None => env!("CARGO_PKG_VERSION").to_owned(),
     };
-    println!("cargo::rustc-env=FLASH_VERSION={version}");
+    println!("cargo::rustc-env=PROGRAM_VERSION={version}");
 }
 
 /// The commit of the clone that this folder is in. A commit changes the log of `HEAD`.

@@ -543,9 +543,6 @@ fn list_of(folder: &Folder) -> Vec<String> {
 
 #[test]
 fn hot_files_are_loaded_before_the_first_request() {
-    if skips(&["mp"], "the list lacks files of several blocks") {
-        return;
-    }
     let folder = Folder::new();
     let files = files(&folder, 6, 60_000);
     let large = pattern(3 * BLOCK_BYTES, 77);

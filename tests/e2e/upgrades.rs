@@ -143,11 +143,11 @@ fn a_program_that_cannot_take_over_changes_nothing() {
     serves_on();
 }
 
-#[test]
-fn when_the_new_processes_do_not_start_the_last_ones_serve_on() {
+/// Refuses a version whose log writer does not start. Returns also the configuration that could start.
+fn refused() -> (Installed, String) {
     let folder = Folder::with_hello();
     let config = "root = \"www\"\nlisten = [\"127.0.0.1:0\"]\nworkers = 1\n";
-    let mut installed = Installed::start(folder, |folder| Launch::configured(folder, config));
+    let installed = Installed::start(folder, |folder| Launch::configured(folder, config));
     let workers = installed.server.role("worker");
     let old = fs::metadata(installed.program()).unwrap().ino();
     installed.install(env!("CARGO_BIN_EXE_flash").as_ref());
@@ -160,8 +160,23 @@ fn when_the_new_processes_do_not_start_the_last_ones_serve_on() {
     assert!(why.contains("the log writer did not start"), "{why}");
     installed.server.wait_for_stderr("takes over again");
     assert_eq!(fs::metadata(format!("/proc/{}/exe", installed.server.pid())).unwrap().ino(), old);
-    assert_eq!(installed.server.get("/hello.txt").text(), "hello\n");
     wait_until("only the last worker", || installed.server.role("worker") == workers);
+    (installed, text)
+}
+
+#[test]
+fn a_server_that_has_lost_all_workers_and_can_start_none_ends() {
+    let (mut installed, _) = refused();
+    installed.server.role("worker").iter().for_each(|worker| kill("KILL", *worker));
+    assert_eq!(installed.server.wait().code(), Some(1), "{}", installed.server.stderr());
+    assert!(installed.server.stderr().contains("no worker is left"), "{}", installed.server.stderr());
+}
+
+#[test]
+fn when_the_new_processes_do_not_start_the_last_ones_serve_on() {
+    let (mut installed, text) = refused();
+    let workers = installed.server.role("worker");
+    assert_eq!(installed.server.get("/hello.txt").text(), "hello\n");
     // A process that is lost now is replaced by another configuration, as soon as that can start.
     installed.folder.write("flash.toml", text);
     workers.iter().for_each(|worker| kill("KILL", *worker));

@@ -13,6 +13,6 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    flash_lab::results::set_program(env!("FLASH_VERSION"));
+    flash_lab::results::set_program(env!("PROGRAM_VERSION"));
     commands::Cli::parse().run()
 }

@@ -100,7 +100,7 @@ fn help_and_version() {
     assert!(version.out.starts_with(concat!("flash ", env!("CARGO_PKG_VERSION"))), "{}", version.out);
     assert_eq!(
         version.out,
-        concat!("flash ", env!("FLASH_VERSION"), "\n"),
+        concat!("flash ", env!("PROGRAM_VERSION"), "\n"),
         "with the commit, if there is one"
     );
 

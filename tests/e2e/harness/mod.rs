@@ -22,7 +22,7 @@ pub(crate) use client::{Answer, Broken, Client, Page};
 pub(crate) use files::{Folder, SmallDisk, evict, film, film_bytes, pattern, unlike_before, write_aside};
 pub(crate) use server::{Launch, Server, kill, stats_at, without_settings};
 pub(crate) use skipping::skip;
-pub(crate) use suite::{architecture, wire};
+pub(crate) use suite::{architecture, watches, wire};
 pub(crate) use wire::{Wire, not_http2, only_plain};
 
 /// Maximum time for an event that should happen at once. A test that succeeds never waits this long, so it is far beyond what

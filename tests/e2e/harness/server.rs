@@ -141,6 +141,9 @@ impl Launch {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         without_settings(&mut command);
         command.env("FLASH_CONTROL", self.control);
+        if !super::watches() {
+            command.env("FLASH_WATCH", "false");
+        }
         command
     }
 

@@ -1,5 +1,5 @@
-//! Which suite runs: the architecture of its servers and the wire of its clients. Without a variable, AMPED servers and clear text;
-//! `variant.rs` sets the variables for the others.
+//! Which suite runs: the architecture of its servers, whether they watch names, and the wire of its clients. Without a variable, AMPED
+//! servers that watch and clear text; `variant.rs` sets the variables for the others.
 
 use std::sync::LazyLock;
 
@@ -10,6 +10,11 @@ pub(crate) fn architecture() -> &'static str {
     static NAME: LazyLock<String> =
         LazyLock::new(|| std::env::var("E2E_ARCHITECTURE").unwrap_or_else(|_| "amped".to_owned()));
     &NAME
+}
+
+/// Whether the servers watch names, unless a test says otherwise.
+pub(crate) fn watches() -> bool {
+    std::env::var_os("E2E_WATCH").is_none_or(|value| value != "false")
 }
 
 /// The wire of the clients.

@@ -35,6 +35,8 @@ enum Checked {
 pub(crate) struct FileBody<F> {
     version: Arc<Version>,
     file: Arc<F>,
+    /// Its name, until a job has it that brings a block into the store.
+    name: Option<NameOfFile>,
     /// The file's state when it was last checked, with a sample of its bytes.
     seen: Seen,
     /// The bytes that are not sent yet.
@@ -58,11 +60,12 @@ pub(crate) struct FileBody<F> {
 }
 
 impl<F> FileBody<F> {
-    pub(super) fn new(version: Arc<Version>, file: Arc<F>, range: Range<u64>) -> Self {
+    pub(super) fn new(version: Arc<Version>, file: Arc<F>, name: NameOfFile, range: Range<u64>) -> Self {
         Self {
             seen: Seen::new(version.stat),
             version,
             file,
+            name: Some(name),
             range,
             handed_over: None,
             unproven: None,
@@ -176,7 +179,8 @@ impl<F> FileBody<F> {
                 Checked::Same(stat) => {
                     self.seen.note(stat, self.range.start, &core.file_buffer[..bytes]);
                     if self.is_storable(core) {
-                        queue_fill(core, &self.version, &self.file, self.range.start / LOAD_BYTES, None);
+                        let block = self.range.start / LOAD_BYTES;
+                        queue_fill(core, &self.version, &self.file, block, self.name.take());
                     }
                     Pulled::Bytes(&core.file_buffer[..bytes])
                 }
@@ -318,8 +322,8 @@ impl<F> FileBody<F> {
         Box::new(wanted)
     }
 
-    fn fill(&self, block: u64, urgency: Urgency) -> Box<Wanted<F, Arc<Version>>> {
-        let mut wanted = fill(&self.version, &self.file, block, urgency);
+    fn fill(&mut self, block: u64, urgency: Urgency) -> Box<Wanted<F, Arc<Version>>> {
+        let mut wanted = with_name(fill(&self.version, &self.file, block, urgency), self.name.take());
         wanted.remaining_bytes = self.len();
         Box::new(wanted)
     }

@@ -17,7 +17,7 @@ use seen::Seen;
 use crate::caches::{Content, Version};
 use crate::context::Core;
 use crate::jobs::Wanted;
-use crate::machine::{FilePart, JobId, Machine};
+use crate::machine::{FilePart, JobId, Machine, NameOfFile};
 
 /// The bytes of a response.
 #[derive(Debug)]
@@ -57,14 +57,17 @@ pub(crate) enum Pulled<'p, F> {
 #[derive(Debug)]
 pub(crate) enum Source<F> {
     Memory(Arc<Content>),
-    File(Arc<Version>, Arc<F>),
+    /// A file and the name under which a request knows it.
+    File(Arc<Version>, Arc<F>, NameOfFile),
 }
 
 impl<F> Clone for Source<F> {
     fn clone(&self) -> Self {
         match self {
             Source::Memory(content) => Source::Memory(Arc::clone(content)),
-            Source::File(version, file) => Source::File(Arc::clone(version), Arc::clone(file)),
+            Source::File(version, file, name) => {
+                Source::File(Arc::clone(version), Arc::clone(file), name.clone())
+            }
         }
     }
 }
@@ -74,7 +77,9 @@ impl<F> Source<F> {
     pub(crate) fn part(self, range: Range<u64>) -> Body<F> {
         match self {
             Source::Memory(content) => Body::Content(content, range.start as usize..range.end as usize),
-            Source::File(version, file) => Body::File(Box::new(FileBody::new(version, file, range))),
+            Source::File(version, file, name) => {
+                Body::File(Box::new(FileBody::new(version, file, name, range)))
+            }
         }
     }
 }

@@ -301,7 +301,7 @@ fn read<M: Machine>(
         return Obtained::Changed;
     }
     if !is_small {
-        return Obtained::Source(Source::File(Arc::clone(version), Arc::clone(file)));
+        return Obtained::Source(Source::File(Arc::clone(version), Arc::clone(file), name.clone()));
     }
     queue_fill(core, version, file, 0, Some(name.clone()));
     let bytes = core.file_buffer[..size_bytes as usize].into();

@@ -259,6 +259,11 @@ impl Wire {
         self.wants_room
     }
 
+    /// Whether the server has more for the client than it has room for, or has sent a part of a record.
+    pub(crate) fn is_sent_more(&self) -> bool {
+        self.wants_room || self.seal.as_ref().is_some_and(Seal::is_cut)
+    }
+
     /// Bytes on their way to the server that it has not received.
     pub(crate) fn unread(&self) -> usize {
         self.arrived.len() + self.under_way.iter().map(Vec::len).sum::<usize>()

@@ -185,6 +185,8 @@ impl Run {
                 continue;
             }
             let is_new = peer.answers == 0 && self.now_ms() < peer.came_ms + NEWCOMER_GRACE_MS;
+            // Perhaps that its connection closes, of which it has read a part.
+            let is_told = peer.client.wire().is_sent_more();
             let has_asked = peer.asks.iter().any(|ask| ask.first_ms != u64::MAX);
             if peer.client.is_closed() {
                 closed += 1;
@@ -196,7 +198,7 @@ impl Run {
                     format!("client {number} was not idle")
                 });
                 self.peers[number].evicted = true;
-            } else if !is_new && !has_asked && !peer.ended && !peer.last_heard && !peer.reset {
+            } else if !is_new && !has_asked && !peer.ended && !peer.last_heard && !peer.reset && !is_told {
                 idle += 1;
             } else {
                 others += 1;

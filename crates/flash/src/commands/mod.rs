@@ -40,7 +40,7 @@ use flash_server::Program;
 
 /// A web server for file sets larger than memory
 #[derive(Debug, Parser)]
-#[command(name = "flash", version = env!("FLASH_VERSION"), arg_required_else_help = true, max_term_width = 100)]
+#[command(name = "flash", version = env!("PROGRAM_VERSION"), arg_required_else_help = true, max_term_width = 100)]
 #[command(after_help = "`flash serve` serves the current directory on http://127.0.0.1:8080/")]
 pub(crate) struct Cli {
     #[command(subcommand)]

@@ -205,9 +205,9 @@ impl DiskWork {
         Ok(Some(LookedUp { found, began_ms, is_watched: is_watched.get() }))
     }
 
-    /// Looks up a path for all workers: the kernel knows it by now, and can forget it later.
+    /// Looks up a path for all workers and for the list of hot files: the kernel knows it by now, and can forget it later.
     fn find_for_all(&self, site: SiteId, path: &[u8]) {
-        if self.names.is_some()
+        if (self.names.is_some() || self.saves_list)
             && let Ok(Some(looked_up)) = self.look_up::<OwnedFd>(site, path, Want::Stat)
             && let Ok(finding) = &looked_up.found
         {

@@ -20,6 +20,13 @@ pub(super) struct Reload {
     pub(super) reader: Option<Reader>,
 }
 
+impl Reload {
+    /// Whether the configuration is being read, or will be.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.is_wanted || self.reader.is_some()
+    }
+}
+
 impl Supervisor<'_> {
     /// Notes that the configuration must be read again.
     pub(super) fn want_reload(&mut self) {

@@ -49,12 +49,15 @@ impl Supervisor<'_> {
         });
     }
 
-    /// Puts a ready generation in force and drains the previous one. Returns an exit code if the first one has
-    /// failed.
+    /// Puts a ready generation in force and drains the previous one. Returns an exit code if the first one has failed, or if no
+    /// worker is left of one that was adopted and none can follow it.
     fn promote(&mut self, now_ms: u64) -> Option<ExitCode> {
         let Some(new) = self.generations.iter().position(|g| g.state == State::Starting) else {
-            let is_lost = !self.is_serving() && self.stopping.is_none();
-            let has_failed = is_lost && self.generations.iter().all(Generation::is_over);
+            let may_follow = self.stopping.is_some() || self.reload.is_under_way();
+            let has_failed = !may_follow && self.generations.iter().all(Generation::is_over);
+            if has_failed && self.is_serving() {
+                self.messages.report("no worker is left of the configuration in force; the server ends");
+            }
             return has_failed.then_some(ExitCode::FAILURE);
         };
         if !self.generations[new].is_ready() {

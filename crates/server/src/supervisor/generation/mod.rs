@@ -404,9 +404,12 @@ impl Generation {
         !self.processes.has_workers()
     }
 
-    /// Whether the other processes have also ended. Helpers may be left, which were killed with their workers.
+    /// Whether the other processes have also ended. Helpers may be left, which were killed with their workers. One that was
+    /// adopted keeps its sockets for the configuration that follows.
     pub(super) fn is_gone(&self) -> bool {
-        self.is_over() && self.processes.iter().all(|process| matches!(process.duty, Duty::Helper(_)))
+        self.state != State::Adopted
+            && self.is_over()
+            && self.processes.iter().all(|process| matches!(process.duty, Duty::Helper(_)))
     }
 }
 
