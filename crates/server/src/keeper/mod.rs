@@ -267,7 +267,8 @@ impl Process {
                 self.keeper.handle_want(helper, key, length_bytes, clock::monotonic_ms());
             }
             Some(Request::Want(..)) | None => return false,
-            Some(Request::Filled(learned)) => {
+            Some(Request::Filled { learned, read_us }) => {
+                read_us.into_iter().for_each(|read_us| self.keeper.handle_read(helper, read_us));
                 self.keeper.handle_filled(helper, true);
                 learned.into_iter().for_each(|learned| self.learn(&learned));
             }
