@@ -544,15 +544,9 @@ fn messages_of_the_store() {
     let request = prop_oneof![
         named,
         learned.clone().prop_map(Request::Learned),
-        (learned, prop::option::of(number()))
-            .prop_map(|(learned, read_us)| Request::Filled { learned: Some(learned), read_us }),
+        learned.prop_map(|learned| Request::Filled(Some(learned))),
         (key, number()).prop_map(|(key, length)| Request::Want(key, length)),
-        select(vec![
-            Request::Filled { learned: None, read_us: None },
-            Request::Failed,
-            Request::NoMemory,
-            Request::GiveUp
-        ]),
+        select(vec![Request::Filled(None), Request::Failed, Request::NoMemory, Request::GiveUp]),
     ];
     let answer = prop_oneof![
         (any::<u64>(), number()).prop_map(|(offset, length)| Answer::Fill(Extent { offset, length })),

@@ -75,10 +75,6 @@ pub struct Totals {
     pub pinned_bytes: u64,
     /// Maximum number of bytes of memory that can be in use.
     pub bytes_max: u64,
-    /// The time of a read from the disk in microseconds; 0 while it is unknown.
-    pub read_us: u64,
-    /// The time of each MiB of a read in microseconds, beyond that.
-    pub read_mib_us: u64,
     /// Names that all workers share, each form of a file counted. The owner of their table counts them.
     pub names: u64,
     /// Names that made room for others.

@@ -212,14 +212,6 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Keeper<K, S> {
         self.wants.push_back(Want { helper, key, length_bytes, until_ms: now_ms + ROOM_WAIT_MS });
     }
 
-    /// A helper's read of the block for which it was given an extent took this time in microseconds. It was from the disk.
-    pub fn handle_read(&mut self, helper: HelperId, time_us: u32) {
-        let slot = self.loading.get(&helper).map(|slot| &self.slots[*slot as usize]);
-        if let Some(Slot::Loading { extent, .. }) = slot {
-            self.policy.note_read(extent.length_bytes.into(), time_us);
-        }
-    }
-
     /// A helper has loaded the block for which it was given an extent, or has failed to.
     pub fn handle_filled(&mut self, helper: HelperId, is_loaded: bool) {
         let Some(slot) = self.loading.remove(&helper) else { return };
@@ -347,14 +339,11 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> Keeper<K, S> {
     /// The counters and amounts.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        let read_time = self.policy.read_time();
         Totals {
             blocks: self.policy.len() as u64,
             held_bytes: self.space.held_bytes(),
             pinned_bytes: self.pinned_bytes,
             bytes_max: self.bytes_max,
-            read_us: read_time.read_us as u64,
-            read_mib_us: read_time.mib_us as u64,
             ..self.totals
         }
     }

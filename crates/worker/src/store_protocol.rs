@@ -27,13 +27,8 @@ const LIST_BYTES_MAX: usize = STORE_MESSAGE_BYTES_MAX - 1 - 2;
 pub enum Request {
     /// It wants this block, of this length in bytes.
     Want(BlockKey, u32),
-    /// It has loaded the block to the place given by the last answer.
-    Filled {
-        /// The target of the name that a request asked for.
-        learned: Option<Learned>,
-        /// How long the read took in microseconds, if it read the disk.
-        read_us: Option<u32>,
-    },
+    /// It has loaded the block to the place given by the last answer, for a request for this name.
+    Filled(Option<Learned>),
     /// It could not load the block.
     Failed,
     /// It could not load the block, because the system has no memory for it.
@@ -226,13 +221,12 @@ mod tests {
             changed_ns: i128::MIN,
         };
         let facts = NameFacts::File { plain: stat, coded: [Some(stat); 3], index: Some(u8::MAX) };
-        let learned = Some(Learned {
+        let learned = Request::Filled(Some(Learned {
             name: NameHash([u64::MAX; 2]),
             facts,
             found_ms: u64::MAX,
             subtree: Some(NameHash([u64::MAX; 2])),
-        });
-        let learned = Request::Filled { learned, read_us: Some(u32::MAX) };
+        }));
         assert_eq!(decode(&encode(&learned)), Some(learned.clone()));
         assert!(encode(&learned).len() <= STORE_MESSAGE_BYTES_MAX);
 

@@ -75,16 +75,6 @@ impl Heap {
         }
     }
 
-    /// Replaces the value of each slot.
-    pub(super) fn replace(&mut self, mut value: impl FnMut(u32) -> f32) {
-        for node in &mut self.nodes {
-            node.value = value(node.slot);
-        }
-        for place in (0..self.nodes.len() / 2).rev() {
-            self.sink(place);
-        }
-    }
-
     /// Moves the node at `place` up to its position.
     fn rise(&mut self, mut place: usize) {
         let node = self.nodes[place];

@@ -3,11 +3,10 @@
 //! The keeper process reports each load and each use, and asks for victims; `flash cache simulate` does the
 //! same with recorded requests. The policy is pure: its only clock is the number of uses.
 //!
-//! The aim is to keep the disk busy as little as possible. A block's **value** is its recent uses, times what
-//! a read of it costs, divided by its bytes. The cost is learned from the reads; until it is known, and on
-//! disks whose reads take the same time whatever their length, each read costs the same, and the aim is to
-//! read as rarely as possible. A use loses half of its weight in each half-life, which is a number of uses
-//! proportional to the blocks in memory: a larger store can, and must, remember for longer. This is GDSF (Cherkasova, "Improving WWW Proxies Performance with Greedy-Dual-Size-Frequency
+//! The aim is to read the disk as rarely as possible. Loading a block costs one read whatever its length, so
+//! its **value** is its recent uses divided by its bytes. A use loses half of its weight in each half-life,
+//! which is a number of uses proportional to the blocks in memory: a larger store can, and must, remember for
+//! longer. This is GDSF (Cherkasova, "Improving WWW Proxies Performance with Greedy-Dual-Size-Frequency
 //! Caching Policy", HP Labs 1998), but the decay of LRFU (Lee et al., IEEE Transactions on Computers, 2001)
 //! replaces its inflation term, so that old uses lose their weight even if no block is evicted. The uses of
 //! an evicted block stay in a small sketch and count again when the block comes back. A scan of files costs
@@ -17,12 +16,9 @@
 //! the same factor, so their order changes only when a block is used, and nothing must be updated as time
 //! passes.
 
-mod cost;
 mod heap;
 mod memory;
 
-use cost::Learner;
-pub use cost::ReadTime;
 use heap::Heap;
 use memory::Memory;
 
@@ -36,10 +32,6 @@ const BLOCKS_MIN: usize = 1024;
 /// After this many half-lives, all logarithms are lowered by as many, so that 32-bit floats and the sketch
 /// stay precise.
 const PERIOD_HALF_LIVES: f64 = 16.0;
-/// The longest block, for which the cost of reads differs most.
-const BLOCK_BYTES_MAX: f32 = 512.0 * 1024.0;
-/// All values are computed anew when the cost of the longest block has changed by half of it.
-const COST_CHANGE_LOG2: f32 = 0.585;
 
 /// Decides which block of the store is evicted next.
 ///
@@ -47,16 +39,13 @@ const COST_CHANGE_LOG2: f32 = 0.585;
 /// of a block. Memory use is 24 bytes for each slot up to the highest one, and 8 to 16 bytes of sketch for
 /// each block.
 ///
-/// - The caller reports: [`Policy::insert`], [`Policy::touch`], [`Policy::remove`], [`Policy::note_read`].
-/// - The caller asks: [`Policy::take_victim`], [`Policy::value`], [`Policy::len`], [`Policy::read_time`].
+/// - The caller reports: [`Policy::insert`], [`Policy::touch`], [`Policy::remove`].
+/// - The caller asks: [`Policy::take_victim`], [`Policy::value`], [`Policy::len`].
 #[derive(Clone, Debug)]
 pub struct Policy {
     blocks: Vec<Block>,
     heap: Heap,
     memory: Memory,
-    learner: Learner,
-    /// The time of a read by which blocks are valued.
-    read_time: ReadTime,
     /// The time in half-lives; a use now weighs 2 to its power.
     now: f64,
 }
@@ -81,14 +70,7 @@ impl Default for Policy {
 impl Policy {
     /// Makes a policy for an empty store.
     pub fn new() -> Self {
-        Self {
-            blocks: Vec::new(),
-            heap: Heap::default(),
-            memory: Memory::new(BLOCKS_MIN),
-            learner: Learner::default(),
-            read_time: ReadTime::default(),
-            now: 0.0,
-        }
+        Self { blocks: Vec::new(), heap: Heap::default(), memory: Memory::new(BLOCKS_MIN), now: 0.0 }
     }
 
     /// Reports that a block of `bytes` was loaded into `slot` for its first use. `key` is a hash of the file
@@ -105,7 +87,7 @@ impl Policy {
         let key = (key ^ (key >> 32)) as u32;
         let bytes_log2 = (bytes.max(1) as f32).log2();
         let uses = self.memory.uses(key, self.now) + 1.0;
-        let value_log2 = uses.log2() + self.now as f32 - self.price_log2(bytes_log2);
+        let value_log2 = uses.log2() + self.now as f32 - bytes_log2;
         self.blocks[index] = Block { key, bytes_log2, value_log2 };
         self.heap.push(slot, value_log2);
         self.memory.fit(self.heap.len());
@@ -120,9 +102,8 @@ impl Policy {
         if uses == 0 || !self.heap.contains(slot) {
             return;
         }
-        let price_log2 = self.price_log2(self.blocks[slot as usize].bytes_log2);
         let block = &mut self.blocks[slot as usize];
-        let added_log2 = (uses as f32).log2() + self.now as f32 - price_log2;
+        let added_log2 = (uses as f32).log2() + self.now as f32 - block.bytes_log2;
         block.value_log2 = sum_log2(block.value_log2, added_log2);
         self.pass(uses);
     }
@@ -148,33 +129,7 @@ impl Policy {
         }
     }
 
-    /// Reports that a read of `bytes` from the disk has taken this time in microseconds.
-    pub fn note_read(&mut self, bytes: u64, time_us: u32) {
-        if let Some(read_time) = self.learner.note(bytes, time_us) {
-            let cost_log2 = |read_time: &ReadTime| read_time.cost_log2(BLOCK_BYTES_MAX);
-            if (cost_log2(&read_time) - cost_log2(&self.read_time)).abs() > COST_CHANGE_LOG2 {
-                self.value_by(read_time);
-            }
-        }
-    }
-
-    /// Values all blocks by this time of a read.
-    pub fn value_by(&mut self, read_time: ReadTime) {
-        let before = std::mem::replace(&mut self.read_time, read_time);
-        self.heap.replace(|slot| {
-            let block = &mut self.blocks[slot as usize];
-            let bytes = block.bytes_log2.exp2();
-            block.value_log2 += read_time.cost_log2(bytes) - before.cost_log2(bytes);
-            block.value_log2
-        });
-    }
-
-    /// The time of a read as learned last; zeros while it is unknown.
-    pub fn read_time(&self) -> ReadTime {
-        self.learner.latest()
-    }
-
-    /// The recent uses of the block in `slot`, times the cost of a read of it, per byte; 0 for an empty slot.
+    /// The recent uses per byte of the block in `slot`; 0 for an empty slot.
     pub fn value(&self, slot: u32) -> f64 {
         if !self.heap.contains(slot) {
             return 0.0;
@@ -192,15 +147,10 @@ impl Policy {
         self.len() == 0
     }
 
-    /// The logarithm of the bytes of a block, for each unit of the cost of a read of it.
-    fn price_log2(&self, bytes_log2: f32) -> f32 {
-        bytes_log2 - self.read_time.cost_log2(bytes_log2.exp2())
-    }
-
     /// Stores the uses of a block in the sketch.
     fn remember(&mut self, slot: u32) {
         let block = self.blocks[slot as usize];
-        self.memory.raise(block.key, block.value_log2 + self.price_log2(block.bytes_log2));
+        self.memory.raise(block.key, block.value_log2 + block.bytes_log2);
     }
 
     /// Advances the time by this many uses.

@@ -11,8 +11,6 @@ const DIRECTORIES: u32 = 586;
 const FILES: u32 = DIRECTORIES * 36;
 /// One minute of 3,000 requests/s.
 const MINUTE: usize = 180_000;
-/// Each read costs the same.
-const UNKNOWN: ReadTime = ReadTime { read_us: 0.0, mib_us: 0.0 };
 
 #[derive(clap::Parser)]
 struct CommandLine {
@@ -40,7 +38,7 @@ fn of_set(asked: Vec<u32>) -> Requests {
 /// Which requests had to wait for the disk under Flash's policy.
 fn missed(memory_bytes: u64, asked: &[u32]) -> Vec<bool> {
     let requests = of_set(asked.to_vec());
-    let mut cache = Policy::Flash.cache(memory_bytes, &requests, UNKNOWN);
+    let mut cache = Policy::Flash.cache(memory_bytes, &requests);
     let mut is_missed =
         |file| requests.blocks_of(file).fold(false, |missed, block| missed | !cache.access(block));
     asked.iter().map(|file| is_missed(*file)).collect()
@@ -54,7 +52,7 @@ fn count(missed: &[bool]) -> usize {
 fn the_policy_is_near_the_best_static_placement() {
     let requests = of_set(draw(2_000_000, 1));
     for memory_bytes in [512 * MB, 1_000 * MB] {
-        let of = |policy| simulate::simulate((policy, UNKNOWN), memory_bytes, &requests, 1_000_000);
+        let of = |policy| simulate::simulate(policy, memory_bytes, &requests, 1_000_000);
         let (own, best, lru) = (of(Policy::Flash), of(Policy::Static), of(Policy::Lru));
         assert!(own.misses as f64 <= 1.5 * best.misses as f64, "{own:?} {best:?}");
         assert!(own.reads as f64 <= 1.5 * best.reads as f64, "{own:?} {best:?}");
@@ -113,7 +111,7 @@ fn large_files_are_cut_into_blocks_and_empty_ones_have_none() {
         .collect();
     assert_eq!(blocks, [vec![(0, BLOCK_BYTES), (1, BLOCK_BYTES), (2, 1)], vec![], vec![(3, 5)]]);
     assert_eq!((requests.asked_files(), requests.asked_bytes()), (3, 2 * BLOCK_BYTES + 6));
-    let outcome = simulate::simulate((Policy::Lru, UNKNOWN), 3 * BLOCK_BYTES, &requests, 0);
+    let outcome = simulate::simulate(Policy::Lru, 3 * BLOCK_BYTES, &requests, 0);
     let expected = Outcome {
         policy: Policy::Lru,
         memory_bytes: 3 * BLOCK_BYTES,

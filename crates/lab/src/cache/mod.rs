@@ -19,7 +19,6 @@ use flash_load::files::layout::directories_for;
 use flash_load::workload::{self, Arrivals, Catalogue, Spec, Workload};
 use flash_units::parse_memory_bytes;
 
-use flash_keeper::policy::ReadTime;
 use policies::Name as Policy;
 pub use requests::BLOCK_BYTES;
 pub use simulate::Outcome;
@@ -58,19 +57,6 @@ pub struct Options {
           help_heading = "Caches")]
     pub memory_bytes: Vec<u64>,
 
-    /// Time of a read of the disk in microseconds, such as `read_us` of `flash stats --json`
-    #[arg(long, value_name = "US", help_heading = "Caches", value_parser = clap::value_parser!(u32).range(1..),
-          requires = "read_mib_us")]
-    pub read_us: Option<u32>,
-
-    /// Time of each MiB of a read in microseconds, beyond that
-    #[arg(long, value_name = "US", help_heading = "Caches", requires = "read_us")]
-    pub read_mib_us: Option<u32>,
-
-    /// A read of a file of up to this many bytes also brings the other such files of its directory, at no cost
-    #[arg(long, value_name = "BYTES", help_heading = "Caches")]
-    pub ahead: Option<u64>,
-
     /// Policies to simulate, such as lru,flash [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Caches")]
     pub policies: Vec<Policy>,
@@ -98,8 +84,6 @@ struct Simulated {
     warm_up: usize,
     files: usize,
     set_bytes: u64,
-    /// The time of a read of the disk, if it is known.
-    read_time: Option<ReadTime>,
     /// The results, by memory, then by policy.
     outcomes: Vec<Outcome>,
     answer: Answer,
@@ -137,10 +121,7 @@ fn simulated(options: &Options) -> Result<Simulated> {
         files.directories = Some(directories_for(SET_BYTES) as u32);
     }
     let workload = Workload::open(&options.source, &files)?;
-    let mut requests = drawn(&workload, options)?;
-    if let Some(bytes_max) = options.ahead {
-        requests.ahead = of_directories(workload.catalogue(), bytes_max);
-    }
+    let requests = drawn(&workload, options)?;
     let mut warnings = workload.warnings().to_vec();
     let set_bytes = requests.asked_bytes();
     if set_bytes == 0 {
@@ -162,21 +143,15 @@ fn simulated(options: &Options) -> Result<Simulated> {
     }
     memory_bytes.sort_unstable();
     memory_bytes.dedup();
-    let times =
-        options.read_us.zip(options.read_mib_us).map(|(read_us, mib_us)| (read_us.into(), mib_us.into()));
-    let read_time = times.map(|(read_us, mib_us)| ReadTime { read_us, mib_us });
     let mut policies = options.policies.clone();
     if policies.is_empty() {
         policies = Policy::ALL.to_vec();
-        policies.retain(|policy| *policy != Policy::FlashReads || read_time.is_some());
     }
     // In the order of the table, each once.
     policies.sort_unstable_by_key(|policy| Policy::ALL.iter().position(|other| other == policy));
     policies.dedup();
     let warm_up = (requests.asked.len() as f64 * options.warm_up_share) as usize;
-    let of = |policy, bytes| {
-        simulate::simulate((policy, read_time.unwrap_or_default()), bytes, &requests, warm_up)
-    };
+    let of = |policy, bytes| simulate::simulate(policy, bytes, &requests, warm_up);
     let outcomes: Vec<Outcome> =
         memory_bytes.iter().flat_map(|bytes| policies.iter().map(|policy| of(*policy, *bytes))).collect();
     // The operator runs Flash; without it in the list, the first of the list is meant.
@@ -189,7 +164,6 @@ fn simulated(options: &Options) -> Result<Simulated> {
         warm_up,
         files: requests.asked_files(),
         set_bytes,
-        read_time,
         outcomes,
         answer,
     })
@@ -228,22 +202,6 @@ fn drawn(workload: &Workload, options: &Options) -> Result<Requests> {
     Requests::new(lengths.into_iter(), asked).ok_or_else(|| {
         Error::run(format!("the files have more than {} blocks of {BLOCK_BYTES} bytes", u32::MAX))
     })
-}
-
-/// For each file of up to `bytes_max`, all such files of its directory.
-fn of_directories(catalogue: &Catalogue, bytes_max: u64) -> Vec<std::rc::Rc<[u32]>> {
-    let mut groups: std::collections::HashMap<String, Vec<u32>> = std::collections::HashMap::new();
-    let directory = |path: &str| path.rsplit_once('/').map_or("", |(directory, _)| directory).to_owned();
-    let is_small = |file: u32| catalogue.file_bytes(file).is_some_and(|bytes| bytes <= bytes_max);
-    for file in (0..catalogue.len()).filter(|file| is_small(*file)) {
-        groups.entry(directory(&catalogue.listed_path(file))).or_default().push(file);
-    }
-    let groups: std::collections::HashMap<_, std::rc::Rc<[u32]>> =
-        groups.into_iter().map(|(directory, files)| (directory, files.into())).collect();
-    let of = |file| {
-        if is_small(file) { groups.get(&directory(&catalogue.listed_path(file))).cloned() } else { None }
-    };
-    (0..catalogue.len()).map(|file| of(file).unwrap_or_else(|| Vec::new().into())).collect()
 }
 
 /// The file of each path: paths that differ only in their query are one file.

@@ -20,8 +20,6 @@ pub(super) struct Requests {
     files: Vec<File>,
     /// The files, in the order of the requests.
     pub(super) asked: Vec<u32>,
-    /// The files that come with a file when it is read, by its number; empty without reading ahead.
-    pub(super) ahead: Vec<std::rc::Rc<[u32]>>,
     blocks: u32,
 }
 
@@ -41,7 +39,7 @@ impl Requests {
                 u32::try_from(bytes.div_ceil(BLOCK_BYTES)).ok().and_then(|more| blocks.checked_add(more))?;
         }
         // The last number means none in lists.
-        (blocks < u32::MAX).then_some(Self { files, asked, ahead: Vec::new(), blocks })
+        (blocks < u32::MAX).then_some(Self { files, asked, blocks })
     }
 
     pub(super) fn blocks(&self) -> usize {

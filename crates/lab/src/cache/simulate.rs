@@ -4,7 +4,6 @@
 
 use super::policies::Name;
 use super::requests::Requests;
-use flash_keeper::policy::ReadTime;
 
 /// Misses of a policy in so much memory, after warming up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,13 +33,6 @@ impl Outcome {
         1.0 - self.misses as f64 / self.requests as f64
     }
 
-    /// The time of the disk for each 1,000 requests, in microseconds.
-    pub fn disk_us_per_thousand(&self, read_time: ReadTime) -> f64 {
-        let reads_us = read_time.read_us * self.reads as f64;
-        let bytes_us = read_time.mib_us * self.missed_bytes as f64 / f64::from(1 << 20);
-        (reads_us + bytes_us) * 1000.0 / self.requests as f64
-    }
-
     /// The share of bytes that were read from the disk, from 0 to 1.
     pub fn missed_byte_share(&self) -> f64 {
         self.missed_bytes as f64 / self.asked_bytes.max(1) as f64
@@ -48,13 +40,8 @@ impl Outcome {
 }
 
 /// Plays all requests to an empty cache; the first `warm_up` of them are not counted.
-pub(super) fn simulate(
-    (policy, read_time): (Name, ReadTime),
-    memory_bytes: u64,
-    requests: &Requests,
-    warm_up: usize,
-) -> Outcome {
-    let mut cache = policy.cache(memory_bytes, requests, read_time);
+pub(super) fn simulate(policy: Name, memory_bytes: u64, requests: &Requests, warm_up: usize) -> Outcome {
+    let mut cache = policy.cache(memory_bytes, requests);
     let mut outcome =
         Outcome { policy, memory_bytes, requests: 0, misses: 0, reads: 0, asked_bytes: 0, missed_bytes: 0 };
     for (index, file) in requests.asked.iter().enumerate() {
@@ -65,11 +52,6 @@ pub(super) fn simulate(
                 reads += 1;
                 missed_bytes += block.bytes;
             }
-        }
-        if reads > 0
-            && let Some(ahead) = requests.ahead.get(*file as usize)
-        {
-            ahead.iter().flat_map(|file| requests.blocks_of(*file)).for_each(|block| cache.bring(block));
         }
         if index >= warm_up {
             outcome.requests += 1;

@@ -17,14 +17,13 @@ use flash_kit::text::{columns, distinct, wrapped};
 /// The form of the JSON; a change that old readers would misread raises it.
 const FORMAT: u32 = 1;
 
-const HEADS: [&str; 7] = [
+const HEADS: [&str; 6] = [
     "memory",
     "policy",
     "hits, of\nall requests",
     "misses per\n1,000 requests",
     "disk reads per\n1,000 requests",
     "bytes missed,\nof all bytes",
-    "ms of the disk per\n1,000 requests",
 ];
 /// Columns of words; the others are figures.
 const WORDS: [usize; 1] = [1];
@@ -36,22 +35,18 @@ pub(super) fn table(simulated: &Simulated) -> String {
         text += &wrapped(&format!("{name}: {words}"));
     }
     let mut last = None;
-    let disk_us = |outcome: &Outcome| Some(outcome.disk_us_per_thousand(simulated.read_time?));
     let rows = simulated.outcomes.iter().map(|outcome| {
         let is_new = last.replace(outcome.memory_bytes) != Some(outcome.memory_bytes);
-        let mut row = vec![
+        vec![
             if is_new { memory(outcome.memory_bytes) } else { String::new() },
             outcome.policy.word().to_owned(),
             percent(outcome.hit_share()),
             figure(outcome.misses_per_thousand()),
             figure(outcome.reads_per_thousand()),
             percent(outcome.missed_byte_share()),
-        ];
-        row.extend(disk_us(outcome).map(|disk_us| figure(disk_us / 1000.0)));
-        row
+        ]
     });
-    let heads = &HEADS[..HEADS.len() - usize::from(simulated.read_time.is_none())];
-    text += &columns(heads, rows.collect(), &WORDS);
+    text += &columns(&HEADS, rows.collect(), &WORDS);
     text + &wrapped(&simulated.answer.text())
 }
 
@@ -135,7 +130,6 @@ pub(super) fn json(simulated: &Simulated) -> String {
             "missed_bytes": outcome.missed_bytes,
             "misses_per_thousand": outcome.misses_per_thousand(),
             "disk_reads_per_thousand": outcome.reads_per_thousand(),
-            "disk_us_per_thousand": simulated.read_time.map(|time| outcome.disk_us_per_thousand(time)),
         })
     };
     let value = json!({

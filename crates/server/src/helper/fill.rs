@@ -11,7 +11,7 @@ use flash_engine::{FileKind, FileStat, form_of_block};
 use flash_prompt::file::is_path_only;
 use flash_prompt::table::{BlockKey, Extent};
 use flash_prompt::{AsFd, OwnedFd, channel, clock};
-use flash_waiting::past_cache::{Block, Reader, Source, Way};
+use flash_waiting::past_cache::{Reader, Source};
 use flash_waiting::{file, store_file};
 use flash_worker::codec::{self, decode};
 use flash_worker::store_protocol::{ANSWER_BYTES_MAX, Answer, Learned, Request};
@@ -139,15 +139,15 @@ impl Filler {
             return Err(NoKeeper);
         }
         let written = match form {
-            Some(form) => store_file::write(memory, place.offset, &form)
-                .map(|()| Some(None))
-                .map_err(|_| Wrong::NoMemory),
+            Some(form) => {
+                store_file::write(memory, place.offset, &form).map(|()| true).map_err(|_| Wrong::NoMemory)
+            }
             None => self.read(memory, source, block, place),
         };
         let (result, read) = match written {
             // After the read: a change during the read shows in the state.
-            Ok(Some(read_us)) if file::stat(source).is_ok_and(|after| after == before) => {
-                (Request::Filled { learned: learned.take(), read_us }, Ok(()))
+            Ok(true) if file::stat(source).is_ok_and(|after| after == before) => {
+                (Request::Filled(learned.take()), Ok(()))
             }
             Ok(_) => (Request::Failed, Ok(())),
             Err(Wrong::NoMemory) => (Request::NoMemory, Ok(())),
@@ -173,24 +173,21 @@ impl Filler {
         compress(&content, coding).map(Some)
     }
 
-    /// Reads a block and writes it to its place. None if the file ends early, otherwise how long the read took in microseconds, if
-    /// it read the disk.
+    /// Reads a block and writes it to its place. False if the file ends early.
     fn read(
         &mut self,
         memory: &OwnedFd,
         source: &Source<impl AsFd>,
         block: u64,
         place: Extent,
-    ) -> Result<Option<Option<u32>>, Wrong> {
-        let began_ns = clock::monotonic_ns();
+    ) -> Result<bool, Wrong> {
         let read = self.reader.read(source, block * LOAD_BYTES, place.length as usize);
-        let read_us = (clock::monotonic_ns() - began_ns) / 1_000;
-        let Block { bytes, way } = read.map_err(Wrong::Unreadable)?;
+        let bytes = read.map_err(Wrong::Unreadable)?.bytes;
         if bytes.len() != place.length as usize {
-            return Ok(None);
+            return Ok(false);
         }
         store_file::write(memory, place.offset, bytes).map_err(|_| Wrong::NoMemory)?;
-        Ok(Some((way != Way::Cached).then_some(read_us.try_into().unwrap_or(u32::MAX))))
+        Ok(true)
     }
 
     /// The keeper's answer. None if the keeper is late: then the request is given up, and the caller must not write to

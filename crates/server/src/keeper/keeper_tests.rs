@@ -122,11 +122,7 @@ fn a_bad_message_ends_only_its_senders_channel_and_frees_nothing_that_it_can_wri
     let keeper = Running::start(LOAD_BYTES * 3 / 2);
     let [bad, good] = [keeper.link(Order::Filler), keeper.link(Order::Filler)];
     assert!(matches!(bad.ask(&want(1)), protocol::Answer::Fill(_)));
-    for message in [
-        &b"\xff"[..],
-        &[0; STORE_MESSAGE_BYTES_MAX + 1],
-        &encode(&Request::Filled { learned: None, read_us: None }),
-    ] {
+    for message in [&b"\xff"[..], &[0; STORE_MESSAGE_BYTES_MAX + 1], &encode(&Request::Filled(None))] {
         bad.send(message);
     }
     assert!(keeper.report().contains("a helper sent its keeper an invalid message"));
@@ -140,7 +136,7 @@ fn a_bad_message_ends_only_its_senders_channel_and_frees_nothing_that_it_can_wri
     drop(bad);
     // Its end and this request race, and requests that find no room are refused in the meantime.
     while good.ask(&want(2)) == protocol::Answer::Refused {}
-    assert_eq!(good.ask(&Request::Filled { learned: None, read_us: None }), protocol::Answer::There);
+    assert_eq!(good.ask(&Request::Filled(None)), protocol::Answer::There);
     assert!(keeper.table.find(&key(2)).is_some());
     let worker = keeper.link(Order::Keeper);
     worker.send(b"\xff");
@@ -164,7 +160,7 @@ fn a_request_that_is_given_up_gets_a_last_answer_and_frees_its_place() {
     assert!(matches!(other.ask(&want(1)), protocol::Answer::Fill(_)));
     assert_eq!(one.ask(&want(1)), protocol::Answer::Joined);
     assert_eq!(one.ask(&Request::GiveUp), protocol::Answer::GivenUp);
-    assert_eq!(other.ask(&Request::Filled { learned: None, read_us: None }), protocol::Answer::There);
+    assert_eq!(other.ask(&Request::Filled(None)), protocol::Answer::There);
     assert_eq!(one.ask(&want(1)), protocol::Answer::There, "nothing came in between");
     keeper.end();
 }
@@ -174,7 +170,7 @@ fn a_worker_learns_first_that_it_is_known() {
     let keeper = Running::start(LOAD_BYTES * 3 / 2);
     let helper = keeper.link(Order::Filler);
     assert!(matches!(helper.ask(&want(1)), protocol::Answer::Fill(_)));
-    assert_eq!(helper.ask(&Request::Filled { learned: None, read_us: None }), protocol::Answer::There);
+    assert_eq!(helper.ask(&Request::Filled(None)), protocol::Answer::There);
     let worker = keeper.link(Order::Keeper);
     assert_eq!(decode(&worker.receive()), Some(ToWorker::Registered));
     helper.send(&encode(&want(2)));
@@ -220,7 +216,7 @@ fn the_list_has_the_most_valuable_blocks_first_and_a_report_names_what_it_lacks(
     let helper = keeper.link(Order::Filler);
     for inode in 0..4 {
         assert!(matches!(helper.ask(&want(inode)), protocol::Answer::Fill(_)));
-        assert_eq!(helper.ask(&Request::Filled { learned: None, read_us: None }), protocol::Answer::There);
+        assert_eq!(helper.ask(&Request::Filled(None)), protocol::Answer::There);
     }
     let worker = keeper.link(Order::Keeper);
     let slot = |inode| keeper.table.find(&key(inode)).expect("a block").0;

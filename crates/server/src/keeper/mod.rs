@@ -267,8 +267,7 @@ impl Process {
                 self.keeper.handle_want(helper, key, length_bytes, clock::monotonic_ms());
             }
             Some(Request::Want(..)) | None => return false,
-            Some(Request::Filled { learned, read_us }) => {
-                read_us.into_iter().for_each(|read_us| self.keeper.handle_read(helper, read_us));
+            Some(Request::Filled(learned)) => {
                 self.keeper.handle_filled(helper, true);
                 learned.into_iter().for_each(|learned| self.learn(&learned));
             }

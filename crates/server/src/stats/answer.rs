@@ -77,10 +77,6 @@ figures! {
         refused: u64 = totals.refused,
         /// Blocks evicted.
         evictions: u64 = totals.evictions,
-        /// The learned time of a read from the disk, in microseconds; 0 while it is unknown.
-        read_us: Gauge = Gauge(totals.read_us),
-        /// The learned time of each MiB of a read, in microseconds, beyond that.
-        read_mib_us: Gauge = Gauge(totals.read_mib_us),
         /// Names that all workers share, each form of a file counted.
         names: Gauge = Gauge(totals.names),
         /// Names that made room for others.

@@ -291,10 +291,6 @@ fn store(out: &mut String, stats: &ServerStats, amounts: Amounts) {
     let [loaded, there, evicted, refused] = counts.map(|count| amounts.of(count));
     let _ = write!(out, "  blocks     {loaded:>12} loaded   {there} already there");
     let _ = writeln!(out, "   {evicted} evicted   {refused} refused");
-    if store.read_us.0 > 0 {
-        let [read_ms, mib_ms] = [store.read_us, store.read_mib_us].map(|us| us.0 as f64 / 1000.0);
-        let _ = writeln!(out, "  a read     {read_ms:>9.2} ms and {mib_ms:.2} ms for each MiB of it");
-    }
     names(out, stats, store);
 }
 

@@ -14,17 +14,11 @@ mod tiny_lfu;
 use std::str::FromStr;
 
 use super::requests::{Block, Requests};
-use flash_keeper::policy::ReadTime;
 use flash_kit::{Error, Result};
 
 pub(super) trait Cache {
     /// Uses a block, and loads it if it is not there. Gives whether it was there.
     fn access(&mut self, block: Block) -> bool;
-
-    /// Loads a block that nobody has asked for, if it is not there.
-    fn bring(&mut self, block: Block) {
-        let _ = block;
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,16 +34,14 @@ pub enum Name {
     Gdsf,
     /// The store's: [`flash_keeper::policy`].
     Flash,
-    /// The store's before it has learned the time of a read: each read costs the same.
-    FlashReads,
     /// The best placement that never changes: the blocks with the most requests per byte, known beforehand.
     Static,
 }
 
 impl Name {
     /// All, in the order of tables.
-    pub const ALL: [Self; 7] =
-        [Self::Lru, Self::S3Fifo, Self::TinyLfu, Self::Gdsf, Self::Flash, Self::FlashReads, Self::Static];
+    pub const ALL: [Self; 6] =
+        [Self::Lru, Self::S3Fifo, Self::TinyLfu, Self::Gdsf, Self::Flash, Self::Static];
 
     /// As it is written on the command line.
     pub fn word(self) -> &'static str {
@@ -59,21 +51,18 @@ impl Name {
             Self::TinyLfu => "tinylfu",
             Self::Gdsf => "gdsf",
             Self::Flash => "flash",
-            Self::FlashReads => "flash-reads",
             Self::Static => "static",
         }
     }
 
-    /// A cache before a disk whose reads take this time.
-    pub(super) fn cache(self, memory_bytes: u64, requests: &Requests, read_time: ReadTime) -> Box<dyn Cache> {
+    pub(super) fn cache(self, memory_bytes: u64, requests: &Requests) -> Box<dyn Cache> {
         let blocks = requests.blocks();
         match self {
             Self::Lru => Box::new(lru::Lru::new(memory_bytes, blocks)),
             Self::S3Fifo => Box::new(s3_fifo::S3Fifo::new(memory_bytes, blocks)),
             Self::TinyLfu => Box::new(tiny_lfu::TinyLfu::new(memory_bytes, blocks)),
             Self::Gdsf => Box::new(gdsf::Gdsf::new(memory_bytes, blocks)),
-            Self::Flash => Box::new(own::Own::new(memory_bytes, blocks, read_time)),
-            Self::FlashReads => Box::new(own::Own::new(memory_bytes, blocks, ReadTime::default())),
+            Self::Flash => Box::new(own::Own::new(memory_bytes, blocks)),
             Self::Static => Box::new(fixed::Fixed::new(memory_bytes, &requests.asked_blocks())),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Only [`super::Name::cache`] makes one.
 
-use flash_keeper::policy::{Policy, ReadTime};
+use flash_keeper::policy::Policy;
 
 use super::{Block, Cache};
 
@@ -16,21 +16,12 @@ pub(super) struct Own {
 }
 
 impl Own {
-    /// For a disk whose reads take this time; zeros if it is unknown.
-    pub(super) fn new(memory_bytes: u64, blocks: usize, read_time: ReadTime) -> Self {
-        let mut policy = Policy::new();
-        policy.value_by(read_time);
-        Self { policy, bytes: vec![0; blocks], free_bytes: memory_bytes, memory_bytes }
+    pub(super) fn new(memory_bytes: u64, blocks: usize) -> Self {
+        Self { policy: Policy::new(), bytes: vec![0; blocks], free_bytes: memory_bytes, memory_bytes }
     }
 }
 
 impl Cache for Own {
-    fn bring(&mut self, block: Block) {
-        if self.bytes[block.number as usize] == 0 {
-            self.access(block);
-        }
-    }
-
     fn access(&mut self, block: Block) -> bool {
         let index = block.number as usize;
         if self.bytes[index] > 0 {

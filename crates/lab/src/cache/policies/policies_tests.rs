@@ -5,7 +5,7 @@ use super::*;
 /// Whether a cache of this memory has the file of each request, for files of these lengths.
 fn hits(name: Name, memory_bytes: u64, lengths: &[u64], asked: &[u32]) -> Vec<bool> {
     let requests = Requests::new(lengths.iter().copied(), asked.to_vec()).unwrap();
-    let mut cache = name.cache(memory_bytes, &requests, ReadTime::default());
+    let mut cache = name.cache(memory_bytes, &requests);
     let blocks = asked.iter().flat_map(|file| requests.blocks_of(*file));
     blocks.map(|block| cache.access(block)).collect()
 }
