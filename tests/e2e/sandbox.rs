@@ -11,6 +11,7 @@ use std::process::Command;
 
 use crate::harness::server::landlock_version;
 use crate::harness::{Folder, Launch, Server, evict, is_root, kill, skip, wait_for, wait_until};
+use crate::tls::{RSA, certificate_of, handshake_thread};
 
 const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/e2e/tools/");
 /// The default user of a server started by root.
@@ -371,6 +372,33 @@ fn a_helper_thread_and_its_worker_have_separate_sandboxes() {
         assert_eq!(inject(helper_of(worker), &[words]), [None], "{name} in a helper thread");
         let said =
             format!("helper thread of worker process {worker} called {name}, which its sandbox forbids");
+        server.wait_for_stderr(&said);
+        wait_until("another worker", || {
+            server.client().try_get("/hello.txt").is_ok_and(|page| page.status == 200)
+        });
+    }
+}
+
+#[test]
+fn a_thread_that_computes_handshakes_can_do_nothing_else() {
+    if let Some(why) = cannot_inject() {
+        return skip(why);
+    }
+    let folder = Folder::with_hello();
+    certificate_of(&folder, "rsa", "DNS:localhost", RSA, 9);
+    let [certificate, key] = ["rsa.pem", "rsa.key"].map(|name| folder.path(name));
+    let launch =
+        Launch::new(&folder).args(["--listen-tls", "127.0.0.1:0"]).arg("--certificate").arg(certificate);
+    let server = launch.arg("--certificate-key").arg(key).start();
+    if !is_held(&server) {
+        return skip("this kernel has no seccomp");
+    }
+    for (name, words) in [OPENAT_PASSWD, SOCKET, CLONE, EXECVE] {
+        let worker = server.sole("worker");
+        let thread = handshake_thread(worker).unwrap();
+        assert_eq!(inject(thread, &[words]), [None], "{name}");
+        let said =
+            format!("handshake thread of worker process {worker} called {name}, which its sandbox forbids");
         server.wait_for_stderr(&said);
         wait_until("another worker", || {
             server.client().try_get("/hello.txt").is_ok_and(|page| page.status == 200)

@@ -159,6 +159,43 @@ fn the_certificate_is_that_of_the_name_and_of_the_clients_kind() {
     assert_eq!(curl(&server, "x.wild.example", &[], "/who.txt"), b"wild");
 }
 
+/// The number of the thread of a worker that computes handshakes, if there is one.
+pub(crate) fn handshake_thread(worker: u32) -> Option<u32> {
+    let tasks = fs::read_dir(format!("/proc/{worker}/task")).unwrap().flatten();
+    let mut ids = tasks.map(|task| task.file_name().to_str().unwrap().parse::<u32>().unwrap());
+    ids.find(|id| fs::read_to_string(format!("/proc/{worker}/task/{id}/comm")).unwrap() == "handshake\n")
+}
+
+#[test]
+fn a_thread_that_gives_way_computes_handshakes_with_rsa_keys() {
+    let (folder, server) = site();
+    let worker = server.sole("worker");
+    let thread = handshake_thread(worker).unwrap();
+    let state = fs::read_to_string(format!("/proc/{worker}/task/{thread}/stat")).unwrap();
+    // The state follows the name, as field 3; the policy is field 41 (proc_pid_stat(5)).
+    let policy = state.rsplit_once(") ").unwrap().1.split(' ').nth(38).unwrap().to_owned();
+    assert_eq!(policy, "5", "SCHED_IDLE: {state}");
+    let descriptors = fs::read_dir(format!("/proc/{worker}/task/{thread}/fd")).unwrap().count();
+    assert_eq!(descriptors, 3, "standard error, and its channel, twice");
+    let cpu_ticks = || {
+        let state = fs::read_to_string(format!("/proc/{worker}/task/{thread}/stat")).unwrap();
+        let fields: Vec<String> = state.rsplit_once(") ").unwrap().1.split(' ').map(str::to_owned).collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    };
+    let before = cpu_ticks();
+    wait_until("handshakes in the thread", || {
+        openssl(tls(&server), "-sigalgs RSA-PSS+SHA256");
+        cpu_ticks() > before
+    });
+    drop(server);
+    let config = CONFIG.replace("\"rsa.pem\"", "\"ecdsa.pem\"").replace("\"rsa.key\"", "\"ecdsa.key\"");
+    let config = config.replace("[\"ecdsa.pem\", \"ecdsa.pem\"]", "[\"ecdsa.pem\"]");
+    let config = config.replace("[\"ecdsa.key\", \"ecdsa.key\"]", "[\"ecdsa.key\"]");
+    let server =
+        Launch::configured(&folder, &config).arg("--control").arg(folder.path("control.sock")).start();
+    assert_eq!(handshake_thread(server.sole("worker")), None, "other keys are fast");
+}
+
 #[test]
 fn the_server_chooses_the_cipher_that_costs_least() {
     let (_folder, server) = site();

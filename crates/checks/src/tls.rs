@@ -4,7 +4,7 @@ use std::io::{Cursor, ErrorKind, Read, Write};
 use std::sync::{Arc, OnceLock};
 
 use flash_engine::RecordLayer;
-use flash_tls::{Acceptor, Bundle, Pair, SiteCertificates, Tickets, protocol};
+use flash_tls::{Acceptor, Bundle, Handshakes, Pair, SiteCertificates, Tickets, protocol};
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -24,6 +24,10 @@ const ALERT_BYTES_MAX: usize = 64;
 const IS_OLD: u8 = 1;
 /// Bit of the first byte: the other bytes are what the server gets, without any client.
 const IS_RAW: u8 = 2;
+/// Bit of the first byte: a thread computes the handshake.
+const IS_AWAY: u8 = 4;
+/// Bit of the first byte: the event loop helps that thread.
+const IS_HELPED: u8 = 8;
 
 /// A server's side and both configurations of clients, which all inputs share.
 struct Shared {
@@ -62,9 +66,42 @@ struct Server {
     layer: Box<dyn RecordLayer>,
     heard: Vec<u8>,
     has_failed: bool,
+    /// The handshakes that another thread would compute, and whether the event loop computes them.
+    away: Option<(Arc<Handshakes>, bool)>,
 }
 
 impl Server {
+    fn new(acceptor: &Acceptor, first: u8) -> Self {
+        let mut acceptor = acceptor.clone();
+        let queue = (first & IS_AWAY != 0).then(|| Arc::new(Handshakes::new(|| ())));
+        queue.iter().for_each(|queue| acceptor.compute_by(Arc::clone(queue)));
+        let layer = acceptor.layer().expect("memory and random bytes").records;
+        let away = queue.map(|queue| (queue, first & IS_HELPED != 0));
+        Self { layer, heard: Vec::new(), has_failed: false, away }
+    }
+
+    /// Computes the handshake elsewhere, if it is there.
+    fn compute(&mut self) {
+        let Some((queue, is_helped)) = &self.away else { return };
+        if !queue.has_waiting() {
+            return;
+        }
+        assert!(!self.layer.wants_write() && self.layer.is_handshaking() && self.layer.handshake().is_none());
+        assert!(matches!(self.layer.take_back(), Ok(false)));
+        let early = self.layer.pull(&mut |_| unreachable!("it is elsewhere")).expect_err("it is elsewhere");
+        assert_eq!(early.kind(), ErrorKind::WouldBlock);
+        let computed = if *is_helped { queue.help() } else { queue.compute() };
+        assert!(computed.is_some() && !queue.has_waiting());
+        assert_eq!(queue.computed() > 0, !is_helped);
+        match self.layer.take_back() {
+            Ok(is_back) => assert!(is_back),
+            Err(e) => {
+                assert_eq!(e.kind(), ErrorKind::InvalidData, "{e}");
+                self.has_failed = true;
+            }
+        }
+    }
+
     /// Passes bytes to the record layer in pieces of at most this length, as a socket would.
     fn take(&mut self, bytes: &[u8], piece_bytes: usize) {
         let mut at = 0;
@@ -84,6 +121,7 @@ impl Server {
                     self.has_failed = true;
                 }
             }
+            self.compute();
             if self.layer.is_handshaking() {
                 assert!(self.layer.handshake().is_none() && !self.layer.has_plaintext());
             }
@@ -114,8 +152,8 @@ impl Server {
     }
 }
 
-/// The first byte of an input says which client speaks (see `IS_OLD` and `IS_RAW`) and, in its other bits, in how long pieces its
-/// bytes arrive. The rest are changes of these bytes, three bytes each: where, and what is added to that byte; for 0, the
+/// The first byte of an input says which client speaks (see `IS_OLD` and `IS_RAW`), where the handshake is computed (see `IS_AWAY`) and, in
+/// its upper bits, in how long pieces its bytes arrive. The rest are changes of these bytes, three bytes each: where, and what is added to that byte; for 0, the
 /// client's bytes end there.
 ///
 /// Whatever arrives, the server reads nothing that the client has not sent, in this order. An unchanged connection is complete.
@@ -123,8 +161,7 @@ impl Server {
 pub fn tls(input: &[u8]) {
     let Some((&first, rest)) = input.split_first() else { return };
     let shared = shared();
-    let layer = shared.acceptor.layer().expect("memory and random bytes");
-    let mut server = Server { layer, heard: Vec::new(), has_failed: false };
+    let mut server = Server::new(&shared.acceptor, first);
     let piece_bytes = [usize::MAX, 1, 2, 5, 6, 100, 1_000, 16_384][usize::from(first >> 5)];
     if first & IS_RAW != 0 {
         server.take(rest, piece_bytes);

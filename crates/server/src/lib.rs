@@ -30,6 +30,7 @@ mod convert;
 #[path = "../../../tests/documented.rs"]
 mod documented;
 mod gateway;
+mod handshakes;
 mod helper;
 #[cfg(not(feature = "fuzzing"))]
 mod hot_list;

@@ -232,8 +232,12 @@ pub(crate) fn close(
     if landlock.is_none() {
         required("Landlock")?;
     }
-    let thread_of = if matches!(calls, CallList::HelperThread) { "thread of worker " } else { "" };
-    let who = format!("{} {thread_of}process {}", role.name(), std::process::id());
+    let name = match calls {
+        CallList::HelperThread => "helper thread of worker",
+        CallList::HandshakeThread => "handshake thread of worker",
+        _ => role.name(),
+    };
+    let who = format!("{name} process {}", std::process::id());
     let seccomp = match calls::restrict(calls, &who) {
         Ok(()) => true,
         Err(e) if e.kind() == io::ErrorKind::Unsupported => {

@@ -29,6 +29,7 @@ use zeroize::Zeroizing;
 use crate::config::{SchedulePolicy, Settings, architecture};
 use crate::control::unexpected;
 use crate::convert;
+use crate::handshakes;
 use crate::helper::{self, DiskWork, Fill};
 use crate::hot_list::{self, LIST_BYTES_MAX};
 use crate::sandbox::{self, Role};
@@ -181,13 +182,17 @@ impl Begun {
         rules.has_store = store.is_some();
         rules.worker = number(place);
         let connector = tls.trust.take().map(connector).transpose()?.unwrap_or_default();
-        let (tls_listeners, tls) = tls.acceptor(settings.http2)?;
+        let (tls_listeners, mut tls) = tls.acceptor(settings.http2)?;
+        let leaves = architecture::leaves_handshakes(settings);
+        let slow = tls.as_mut().filter(|acceptor| leaves && acceptor.has_slow_keys());
+        let handshakes = slow.map(|acceptor| handshakes::start(settings, acceptor)).transpose()?;
         let given = Given {
             control,
             roots,
             listeners,
             tls_listeners,
             tls,
+            handshakes,
             connector,
             log,
             store,
@@ -299,7 +304,8 @@ fn warm(list: &File, settings: &Settings) -> Vec<(SiteId, Box<[u8]>, u64)> {
 /// Confines the calling thread to a worker's sandbox. `work` is its disk work, if it also does a helper's work.
 pub(crate) fn close(worker: &Worker, settings: &Settings, work: Option<&DiskWork>) -> io::Result<InForce> {
     keep_panics_quiet();
-    let more = more(settings);
+    let mut more = more(settings);
+    more.has_threads |= worker.has_handshake_thread();
     match work {
         None => {
             let folders: Vec<_> = worker.sys.roots().map(|root| (root, Rights::Read)).collect();

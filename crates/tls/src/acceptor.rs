@@ -4,15 +4,19 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use flash_engine::RecordLayer;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{Error, ServerConfig, ServerConnection, SignatureScheme, SupportedCipherSuite};
+use rustls::{
+    Error, ServerConfig, ServerConnection, SignatureAlgorithm, SignatureScheme, SupportedCipherSuite,
+};
 
 use crate::bundle::Bundle;
+use crate::handshakes::{AwayRecords, Handshakes};
 use crate::records::TlsRecords;
 use crate::tickets::{Ticketer, Tickets};
 
@@ -26,7 +30,20 @@ pub mod protocol {
 
 /// Makes the record layers of new connections.
 #[derive(Clone)]
-pub struct Acceptor(Arc<ServerConfig>);
+pub struct Acceptor {
+    config: Arc<ServerConfig>,
+    chosen: Arc<Chosen>,
+    handshakes: Option<Arc<Handshakes>>,
+}
+
+/// The record layer of a new connection.
+#[derive(Debug)]
+pub struct NewLayer {
+    /// The layer.
+    pub records: Box<dyn RecordLayer>,
+    /// Gets the number of the connection, if a thread computes the handshake ([`Handshakes`]).
+    pub connection: Option<Arc<AtomicU64>>,
+}
 
 impl fmt::Debug for Acceptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -52,15 +69,54 @@ impl Acceptor {
         // Sessions are in their tickets, so that every worker can resume them.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.ticketer = Arc::new(Ticketer::new(tickets).ok_or("no key for tickets")?);
-        warm_up(&chosen)?;
-        Ok(Self(Arc::new(config)))
+        let acceptor = Self { config: Arc::new(config), chosen, handshakes: None };
+        acceptor.warm_up()?;
+        Ok(acceptor)
+    }
+
+    /// Whether a signature takes so long that all other clients would notice it: with an RSA key.
+    #[must_use]
+    pub fn has_slow_keys(&self) -> bool {
+        self.chosen.pairs().any(|pair| pair.key.algorithm() == SignatureAlgorithm::RSA)
+    }
+
+    /// From now on, a thread computes the handshakes.
+    pub fn compute_by(&mut self, handshakes: Arc<Handshakes>) {
+        self.handshakes = Some(handshakes);
+    }
+
+    /// Uses everything of the cryptography that a handshake uses, in the thread that will compute handshakes. Its first use asks the
+    /// kernel for more than a worker may, such as for the state of devices of random bytes.
+    ///
+    /// # Errors
+    /// A failure of the cryptography.
+    pub fn warm_up(&self) -> Result<(), String> {
+        let all = [
+            SignatureScheme::ECDSA_NISTP256_SHA256,
+            SignatureScheme::ECDSA_NISTP384_SHA384,
+            SignatureScheme::ECDSA_NISTP521_SHA512,
+            SignatureScheme::ED25519,
+            SignatureScheme::RSA_PSS_SHA256,
+        ];
+        for pair in self.chosen.pairs() {
+            if let Some(signer) = pair.key.choose_scheme(&all) {
+                signer.sign(b"").map_err(|e| e.to_string())?;
+            }
+        }
+        warm_up_provider()
     }
 
     /// The record layer of a new connection. None if memory or random bytes are short.
     #[must_use]
-    pub fn layer(&self) -> Option<Box<dyn RecordLayer>> {
-        let tls = ServerConnection::new(Arc::clone(&self.0)).ok()?;
-        Some(Box::new(TlsRecords::new(tls, Error::to_string)))
+    pub fn layer(&self) -> Option<NewLayer> {
+        let tls = ServerConnection::new(Arc::clone(&self.config)).ok()?;
+        let records = TlsRecords::new(tls, Error::to_string);
+        let Some(handshakes) = &self.handshakes else {
+            return Some(NewLayer { records: Box::new(records), connection: None });
+        };
+        let connection = Arc::new(AtomicU64::new(u64::MAX));
+        let records = AwayRecords::new(records, Arc::clone(handshakes), Arc::clone(&connection));
+        Some(NewLayer { records: Box::new(records), connection: Some(connection) })
     }
 }
 
@@ -84,26 +140,7 @@ pub(crate) fn provider() -> CryptoProvider {
     provider
 }
 
-/// Uses everything of the cryptography that a handshake uses. Its first use asks the kernel for more than a worker may, such as
-/// for the state of devices of random bytes.
-fn warm_up(chosen: &Chosen) -> Result<(), String> {
-    let all = [
-        SignatureScheme::ECDSA_NISTP256_SHA256,
-        SignatureScheme::ECDSA_NISTP384_SHA384,
-        SignatureScheme::ECDSA_NISTP521_SHA512,
-        SignatureScheme::ED25519,
-        SignatureScheme::RSA_PSS_SHA256,
-    ];
-    let pairs = chosen.exact.values().chain(chosen.wildcards.values()).chain(&chosen.default);
-    for pair in pairs.flat_map(|pairs| pairs.iter()) {
-        if let Some(signer) = pair.key.choose_scheme(&all) {
-            signer.sign(b"").map_err(|e| e.to_string())?;
-        }
-    }
-    warm_up_provider()
-}
-
-/// The same for what both sides of a connection use.
+/// Uses what both sides of a connection use, as [`Acceptor::warm_up`].
 pub(crate) fn warm_up_provider() -> Result<(), String> {
     aws_lc_rs::rand::fill(&mut [0; 32]).map_err(|_| "no random bytes")?;
     for group in default_provider().kx_groups {
@@ -141,6 +178,12 @@ impl Chosen {
             }
         }
         Ok(chosen)
+    }
+
+    /// All pairs, some more than once.
+    fn pairs(&self) -> impl Iterator<Item = &Arc<CertifiedKey>> {
+        let pairs = self.exact.values().chain(self.wildcards.values()).chain(&self.default);
+        pairs.flat_map(|pairs| pairs.iter())
     }
 
     fn of_name(&self, name: &str) -> Option<&Pairs> {

@@ -1,6 +1,7 @@
 //! TLS for a worker: [`Acceptor`] makes the record layer ([`flash_engine::RecordLayer`]) of each connection from the
 //! certificates of the sites and from the keys of session tickets, [`Connector`] that of each connection to a server of a route.
 //!
+//! - [`Handshakes`]: those that a thread of their own computes
 //! - [`Bundle`]: certificates and keys on their way from the process that reads them to the workers, and the checks before
 //! - [`Certificate`]: the names and dates of a certificate
 //! - [`Trust`]: the servers of routes and the certificates of the issuers that are trusted
@@ -16,14 +17,16 @@ mod carried;
 mod certificate;
 mod connector;
 mod explain;
+mod handshakes;
 mod records;
 mod tickets;
 mod trust;
 
-pub use acceptor::{Acceptor, protocol};
+pub use acceptor::{Acceptor, NewLayer, protocol};
 pub use bundle::{Bundle, Pair, SiteCertificates, WrongPair};
 pub use carried::Carried;
 pub use certificate::{Certificate, date};
 pub use connector::Connector;
+pub use handshakes::Handshakes;
 pub use tickets::Tickets;
 pub use trust::{Trust, TrustedServer, check_roots, is_server_name};

@@ -26,6 +26,24 @@ impl<C: DerefMut<Target = ConnectionCommon<D>>, D: SideData> TlsRecords<C> {
         tls.set_buffer_limit(None);
         Self { tls, has_plaintext: false, has_ended: false, explain }
     }
+
+    /// Receives once.
+    ///
+    /// Errors: those of `receive`.
+    pub(crate) fn receive(&mut self, receive: &mut ReceiveCall<'_>) -> io::Result<usize> {
+        self.tls.read_tls(&mut Source(receive))
+    }
+
+    /// Processes the records that are complete.
+    ///
+    /// Errors: `InvalidData` if the peer broke the protocol.
+    pub(crate) fn process(&mut self) -> io::Result<()> {
+        let failed = |e: Error| io::Error::new(ErrorKind::InvalidData, (self.explain)(&e));
+        let state = self.tls.process_new_packets().map_err(failed)?;
+        self.has_plaintext = state.plaintext_bytes_to_read() > 0;
+        self.has_ended |= state.peer_has_closed();
+        Ok(())
+    }
 }
 
 /// The socket as `rustls` reads it.
@@ -77,12 +95,8 @@ where
     }
 
     fn pull(&mut self, receive: &mut ReceiveCall<'_>) -> io::Result<usize> {
-        let received = self.tls.read_tls(&mut Source(receive))?;
-        let failed = |e: Error| io::Error::new(ErrorKind::InvalidData, (self.explain)(&e));
-        let state = self.tls.process_new_packets().map_err(failed)?;
-        self.has_plaintext = state.plaintext_bytes_to_read() > 0;
-        self.has_ended |= state.peer_has_closed();
-        Ok(received)
+        let received = self.receive(receive)?;
+        self.process().map(|()| received)
     }
 
     fn read(&mut self, plaintext: &mut [u8]) -> usize {

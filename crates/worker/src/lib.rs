@@ -23,6 +23,7 @@ pub mod control;
 pub mod convert;
 mod gateway;
 pub mod gateway_protocol;
+mod handshakes;
 mod helpers;
 mod log;
 pub mod names;

@@ -13,7 +13,7 @@ use flash_prompt::numbers::SharedNumbers;
 use flash_prompt::store_memory::StoreMemory;
 use flash_prompt::table::TableReader;
 use flash_prompt::uplink_users::UplinkUsers;
-use flash_tls::{Acceptor, Connector};
+use flash_tls::{Acceptor, Connector, Handshakes};
 use serde::{Deserialize, Serialize};
 
 use super::names::SharedNames;
@@ -32,6 +32,8 @@ pub struct Given {
     pub tls_listeners: Vec<OwnedFd>,
     /// Makes their record layers; None without such listeners.
     pub tls: Option<Acceptor>,
+    /// The channel to the thread that computes handshakes, and their queue, if there is one.
+    pub handshakes: Option<(OwnedFd, Arc<Handshakes>)>,
     /// Makes the record layers of connections to servers of routes.
     pub connector: Connector,
     /// The channel to the log writer, if there is one.

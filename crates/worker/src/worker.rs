@@ -17,6 +17,7 @@ use flash_tls::Acceptor;
 use crate::calls::{self, Call, note_call};
 use crate::comparisons::OwnJobs;
 use crate::control::{InForce, LAST_QUESTION, Order};
+use crate::handshakes::{Computed, HandshakeThread};
 use crate::helpers::HelperEvent;
 use crate::reach::Reach;
 use crate::refusals::Refusals;
@@ -56,6 +57,8 @@ pub mod kind {
     pub const GATEWAY: u64 = 9;
     /// A connection to the server of a route.
     pub const UPSTREAM: u64 = 10;
+    /// The channel to the thread that computes handshakes.
+    pub const HANDSHAKES: u64 = 11;
 }
 
 const KIND_SHIFT: u32 = 56;
@@ -87,6 +90,7 @@ pub struct Worker {
     plain_listeners: usize,
     /// Makes the record layers of encrypted connections.
     tls: Option<Acceptor>,
+    handshakes: Option<HandshakeThread>,
     /// The accept queue of each listener.
     queues: Vec<AcceptQueue>,
     accepts: Accepts,
@@ -143,6 +147,10 @@ impl Worker {
         let plain_listeners = listeners.len();
         listeners.append(&mut given.tls_listeners);
         let tls = given.tls.take();
+        let handshakes = given.handshakes.take().map(|(channel, queue)| HandshakeThread::new(channel, queue));
+        if let Some(thread) = &handshakes {
+            mechanism.add(thread, token(kind::HANDSHAKES, 0), Watch::Input)?;
+        }
         for listener in &listeners {
             // The connections of a Unix socket have the kernel's own bound.
             if net::is_tcp(listener)? {
@@ -165,6 +173,7 @@ impl Worker {
             listeners,
             plain_listeners,
             tls,
+            handshakes,
             accepts: plan.accepts,
             listening: false,
             draining: false,
@@ -226,6 +235,7 @@ impl Worker {
         }
         self.close_returned();
         self.fail_links();
+        self.help_with_handshakes();
         self.go_on();
         self.engine.handle_timeouts(&mut self.sys);
         self.warm();
@@ -284,6 +294,9 @@ impl Worker {
         if self.sys.needs_housekeeping() {
             next_ms = Some(next_ms.unwrap_or(u64::MAX).min(self.housekeeping_ms));
         }
+        if let Some(ms) = self.handshakes.as_ref().and_then(HandshakeThread::next_ms) {
+            next_ms = Some(next_ms.unwrap_or(u64::MAX).min(ms));
+        }
         match next_ms {
             Some(0) => return Ok(Some(0)),
             Some(ms) => self.timer.at_latest(ms)?,
@@ -334,6 +347,7 @@ impl Worker {
             kind::TIMER => self.timer.clear()?,
             kind::KEEPER => self.receive_from_keeper(),
             kind::GATEWAY => self.receive_from_gateway(),
+            kind::HANDSHAKES => self.receive_handshakes()?,
             _ => self.receive_orders()?,
         }
         Ok(())
@@ -355,6 +369,37 @@ impl Worker {
             }
             HelperEvent::AbandonedGone(id) => self.engine.handle_helper_gone(&mut self.sys, id),
         }
+    }
+
+    /// Computes a handshake if the thread does not come to it.
+    fn help_with_handshakes(&mut self) {
+        if let Some(key) = self.handshakes.as_mut().and_then(|thread| thread.help(self.now_ms)) {
+            self.engine.handle_ready(&mut self.sys, key, Readiness::default());
+        }
+    }
+
+    /// Continues the connections whose handshakes the thread has computed.
+    fn receive_handshakes(&mut self) -> io::Result<()> {
+        while let Some(thread) = &self.handshakes {
+            match thread.receive() {
+                Computed::Nothing => break,
+                Computed::Connection(key) => {
+                    self.engine.handle_ready(&mut self.sys, key, Readiness::default());
+                }
+                Computed::Ended => {
+                    self.mechanism.remove(thread)?;
+                    self.handshakes = None;
+                    self.sys.report("the thread for TLS handshakes has ended; the event loop computes them");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a thread computes handshakes.
+    #[must_use]
+    pub fn has_handshake_thread(&self) -> bool {
+        self.handshakes.is_some()
     }
 
     /// Drops the blocks that the keeper evicts from the store.

@@ -20,6 +20,15 @@ pub trait RecordLayer: fmt::Debug + Send {
     /// How the handshake ended; None while it is under way.
     fn handshake(&self) -> Option<Handshake>;
 
+    /// Takes over what was computed elsewhere since the last receive, if this layer has its handshake computed elsewhere. Returns false
+    /// while that is under way: then there is nothing to read, write or send.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidData`] if the client broke the protocol.
+    fn take_back(&mut self) -> io::Result<bool> {
+        Ok(true)
+    }
+
     /// Receives once, and processes the records that are complete. Returns what `receive` returned.
     ///
     /// # Errors

@@ -198,6 +198,11 @@ impl<S> Transport<S> {
     /// handshake, and no event will report them.
     pub(crate) fn continue_handshake<M: Machine<Socket = S>>(&mut self, machine: &mut M) -> HandshakeStep {
         for _ in 0..HANDSHAKE_RECEIVES_MAX {
+            match self.take_back(machine) {
+                Ok(true) => {}
+                Ok(false) => return HandshakeStep::Waits,
+                Err(e) => return self.failed(e),
+            }
             let Some(tls) = &mut self.tls else { return HandshakeStep::Plain };
             if let Some(handshake) = tls.layer.handshake() {
                 return HandshakeStep::Done(handshake);
@@ -220,16 +225,28 @@ impl<S> Transport<S> {
                     self.tls = None;
                     return HandshakeStep::Plain;
                 }
-                Err(e) => {
-                    let is_of_layer = e.kind() == ErrorKind::InvalidData;
-                    if let Some(tls) = &mut self.tls {
-                        tls.failure = Some(e);
-                    }
-                    return if is_of_layer { HandshakeStep::Failed } else { HandshakeStep::Left };
-                }
+                Err(e) => return self.failed(e),
             }
         }
         HandshakeStep::Yields
+    }
+
+    /// Takes over what was computed elsewhere, and sends what the record layer answers. False while it is under way.
+    fn take_back<M: Machine<Socket = S>>(&mut self, machine: &mut M) -> io::Result<bool> {
+        let Some(tls) = &mut self.tls else { return Ok(true) };
+        let taken = tls.layer.take_back();
+        if self.flush(machine).is_err() {
+            return Err(ErrorKind::ConnectionReset.into());
+        }
+        taken
+    }
+
+    fn failed(&mut self, why: io::Error) -> HandshakeStep {
+        let is_of_layer = why.kind() == ErrorKind::InvalidData;
+        if let Some(tls) = &mut self.tls {
+            tls.failure = Some(why);
+        }
+        if is_of_layer { HandshakeStep::Failed } else { HandshakeStep::Left }
     }
 
     /// Receives ciphertext once, which `check` can refuse, and sends what the record layer answers.

@@ -97,6 +97,12 @@ pub(crate) fn mapped_chunks_max(settings: &Settings, descriptors_max: u64) -> us
     }
 }
 
+/// Whether a worker leaves slow handshakes to a thread. In the other architectures all clients of a loop wait anyway, or each has a
+/// thread or a process.
+pub(crate) fn leaves_handshakes(settings: &Settings) -> bool {
+    settings.architecture == Amped
+}
+
 pub(crate) fn processes(settings: &Settings) -> usize {
     match settings.architecture {
         Mp => settings.processes,

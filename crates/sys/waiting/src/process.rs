@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use flash_prompt::call::check;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit};
 
@@ -42,6 +42,23 @@ pub fn keep_descriptors_to_itself() -> io::Result<()> {
     let call = libc::SYS_close_range;
     // SAFETY: the call closes no descriptor now; it only marks them to be closed at an exec.
     check(unsafe { libc::syscall(call, FIRST, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) }).map(drop)
+}
+
+/// Gives the calling thread a descriptor table of its own, with standard error and the descriptor `kept` alone. In a process whose threads share a table,
+/// each call must count the uses of its descriptor, and a descriptor that one thread has closed stays open.
+///
+/// Errors: `ENOSYS` before Linux 5.9.
+pub fn keep_in_this_thread(kept: impl AsFd) -> io::Result<()> {
+    const ERRORS: libc::c_uint = libc::STDERR_FILENO.unsigned_abs();
+    let kept = kept.as_fd().as_raw_fd().unsigned_abs();
+    let (low, high) = (kept.min(ERRORS), kept.max(ERRORS));
+    let ranges = [(0, low), (low + 1, high), (high + 1, libc::c_uint::MAX)];
+    for (first, end) in ranges.into_iter().filter(|(first, end)| first < end) {
+        let last = end - 1;
+        // SAFETY: the table is the thread's own from the first call on, and the caller uses no other descriptor.
+        check(unsafe { libc::syscall(libc::SYS_close_range, first, last, libc::CLOSE_RANGE_UNSHARE) })?;
+    }
+    Ok(())
 }
 
 /// Begins a session and a process group of its own, which gets no signals from a terminal.
@@ -96,6 +113,13 @@ pub fn go_first() -> io::Result<()> {
     let _ = setrlimit(Resource::Nice, Rlimit { current: limit, maximum: limit });
     rustix::process::nice(NICE)?;
     Ok(())
+}
+
+/// Makes the calling thread run only while no other wants its core, and give way at once to one that wakes (sched(7), `SCHED_IDLE`).
+pub fn go_last() -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the call reads `parameters`, which outlives it, and changes only this thread.
+    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters) }).map(drop)
 }
 
 /// Prevents the calling thread from preempting others when it wakes (sched(7), `SCHED_BATCH`). Otherwise, of

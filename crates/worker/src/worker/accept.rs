@@ -2,11 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 
 use flash_engine::{AcceptBatch, Key, Readiness, WhyRefused};
 use flash_prompt::epoll::{Epoll, Watch};
 use flash_prompt::{AsFd, OwnedFd, net};
-use flash_tls::Acceptor;
+use flash_tls::{Acceptor, NewLayer};
 
 use super::{Worker, kind, token};
 use crate::calls::{Call, note_call};
@@ -60,9 +61,11 @@ impl Worker {
             return;
         }
         match self.tls.as_ref().and_then(Acceptor::layer) {
-            Some(layer) => {
-                let accepted = self.engine.handle_accept_encrypted(&mut self.sys, socket, peer, layer);
-                self.watch(accepted, None);
+            Some(NewLayer { records, connection }) => {
+                let accepted = self.engine.handle_accept_encrypted(&mut self.sys, socket, peer, records);
+                if let Some((key, connection)) = self.watch(accepted, None).zip(connection) {
+                    connection.store(key.to_u64(), Ordering::Relaxed);
+                }
             }
             None => self.refuse(&socket, WhyRefused::Descriptors),
         }

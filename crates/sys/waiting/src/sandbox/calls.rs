@@ -26,6 +26,8 @@ pub enum CallList {
     Helper,
     /// A helper thread of a worker.
     HelperThread,
+    /// The thread of a worker that computes TLS handshakes.
+    HandshakeThread,
     /// The log writer.
     Log,
     /// The keeper of the store.
@@ -299,6 +301,7 @@ fn always(calls: CallList) -> &'static [&'static [i64]] {
         CallList::WaitingWorker(_) => &[WORKER, HELPER, THREADS],
         CallList::Helper => &[HELPER],
         CallList::HelperThread => &[HELPER, &[libc::SYS_futex]],
+        CallList::HandshakeThread => &[&[libc::SYS_futex, libc::SYS_sched_yield]],
         CallList::Log => &[LOG],
         CallList::Keeper => &[KEEPER],
         CallList::Watcher => &[WATCHER],
@@ -316,7 +319,11 @@ fn way_to_shut_down(calls: CallList) -> Option<libc::c_int> {
         CallList::Keeper => Some(libc::SHUT_WR),
         // For its own channel, when it ends after the tasks that are in transit.
         CallList::Helper => Some(libc::SHUT_RD),
-        CallList::HelperThread | CallList::Log | CallList::Watcher | CallList::Gateway { .. } => None,
+        CallList::HelperThread
+        | CallList::HandshakeThread
+        | CallList::Log
+        | CallList::Watcher
+        | CallList::Gateway { .. } => None,
     }
 }
 
@@ -338,7 +345,7 @@ fn list(calls: CallList) -> Compiled<Rules> {
         .map(|call| (*call, Vec::new()))
         .collect();
     #[cfg(target_arch = "x86_64")]
-    if !matches!(calls, CallList::Helper | CallList::HelperThread) {
+    if !matches!(calls, CallList::Helper | CallList::HelperThread | CallList::HandshakeThread) {
         rules.insert(libc::SYS_epoll_wait, Vec::new());
     }
     let mut allow = |call, arguments: &[Argument]| -> Compiled<()> {
@@ -392,9 +399,11 @@ fn list(calls: CallList) -> Compiled<Rules> {
             allow(libc::SYS_mmap, &[(2, Eq, libc::PROT_READ as u64), (3, Eq, libc::MAP_SHARED as u64)])?;
         }
     }
+    if matches!(calls, CallList::Worker(_) | CallList::HandshakeThread) {
+        allow(libc::SYS_write, &[(0, Eq, libc::STDERR_FILENO as u64)])?;
+    }
     if matches!(calls, CallList::Worker(_)) {
         allow(libc::SYS_preadv2, &[(5, Eq, libc::RWF_NOWAIT as u64)])?;
-        allow(libc::SYS_write, &[(0, Eq, libc::STDERR_FILENO as u64)])?;
         allow(libc::SYS_fadvise64, &[(3, Eq, libc::POSIX_FADV_RANDOM as u64)])?;
     }
     let more = match calls {
