@@ -8,10 +8,11 @@ use std::io::{self, IoSlice};
 use std::sync::{Arc, OnceLock};
 
 use flash_prompt::{OwnedFd, channel};
-use flash_tls::{Acceptor, Handshakes};
+use flash_tls::{Acceptor, Handshakes, warm_up_thread};
 use flash_waiting::process;
 use flash_waiting::sandbox::calls::CallList;
 use flash_waiting::sandbox::memory;
+use flash_worker::HelperKind;
 
 use crate::config::Settings;
 use crate::sandbox::{self, Role};
@@ -23,7 +24,8 @@ const STACK_BYTES: usize = 512 << 10;
 
 /// Starts the thread, to which `acceptor` leaves its handshakes from now on. Returns the worker's end of its channel, and the queue.
 pub(crate) fn start(settings: &Settings, acceptor: &mut Acceptor) -> io::Result<(OwnedFd, Arc<Handshakes>)> {
-    memory::separate_arenas(2);
+    let helpers = if settings.helpers == HelperKind::Threads { settings.helpers_max } else { 0 };
+    memory::separate_arenas(helpers + 2);
     let (ours, theirs) = channel::pair(CHANNEL_BYTES)?;
     channel::set_nonblocking(&ours)?;
     let to_thread = ours.try_clone()?;
@@ -34,10 +36,10 @@ pub(crate) fn start(settings: &Settings, acceptor: &mut Acceptor) -> io::Result<
     let own_channel = Arc::new(OnceLock::new());
     let (theirs, own_queue) = (Arc::new(theirs), Arc::clone(&queue));
     let confine = {
-        let (acceptor, settings) = (acceptor.clone(), settings.clone());
+        let settings = settings.clone();
         let (theirs, own_channel) = (Arc::clone(&theirs), Arc::clone(&own_channel));
         move || {
-            acceptor.warm_up().map_err(io::Error::other)?;
+            warm_up_thread().map_err(io::Error::other)?;
             // If this fails, a hit can wait for a signature.
             let _ = process::go_last();
             process::keep_in_this_thread(&*theirs)?;

@@ -32,7 +32,7 @@ pub mod protocol {
 #[derive(Clone)]
 pub struct Acceptor {
     config: Arc<ServerConfig>,
-    chosen: Arc<Chosen>,
+    has_slow_keys: bool,
     handshakes: Option<Arc<Handshakes>>,
 }
 
@@ -69,41 +69,20 @@ impl Acceptor {
         // Sessions are in their tickets, so that every worker can resume them.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.ticketer = Arc::new(Ticketer::new(tickets).ok_or("no key for tickets")?);
-        let acceptor = Self { config: Arc::new(config), chosen, handshakes: None };
-        acceptor.warm_up()?;
-        Ok(acceptor)
+        warm_up(&chosen)?;
+        let has_slow_keys = chosen.pairs().any(|pair| pair.key.algorithm() == SignatureAlgorithm::RSA);
+        Ok(Self { config: Arc::new(config), has_slow_keys, handshakes: None })
     }
 
     /// Whether a signature takes so long that all other clients would notice it: with an RSA key.
     #[must_use]
     pub fn has_slow_keys(&self) -> bool {
-        self.chosen.pairs().any(|pair| pair.key.algorithm() == SignatureAlgorithm::RSA)
+        self.has_slow_keys
     }
 
     /// From now on, a thread computes the handshakes.
     pub fn compute_by(&mut self, handshakes: Arc<Handshakes>) {
         self.handshakes = Some(handshakes);
-    }
-
-    /// Uses everything of the cryptography that a handshake uses, in the thread that will compute handshakes. Its first use asks the
-    /// kernel for more than a worker may, such as for the state of devices of random bytes.
-    ///
-    /// # Errors
-    /// A failure of the cryptography.
-    pub fn warm_up(&self) -> Result<(), String> {
-        let all = [
-            SignatureScheme::ECDSA_NISTP256_SHA256,
-            SignatureScheme::ECDSA_NISTP384_SHA384,
-            SignatureScheme::ECDSA_NISTP521_SHA512,
-            SignatureScheme::ED25519,
-            SignatureScheme::RSA_PSS_SHA256,
-        ];
-        for pair in self.chosen.pairs() {
-            if let Some(signer) = pair.key.choose_scheme(&all) {
-                signer.sign(b"").map_err(|e| e.to_string())?;
-            }
-        }
-        warm_up_provider()
     }
 
     /// The record layer of a new connection. None if memory or random bytes are short.
@@ -140,8 +119,29 @@ pub(crate) fn provider() -> CryptoProvider {
     provider
 }
 
-/// Uses what both sides of a connection use, as [`Acceptor::warm_up`].
-pub(crate) fn warm_up_provider() -> Result<(), String> {
+/// Uses everything of the cryptography that a handshake uses. Its first use asks the kernel for more than a worker may, such as
+/// for the state of devices of random bytes.
+fn warm_up(chosen: &Chosen) -> Result<(), String> {
+    let all = [
+        SignatureScheme::ECDSA_NISTP256_SHA256,
+        SignatureScheme::ECDSA_NISTP384_SHA384,
+        SignatureScheme::ECDSA_NISTP521_SHA512,
+        SignatureScheme::ED25519,
+        SignatureScheme::RSA_PSS_SHA256,
+    ];
+    for pair in chosen.pairs() {
+        if let Some(signer) = pair.key.choose_scheme(&all) {
+            signer.sign(b"").map_err(|e| e.to_string())?;
+        }
+    }
+    warm_up_thread()
+}
+
+/// The same for both sides of a connection, and for a further thread of the process, whose random numbers are its own.
+///
+/// # Errors
+/// A failure of the cryptography.
+pub fn warm_up_thread() -> Result<(), String> {
     aws_lc_rs::rand::fill(&mut [0; 32]).map_err(|_| "no random bytes")?;
     for group in default_provider().kx_groups {
         group.start().map_err(|e| e.to_string())?;

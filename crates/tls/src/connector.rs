@@ -17,7 +17,7 @@ use rustls::{
     CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme,
 };
 
-use crate::acceptor::{protocol, provider, warm_up_provider};
+use crate::acceptor::{protocol, provider, warm_up_thread};
 use crate::certificate::Certificate;
 use crate::explain::explain;
 use crate::records::TlsRecords;
@@ -73,7 +73,7 @@ impl Connector {
             let name = ServerName::try_from(trusted.name.clone()).map_err(|e| e.to_string())?;
             peers.insert(*server, Peer { config: Arc::new(config), name });
         }
-        warm_up_provider()?;
+        warm_up_thread()?;
         let connector = Self(Arc::new(peers));
         // The first connection must not find out that a random number needs another call of the kernel.
         connector.0.keys().next().map(|server| connector.layer(*server));

@@ -22,7 +22,7 @@ mod records;
 mod tickets;
 mod trust;
 
-pub use acceptor::{Acceptor, NewLayer, protocol};
+pub use acceptor::{Acceptor, NewLayer, protocol, warm_up_thread};
 pub use bundle::{Bundle, Pair, SiteCertificates, WrongPair};
 pub use carried::Carried;
 pub use certificate::{Certificate, date};

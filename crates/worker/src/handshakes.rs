@@ -18,9 +18,25 @@ const PATIENCE_MS: u64 = 50;
 pub(crate) struct HandshakeThread {
     channel: OwnedFd,
     queue: Arc<Handshakes>,
-    /// How many it had computed when it last made progress, or nothing waited.
+    progress: Progress,
+}
+
+/// When the thread last made progress.
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    /// How many handshakes it had computed.
     computed: u64,
-    progress_ms: u64,
+    since_ms: u64,
+}
+
+impl Progress {
+    /// Whether the thread has made none for too long. It needs none while no handshake waits.
+    fn is_missed(&mut self, computed: u64, has_waiting: bool, now_ms: u64) -> bool {
+        if computed != self.computed || !has_waiting {
+            *self = Self { computed, since_ms: now_ms };
+        }
+        now_ms >= self.since_ms + PATIENCE_MS
+    }
 }
 
 /// A message of the thread.
@@ -34,7 +50,7 @@ pub(crate) enum Computed {
 
 impl HandshakeThread {
     pub(crate) fn new(channel: OwnedFd, queue: Arc<Handshakes>) -> Self {
-        Self { channel, queue, computed: 0, progress_ms: 0 }
+        Self { channel, queue, progress: Progress::default() }
     }
 
     /// The next message. After the end, the loop computes handshakes.
@@ -52,20 +68,13 @@ impl HandshakeThread {
 
     /// Computes a handshake if the thread does not come to it. Returns the connection that can go on.
     pub(crate) fn help(&mut self, now_ms: u64) -> Option<Key> {
-        let computed = self.queue.computed();
-        if computed != self.computed || !self.queue.has_waiting() {
-            (self.computed, self.progress_ms) = (computed, now_ms);
-            return None;
-        }
-        if now_ms < self.progress_ms + PATIENCE_MS {
-            return None;
-        }
-        self.queue.help().map(Key::from_u64)
+        let is_missed = self.progress.is_missed(self.queue.computed(), self.queue.has_waiting(), now_ms);
+        is_missed.then(|| self.queue.help()).flatten().map(Key::from_u64)
     }
 
     /// When [`HandshakeThread::help`] is next needed.
     pub(crate) fn next_ms(&self) -> Option<u64> {
-        self.queue.has_waiting().then_some(self.progress_ms + PATIENCE_MS)
+        self.queue.has_waiting().then_some(self.progress.since_ms + PATIENCE_MS)
     }
 }
 
@@ -92,5 +101,17 @@ mod tests {
         assert_eq!((thread.help(1_000), thread.next_ms()), (None, None), "nothing waits");
         drop(theirs);
         assert_eq!(thread.receive(), Computed::Ended);
+    }
+
+    #[test]
+    fn the_loop_helps_while_the_thread_computes_nothing() {
+        let mut progress = Progress::default();
+        // How many the thread has computed, whether others wait, and the time.
+        let mut is_missed = |computed, has_waiting, now_ms| progress.is_missed(computed, has_waiting, now_ms);
+        assert!(!is_missed(0, false, 10_000), "nothing waits");
+        assert!(!is_missed(0, true, 10_000 + PATIENCE_MS - 1));
+        assert!(is_missed(0, true, 10_000 + PATIENCE_MS) && is_missed(0, true, 10_000 + PATIENCE_MS));
+        assert!(!is_missed(1, true, 11_000), "it has computed one");
+        assert!(is_missed(1, true, 11_000 + PATIENCE_MS));
     }
 }

@@ -50,3 +50,53 @@ pub(super) fn together(subject: &mut Subject, phases: &[Phase]) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::SystemTime;
+
+    use flash_load::record::Outcome;
+    use flash_load::record::file::Writer;
+
+    use super::*;
+
+    /// A round of a level with this many answers.
+    fn round(folder: &Path, level: &str, answers: u64, is_spoiled: bool) -> Phase {
+        let record = |number: u64| Record {
+            intended_ns: number * 1_000_000,
+            begun_ns: number * 1_000_000,
+            connected_ns: number * 1_000_000,
+            first_byte_ns: number * 1_000_000 + 1_000,
+            last_byte_ns: number * 1_000_000 + 2_000,
+            body_bytes: 1,
+            path_id: 0,
+            status: 200,
+            outcome: Outcome::Answered,
+            flags: 0,
+            tries: 1,
+            thread: 0,
+        };
+        let file = folder.join(format!("{level}-{answers}"));
+        Writer::create(&file, SystemTime::UNIX_EPOCH).append(&(0..answers).map(record).collect::<Vec<_>>());
+        Phase { file, facts: PhaseFacts { name: level.to_owned(), ..PhaseFacts::default() }, is_spoiled }
+    }
+
+    #[test]
+    fn rounds_that_the_machine_has_spoiled_are_left_out_unless_there_are_no_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let round = |level, answers, is_spoiled| round(folder.path(), level, answers, is_spoiled);
+        let phases = [
+            round("0.30", 3, false),
+            round("0.60", 5, false),
+            round("0.90", 7, true),
+            round("0.30", 11, false),
+            round("0.60", 13, true),
+            round("0.90", 17, true),
+        ];
+        let mut subject = Subject::of("a", "");
+        together(&mut subject, &phases).unwrap();
+        let pooled = subject.levels.iter().map(|level| (level.name.as_str(), level.counts.answered));
+        assert_eq!(pooled.collect::<Vec<_>>(), [("0.30", 14), ("0.60", 5), ("0.90", 24)]);
+    }
+}

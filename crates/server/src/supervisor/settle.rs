@@ -53,8 +53,8 @@ impl Supervisor<'_> {
     /// worker is left of one that was adopted and none can follow it.
     fn promote(&mut self, now_ms: u64) -> Option<ExitCode> {
         let Some(new) = self.generations.iter().position(|g| g.state == State::Starting) else {
-            let may_follow = self.stopping.is_some() || self.reload.is_under_way();
-            let has_failed = !may_follow && self.generations.iter().all(Generation::is_over);
+            let is_last = self.stopping.is_none() && !self.reload.is_under_way();
+            let has_failed = is_last && self.generations.iter().all(Generation::is_over);
             if has_failed && self.is_serving() {
                 self.messages.report("no worker is left of the configuration in force; the server ends");
             }
