@@ -252,9 +252,12 @@ fn a_changing_file_is_never_mixed() {
                         client = server.client();
                         continue;
                     };
+                    // Ten times in a row it changed before it was read, on a busy machine.
+                    if page.status == 503 && page.text().contains("The file keeps changing.") {
+                        continue;
+                    }
                     let found = states.iter().position(|state| *state == page.body);
-                    let found =
-                        found.unwrap_or_else(|| panic!("no state: {} {}", page.status, page.body.len()));
+                    let found = found.unwrap_or_else(|| panic!("no state: {} {}", page.status, page.text()));
                     newest = newest.max(found);
                 }
             });
