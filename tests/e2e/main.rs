@@ -55,3 +55,7 @@ mod tls_upstreams;
 mod upgrades;
 mod vhosts;
 mod watching;
+// The same tests, of servers without the right to use fanotify.
+#[expect(clippy::duplicate_mod)]
+#[path = "watching.rs"]
+mod watching_by_inotify;

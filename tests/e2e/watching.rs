@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,8 +26,19 @@ fn control(folder: &Folder) -> PathBuf {
 fn launch(folder: &Folder) -> Launch {
     // A file that was just written is not stored.
     unlike_before();
-    let launch = Launch::with_workers(folder, 1).args(["--cache-memory", "64MiB", "--freshness", "1h"]);
-    launch.arg("--control").arg(control(folder))
+    launch_with(folder, "1h")
+}
+
+fn launch_with(folder: &Folder, freshness: &str) -> Launch {
+    let launch = Launch::with_workers(folder, 1).args(["--cache-memory", "64MiB", "--freshness", freshness]);
+    let launch = launch.arg("--control").arg(control(folder));
+    // Without CAP_SYS_ADMIN, the server cannot use fanotify.
+    if by_inotify() { launch.through_all(&["setpriv", "--bounding-set", "-sys_admin"]) } else { launch }
+}
+
+/// Whether these are the tests of servers without the right to use fanotify.
+fn by_inotify() -> bool {
+    is_root() && module_path!().ends_with("watching_by_inotify")
 }
 
 fn store(folder: &Folder, name: &str) -> Option<u64> {
@@ -157,6 +168,77 @@ fn directories_that_are_made_or_moved_are_noticed() {
 }
 
 #[test]
+fn the_start_line_names_the_call_that_reports_changes() {
+    if !is_amped() {
+        return;
+    }
+    let (_folder, server) = watched_file();
+    let line = server.stdout();
+    let call = if is_root() && !by_inotify() { "fanotify" } else { "inotify" };
+    if call == "fanotify" && line.contains("watched by inotify") {
+        return skip("no fanotify here");
+    }
+    assert!(line.contains(&format!("names: watched by {call}")), "{line}");
+}
+
+#[test]
+fn a_directory_that_is_closed_opened_or_deleted_is_noticed() {
+    if !is_amped() {
+        return;
+    }
+    let folder = Folder::new();
+    for name in ["d/e", "closed/e"] {
+        folder.www(&format!("{name}/f.bin"), pattern(1_000, 1));
+    }
+    let open = |name: &str, mode| {
+        let path = folder.path(format!("www/{name}"));
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("set");
+    };
+    open("closed", 0o700);
+    let server = launch(&folder).user(None).start();
+    wait_for_watch(&folder);
+    learn(&folder, &server, &["/d/e/f.bin"]);
+    if is_root() {
+        learn(&folder, &server, &["/closed/e/f.bin"]);
+        assert_eq!(server.get("/closed/e/f.bin").status, 403);
+        open("closed", 0o755);
+        wait_for_body(&server, "/closed/e/f.bin", &pattern(1_000, 1));
+        open("d", 0o700);
+        wait_until("the closed directory", || server.get("/d/e/f.bin").status == 403);
+        open("d", 0o755);
+        wait_for_body(&server, "/d/e/f.bin", &pattern(1_000, 1));
+        learn(&folder, &server, &["/d/e/f.bin"]);
+    }
+    // The kernel merges events, so that it can report the end of a directory before that of a file in it.
+    let watcher = server.sole("watcher");
+    kill("STOP", watcher);
+    open("d/e", 0o755);
+    let path = folder.path("www/d/e");
+    fs::remove_dir_all(&path).expect("removed");
+    fs::create_dir(&path).expect("made");
+    kill("CONT", watcher);
+    wait_until("the deletion", || server.get("/d/e/f.bin").status == 404);
+}
+
+#[test]
+fn changes_of_other_files_disturb_no_watched_name() {
+    if !is_amped() {
+        return;
+    }
+    let (folder, server) = watched_file();
+    for number in 0..20_000 {
+        let path = folder.path(format!("other{}", number % 100));
+        fs::write(&path, "x").expect("written");
+        fs::rename(&path, folder.path(format!("moved{number}"))).expect("moved");
+        if number % 2_000 == 0 {
+            assert!(is_watched(&folder, &server, "/f.bin"), "after {number} changes");
+        }
+    }
+    write_aside(&folder.path("www/f.bin"), pattern(1_000, 2));
+    wait_for_body(&server, "/f.bin", &pattern(1_000, 2));
+}
+
+#[test]
 fn a_root_that_is_moved_is_still_watched() {
     if !is_amped() {
         return;
@@ -245,20 +327,19 @@ fn after_lost_events_names_are_checked_until_all_is_watched_again() {
     folder.www("d/f.bin", pattern(1_000, 1));
     folder.www("d/gone.bin", pattern(1_000, 1));
     unlike_before();
-    let launch = Launch::with_workers(&folder, 1).args(["--cache-memory", "64MiB", "--freshness", "500ms"]);
-    let server = launch.arg("--control").arg(control(&folder)).start();
+    let server = launch_with(&folder, "500ms").start();
     wait_for_watch(&folder);
     learn(&folder, &server, &["/d/f.bin", "/d/gone.bin"]);
     let watcher = server.sole("watcher");
     kill("STOP", watcher);
     // More events than the kernel keeps for it.
-    let events_max: usize = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events")
-        .expect("the limit")
-        .trim()
-        .parse()
-        .expect("a number");
-    for number in 0..events_max / 2 + 10 {
-        let path = folder.path(format!("www/d/{}", number % 2));
+    let limit =
+        |call| fs::read_to_string(format!("/proc/sys/fs/{call}/max_queued_events")).expect("the limit");
+    let events_max =
+        ["inotify", "fanotify"].map(|call| limit(call).trim().parse::<usize>().expect("a number"));
+    // The kernel merges events of one name.
+    for number in 0..events_max[0].max(events_max[1]) + 10 {
+        let path = folder.path(format!("www/d/{number}"));
         fs::write(&path, "x").expect("written");
         fs::remove_file(&path).expect("removed");
     }
@@ -474,8 +555,7 @@ fn a_directory_with_a_hundred_thousand_new_files_is_watched() {
     folder.www("large/f.bin", pattern(1_000, 1));
     folder.www("other/f.bin", pattern(1_000, 1));
     unlike_before();
-    let launch = Launch::with_workers(&folder, 1).args(["--cache-memory", "64MiB", "--freshness", "1s"]);
-    let server = launch.arg("--browse").arg("--control").arg(control(&folder)).start();
+    let server = launch_with(&folder, "1s").arg("--browse").start();
     wait_for_watch(&folder);
     // More events than the kernel keeps for a watcher that is late.
     for number in 0..100_000 {

@@ -1,6 +1,7 @@
 //! The decoder of inotify's events: it finds what inotify(7) describes, and nothing more in bytes that were cut off.
 
-use flash_waiting::inotify::{Happening, How, WatchId, decode};
+use flash_waiting::happening::{Happening, How, WatchId};
+use flash_waiting::inotify::decode;
 
 /// Checks `input`: the bytes of a read from an inotify queue.
 pub fn inotify(input: &[u8]) {
@@ -38,7 +39,8 @@ fn described(bytes: &[u8]) -> Vec<String> {
         }
         let name: Vec<u8> = bytes[at + 16..end].iter().copied().take_while(|byte| *byte != 0).collect();
         happenings.extend(
-            meaning(WatchId(number(0) as i32), number(4), &name).map(|happening| format!("{happening:?}")),
+            meaning(WatchId::Number(number(0) as i32), number(4), &name)
+                .map(|happening| format!("{happening:?}")),
         );
         at = end;
     }

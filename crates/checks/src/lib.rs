@@ -13,6 +13,7 @@ mod conditional;
 mod config;
 mod control;
 mod date;
+mod fanotify;
 mod fastcgi_response;
 mod frames;
 mod gateway;
@@ -52,6 +53,7 @@ checks!(
     config,
     control,
     date,
+    fanotify,
     fastcgi_response,
     frames,
     gateway,

@@ -596,6 +596,25 @@ fn events_of_inotify() {
 }
 
 #[test]
+fn events_of_fanotify() {
+    let mask = prop_oneof![8 => (0..16u32).prop_map(|bit| 1 << bit), 2 => any::<u32>()];
+    let name = select(vec![&b"\0"[..], b".\0", b"a\0\0\0", b"index.html\0", b"\xff\xfe\0", b"abcd"]);
+    let record = (0..4u8, any::<[u8; 8]>(), vec(any::<u8>(), 0..20), any::<u32>(), name);
+    let record = record.prop_map(|(kind, file_system, handle, handle_kind, name)| {
+        let length = (20 + handle.len() + name.len()) as u16;
+        let numbers = [handle.len() as u32, handle_kind].map(u32::to_ne_bytes).concat();
+        [&[kind, 0][..], &length.to_ne_bytes(), &file_system, &numbers, &handle, name].concat()
+    });
+    let event = (mask, any::<bool>(), vec(record, 0..3)).prop_map(|(mask, is_directory, records)| {
+        let records = records.concat();
+        let mask = u64::from(mask | u32::from(is_directory) << 30);
+        let head = (24 + records.len() as u32).to_ne_bytes();
+        [&head[..], &[3, 0], &24u16.to_ne_bytes(), &mask.to_ne_bytes(), &[0; 8], &records].concat()
+    });
+    run(flash_checks::fanotify, vec(event, 0..8).prop_map(|events| events.concat()));
+}
+
+#[test]
 fn questions_to_the_warm_endpoint() {
     let target =
         one(&["/", "/a", "/a%20b", "/../x", "/%2e%2E/", "/%", "/a?root=/srv", "/a?root=%2Fsrv%2F..", "/a?b"]);

@@ -25,6 +25,12 @@ use crate::config::{self, Clients, FilePath, ProxyField, SchedulePolicy, Setting
 const STORE_NAMES_SHARE: u64 = 8;
 /// The fraction of the memory that all workers' name caches may have.
 const NAMES_SHARE: u64 = 8;
+/// Memory of a directory in the watcher: its handle, its path and its rights.
+pub(crate) const DIRECTORY_BYTES: u64 = 256;
+/// The fraction of the memory that the directories of the watcher may have.
+const DIRECTORIES_SHARE: u64 = 32;
+const DIRECTORIES_MIN: usize = 200_000;
+const DIRECTORIES_MAX: usize = 4_000_000;
 /// The rules of the engine, within `descriptors_max`.
 pub(crate) fn rules(settings: &Settings, descriptors_max: u64) -> Rules {
     let connections_max = connections_that_fit(settings, descriptors_max);
@@ -89,6 +95,13 @@ pub(crate) fn names_bytes_max(settings: &Settings, usable_bytes: Option<u64>) ->
     let part = usable_bytes.unwrap_or(u64::MAX) / NAMES_SHARE / architecture::processes(settings) as u64;
     // `mp` divides it again.
     wanted.min(part.saturating_mul(architecture::cache_parts(settings) as u64))
+}
+
+/// Maximum number of directories that the watcher can know: a part of the usable memory. Where little is usable, the kernel's
+/// own limit for inotify is lower.
+pub(crate) fn directories_max(usable_bytes: Option<u64>) -> usize {
+    let fit = usable_bytes.unwrap_or(u64::MAX) / DIRECTORIES_SHARE / DIRECTORY_BYTES;
+    usize::try_from(fit).unwrap_or(usize::MAX).clamp(DIRECTORIES_MIN, DIRECTORIES_MAX)
 }
 
 /// Who gets one of `connections_max` connections. If the settings have more, a client's share of them stays the same.

@@ -23,7 +23,7 @@ use flash_worker::control::InForce;
 
 use crate::config::architecture::{self, connections_that_fit, upstream_connections_max};
 use crate::config::{SandboxMode, ServerAddress, Service, Settings};
-use crate::convert::{names_bytes_max, store_slots_max};
+use crate::convert::{DIRECTORY_BYTES, directories_max, names_bytes_max, store_slots_max};
 use crate::hot_list::{LINES_MAX, LIST_BYTES_MAX};
 
 /// A process that serves requests or writes their log.
@@ -154,7 +154,9 @@ impl Role {
                     listed * KEEPER_BYTES_OF_LINE + if listed > 0 { 2 * LIST_BYTES_MAX } else { 0 };
                 MEMORY_APART_BYTES + slots * KEEPER_BYTES_OF_BLOCK + list_bytes
             }
-            Role::Gateway | Role::Watcher | Role::Log => MEMORY_APART_BYTES,
+            // A vector that grows has twice its room for a moment.
+            Role::Watcher => MEMORY_APART_BYTES + 2 * directories_max(usable_bytes) as u64 * DIRECTORY_BYTES,
+            Role::Gateway | Role::Log => MEMORY_APART_BYTES,
         }
     }
 

@@ -107,6 +107,8 @@ pub enum Order<Fd = OwnedFd> {
     Stalls(u64),
     /// Answer, to show that the event loop turns.
     Ping,
+    /// For a watcher: a queue of the changes on the file systems of all roots (fanotify(7)). Without it, it uses inotify(7).
+    Fanotify(Fd),
 }
 
 /// A message from a worker or a log writer to the supervisor.
@@ -190,6 +192,7 @@ impl<Fd> Order<Fd> {
             Order::Stats(question) => Order::Stats(*question),
             Order::Stalls(question) => Order::Stalls(*question),
             Order::Ping => Order::Ping,
+            Order::Fanotify(own) => Order::Fanotify(fd(own)?),
         })
     }
 }

@@ -302,7 +302,7 @@ fn names(out: &mut String, stats: &ServerStats, store: &StoreStats) {
     } else if sites > 0 {
         let plural = if sites == 1 { "" } else { "s" };
         let directories = grouped(store.directories_watched.0);
-        format!("{directories} directories of {} site{plural} watched by inotify", grouped(sites))
+        format!("{directories} directories of {} site{plural} watched", grouped(sites))
     } else if store.sites_unreported.0 > 0 {
         "all checked (their file systems do not report every change)".to_owned()
     } else {

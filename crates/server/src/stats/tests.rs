@@ -285,7 +285,7 @@ fn the_table_shows_how_changes_of_names_are_noticed() {
         subtrees_watched: Gauge(125),
         ..none
     };
-    let line = "  names            20,000 shared   1,204 directories of 2 sites watched by inotify";
+    let line = "  names            20,000 shared   1,204 directories of 2 sites watched";
     assert_eq!(rows(&watched, true), [line]);
     let in_part = StoreStats { subtrees_unwatched: Gauge(3), ..watched };
     let rest = "  checked               3 of 128 parts of sites   at most 65,536 directories can be watched";

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use flash_prompt::clock;
+use flash_prompt::{AsFd, BorrowedFd, clock};
 use flash_waiting::root::{Opening, Root};
 use flash_waiting::successor::Bequest;
 
@@ -221,6 +221,12 @@ impl Roots {
     pub(super) fn others_len(&self) -> usize {
         let is_local = |slot: &&Slot| slot.root.as_ref().is_some_and(|root| root.is_local);
         self.slots.len() - self.slots.iter().filter(is_local).count()
+    }
+
+    /// The roots whose file systems report every change.
+    pub(super) fn reporting(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let roots = self.slots.iter().filter_map(|slot| slot.root.as_ref());
+        roots.filter(|root| root.reports_changes).map(|root| root.folder.as_fd())
     }
 
     /// The number of roots, and of those whose file systems report every change.

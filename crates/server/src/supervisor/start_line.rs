@@ -48,10 +48,11 @@ fn names(generation: &Generation) -> String {
         (_, 0) => "their file systems do not report every change",
         (all, reporting) if all > reporting => {
             return format!(
-                "; names: {reporting} of {all} roots watched by inotify, others checked after freshness"
+                "; names: {reporting} of {all} roots watched by {}, others checked after freshness",
+                generation.watch_by.name()
             );
         }
-        _ => return "; names: watched by inotify".to_owned(),
+        _ => return format!("; names: watched by {}", generation.watch_by.name()),
     };
     format!("; names: checked after freshness ({why})")
 }

@@ -2,7 +2,7 @@
 
 use flash_engine::SiteRules;
 use flash_http::negotiate::Coding;
-use flash_waiting::inotify::How;
+use flash_waiting::happening::How;
 
 /// A change of a name in a directory.
 #[derive(Clone, Copy, Debug)]

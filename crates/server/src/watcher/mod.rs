@@ -2,33 +2,40 @@
 //! a check until something happens. It answers no request, and its own look-ups may wait: while it is late, names are only
 //! checked as without it.
 //!
-//! It watches every directory beneath the roots that [`watched::reports_changes`], by inotify. Each root is watched in parts
+//! It watches every directory beneath the roots that [`watched::reports_changes`], by fanotify or inotify ([`source`]). Each root is watched in parts
 //! ([`roots`]): a part of which it may have missed a change begins anew, and one that it cannot watch is checked instead.
 
 mod depend;
+mod events;
+mod given;
 mod roots;
+mod source;
 mod tree;
 
 use std::io::{self, IoSlice};
+use std::time::Duration;
 
 use flash_prompt::epoll::{Epoll, Watch};
 use flash_prompt::names::{NameHash, NamesReader};
 use flash_prompt::{OwnedFd, channel, clock};
-use flash_waiting::inotify::{self, Happening, How, Inotify, WatchId};
+use flash_waiting::happening::{How, WatchId};
 use flash_waiting::sandbox::calls::CallList;
 use flash_waiting::sandbox::paths::Rights;
 use flash_waiting::watched::{self, Mounts};
 use flash_worker::codec::encode;
-use flash_worker::control::{Order, receive_order};
+use flash_worker::control::Order;
 use flash_worker::names::Subtrees;
 use flash_worker::store_protocol::{FromWatcher, WRONG_MAX, WatcherFigures};
 
 use crate::config::Settings;
-use crate::control::{Control, unexpected};
+use crate::control::Control;
 use crate::sandbox::{self, Role};
 use depend::{Change, each_name};
+use events::{Event, Seen, parent};
+use given::Given;
 use roots::{Appearing, Progress, Root, Which, find_roots};
-use tree::{DIRECTORIES_MAX, Tree};
+use source::Source;
+use tree::Tree;
 
 /// The longest pause after which it reports until when the keeper knows all changes. Findings of helpers wait for that.
 const UNTIL_MS: u64 = 200;
@@ -38,22 +45,25 @@ const ANEW_MS: u64 = 200;
 const TURN_MS: u64 = 20;
 /// Reads of events in a turn, each of some hundred.
 const READS_MAX: usize = 64;
+/// The pause after events that were all of files that nobody serves: other programs can change theirs all the time, and their
+/// next events merge meanwhile.
+const OTHERS_PAUSE: Duration = Duration::from_millis(2);
 /// The epoll token of events.
 const EVENTS: u64 = 0;
 
 struct Watcher {
     control: Control,
     epoll: Epoll,
-    inotify: Inotify,
+    source: Source,
     mounts: Mounts,
     names: NamesReader,
     subtrees: Subtrees,
     roots: Vec<Root>,
     /// Sites whose file systems do not report every change.
     sites_unreported: u64,
-    /// Maximum number of directories that this user can watch.
-    directories_max: u64,
     tree: Tree,
+    /// Directories that are gone. Events of them can still come, as the kernel merges events.
+    gone: Vec<WatchId>,
     /// None if the keeper is gone; another one will come.
     keeper: Option<OwnedFd>,
     changed: Vec<NameHash>,
@@ -65,11 +75,12 @@ struct Watcher {
 
 /// Watches until the supervisor is gone, or the configuration ends.
 pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
-    let (inotify, mounts) = match Inotify::new().and_then(|inotify| Ok((inotify, Mounts::watch()?))) {
+    let mut given = Given::receive(&control, settings)?;
+    let (source, mounts) = match Source::of(given.queue.take()).and_then(|own| Ok((own, Mounts::watch()?))) {
         Ok(both) => both,
         Err(why) => return do_without(control, settings, &why),
     };
-    let watcher = Watcher::begin(control, settings, (inotify, mounts))?;
+    let watcher = Watcher::of(control, settings, given, (source, mounts))?;
     let folders: Vec<_> = watcher.roots.iter().map(|root| (&root.folder, Rights::ReadAndList)).collect();
     let in_force = sandbox::close(Role::Watcher, settings, &folders, CallList::Watcher)?;
     watcher.control.ready(in_force)?;
@@ -78,7 +89,6 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings) -> io::Result<()> {
 
 /// Reports why nothing is watched, and does nothing until the end.
 fn do_without(control: OwnedFd, settings: &Settings, why: &io::Error) -> io::Result<()> {
-    while !matches!(receive_order(&control)?, Order::Begin) {}
     let mut epoll = Epoll::new(1)?;
     let control = Control::watch(control, &epoll)?;
     control.ready(sandbox::close(Role::Watcher, settings, &[], CallList::Watcher)?)?;
@@ -96,32 +106,15 @@ fn do_without(control: OwnedFd, settings: &Settings, why: &io::Error) -> io::Res
 }
 
 impl Watcher {
-    fn begin(
+    fn of(
         control: OwnedFd,
         settings: &Settings,
-        (inotify, mounts): (Inotify, Mounts),
+        given: Given,
+        (source, mounts): (Source, Mounts),
     ) -> io::Result<Self> {
-        let (mut names, mut keeper) = (None, None);
-        let mut folders: Vec<Option<OwnedFd>> = settings.folders().map(|_| None).collect();
-        loop {
-            match receive_order(&control)? {
-                Order::Root { site, is_local: true, folder } => {
-                    if let Some(slot) = folders.get_mut(site) {
-                        *slot = Some(folder);
-                    }
-                }
-                // Another host or process that has the files can change them unnoticed.
-                Order::Root { .. } => {}
-                Order::NamesTable(file) => names = Some(NamesReader::map(file)?),
-                Order::Keeper(channel) => keeper = Some(channel),
-                Order::Begin => break,
-                other => return Err(unexpected(&other)),
-            }
-        }
-        let names =
-            names.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a watcher without names"))?;
+        let Given { folders, names, keeper, .. } = given;
         let epoll = Epoll::new(8)?;
-        epoll.add(&inotify, EVENTS, Watch::Input)?;
+        epoll.add(&source, EVENTS, Watch::Input)?;
         let control = Control::watch(control, &epoll)?;
         let subtrees = Subtrees::of(folders.len());
         let (mut roots, sites_unreported) = find_roots(settings, folders, &names, subtrees);
@@ -131,14 +124,14 @@ impl Watcher {
         Ok(Self {
             control,
             epoll,
-            inotify,
             mounts,
             names,
             subtrees,
             roots,
             sites_unreported,
-            directories_max: inotify::watches_max().unwrap_or(u64::MAX).min(DIRECTORIES_MAX as u64),
-            tree: Tree::default(),
+            tree: Tree::of(source.directories_max()),
+            source,
+            gone: Vec::new(),
             keeper,
             changed: Vec::new(),
             until_every_ms: (settings.freshness_ms / 4).clamp(10, UNTIL_MS),
@@ -160,13 +153,16 @@ impl Watcher {
             if self.mounts.have_changed() {
                 self.compare_mounts()?;
             }
-            let has_read_all = self.read_events()?;
+            let before = self.read_events()?;
             self.watch_some(now_ms);
             // A directory can have appeared in one before that was watched.
-            let has_read_all = self.read_events()? && has_read_all;
+            let after = self.read_events()?;
             self.report_progress();
-            if has_read_all {
+            if before.is_all && after.is_all {
                 self.report_until(now_ms);
+            }
+            if before.others > 0 && before.own + after.own == 0 {
+                std::thread::sleep(OTHERS_PAUSE);
             }
         }
     }
@@ -214,24 +210,36 @@ impl Watcher {
         Ok(())
     }
 
-    /// Reads and handles events; false if there can be more.
-    fn read_events(&mut self) -> io::Result<bool> {
+    /// Reads and handles events.
+    fn read_events(&mut self) -> io::Result<Seen> {
         let mut events: Vec<Event> = Vec::new();
+        let mut seen = Seen { is_all: false, own: 0, others: 0 };
         for _ in 0..READS_MAX {
-            if !self.inotify.read(|happening| events.push(Event::of(happening)))? {
-                return Ok(true);
-            }
+            let Self { source, tree, .. } = self;
+            let has_more = source.read(|happening| {
+                if happening.directory().is_none_or(|directory| tree.has(directory)) {
+                    events.push(Event::of(happening));
+                } else {
+                    seen.others += 1;
+                }
+            })?;
+            seen.own += events.len();
             for event in events.drain(..) {
                 self.handle(event);
             }
+            if !has_more {
+                seen.is_all = true;
+                self.gone.drain(..).for_each(|directory| self.tree.forget(directory));
+                break;
+            }
         }
-        Ok(false)
+        Ok(seen)
     }
 
     fn handle(&mut self, event: Event) {
         match event {
             Event::Overflow => (0..self.roots.len()).for_each(|root| self.begin_anew(root, Which::All)),
-            Event::Unwatched(watch) => self.tree.forget(watch),
+            Event::Unwatched(watch) => self.gone.push(watch),
             Event::Unmounted(watch) | Event::Moved(watch) => {
                 for found in self.tree.paths(watch) {
                     // The root is known by its descriptor, wherever it is.
@@ -244,6 +252,10 @@ impl Watcher {
                 for found in self.tree.paths(watch) {
                     if !self.tree.has_same_rights(watch, &self.roots[found.root].folder, &found.path) {
                         self.begin_anew(found.root, self.subtree_of(&found.path));
+                    }
+                    if let Some((directory, name)) = parent(&found.path) {
+                        let change = Change { directory, name, is_directory: true, how: How::Changed };
+                        self.handle_change(found.root, &change);
                     }
                 }
             }
@@ -310,7 +322,7 @@ impl Watcher {
     /// Begins subtrees with the directories in their root.
     fn list_root(&mut self, number: usize, due: &[u16]) {
         let root = &mut self.roots[number];
-        let listed = self.tree.watch(&self.inotify, (number, &root.folder), b"/");
+        let listed = self.tree.watch(&self.source, (number, &root.folder), b"/");
         for subtree in due {
             root.subtrees[usize::from(*subtree)].progress = Progress::Walks;
         }
@@ -330,7 +342,7 @@ impl Watcher {
 
     fn watch_directory(&mut self, number: usize, subtree: u16, path: &[u8]) {
         let root = &mut self.roots[number];
-        match self.tree.watch(&self.inotify, (number, &root.folder), path) {
+        match self.tree.watch(&self.source, (number, &root.folder), path) {
             Ok(names) => names.iter().for_each(|name| root.find(subtree, [path, name, b"/"].concat().into())),
             Err(e) => self.give_up(number, subtree, path, &e),
         }
@@ -378,7 +390,7 @@ impl Watcher {
         };
         let figures = WatcherFigures {
             directories: self.tree.len() as u64,
-            directories_max: self.directories_max,
+            directories_max: self.tree.directories_max() as u64,
             sites: self.roots.iter().map(|root| root.sites.len() as u64).sum(),
             sites_unreported: self.sites_unreported,
             subtrees_unwatched: self.roots.iter().map(is_unwatched).sum::<u64>()
@@ -397,10 +409,10 @@ impl Watcher {
     }
 
     fn end(&mut self, number: usize, which: Which, next: Progress) {
-        let Self { roots, tree, names, subtrees, inotify, .. } = self;
+        let Self { roots, tree, names, subtrees, source, .. } = self;
         if roots[number].has_watches(which) {
             // The root itself stays watched: every subtree needs it.
-            tree.forget_all(inotify, number, |path| {
+            tree.forget_all(source, number, |path| {
                 path != b"/" && (which == Which::All || which.has(subtrees.number(names, path)))
             });
         }
@@ -423,7 +435,7 @@ impl Watcher {
             format!(
                 "; {watched} other directories are watched, and fs.inotify.max_user_watches allows all programs of this user \
                  {} together: raise it with sysctl",
-                self.directories_max
+                self.tree.directories_max()
             )
         } else {
             String::new()
@@ -458,32 +470,6 @@ impl Watcher {
         let Some(keeper) = &self.keeper else { return };
         if channel::send(keeper, &[IoSlice::new(&encode(message))], &[]).is_err() {
             self.keeper = None;
-        }
-    }
-}
-
-/// A [`Happening`] that owns its name.
-#[derive(Debug)]
-enum Event {
-    Overflow,
-    Unwatched(WatchId),
-    Unmounted(WatchId),
-    Attributes(WatchId),
-    Moved(WatchId),
-    Name { directory: WatchId, name: Vec<u8>, is_directory: bool, how: How },
-}
-
-impl Event {
-    fn of(happening: Happening<'_>) -> Self {
-        match happening {
-            Happening::Overflow => Self::Overflow,
-            Happening::Unwatched(watch) => Self::Unwatched(watch),
-            Happening::Unmounted(watch) => Self::Unmounted(watch),
-            Happening::Attributes(watch) => Self::Attributes(watch),
-            Happening::Moved(watch) => Self::Moved(watch),
-            Happening::Name { directory, name, is_directory, how } => {
-                Self::Name { directory, name: name.to_vec(), is_directory, how }
-            }
         }
     }
 }

@@ -4,11 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 
 use flash_prompt::OwnedFd;
-use flash_waiting::inotify::{Inotify, WatchId};
+use flash_waiting::happening::WatchId;
 use flash_waiting::watched::{self, Rights};
 
-/// Maximum number of directories watched at once: the kernel keeps each in memory, with about 1 KiB.
-pub(super) const DIRECTORIES_MAX: usize = 200_000;
+use super::source::Source;
 
 /// A watched directory, as it is found beneath a root. Roots can be beneath each other, so one directory can have
 /// several.
@@ -27,14 +26,30 @@ struct Directory {
 }
 
 /// All watched directories.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Tree {
+    directories_max: usize,
     directories: HashMap<WatchId, Directory>,
     /// Directories that nobody with the user of this process can look into.
     closed: HashSet<(usize, Box<[u8]>)>,
 }
 
 impl Tree {
+    /// One that is empty.
+    pub(super) fn of(directories_max: usize) -> Self {
+        Self { directories_max, directories: HashMap::new(), closed: HashSet::new() }
+    }
+
+    /// Maximum number of directories that can be watched.
+    pub(super) fn directories_max(&self) -> usize {
+        self.directories_max
+    }
+
+    /// Whether a directory is watched, or was found closed.
+    pub(super) fn has(&self, watch: WatchId) -> bool {
+        self.directories.contains_key(&watch)
+    }
+
     /// The number of watched directories.
     pub(super) fn len(&self) -> usize {
         self.directories.len()
@@ -51,7 +66,7 @@ impl Tree {
     /// Errors: why names beneath it cannot be watched.
     pub(super) fn watch(
         &mut self,
-        inotify: &Inotify,
+        source: &Source,
         root: (usize, &OwnedFd),
         path: &[u8],
     ) -> io::Result<Vec<Vec<u8>>> {
@@ -65,25 +80,32 @@ impl Tree {
             }
             // Names on another file system are not watched: their findings say so.
             Err(e) if e.kind() == io::ErrorKind::CrossesDevices => return Ok(Vec::new()),
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied && watched::is_closed(folder, path) => {
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                let Some(closed) = watched::find_closed(folder, path) else { return Err(e) };
                 self.closed.insert((number, path.into()));
+                if let Some(watch) = source.watch_closed(&closed) {
+                    self.insert(watch, watched::rights(&closed)?, (number, path));
+                }
                 return Ok(Vec::new());
             }
             Err(e) => return Err(e),
         };
-        if self.directories.len() >= DIRECTORIES_MAX {
-            let why = format!("more than {DIRECTORIES_MAX} directories");
+        if self.directories.len() >= self.directories_max {
+            let why = format!("more than {} directories", self.directories_max);
             return Err(io::Error::new(io::ErrorKind::StorageFull, why));
         }
-        let watch = inotify.watch(&directory)?;
-        let rights = watched::rights(&directory)?;
-        let found = DirectoryPath { root: number, path: path.into() };
+        let watch = source.watch(&directory)?;
+        self.insert(watch, watched::rights(&directory)?, (number, path));
+        watched::directories_in(&directory)
+    }
+
+    fn insert(&mut self, watch: WatchId, rights: Rights, (root, path): (usize, &[u8])) {
+        let found = DirectoryPath { root, path: path.into() };
         let known = self.directories.entry(watch).or_insert_with(|| Directory { paths: Vec::new(), rights });
         known.rights = rights;
         if !known.paths.contains(&found) {
             known.paths.push(found);
         }
-        watched::directories_in(&directory)
     }
 
     /// A directory is not watched any more.
@@ -92,12 +114,12 @@ impl Tree {
     }
 
     /// Ends the watches of the directories of a root whose paths fit.
-    pub(super) fn forget_all(&mut self, inotify: &Inotify, root: usize, fits: impl Fn(&[u8]) -> bool) {
+    pub(super) fn forget_all(&mut self, source: &Source, root: usize, fits: impl Fn(&[u8]) -> bool) {
         self.closed.retain(|(other, path)| *other != root || !fits(path));
         self.directories.retain(|watch, directory| {
             directory.paths.retain(|found| found.root != root || !fits(&found.path));
             if directory.paths.is_empty() {
-                inotify.unwatch(*watch);
+                source.unwatch(*watch);
             }
             !directory.paths.is_empty()
         });

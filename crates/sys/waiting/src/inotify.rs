@@ -6,48 +6,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::io::{Errno, read};
 
-/// The number of a watched directory. Two watches of one directory have the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct WatchId(pub i32);
-
-/// Something that happened in or to watched directories.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Happening<'b> {
-    /// Events were lost.
-    Overflow,
-    /// The directory is not watched any more: it is gone, or its watch was removed.
-    Unwatched(WatchId),
-    /// The file system of the directory was unmounted.
-    Unmounted(WatchId),
-    /// The directory itself has other attributes.
-    Attributes(WatchId),
-    /// The directory itself was moved.
-    Moved(WatchId),
-    /// A name in the directory.
-    Name {
-        /// The directory.
-        directory: WatchId,
-        /// The name.
-        name: &'b [u8],
-        /// Whether it is that of a directory.
-        is_directory: bool,
-        /// The kind of change.
-        how: How,
-    },
-}
-
-/// The kind of a change of a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
-    /// It was made, or moved here.
-    Appeared,
-    /// It was deleted.
-    Deleted,
-    /// It was moved elsewhere.
-    MovedAway,
-    /// Its file has other content or attributes.
-    Changed,
-}
+use crate::happening::{Happening, How, WatchId};
 
 const HEADER_BYTES: usize = 16;
 /// Room for some hundred events.
@@ -71,7 +30,7 @@ pub fn decode(bytes: &[u8], mut each: impl FnMut(Happening<'_>)) {
             let [a, b, c, d] = [0, 1, 2, 3].map(|n| header[at + n]);
             u32::from_ne_bytes([a, b, c, d])
         };
-        let (watch, mask, length) = (WatchId(word(0) as i32), word(4), word(12) as usize);
+        let (watch, mask, length) = (WatchId::Number(word(0) as i32), word(4), word(12) as usize);
         let Some((name, next)) = after.split_at_checked(length) else { return };
         rest = next;
         // The name is filled up with zeros.
@@ -140,13 +99,14 @@ impl Inotify {
     pub fn watch(&self, directory: impl AsFd) -> io::Result<WatchId> {
         // There is no form of the call for an open directory.
         let path = format!("/proc/self/fd/{}", directory.as_fd().as_raw_fd());
-        Ok(WatchId(inotify::add_watch(&self.queue, path, WATCHED)?))
+        Ok(WatchId::Number(inotify::add_watch(&self.queue, path, WATCHED)?))
     }
 
     /// Ends a watch. An event says so.
     pub fn unwatch(&self, watch: WatchId) {
+        let WatchId::Number(number) = watch else { return };
         // This fails only if the kernel has ended it.
-        let _ = inotify::remove_watch(&self.queue, watch.0);
+        let _ = inotify::remove_watch(&self.queue, number);
     }
 
     /// Calls `each` for the next events; false if there are none.

@@ -1,6 +1,6 @@
 //! Look-ups for names that are watched: such a name leads to its file by directories alone, without a link and
 //! without another file system in its way, and its file has no other name. So every change of it is an event of the
-//! directory that it is in ([`super::inotify`]). Called by the watcher process and by helpers.
+//! directory that it is in ([`super::happening`]). Called by the watcher process and by helpers.
 
 use std::cell::Cell;
 use std::io;
@@ -75,11 +75,13 @@ pub fn open_directory(root: impl AsFd, path: &[u8]) -> io::Result<OwnedFd> {
     Ok(fs::openat2(root, relative(path), flags, Mode::empty(), DIRECT)?)
 }
 
-/// Whether this process lacks the right to look into a directory, so that it finds no name there.
-pub fn is_closed(root: impl AsFd, path: &[u8]) -> bool {
+/// A directory into which this process has no right to look, so that it finds no name there, open for look-ups only (`O_PATH`).
+/// None if it has the right, or there is no such directory.
+pub fn find_closed(root: impl AsFd, path: &[u8]) -> Option<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(directory) = fs::openat2(root, relative(path), flags, Mode::empty(), DIRECT) else { return false };
-    fs::accessat(directory, c".", Access::EXEC_OK, AtFlags::EACCESS) == Err(Errno::ACCESS)
+    let directory = fs::openat2(root, relative(path), flags, Mode::empty(), DIRECT).ok()?;
+    let denied = fs::accessat(&directory, c".", Access::EXEC_OK, AtFlags::EACCESS);
+    (denied == Err(Errno::ACCESS)).then_some(directory)
 }
 
 /// Who may look into a directory: its mode, owner and group.

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use flash_engine::UpstreamId;
 use flash_waiting::successor::Bequest;
 
-use super::Generation;
 use super::helpers::LostHelpers;
 use super::programs::Programs;
+use super::{Generation, WatchBy};
 use crate::config::Settings;
 use crate::supervisor::estate::Estate;
 use crate::supervisor::life::{Duty, State};
@@ -101,6 +101,7 @@ impl Generation {
             expiries: Vec::new(),
             trust: None,
             has_store: left.has_store,
+            watch_by: WatchBy::Inotify,
             shares: Shares::adopt(&left.shares, files),
             spool: Spool::none(),
             settings,

@@ -10,7 +10,7 @@ use std::io;
 use std::sync::Arc;
 
 use flash_prompt::clock;
-use flash_waiting::file;
+use flash_waiting::{fanotify, file};
 use flash_worker::control::{InForce, Notice, Order};
 
 use crate::certificates::Expiry;
@@ -54,6 +54,7 @@ pub(super) struct Generation {
     trust: Option<Shared>,
     /// Whether its workers use the store.
     has_store: bool,
+    pub(super) watch_by: WatchBy,
     shares: Shares,
     spool: Spool,
     pub(super) state: State,
@@ -66,6 +67,22 @@ pub(super) struct Generation {
     reopens_log_again: bool,
     /// The program of its processes; None if it is this one.
     program: Option<Shared>,
+}
+
+/// The call by which a watcher learns of changes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum WatchBy {
+    Inotify,
+    Fanotify,
+}
+
+impl WatchBy {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Inotify => "inotify",
+            Self::Fanotify => "fanotify",
+        }
+    }
 }
 
 /// The file by which a process gets its settings.
@@ -113,6 +130,7 @@ impl Generation {
             certificates,
             expiries,
             trust: trust.map(Arc::new),
+            watch_by: WatchBy::Inotify,
             has_store: settings.cache_memory.bytes_max() > 0,
             shares,
             spool: Spool::of(&settings),
@@ -226,6 +244,14 @@ impl Generation {
         let Some(store) = resources.store.as_mut() else { return Ok(()) };
         let mut watcher = Process::start(Duty::Watcher, &self.settings_file, &mut resources.poller)?;
         self.roots.give(&mut watcher.orders)?;
+        // Without the right, or where one of the roots does not suit, the watcher uses inotify.
+        self.watch_by = match fanotify::queue(self.roots.reporting()) {
+            Ok(queue) => {
+                watcher.orders.give_at_start(Order::Fanotify(Arc::new(queue)))?;
+                WatchBy::Fanotify
+            }
+            Err(_) => WatchBy::Inotify,
+        };
         store.give_watcher(&mut watcher.orders)?;
         watcher.orders.give_at_start(Order::Begin)?;
         self.drain_if_late(&mut watcher);

@@ -185,6 +185,11 @@ const WATCHER: &[i64] = &[
     libc::SYS_epoll_ctl,
     libc::SYS_inotify_add_watch,
     libc::SYS_inotify_rm_watch,
+    // For the handle of a directory and of its file system.
+    libc::SYS_name_to_handle_at,
+    libc::SYS_fstatfs,
+    // For a pause while only others change files.
+    libc::SYS_clock_nanosleep,
     libc::SYS_read,
     libc::SYS_ppoll,
     #[cfg(target_arch = "x86_64")]

@@ -58,8 +58,8 @@ pub fn can_forbid_calls() -> bool {
 }
 
 /// The capabilities of a supervisor started by root: to bind low ports, to start roles as another user with
-/// their own limits, priority and locked memory and to end them, and to read its configuration and open its log
-/// whoever owns them.
+/// their own limits, priority and locked memory and to end them, to read its configuration and open its log
+/// whoever owns them, and to watch whole file systems for changes.
 const SUPERVISOR: CapabilitySet = CapabilitySet::NET_BIND_SERVICE
     .union(CapabilitySet::SETUID)
     .union(CapabilitySet::SETGID)
@@ -69,6 +69,7 @@ const SUPERVISOR: CapabilitySet = CapabilitySet::NET_BIND_SERVICE
     .union(CapabilitySet::SYS_NICE)
     .union(CapabilitySet::IPC_LOCK)
     .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::SYS_ADMIN)
     // Only to pass it on to workers that keep it.
     .union(CapabilitySet::FOWNER);
 
