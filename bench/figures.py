@@ -362,6 +362,12 @@ def store_text():
            f"for {shares['watched']:.2f} % of the requests; if they are checked, {names['checked']['answered_per_s']:.0f} are answered in a "
            f"second, p99 {ms(latency['checked'])} (`bench/store.py`, one run, raw: [{os.path.basename(file)}](../{file})).")
     yield ""
+    data, file = newest("store", lambda data: data.get("names", {}).get("watched", {}).get("directories_watched", 0) > 200_000)
+    watched = data["names"]["watched"]
+    yield (f"The same with {data['settings']['named_files']:,} files in {watched['directories_watched']:,} directories, more than inotify "
+           f"watches here: p99 {ms(watched['latency']['p99_ms'])}, a helper's work for {100 * watched['jobs'] / watched['requests']:.2f} % "
+           f"of the requests (one run, raw: [{os.path.basename(file)}](../{file})).")
+    yield ""
     yield from storms_text()
     data, file = newest("store", lambda data: "restart" in data)
     yield ""

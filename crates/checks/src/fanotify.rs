@@ -24,7 +24,7 @@ fn decoded(bytes: &[u8]) -> Vec<String> {
     happenings
 }
 
-/// `N` bytes at a place, as a number if there are so many.
+/// `N` bytes at a place, as a number. None at the end of the bytes.
 fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
     let mut wide = [0; 8];
     let place = if cfg!(target_endian = "little") { 0 } else { 8 - N };

@@ -422,7 +422,7 @@ impl Watcher {
 
     /// A directory cannot be watched, and so its subtree cannot.
     fn give_up(&mut self, number: usize, subtree: u16, path: &[u8], why: &io::Error) {
-        let watched = self.tree.len();
+        let advice = self.source.advice(why, (self.tree.len(), self.tree.directories_max()));
         self.end(number, Which::One(subtree), Progress::Unwatched);
         let root = &mut self.roots[number];
         // A directory whose names can be looked up but not listed is a choice of its owner, so only the figures show it.
@@ -430,16 +430,6 @@ impl Watcher {
         if is_closed || std::mem::replace(&mut root.is_reported, true) {
             return;
         }
-        // The bound of this program is an error without a number.
-        let advice = if why.kind() == io::ErrorKind::StorageFull && why.raw_os_error().is_some() {
-            format!(
-                "; {watched} other directories are watched, and fs.inotify.max_user_watches allows all programs of this user \
-                 {} together: raise it with sysctl",
-                self.tree.directories_max()
-            )
-        } else {
-            String::new()
-        };
         self.control.report(format!(
             "cannot watch {} for changes ({}: {why}{advice}); names in that part of it are checked instead, each every \
              freshness (flash stats shows how many parts)",

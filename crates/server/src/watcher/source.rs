@@ -68,6 +68,19 @@ impl Source {
         }
     }
 
+    /// How more directories can be watched, if as many as possible are: their number, and its maximum.
+    pub(super) fn advice(&self, why: &io::Error, (watched, max): (usize, usize)) -> String {
+        match self {
+            _ if why.kind() != io::ErrorKind::StorageFull => String::new(),
+            Self::Inotify(_) if why.raw_os_error().is_some() => format!(
+                "; {watched} other directories are watched, and fs.inotify.max_user_watches allows all programs of this user \
+                 {max} together: raise it with sysctl, or give Flash CAP_SYS_ADMIN for fanotify, which needs no watches"
+            ),
+            Self::Inotify(_) => "; give Flash CAP_SYS_ADMIN for fanotify, which has room for more".to_owned(),
+            Self::Fanotify(_) => "; more memory has room for more".to_owned(),
+        }
+    }
+
     /// Calls `each` for the next events; false if there are none. Errors: those of read(2).
     pub(super) fn read(&mut self, each: impl FnMut(Happening<'_>)) -> io::Result<bool> {
         match self {
