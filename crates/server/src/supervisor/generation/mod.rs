@@ -10,6 +10,7 @@ use std::io;
 use std::sync::Arc;
 
 use flash_prompt::clock;
+use flash_waiting::sandbox::privileges;
 use flash_waiting::{fanotify, file};
 use flash_worker::control::{InForce, Notice, Order};
 
@@ -245,7 +246,7 @@ impl Generation {
         let mut watcher = Process::start(Duty::Watcher, &self.settings_file, &mut resources.poller)?;
         self.roots.give(&mut watcher.orders)?;
         // Without the right, or where one of the roots does not suit, the watcher uses inotify.
-        self.watch_by = match fanotify::queue(self.roots.reporting()) {
+        self.watch_by = match privileges::with_reserve(|| fanotify::queue(self.roots.reporting())) {
             Ok(queue) => {
                 watcher.orders.give_at_start(Order::Fanotify(Arc::new(queue)))?;
                 WatchBy::Fanotify

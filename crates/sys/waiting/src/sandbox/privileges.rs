@@ -57,9 +57,13 @@ pub fn can_forbid_calls() -> bool {
     answer == 0
 }
 
+/// The capability that a supervisor has in force only while it makes a queue of changes of whole file systems
+/// ([`with_reserve`]): it would allow much else, such as mounting.
+const IN_RESERVE: CapabilitySet = CapabilitySet::SYS_ADMIN;
+
 /// The capabilities of a supervisor started by root: to bind low ports, to start roles as another user with
-/// their own limits, priority and locked memory and to end them, to read its configuration and open its log
-/// whoever owns them, and to watch whole file systems for changes.
+/// their own limits, priority and locked memory and to end them, and to read its configuration and open its log
+/// whoever owns them.
 const SUPERVISOR: CapabilitySet = CapabilitySet::NET_BIND_SERVICE
     .union(CapabilitySet::SETUID)
     .union(CapabilitySet::SETGID)
@@ -69,7 +73,7 @@ const SUPERVISOR: CapabilitySet = CapabilitySet::NET_BIND_SERVICE
     .union(CapabilitySet::SYS_NICE)
     .union(CapabilitySet::IPC_LOCK)
     .union(CapabilitySet::DAC_OVERRIDE)
-    .union(CapabilitySet::SYS_ADMIN)
+    .union(IN_RESERVE)
     // Only to pass it on to workers that keep it.
     .union(CapabilitySet::FOWNER);
 
@@ -79,10 +83,24 @@ pub fn narrow_supervisor() -> io::Result<()> {
     set_no_new_privs(true)?;
     narrow_bounding_set(SUPERVISOR);
     narrow(SUPERVISOR)?;
+    let have = capabilities(None)?;
+    set_capabilities(None, CapabilitySets { effective: have.effective - IN_RESERVE, ..have })?;
     if !is_root() && has_fowner() {
         pass_on(CapabilitySet::FOWNER);
     }
     Ok(())
+}
+
+/// Runs `work` with the capability in force that a supervisor has in reserve, if it has it.
+///
+/// Errors: those of `work`, and of capset(2).
+pub fn with_reserve<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let have = capabilities(None)?;
+    let effective = have.effective | (have.permitted & IN_RESERVE);
+    set_capabilities(None, CapabilitySets { effective, ..have })?;
+    let done = work();
+    set_capabilities(None, have)?;
+    done
 }
 
 /// Passes the capability, which this process has, on to the programs that it executes. Programs executed by
