@@ -3,14 +3,11 @@
 use flash_waiting::fanotify::decode;
 use flash_waiting::happening::{Handle, Happening, How, WatchId};
 
+use crate::events::events;
+
 /// Checks `input`: the bytes of a read from a queue of fanotify.
 pub fn fanotify(input: &[u8]) {
-    let whole = decoded(input);
-    assert_eq!(whole, described(input));
-    for length in [0, input.len() / 2, input.len().saturating_sub(1)] {
-        let begun = decoded(&input[..length]);
-        assert_eq!(begun[..], whole[..begun.len()], "cut off after {length} bytes");
-    }
+    events(input, decoded, described);
 }
 
 fn decoded(bytes: &[u8]) -> Vec<String> {

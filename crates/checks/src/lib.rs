@@ -13,6 +13,7 @@ mod conditional;
 mod config;
 mod control;
 mod date;
+mod events;
 mod fanotify;
 mod fastcgi_response;
 mod frames;

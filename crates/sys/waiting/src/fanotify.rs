@@ -5,12 +5,8 @@ use std::io;
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::fs::{fstatfs, fstatvfs};
-use rustix::io::{Errno, read};
 
-use crate::happening::{HANDLE_BYTES_MAX, Handle, Happening, How, WatchId};
-
-/// Room for some hundred events.
-const BUFFER_BYTES: usize = 64 * 1024;
+use crate::happening::{HANDLE_BYTES_MAX, Handle, Happening, How, Queue, WatchId};
 
 const APPEARED: u64 = libc::FAN_CREATE | libc::FAN_MOVED_TO;
 const CHANGED: u64 = libc::FAN_MODIFY | libc::FAN_ATTRIB | libc::FAN_CLOSE_WRITE;
@@ -137,15 +133,12 @@ fn happenings(directory: WatchId, mask: u64, name: &[u8], each: &mut impl FnMut(
 
 /// A queue of events.
 #[derive(Debug)]
-pub struct Fanotify {
-    queue: OwnedFd,
-    buffer: Vec<u8>,
-}
+pub struct Fanotify(Queue);
 
 impl Fanotify {
     /// Reads a [`queue`].
     pub fn of(queue: OwnedFd) -> Self {
-        Self { queue, buffer: vec![0; BUFFER_BYTES] }
+        Self(Queue::of(queue))
     }
 
     /// The name by which the queue calls an open directory on its file systems, also one that is open for look-ups only (`O_PATH`).
@@ -186,18 +179,13 @@ impl Fanotify {
     ///
     /// Errors: those of read(2).
     pub fn read(&mut self, each: impl FnMut(Happening<'_>)) -> io::Result<bool> {
-        match read(&self.queue, &mut self.buffer[..]) {
-            Ok(length) => decode(&self.buffer[..length], each),
-            Err(Errno::AGAIN) => return Ok(false),
-            Err(e) => return Err(e.into()),
-        }
-        Ok(true)
+        self.0.read(|bytes| decode(bytes, each))
     }
 }
 
 impl AsFd for Fanotify {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.queue.as_fd()
+        self.0.as_fd()
     }
 }
 

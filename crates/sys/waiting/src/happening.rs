@@ -1,6 +1,11 @@
 //! Events in watched directories, whichever call reports them ([`inotify`](super::inotify), [`fanotify`](super::fanotify)).
 //! Called by the watcher process.
 
+use std::io;
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::{Errno, read};
+
 /// A watched directory. Two watches of one directory have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WatchId {
@@ -77,4 +82,36 @@ pub enum How {
     MovedAway,
     /// Its file has other content or attributes.
     Changed,
+}
+
+/// Room for some hundred events.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// A queue of events of the kernel.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    file: OwnedFd,
+    buffer: Vec<u8>,
+}
+
+impl Queue {
+    pub(crate) fn of(file: OwnedFd) -> Self {
+        Self { file, buffer: vec![0; BUFFER_BYTES] }
+    }
+
+    /// Decodes the next events; false if there are none. Errors: those of read(2).
+    pub(crate) fn read(&mut self, decode: impl FnOnce(&[u8])) -> io::Result<bool> {
+        match read(&self.file, &mut self.buffer[..]) {
+            Ok(length) => decode(&self.buffer[..length]),
+            Err(Errno::AGAIN) => return Ok(false),
+            Err(e) => return Err(e.into()),
+        }
+        Ok(true)
+    }
+}
+
+impl AsFd for Queue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
 }

@@ -2,15 +2,12 @@
 
 use std::io;
 
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-use rustix::io::{Errno, read};
 
-use crate::happening::{Happening, How, WatchId};
+use crate::happening::{Happening, How, Queue, WatchId};
 
 const HEADER_BYTES: usize = 16;
-/// Room for some hundred events.
-const BUFFER_BYTES: usize = 64 * 1024;
 
 const WATCHED: WatchFlags = WatchFlags::MODIFY
     .union(WatchFlags::ATTRIB)
@@ -78,10 +75,7 @@ pub fn watches_max() -> Option<u64> {
 
 /// A queue of events.
 #[derive(Debug)]
-pub struct Inotify {
-    queue: OwnedFd,
-    buffer: Vec<u8>,
-}
+pub struct Inotify(Queue);
 
 impl Inotify {
     /// Makes an empty queue.
@@ -89,7 +83,7 @@ impl Inotify {
     /// Errors: those of inotify_init1(2), also if the user has too many.
     pub fn new() -> io::Result<Self> {
         let queue = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        Ok(Self { queue, buffer: vec![0; BUFFER_BYTES] })
+        Ok(Self(Queue::of(queue)))
     }
 
     /// Watches an open directory.
@@ -99,32 +93,27 @@ impl Inotify {
     pub fn watch(&self, directory: impl AsFd) -> io::Result<WatchId> {
         // There is no form of the call for an open directory.
         let path = format!("/proc/self/fd/{}", directory.as_fd().as_raw_fd());
-        Ok(WatchId::Number(inotify::add_watch(&self.queue, path, WATCHED)?))
+        Ok(WatchId::Number(inotify::add_watch(self.0.as_fd(), path, WATCHED)?))
     }
 
     /// Ends a watch. An event says so.
     pub fn unwatch(&self, watch: WatchId) {
         let WatchId::Number(number) = watch else { return };
         // This fails only if the kernel has ended it.
-        let _ = inotify::remove_watch(&self.queue, number);
+        let _ = inotify::remove_watch(self.0.as_fd(), number);
     }
 
     /// Calls `each` for the next events; false if there are none.
     ///
     /// Errors: those of read(2).
     pub fn read(&mut self, each: impl FnMut(Happening<'_>)) -> io::Result<bool> {
-        match read(&self.queue, &mut self.buffer[..]) {
-            Ok(length) => decode(&self.buffer[..length], each),
-            Err(Errno::AGAIN) => return Ok(false),
-            Err(e) => return Err(e.into()),
-        }
-        Ok(true)
+        self.0.read(|bytes| decode(bytes, each))
     }
 }
 
 impl AsFd for Inotify {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.queue.as_fd()
+        self.0.as_fd()
     }
 }
 
