@@ -246,9 +246,13 @@ mod tests {
         fs::create_dir(path("h")).expect("made");
         fs::remove_dir(path("h")).expect("deleted");
         assert_eq!(events(&mut fanotify, &of), ["Deleted g", "Deleted h/", "Appeared h/"]);
+        fs::write(path("d/f"), "x").expect("written");
+        assert_eq!(events(&mut fanotify, &of)[0], "Appeared f");
+        // So a directory can end before the file in it.
         fs::set_permissions(path("d"), std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("set");
+        fs::remove_file(path("d/f")).expect("deleted");
         fs::remove_dir(path("d")).expect("deleted");
-        assert_eq!(events(&mut fanotify, &of), ["Attributes", "Unwatched", "Deleted d/"]);
+        assert_eq!(events(&mut fanotify, &of), ["Attributes", "Unwatched", "Deleted f", "Deleted d/"]);
     }
 
     #[test]
