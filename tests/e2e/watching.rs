@@ -212,12 +212,22 @@ fn a_directory_that_is_closed_opened_or_deleted_is_noticed() {
     // The kernel merges events, so that it can report the end of a directory before that of a file in it.
     let watcher = server.sole("watcher");
     kill("STOP", watcher);
-    open("d/e", 0o755);
     let path = folder.path("www/d/e");
-    fs::remove_dir_all(&path).expect("removed");
-    fs::create_dir(&path).expect("made");
-    kill("CONT", watcher);
-    wait_until("the deletion", || server.get("/d/e/f.bin").status == 404);
+    for is_made_again in [true, false] {
+        learn(&folder, &server, &["/d/e/f.bin"]);
+        kill("STOP", watcher);
+        open("d/e", 0o755);
+        fs::remove_dir_all(&path).expect("removed");
+        if is_made_again {
+            fs::create_dir(&path).expect("made");
+        }
+        kill("CONT", watcher);
+        wait_until("the deletion", || server.get("/d/e/f.bin").status == 404);
+        if is_made_again {
+            folder.www("d/e/f.bin", pattern(1_000, 1));
+            wait_for_body(&server, "/d/e/f.bin", &pattern(1_000, 1));
+        }
+    }
 }
 
 #[test]
