@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Storms of changes beneath a root that Flash serves and watches: renames, `git checkout` and `rsync --delete` of 100,000 files.
+"""Storms of changes beneath a root that Flash serves and watches: renames, `git checkout` and `rsync --delete` of 100,000 files, and as
+many new packages of a mirror with the indexes that `apt-ftparchive` makes of them.
 How late a change of one more file is seen by clients meanwhile, and how much slower hits are: beside a storm of the same kind
 elsewhere, in files that nobody serves, and beside that of the root.
 
@@ -10,15 +11,16 @@ import argparse
 import http.client
 import os
 import shutil
+import statistics
 import subprocess
 import threading
 import time
 
 from common import process, results, servers
 from common.flash import (FIRST, LOAD_CORE, SERVER_CORE, fill_store, jobs_started, list_paths, load, start, stats, store_of,
-                          write_files)
+                          watched_by, write_files)
 
-WHAT = ["rename", "git", "rsync"]
+WHAT = ["rename", "git", "rsync", "apt"]
 HOT = 1000
 SIZE_BYTES = 2048
 PROBES = [f"/probes/{number}" for number in range(25)]
@@ -30,7 +32,8 @@ def parse_arguments():
     parser.add_argument("--what", default=",".join(WHAT), help="which, by commas" + default)
     parser.add_argument("--changes", type=int, default=100_000, help="of a storm, each of another file" + default)
     parser.add_argument("--rate", type=int, default=1000, help="requests/s for files that do not change" + default)
-    parser.add_argument("--seconds", type=int, default=20, help="of each load; the storm must last longer" + default)
+    parser.add_argument("--seconds", type=int, default=10, help="of each load; the storm must last longer" + default)
+    parser.add_argument("--rounds", type=int, default=5, help="each without a storm and beside both" + default)
     parser.add_argument("--watch", choices=("on", "off"), default="on", help="whether Flash watches the names" + default)
     parser.add_argument("--no-build", action="store_true", help="do not run cargo build --release first")
     parser.add_argument("--no-keep", action="store_true", help="do not keep the result under bench/results")
@@ -70,15 +73,48 @@ class Prober(threading.Thread):
         return sorted(self.delays_ms)
 
 
+# Each file is written anew beside it and renamed.
+RENAMES = """
+import os, sys
+for number in range(int(sys.argv[2])):
+    path = f'{sys.argv[1]}/{number // 100:06}/{number % 100:06}.deb'
+    with open(path + '.new', 'wb') as file:
+        file.write(content(number))
+    os.replace(path + '.new', path)
+"""
+
+CONTENT = """
+def content(number):
+    return b'%09d' % number * 300
+"""
+
+# A package with a description and no files, as deb(5) says.
+PACKAGE = """
+import tarfile
+
+def content(number):
+    control = f'Package: p{number}\\nVersion: 2\\nArchitecture: all\\nMaintainer: a <a@localhost>\\nDescription: none\\n'.encode()
+    head = tarfile.TarInfo('./control')
+    head.size = len(control)
+    end = bytes(1024)
+    members = {'debian-binary': b'2.0\\n', 'control.tar': head.tobuf() + control.ljust(512, bytes(1)) + end, 'data.tar': end}
+    ar = [f'{name:<16}0           0     0     100644  {len(data):<10}`\\n'.encode() + data for name, data in members.items()]
+    return b'!<arch>\\n' + b''.join(ar)
+"""
+
+
 def rename_storm(root, paths):
-    """Each file is written anew beside it and renamed."""
-    code = ("import os, sys\nroot, count = sys.argv[1], int(sys.argv[2])\n"
-            "for number in range(count):\n"
-            "    path = f'{root}/{number // 100:06}/{number % 100:06}'\n"
-            "    with open(path + '.new', 'wb') as file:\n"
-            "        file.write(b'%09d' % number * 300)\n"
-            "    os.replace(path + '.new', path)\n")
-    return ["python3", "-c", code, root, str(len(paths))]
+    """Other contents by renames."""
+    return [["python3", "-c", CONTENT + RENAMES, root, str(len(paths))]]
+
+
+def apt_storm(root, paths):
+    """Packages by renames, and then the indexes of them all."""
+    if not shutil.which("apt-ftparchive"):
+        raise servers.Unavailable("apt-ftparchive is not installed")
+    script = ('python3 -c "$1" "$2" "$3"; cd "$2"; apt-ftparchive packages . >Packages.new; mv Packages.new Packages; '
+              "apt-ftparchive release . >Release.new; mv Release.new Release")
+    return [["sh", "-ec", script, "sh", PACKAGE + RENAMES, root, str(len(paths))]]
 
 
 def git_storm(root, paths):
@@ -95,7 +131,7 @@ def git_storm(root, paths):
     subprocess.run([*git, "checkout", "-q", "-b", "two"], check=True)
     write_files_again(root, paths, SIZE_BYTES + 2)
     commit("two")
-    return [*git, "checkout", "-q", "one"]
+    return [[*git, "checkout", "-q", branch] for branch in ("one", "two")]
 
 
 def write_files_again(root, paths, size_bytes):
@@ -106,71 +142,95 @@ def write_files_again(root, paths, size_bytes):
 
 
 def rsync_storm(root, paths):
-    """Half of the files are gone and the others differ."""
+    """Half of the files are gone and the others differ; then all are there again and differ."""
     if not shutil.which("rsync"):
         raise servers.Unavailable("rsync is not installed")
-    source = f"{root}-source"
-    write_files(source, paths[::2], [SIZE_BYTES + 3] * len(paths[::2]))
-    folders = [f"{source}/{name}" for name in sorted(os.listdir(source))]
-    return ["rsync", "-r", "--delete", *folders, root]
+    argvs = []
+    for source, chosen, more_bytes in ((f"{root}-half", paths[::2], 3), (f"{root}-all", paths, 4)):
+        write_files(source, chosen, [SIZE_BYTES + more_bytes] * len(chosen))
+        argvs.append(["rsync", "-r", "--delete", *(f"{source}/{name}" for name in sorted(os.listdir(source))), root])
+    return argvs
 
 
-STORMS = {"rename": rename_storm, "git": git_storm, "rsync": rsync_storm}
+STORMS = {"rename": rename_storm, "git": git_storm, "rsync": rsync_storm, "apt": apt_storm}
 
 
 def storm(name, arguments, folder, ports, result):
-    """One storm: hits and changes without it, and beside it."""
+    """The rounds of one storm: hits and changes without it, and beside it."""
     place = servers.new_place(folder)
-    root, listed = os.path.join(place, "root"), os.path.join(place, "paths")
-    paths = [f"/{number // 100:06}/{number % 100:06}" for number in range(arguments.changes)]
+    root, elsewhere, listed = (os.path.join(place, name) for name in ("root", "elsewhere", "paths"))
+    paths = [f"/{number // 100:06}/{number % 100:06}.deb" for number in range(arguments.changes)]
     hot = [f"/hot/{number:04}" for number in range(HOT)]
-    write_files(root, paths + hot + PROBES, [SIZE_BYTES] * (len(paths) + HOT + len(PROBES)))
+    served = paths + hot + PROBES
+    write_files(root, served, [SIZE_BYTES] * len(served))
     list_paths(listed, hot, [SIZE_BYTES] * HOT)
-    elsewhere = os.path.join(place, "elsewhere")
     write_files(elsewhere, paths, [SIZE_BYTES] * len(paths))
-    storms = {"alone": None, "elsewhere": STORMS[name](elsewhere, paths), "storm": STORMS[name](root, paths)}
+    storms = {"alone": [None], "elsewhere": STORMS[name](elsewhere, paths), "storm": STORMS[name](root, paths)}
     time.sleep(3)
     watches = arguments.watch == "on"
     running = start(root, place, ports, "--workers", "1", "--watch" if watches else "--no-watch", core=SERVER_CORE)
     try:
         store_of(place, lambda store: not watches or store["subtrees_watched"] > 0)
-        fill_store(running, place, paths + hot + PROBES, 240)
-        ask = ["--workload", "uniform", "--paths", listed, "--rate", str(arguments.rate)]
-        figures = {}
-        for when, argv in storms.items():
-            before, prober = stats(place), Prober(root, running.port)
-            prober.start()
-            began = time.monotonic()
-            changing = None
-            if argv:
-                # The generator and the prober share the core, and come first.
-                changing = process.start(["nice", "-n", "19", *argv], core=LOAD_CORE)
-            level = load(running.url, arguments.seconds, f"{place}/{when}", *ask, first=FIRST)
-            if changing and changing.poll() is not None:
-                raise servers.Unavailable("the storm ended before the load: use more --changes or fewer --seconds")
-            code = changing.wait(600) if changing else 0
-            lasted_s = time.monotonic() - began
-            if code:
-                raise servers.Unavailable(f"{argv[0]} ended with {code}")
-            delays_ms, after = prober.stop(), stats(place)
-            figures[when] = {"latency": level["latency"], "counts": level["counts"], "delays_ms": delays_ms,
-                             "jobs": jobs_started(after) - jobs_started(before), "lasted_s": lasted_s}
-            say(result, name, when, figures[when])
-        for when, beside in (("alone", "without it"), ("elsewhere", "beside the storm elsewhere")):
-            p50, p99 = (figures["storm"]["latency"][part] / figures[when]["latency"][part] for part in ("p50_ms", "p99_ms"))
-            result.say(f"  a hit takes {p50:.2f} times as long at p50 as {beside}, {p99:.2f} times at p99")
-        result.data["storms"][name] = figures
+        how = f"watched by {watched_by(running)}" if watches else "checked"
+        result.say(f"{name}: names {how}, {arguments.changes} changes")
+        rounds = []
+        for number in range(arguments.rounds):
+            fill_store(running, place, [path for path in served if os.path.exists(root + path)], 240)
+            # Each storm comes first in turn.
+            order = list(storms)[number % 3:] + list(storms)[:number % 3]
+            figures = {when: beside(storms[when][number % len(storms[when])], (root, listed, place), running, arguments)
+                       for when in order}
+            rounds.append(figures)
+            for when in storms:
+                say(result, f"{name}, round {number + 1}, {when}", figures[when])
+        say_ratios(result, rounds)
+        result.data["storms"][name] = {"names": how, "rounds": rounds}
     finally:
         running.stop()
 
 
-def say(result, name, when, figures):
+def beside(argv, places, running, arguments):
+    """One load, beside a storm if `argv` is one."""
+    root, listed, place = places
+    before, prober = stats(place), Prober(root, running.port)
+    prober.start()
+    began = time.monotonic()
+    # The generator and the prober share the core, and come first.
+    changing = argv and process.start(["nice", "-n", "19", *argv], core=LOAD_CORE)
+    level = load(running.url, arguments.seconds, servers.new_place(place), "--workload", "uniform", "--paths", listed, "--rate",
+                 str(arguments.rate), first=FIRST)
+    if changing:
+        if changing.poll() is not None:
+            raise servers.Unavailable("the storm ended before the load: use more --changes or fewer --seconds")
+        if code := changing.wait(600):
+            raise servers.Unavailable(f"{argv[0]} ended with {code}")
+    lasted_s = time.monotonic() - began
+    delays_ms, after = prober.stop(), stats(place)
+    late_ms = [round(delay_ms, 2) for delay_ms in delays_ms if delay_ms > 0]
+    return {"latency": level["latency"], "counts": level["counts"], "changes": len(delays_ms), "late_ms": late_ms,
+            "jobs": jobs_started(after) - jobs_started(before), "lasted_s": lasted_s}
+
+
+def say(result, name, figures):
     """The figures of one load."""
-    delays_ms = figures["delays_ms"]
+    delays_ms = [0] * (figures["changes"] - len(figures["late_ms"])) + figures["late_ms"]
     part = lambda share: delays_ms[min(len(delays_ms) - 1, int(share * len(delays_ms)))]
-    result.say(f"{name}, {when}: hits p50 {figures['latency']['p50_ms']:.3f} ms, p99 {figures['latency']['p99_ms']:.3f} ms; the last old "
+    result.say(f"{name}: hits p50 {figures['latency']['p50_ms']:.3f} ms, p99 {figures['latency']['p99_ms']:.3f} ms; the last old "
                f"byte of {len(delays_ms)} changes p50 {part(0.5):.1f} ms, p99 {part(0.99):.1f}, longest {delays_ms[-1]:.1f} ms after "
                f"the change; {figures['jobs']} jobs of helpers; {figures['lasted_s']:.0f} s")
+
+
+def ratios(rounds, part, when):
+    """How many times as long a hit takes at a percentile beside the storm as at another time, in each round, in order of size."""
+    return sorted(figures["storm"]["latency"][part] / figures[when]["latency"][part] for figures in rounds)
+
+
+def say_ratios(result, rounds):
+    """How much slower hits are beside the storm."""
+    for when, words in (("alone", "without it"), ("elsewhere", "beside the storm elsewhere")):
+        p50, p99 = (ratios(rounds, part, when) for part in ("p50_ms", "p99_ms"))
+        result.say(f"  a hit takes {statistics.median(p50):.2f} times as long at p50 as {words}, {statistics.median(p99):.2f} times at "
+                   f"p99 ({p99[0]:.2f} to {p99[-1]:.2f} in {len(rounds)} rounds)")
 
 
 def main():

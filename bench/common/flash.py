@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import time
@@ -55,6 +56,13 @@ def store_of(folder, is_ready=lambda store: True):
             return store
         time.sleep(0.2)
     raise servers.Unavailable(f"the store is not ready after 120 s: {store}")
+
+
+def watched_by(running):
+    """The call that reports changes of names; None if they are checked."""
+    with open(os.path.join(running.folder, "server.log"), errors="replace") as file:
+        found = re.search(r"names: watched by (\w+)", file.read())
+    return found and found[1]
 
 
 def memory_bytes(running):
