@@ -213,6 +213,7 @@ fn the_list_says_what_there_is_and_wrong_words_are_told() {
         "burstiness",
         "cpu-speed",
         "hot-cold",
+        "what-blocks",
         "overload",
         "cwnd",
     ] {

@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::plan::{Bottleneck, Line, Phases, Point, Scene};
 use crate::drive::nanoseconds;
@@ -45,10 +46,13 @@ pub(super) fn check(scene: &Scene, flash: &std::path::Path) -> Result<()> {
 
 /// Makes the link of a scene; none for a scene without a line.
 ///
-/// Errors: as [`Link::start`] and [`crate::link::Side::set`]; run, if the queueing discipline cannot be set.
+/// Errors: as [`Link::start`], [`Link::set_initial_timeout`] and [`crate::link::Side::set`]; run, if the queueing discipline cannot be set.
 pub(super) fn link(scene: &Scene, wanted: &Wanted) -> Result<Option<Arc<Link>>> {
     let Some(line) = scene.line else { return Ok(None) };
-    let link = Link::start(&settings(&line, wanted))?;
+    let mut link = Link::start(&settings(&line, wanted))?;
+    if let Some(timeout_ms) = line.initial_timeout_ms {
+        link.set_initial_timeout(Duration::from_millis(timeout_ms))?;
+    }
     for mut command in discipline(&line, wanted) {
         let why = match link.server.run(|| command.output())? {
             Ok(output) if output.status.success() => continue,
@@ -141,7 +145,8 @@ pub(super) fn capacity(line: &Line) -> workload::Link {
     workload::Link { rate_bits_per_s: line.rate_bits_per_s, packet_bytes: line.packet_bytes }
 }
 
-/// The rates of a point with phases, on the line of its scene.
+/// The rates of a point with phases, on the line of its scene. Load 1 is what the line can do with one request per connection, also for
+/// points with more: they have the same arrivals.
 ///
 /// Errors: usage, for periods that cannot be read, and a scene without a line.
 pub(super) fn rates(
@@ -154,7 +159,7 @@ pub(super) fn rates(
         .line
         .as_ref()
         .ok_or_else(|| Error::usage(format!("{}: loads of a line need a scene with a line", point.name)))?;
-    let per_s = capacity(line).capacity_per_s(workload, point.requests_per_connection)?;
+    let per_s = capacity(line).capacity_per_s(workload, 1)?;
     let rates = phases.periods.parse::<PhasePlan>()?.rates(Some(per_s))?;
     Ok(arranged(rates, point.duration_s))
 }
@@ -201,6 +206,7 @@ mod tests {
             loss: 0.05,
             packet_bytes: 536,
             has_syn_cookies: false,
+            initial_timeout_ms: None,
             bottleneck: Bottleneck::Device,
         };
         let wanted = |has_bands| Wanted { flash: "/bin/flash".into(), core: Some(1), has_bands, seed: 7 };

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 
-use super::inside::{self, IDLE_SHARE, Inside, RUNNABLE_SHARE};
+use super::inside::{self, Inside};
 use crate::results::Run;
 use crate::statistics::{Sample, Scale};
 use flash_load::measure::validity;
@@ -98,7 +98,7 @@ impl Measure {
     pub(super) fn named(name: &str) -> Option<Self> {
         let of_server = || {
             let name = inside::FIGURES.into_iter().find(|known| *known == name)?;
-            let is_share = [IDLE_SHARE, RUNNABLE_SHARE].contains(&name);
+            let is_share = name.starts_with("share of ");
             let scale = if is_share { Scale::Amount } else { Scale::Factor };
             Some(Self { name, unit: name, scale, of: None, latency: None })
         };

@@ -1,7 +1,7 @@
-//! The figures that a server reports about itself: the events of each dispatch, by `flash stats`, and how many of its
-//! processes were runnable (latency-and-connection-scheduling, sections 6.1 and 6.2).
+//! The figures that a server reports about itself: the events of each dispatch and the time in system calls, by `flash stats`, and how
+//! many of its processes were runnable (latency-and-connection-scheduling, sections 6.1 and 6.2).
 //!
-//! `burstiness` needs them, because no client sees these figures. [`super::rounds`] fetches them before and after a measurement.
+//! `burstiness` and `what-blocks` need them, because no client sees these figures. [`super::rounds`] fetches them before and after a measurement.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -30,8 +30,25 @@ pub(super) const WEIGHTED_P50: &str = "events per dispatch, median of the events
 pub(super) const DISPATCHES: &str = "dispatches in a second";
 pub(super) const IDLE_SHARE: &str = "share of moments with no runnable process";
 pub(super) const RUNNABLE_SHARE: &str = "share of processes that are runnable, mean";
-pub(super) const FIGURES: [&str; 8] =
-    [EVENTS_MEAN, EVENTS_P50, EVENTS_P999, EVENTS_MAX, WEIGHTED_P50, DISPATCHES, IDLE_SHARE, RUNNABLE_SHARE];
+pub(super) const FIGURES: [&str; 11] = [
+    EVENTS_MEAN,
+    EVENTS_P50,
+    EVENTS_P999,
+    EVENTS_MAX,
+    WEIGHTED_P50,
+    DISPATCHES,
+    IDLE_SHARE,
+    RUNNABLE_SHARE,
+    CALLS[0].0,
+    CALLS[1].0,
+    CALLS[2].0,
+];
+/// The shares of the time that an event loop is in calls for files, with the names that these have in `flash stats`.
+pub(super) const CALLS: [(&str, &[&str]); 3] = [
+    ("share of time in look-ups", &["look_up", "stat"]),
+    ("share of time in sends of files", &["send_file", "read"]),
+    ("share of time in closes of files", &["close_file"]),
+];
 
 /// The figures of a server at a point in a round.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -53,20 +70,25 @@ pub(super) struct Bucket {
     pub(super) count: u64,
 }
 
-/// How many dispatches had how many events, as `flash stats` reports it, by the least number of events of a bucket.
+/// The counters that `flash stats` reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Dispatches(BTreeMap<u64, Bucket>);
+pub(super) struct Reported {
+    /// How many dispatches had how many events, by the least number of events of a bucket.
+    dispatches: BTreeMap<u64, Bucket>,
+    /// Nanoseconds in each kind of call.
+    calls_ns: BTreeMap<String, u64>,
+}
 
-/// Fetches the dispatches of a server, by `flash stats` of this program at its socket.
+/// Asks a server, by `flash stats` of this program at its socket.
 ///
 /// Errors: run, when it does not answer.
-pub(super) fn fetch_dispatches(flash: &Path, control: &Path) -> Result<Dispatches> {
+pub(super) fn fetch(flash: &Path, control: &Path) -> Result<Reported> {
     let mut command = Command::new(flash);
     command.arg("stats").arg("--control").arg(control).arg("--json");
     let said = output(&mut command)?;
     let document: Value = serde_json::from_slice(&said)
         .map_err(|why| Error::run(format!("`flash stats --json` gave no JSON: {why}")))?;
-    Dispatches::read(&document).ok_or_else(|| {
+    Reported::read(&document).ok_or_else(|| {
         Error::run("`flash stats --json` tells nothing of dispatches: it is of another version")
     })
 }
@@ -110,11 +132,11 @@ pub(super) fn output(command: &mut Command) -> Result<Vec<u8>> {
     }
 }
 
-impl Dispatches {
-    /// Takes the histogram of dispatches out of a document.
+impl Reported {
+    /// Takes the histogram of dispatches and the times of calls out of a document.
     fn read(document: &Value) -> Option<Self> {
-        let stats = document.get("stats").unwrap_or(document);
-        let dispatches = stats.get("sum")?.get("dispatches")?;
+        let sum = document.get("stats").unwrap_or(document).get("sum")?;
+        let dispatches = sum.get("dispatches")?;
         let buckets = dispatches.get("buckets")?.as_array()?;
         // The last bucket reaches beyond the most events of a dispatch.
         let most = dispatches.get("max").and_then(Value::as_u64).unwrap_or(u64::MAX);
@@ -123,16 +145,27 @@ impl Dispatches {
             let bucket = Bucket { from: number(0)?, to: number(1)?.min(most), count: number(2)? };
             Some((bucket.from, bucket))
         };
-        Some(Self(buckets.iter().filter_map(bucket).collect()))
+        let time = |(name, call): (&String, &Value)| Some((name.clone(), call.get("sum_ns")?.as_u64()?));
+        let calls = sum.get("calls").and_then(Value::as_object);
+        Some(Self {
+            dispatches: buckets.iter().filter_map(bucket).collect(),
+            calls_ns: calls.into_iter().flatten().filter_map(time).collect(),
+        })
     }
 
-    fn since(&self, before: &Self) -> Vec<Bucket> {
-        let then = |from: &u64| before.0.get(from).map_or(0, |bucket| bucket.count);
+    /// Seconds in some kinds of calls.
+    fn seconds_since(&self, before: &Self, names: &[&str]) -> f64 {
+        let of = |reported: &Self| names.iter().filter_map(|name| reported.calls_ns.get(*name)).sum::<u64>();
+        of(self).saturating_sub(of(before)) as f64 / 1e9
+    }
+
+    fn dispatches_since(&self, before: &Self) -> Vec<Bucket> {
+        let then = |from: &u64| before.dispatches.get(from).map_or(0, |bucket| bucket.count);
         let new = |(from, bucket): (&u64, &Bucket)| Bucket {
             count: bucket.count.saturating_sub(then(from)),
             ..*bucket
         };
-        self.0.iter().map(new).filter(|bucket| bucket.count > 0).collect()
+        self.dispatches.iter().map(new).filter(|bucket| bucket.count > 0).collect()
     }
 }
 
@@ -158,7 +191,7 @@ fn percentile(buckets: &[Bucket], share: f64, weight: impl Fn(&Bucket) -> f64) -
 
 impl Inside {
     pub(super) fn of(
-        reported: Option<(&Dispatches, &Dispatches)>,
+        reported: Option<(&Reported, &Reported)>,
         moments: Vec<Moment>,
         duration_s: f64,
     ) -> Self {
@@ -168,7 +201,12 @@ impl Inside {
                 inside.figures.insert(name.to_owned(), value);
             }
         };
-        let buckets = reported.map(|(before, after)| after.since(before)).unwrap_or_default();
+        for (name, calls) in CALLS {
+            if let Some((before, after)) = reported {
+                put(name, after.seconds_since(before, calls) / duration_s);
+            }
+        }
+        let buckets = reported.map(|(before, after)| after.dispatches_since(before)).unwrap_or_default();
         let count: u64 = buckets.iter().map(|bucket| bucket.count).sum();
         if count > 0 {
             let plain = |bucket: &Bucket| bucket.count as f64;
@@ -200,11 +238,22 @@ mod tests {
 
     use super::*;
 
-    fn dispatches(buckets: &Value) -> Dispatches {
-        Dispatches::read(
-            &json!({ "version": 1, "stats": { "sum": { "dispatches": { "buckets": buckets } } } }),
-        )
-        .unwrap()
+    fn dispatches(buckets: &Value) -> Reported {
+        Reported::read(&json!({ "version": 1, "stats": { "sum": { "dispatches": { "buckets": buckets } } } }))
+            .unwrap()
+    }
+
+    #[test]
+    fn times_of_calls_are_shares_of_what_passed() {
+        let reported = |look_up_ns: u64, stat_ns: u64| {
+            let calls = json!({ "look_up": { "sum_ns": look_up_ns }, "stat": { "sum_ns": stat_ns }, "send": { "sum_ns": 7 } });
+            let sum = json!({ "dispatches": { "buckets": [] }, "calls": calls });
+            Reported::read(&json!({ "stats": { "sum": sum } })).unwrap()
+        };
+        let (before, after) = (reported(1_000_000_000, 5), reported(1_500_000_000, 500_000_005));
+        let inside = Inside::of(Some((&before, &after)), Vec::new(), 4.0);
+        let shares = CALLS.map(|(name, _)| inside.figures[name]);
+        assert_eq!(shares, [0.25, 0.0, 0.0]);
     }
 
     #[test]
@@ -228,9 +277,8 @@ mod tests {
     #[test]
     fn no_bucket_goes_beyond_the_most_there_was() {
         let dispatches = json!({ "max": 256, "buckets": [[240, 255, 1], [256, 271, 2]] });
-        let reported =
-            Dispatches::read(&json!({ "stats": { "sum": { "dispatches": dispatches } } })).unwrap();
-        let inside = Inside::of(Some((&Dispatches::default(), &reported)), Vec::new(), 1.0);
+        let reported = Reported::read(&json!({ "stats": { "sum": { "dispatches": dispatches } } })).unwrap();
+        let inside = Inside::of(Some((&Reported::default(), &reported)), Vec::new(), 1.0);
         assert_eq!(inside.figures[EVENTS_MAX], 256.0);
     }
 
@@ -238,8 +286,8 @@ mod tests {
     fn without_dispatches_there_are_no_figures() {
         let inside = Inside::of(None, Vec::new(), 1.0);
         assert!(inside.figures.is_empty() && inside.dispatches.is_empty());
-        assert_eq!(Dispatches::read(&json!({ "stats": {} })), None);
-        assert_eq!(dispatches(&json!([[1, 1], "x", [-1, 2, 3]])), Dispatches::default());
+        assert_eq!(Reported::read(&json!({ "stats": {} })), None);
+        assert_eq!(dispatches(&json!([[1, 1], "x", [-1, 2, 3]])), Reported::default());
     }
 
     #[test]

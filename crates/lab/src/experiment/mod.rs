@@ -91,6 +91,7 @@ static EXPERIMENTS: LazyLock<Vec<Experiment>> = LazyLock::new(|| {
         },
         of("cpu-speed", include_str!("../../experiments/cpu-speed.toml")),
         of("hot-cold", include_str!("../../experiments/hot-cold.toml")),
+        of("what-blocks", include_str!("../../experiments/what-blocks.toml")),
         Experiment {
             plots: Some(overload::plots),
             table: Some(overload::setups),

@@ -12,7 +12,7 @@ use flash_kit::{Error, Result};
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Experiment: single-file, site-logs, dataset-size, breakdown, clients, new-flash, flashpache, burstiness, cpu-speed,
-    /// hot-cold, overload or cwnd; or `all`, `list`, or `judge` with folders
+    /// hot-cold, what-blocks, overload or cwnd; or `all`, `list`, or `judge` with folders
     #[arg(value_name = "NAME", default_value = "list")]
     pub name: String,
 

@@ -127,6 +127,9 @@ pub(super) struct Line {
     /// Whether the server's kernel answers with SYN cookies alone.
     #[serde(default)]
     pub(super) has_syn_cookies: bool,
+    /// The initial retransmission timeout of TCP; that of the kernel without.
+    #[serde(default)]
+    pub(super) initial_timeout_ms: Option<u64>,
     #[serde(default)]
     pub(super) bottleneck: Bottleneck,
 }

@@ -305,9 +305,33 @@ impl<'a> Rounds<'a> {
         let point = &plan.scenes[at.scene].points[number];
         let (spec, workload) = self.workloads[at.scene][number].clone();
         self.executor.driver.turn_to(spec, workload);
+        let flash = self.flash.clone();
+        let fetch = || control.map(|control| inside::fetch(&flash, control)).transpose();
+        let before = fetch()?;
+        let states = match tested.running.pid {
+            Some(pid) if self.plan.looks_inside => Some(States::watch(pid, LOOK, &self.options.cores)?),
+            _ => None,
+        };
+        let duration_s = self.load(&tested.served, at, point)?;
+        if self.plan.looks_inside {
+            let moments = states.map(States::finish).unwrap_or_default();
+            let after = fetch()?;
+            let inside = Inside::of(before.as_ref().zip(after.as_ref()), moments, duration_s);
+            let variant = self.plan.variants[at.variant].name.clone();
+            self.inside.push(Inside { variant, point: point.name.clone(), round: at.round, ..inside });
+        }
+        self.find_capacity(&tested.served, at, point)
+    }
+
+    /// The load of a measurement. Returns how long it took, in seconds.
+    fn load(&mut self, served: &Served, at: At, point: &Point) -> Result<f64> {
+        let plan = self.plan;
         let level = match &point.load {
             Load::Infinite(clients) => Level::infinite(&point.name, *clients, point.duration_s),
-            Load::Beside(beside) => return self.beside(&tested.served, at, point, beside),
+            Load::Beside(beside) => {
+                self.beside(served, at, point, beside)?;
+                return Ok(point.duration_s);
+            }
             Load::Phases(phases) => {
                 let workload = &self.executor.driver.workload;
                 let rates = behind::rates(&plan.scenes[at.scene], point, phases, workload)?;
@@ -319,22 +343,10 @@ impl<'a> Rounds<'a> {
             }
         };
         let level = Level { round: Some(at.round), users: Some(users(point)), ..level };
-        let fetch = |flash| control.map(|control| inside::fetch_dispatches(flash, control)).transpose();
-        let before = fetch(&self.flash)?;
-        let states = match tested.running.pid {
-            Some(pid) if self.plan.looks_inside => Some(States::watch(pid, LOOK, &self.options.cores)?),
-            _ => None,
-        };
-        let driven = self.executor.driver.level(&tested.served, &level)?;
-        if self.plan.looks_inside {
-            let moments = states.map(States::finish).unwrap_or_default();
-            let after = fetch(&self.flash)?;
-            let inside = Inside::of(before.as_ref().zip(after.as_ref()), moments, driven.measures.duration_s);
-            let variant = self.plan.variants[at.variant].name.clone();
-            self.inside.push(Inside { variant, point: point.name.clone(), round: at.round, ..inside });
-        }
+        let driven = self.executor.driver.level(served, &level)?;
+        let duration_s = driven.measures.duration_s;
         self.executor.keep(at.variant, driven);
-        self.find_capacity(&tested.served, at, point)
+        Ok(duration_s)
     }
 
     /// One measurement of hot requests, and of cold ones beside them.

@@ -186,10 +186,7 @@ pub(super) struct FindingSpec {
     /// A finding for each server whose name begins with one of these.
     #[serde(default)]
     pub(super) each_server: Vec<String>,
-    #[serde(default)]
     pub(super) checks: Vec<String>,
-    /// Why it cannot be checked at all.
-    pub(super) missing: Option<String>,
 }
 
 /// A plot of a measure of every server against the points.

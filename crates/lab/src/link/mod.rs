@@ -18,11 +18,13 @@ mod pipe;
 mod settings;
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use flash_kit::{Error, Result};
+use flash_waiting::initial_timeout::{self, InitialTimeout};
 use flash_waiting::network::{self, Namespace, Tun, TunSettings};
 
 use carrier::Carrier;
@@ -46,6 +48,7 @@ pub struct Link {
     carrier: Carrier,
     pub server: Side,
     pub client: Side,
+    initial_timeout: Option<InitialTimeout>,
     /// None where the kernel has no such file, or lets only root open it.
     _awake: Option<File>,
 }
@@ -62,7 +65,17 @@ impl Link {
         client.allow_many_connections();
         let tuns = [server.tun(settings.mtu_bytes)?, client.tun(settings.mtu_bytes)?];
         let carrier = Carrier::start(settings, tuns)?;
-        Ok(Self { carrier, server, client, _awake: keep_awake() })
+        Ok(Self { carrier, server, client, initial_timeout: None, _awake: keep_awake() })
+    }
+
+    /// Sets the initial retransmission timeout of TCP on both sides, which is 1 s otherwise.
+    ///
+    /// Errors: run, if this machine cannot set it.
+    pub fn set_initial_timeout(&mut self, timeout: Duration) -> Result<()> {
+        let cookie = |side: &Side| side.run(initial_timeout::namespace_cookie)?.map_err(|why| refused(&why));
+        let sides = [cookie(&self.server)?, cookie(&self.client)?];
+        self.initial_timeout = Some(InitialTimeout::set(timeout, sides).map_err(|why| refused(&why))?);
+        Ok(())
     }
 
     /// The counts until now.
@@ -74,6 +87,11 @@ impl Link {
         counters.to_server.missed_packets = self.client.missed_packets()?;
         Ok(counters)
     }
+}
+
+fn refused(why: &io::Error) -> Error {
+    let advice = "run as root, on a kernel whose BPF programs of sockets can ask for their network namespace";
+    Error::run(format!("cannot set the initial timeout of the link's connections by bpf(2): {why}; {advice}"))
 }
 
 /// Keeps all cores out of idle states until the file is closed (`Documentation/power/pm_qos_interface.rst` of the kernel). A

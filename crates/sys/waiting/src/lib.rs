@@ -15,6 +15,7 @@ pub mod fanotify;
 pub mod file;
 pub mod guarded;
 pub mod happening;
+pub mod initial_timeout;
 pub mod inotify;
 pub mod listening;
 pub mod local;
