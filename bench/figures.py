@@ -405,6 +405,25 @@ def cpu_table(data, connections):
     return lines
 
 
+def generators_text():
+    """Load generators beside each other."""
+    data, file = newest("generators", lambda data: "wire_p50" in next(iter(data["rounds"].values()))[0])
+    settings = data["settings"]
+    yield (f"**Load generators beside each other**, {settings['rate']:,} requests/s for {settings['size_bytes']:,} bytes from nginx, "
+           f"{settings['connections']} connections: the latency that each reports, and that on the wire, from the packet with the request to the "
+           f"first one of the answer. The difference is the generator's own (`bench/generators.py`, medians of {settings['rounds']} rounds, raw: "
+           f"[{os.path.basename(file)}](../{file})).")
+    yield from ["", "| generator | p50 | p50 on the wire | p99 | p99 on the wire | CPU time of a request |", "|---|---|---|---|---|---|"]
+    shown = {"flash": "`flash load`", "wrk2": "wrk2", "oha": "oha", "vegeta": "vegeta"}
+    middle = lambda found, part: statistics.median(figures[part] for figures in found)
+    for name, found in data["rounds"].items():
+        cells = [f"{middle(found, part):.3f} ms" for part in ("p50", "wire_p50", "p99", "wire_p99")]
+        busy = f", {middle(found, 'busy_us'):.0f} of them busy" if "busy_us" in found[0] else ""
+        yield f"| {shown[name]} | {' | '.join(cells)} | {middle(found, 'cpu_us'):.0f} µs{busy} |"
+    yield from ["", "`flash load` polls for the rest of its time, so that it is late neither with requests nor in seeing answers. wrk2's timer has "
+                "milliseconds.", ""]
+
+
 def measured_text():
     """The other kept results."""
     cpu, cpu_file = newest("cpu")
@@ -418,7 +437,7 @@ def measured_text():
              if figure["connections"] == cpu["settings"]["connections"][0] and figure["size"] == "1k"}
     yield from shown("cpu", "CPU time of an answer of 1 KB from memory", small, lambda value: f"{value:.1f} µs", cpu)
     yield (f"Machine: {about['cpu']}, {about['kernel']}, {about['cores']} cores, server and load on one each; {cpu['date']}.")
-    yield from ["", *capacity_text(), *misses_text(), *cold_text(), *store_text(), *relays_text()]
+    yield from ["", *capacity_text(), *misses_text(), *cold_text(), *store_text(), *relays_text(), *generators_text()]
     yield ("Raw files name the machine. On these machines idle page cache is paged out after about a minute; memory that Flash owns is not.")
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """`flash load` beside other load generators in an open loop: the same rate at the same server. Do their percentiles agree, and how much CPU
-time does each take for a request?
+time does each take for a request? What they add themselves is seen beside the time from request to answer on the wire, by tcpdump.
 
 wrk2 is found as `wrk2`, or where $WRK2 says; oha and vegeta likewise. See bench/README.md.
 """
@@ -13,6 +13,7 @@ import re
 import resource
 import shutil
 import statistics
+import struct
 import subprocess
 import tempfile
 
@@ -20,6 +21,7 @@ from common import results, servers
 from common.flash import LOAD_CORE, SERVER_CORE, level_of
 
 POINTS = ("p50", "p90", "p99")
+SHOWN = (*POINTS, *(f"wire_{point}" for point in POINTS))
 # Of Student's t for an interval of 95 %, by the number of rounds.
 T_95 = {5: 2.776, 7: 2.447, 9: 2.306, 11: 2.228, 15: 2.145}
 
@@ -97,17 +99,64 @@ def find(name):
     return path
 
 
-def measure(name, url, arguments, folder):
-    """One load: percentiles in milliseconds, and CPU microseconds of the generator for each request."""
-    command, read = GENERATORS[name](url, arguments, folder)
+class Wire:
+    """Captures, while it is entered, the packets from and to a port. Afterwards `delays_ms` has the time from each request to the first
+    byte of its answer, in order of size."""
+
+    def __init__(self, port, folder):
+        self.port, self.file, self.delays_ms = port, os.path.join(folder, "wire.pcap"), []
+
+    def __enter__(self):
+        argv = [find("tcpdump"), "-i", "lo", "-w", self.file, "--time-stamp-precision=nano", "-s", "80", "-B", "65536", "-U", "-Z", "root",
+                f"tcp port {self.port}"]
+        self.process = subprocess.Popen(["taskset", "-c", str(SERVER_CORE), *argv], stderr=subprocess.PIPE, text=True)
+        # It says that it listens.
+        self.process.stderr.readline()
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        said = self.process.communicate()[1]
+        if not re.search(r"^0 packets dropped by kernel", said, re.M):
+            raise servers.Unavailable(f"tcpdump: {said.strip()}")
+        with open(self.file, "rb") as file:
+            self.delays_ms = sorted(self._delays(file.read()))
+        os.unlink(self.file)
+
+    def _delays(self, data):
+        """pcap-savefile(5): a head of 24 bytes, and one of 16 before each packet."""
+        at, asked = 24, {}
+        while at + 16 <= len(data):
+            seconds, nanoseconds, captured, _ = struct.unpack_from("<IIII", data, at)
+            at, packet = at + 16 + captured, at + 16
+            ip = packet + 14
+            tcp = ip + 4 * (data[ip] & 15)
+            payload = struct.unpack_from(">H", data, ip + 2)[0] - (tcp - ip) - 4 * (data[tcp + 12] >> 4)
+            if payload <= 0:
+                continue
+            source, destination = struct.unpack_from(">HH", data, tcp)
+            now_ns = 10**9 * seconds + nanoseconds
+            if destination == self.port:
+                asked[source] = now_ns
+            elif destination in asked:
+                yield (now_ns - asked.pop(destination)) / 1e6
+
+
+def measure(name, running, arguments, folder):
+    """One load: percentiles in milliseconds, as the generator has them and on the wire, and CPU microseconds of the generator for each
+    request."""
+    command, read = GENERATORS[name](running.url, arguments, folder)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     # Go's and tokio's pools are made for the cores they see: one.
-    done = subprocess.run(["taskset", "-c", str(LOAD_CORE), *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with Wire(running.port, folder) as wire:
+        command = ["taskset", "-c", str(LOAD_CORE), *command]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode != 0:
         raise servers.Unavailable(f"{name}: {done.stdout.strip()[-300:]}")
     spent_s = (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime)
-    return {"cpu_us": 1e6 * spent_s / (arguments.rate * arguments.seconds), **read(done.stdout)}
+    on_wire = {f"wire_{point}": wire.delays_ms[int(len(wire.delays_ms) * int(point[1:]) / 100)] for point in POINTS}
+    return {"cpu_us": 1e6 * spent_s / (arguments.rate * arguments.seconds), **on_wire, **read(done.stdout)}
 
 
 def ratio(ours, theirs):
@@ -139,17 +188,19 @@ def main():
             for number in range(arguments.rounds):
                 turn = number % len(names)
                 for name in names[turn:] + names[:turn]:
-                    rounds.setdefault(name, []).append(measure(name, running.url, arguments, tempfile.mkdtemp(dir=folder)))
+                    rounds.setdefault(name, []).append(measure(name, running, arguments, tempfile.mkdtemp(dir=folder)))
         finally:
             running.stop()
         result.data["rounds"] = rounds
         for name, found in rounds.items():
             cells = [f"{part} {results.median([figures[part] for figures in found]):.3f} ms" for part in POINTS]
             result.say(f"{name}: {', '.join(cells)}; {results.median([figures['cpu_us'] for figures in found]):.1f} us of CPU time a request")
+            cells = [f"{part} {results.median([figures[f'wire_{part}'] for figures in found]):.3f} ms" for part in POINTS]
+            result.say(f"  on the wire: {', '.join(cells)}")
             if "busy_us" in found[0]:
                 result.say(f"  of which it is busy for {results.median([figures['busy_us'] for figures in found]):.1f} us, and polls for the rest")
         for name in names:
-            for part in POINTS if name != "flash" and arguments.rounds > 1 else ():
+            for part in SHOWN if name != "flash" and arguments.rounds > 1 else ():
                 middle, low, high = ratio([f[part] for f in rounds["flash"]], [f[part] for f in rounds[name]])
                 result.say(f"flash over {name}, {part}: {middle:.3f} (95 % interval {low:.3f} to {high:.3f})")
         for name, why in result.data["skipped"].items():
