@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use flash_kit::Error;
+use flash_load::files::heavy_tail::Trace;
 use flash_load::fileset::{self, Amount, Options, Set};
 use flash_units::parse_memory_bytes;
 
@@ -72,7 +73,9 @@ impl Fileset {
             (Layout::Pareto | Layout::Log(_), Some(_), _) => {
                 return Err(Error::usage("--directories is only for specweb99; the other sets have --size"));
             }
-            (Layout::Pareto, None, size) => Set::Pareto { set_bytes: size.unwrap_or(fileset::PARETO_BYTES) },
+            (Layout::Pareto, None, size) => {
+                Set::Pareto { set_bytes: size.unwrap_or(fileset::PARETO_BYTES), trace: Trace::WorldCup }
+            }
             (Layout::Log(file), None, dataset_bytes) => Set::Log { file, dataset_bytes },
         };
         fileset::run(&Options { folder: self.dir, set, seed: self.seed })

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use clap::Parser;
 
 use super::finding::Verdict;
-use super::plan::Load;
+use super::plan::{Load, Point};
 use super::*;
 use crate::results::{FORMAT, Run, Subject};
 use flash_load::measure::{self, Decile, Latency, Measures, Overload, PhaseFacts, SizeBand};
+use flash_load::workload::{self, Spec, Workload};
 
 #[derive(clap::Parser)]
 pub(super) struct CommandLine {
@@ -389,7 +390,7 @@ fn a_scene_of_overload_is_for_its_servers_and_lasts_as_long_as_its_periods() {
     let line = plan.scenes[2].line.unwrap();
     assert_eq!((line.rate_bits_per_s, line.round_trip_ms, line.loss), (50_000_000, 20.0, 0.05));
     let full: Vec<String> = plan_of("overload", false).points().iter().map(|p| p.name.clone()).collect();
-    assert_eq!(full.len(), 9 + 10 + 5 + 1, "{full:?}");
+    assert_eq!(full.len(), 9 + 10 + 5 + 1 + 5, "{full:?}");
     // The theory is on the page also where nothing was measured.
     let plots = find("overload").unwrap().plots(Data { run: &run_of_nothing(), inside: &[] }, &plan);
     let theory = plots[0].lines.iter().find(|(name, _)| name == "SRPT, theory").unwrap();
@@ -438,4 +439,20 @@ fn logs_are_judged_only_as_what_they_are() {
 
 fn run_of_nothing() -> Run {
     Run { format: FORMAT, ..Run::default() }
+}
+
+#[test]
+fn points_of_a_line_have_the_same_arrivals() {
+    let plan = plan_of("cwnd", false);
+    let scene = &plan.scenes[0];
+    let files = workload::Options { directories: Some(20), ..workload::Options::default() };
+    let workload = Workload::open(&Spec::Specweb99, &files).unwrap();
+    let rates = |point: &Point| {
+        let Load::Phases(phases) = &point.load else { panic!("{point:?}") };
+        let rates = behind::rates(scene, point, phases, &workload).unwrap();
+        rates.iter().map(|rate| (rate.duration_ns, rate.rate_per_s)).collect::<Vec<_>>()
+    };
+    let [one, persistent] = scene.points.as_slice() else { panic!("{:?}", scene.points) };
+    assert_ne!(one.requests_per_connection, persistent.requests_per_connection);
+    assert_eq!(rates(one), rates(persistent));
 }

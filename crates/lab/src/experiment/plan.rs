@@ -3,6 +3,7 @@
 //! Each experiment makes a plan; [`super::rounds`] carries it out and `flash experiment list` adds its times up.
 //! Pure.
 
+use flash_load::files::heavy_tail::Trace;
 use flash_load::workload::access_log::made::MadeLog;
 use std::path::PathBuf;
 
@@ -88,6 +89,7 @@ pub(super) enum Set {
     /// Files whose lengths have a heavy tail, this many bytes of them.
     Pareto {
         set_bytes: u64,
+        trace: Trace,
     },
 }
 
@@ -271,7 +273,7 @@ impl Plan {
             }
             Set::Lengths(lengths) => lengths.iter().sum(),
             Set::Made(log) => log.dataset_bytes,
-            Set::Pareto { set_bytes } => *set_bytes,
+            Set::Pareto { set_bytes, .. } => *set_bytes,
             // As large as its log says, which nobody has read yet.
             Set::Log(_) => 0,
         };

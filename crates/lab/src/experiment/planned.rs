@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use flash_kit::number::size;
+use flash_load::files::heavy_tail::Trace;
 use flash_load::files::layout::DIRECTORY_BYTES;
 use flash_load::fileset::PARETO_BYTES;
 use flash_load::workload::PhasePlan;
@@ -11,6 +12,9 @@ use flash_load::workload::access_log::made::MadeLog;
 use super::plan::{Beside, Cpu, FileChoice, Line, Load, Phases, Plan, Point, ROUNDS, Scale, Scene, Set};
 use super::spec::{Amount, ExperimentSpec, FilesSpec, NamedFiles, PointSpec, SceneSpec, SetSpec, variants};
 use crate::execute;
+
+/// 5,000 files, as many as the set of the other trace has.
+const NASA_BYTES: u64 = 95_000_000;
 
 /// How long a scene warms up by default, seconds.
 const WARM_UP_S: f64 = 1.0;
@@ -103,7 +107,8 @@ impl Planned<'_> {
                 alpha: log.alpha,
                 requests_per_file: log.requests_per_file,
             }),
-            Some(SetSpec::Pareto) => Set::Pareto { set_bytes: PARETO_BYTES },
+            Some(SetSpec::Pareto) => Set::Pareto { set_bytes: PARETO_BYTES, trace: Trace::WorldCup },
+            Some(SetSpec::Nasa) => Set::Pareto { set_bytes: NASA_BYTES, trace: Trace::Nasa },
             None => Set::Lengths(scene.point.iter().flat_map(values).map(|length| length as u64).collect()),
         }
     }

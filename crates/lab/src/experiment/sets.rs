@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::plan::{FileChoice, Set};
 use flash_kit::{Error, Result};
 use flash_load::files::MANIFEST;
+use flash_load::files::heavy_tail::Trace;
 use flash_load::files::layout::FILES_PER_DIRECTORY;
 use flash_load::fileset::{self, Amount};
 use flash_load::workload::{self, Spec, Workload};
@@ -74,8 +75,12 @@ pub(super) fn ready(set: &Set, folder: &Path, files: Option<&Path>) -> Result<Re
             made.write(&log, SEED)?;
             replayed(&name, log)
         }
-        Set::Pareto { set_bytes } => {
-            let root = make(&format!("pareto-{set_bytes}"), fileset::Set::Pareto { set_bytes: *set_bytes })?;
+        Set::Pareto { set_bytes, trace } => {
+            let name = match trace {
+                Trace::WorldCup => format!("pareto-{set_bytes}"),
+                Trace::Nasa => format!("nasa-{set_bytes}"),
+            };
+            let root = make(&name, fileset::Set::Pareto { set_bytes: *set_bytes, trace: *trace })?;
             Ok(Ready { root, log: None })
         }
         Set::Log(log) => {

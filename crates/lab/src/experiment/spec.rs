@@ -88,7 +88,9 @@ pub(super) enum SetSpec {
     Specweb99(f64),
     Directories(u32),
     Log(LogSpec),
+    /// Lengths as in the first trace of overload-and-srpt, and as in its second one.
     Pareto,
+    Nasa,
 }
 
 #[derive(Clone, Debug, Deserialize)]

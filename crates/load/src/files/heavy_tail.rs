@@ -19,6 +19,29 @@ pub struct BoundedPareto {
 /// 5.6 KB; there, for less than 9.3 KB.
 pub const TRACE_LIKE: BoundedPareto = BoundedPareto { alpha: 0.93, min_bytes: 475.0, max_bytes: 2_020_000.0 };
 
+/// Those of the paper's second trace, of a NASA server (overload-and-srpt, Appendix B): the mean is 19 KB, the longest file has 1.9 MB, and
+/// the longest 2.5 % of the requests make up half of the load. There the shortest file has 50 bytes.
+pub const NASA_LIKE: BoundedPareto = BoundedPareto { alpha: 0.88, min_bytes: 2031.0, max_bytes: 1_900_000.0 };
+
+/// The trace that the lengths of a set are like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Trace {
+    /// [`TRACE_LIKE`].
+    #[default]
+    WorldCup,
+    /// [`NASA_LIKE`].
+    Nasa,
+}
+
+impl Trace {
+    pub fn lengths(self) -> BoundedPareto {
+        match self {
+            Self::WorldCup => TRACE_LIKE,
+            Self::Nasa => NASA_LIKE,
+        }
+    }
+}
+
 impl BoundedPareto {
     /// The length, in bytes, that this share of the requests does not exceed.
     pub fn quantile_bytes(&self, share: f64) -> f64 {
@@ -56,13 +79,16 @@ impl BoundedPareto {
 mod tests {
     use super::*;
 
-    /// The figures of the paper's trace.
+    fn share_of_load(trace: &BoundedPareto, from: f64) -> f64 {
+        trace.partial_mean_bytes(trace.quantile_bytes(from), trace.max_bytes) / trace.mean_bytes()
+    }
+
+    /// The figures of the paper's traces.
     #[test]
-    fn is_like_the_trace() {
-        let share_of_load = |from: f64| {
-            let (low, high) = (TRACE_LIKE.quantile_bytes(from), TRACE_LIKE.max_bytes);
-            TRACE_LIKE.partial_mean_bytes(low, high) / TRACE_LIKE.mean_bytes()
-        };
+    fn are_like_the_traces() {
+        assert!((NASA_LIKE.mean_bytes() - 19_000.0).abs() < 100.0, "{}", NASA_LIKE.mean_bytes());
+        assert!((share_of_load(&NASA_LIKE, 0.975) - 0.5).abs() < 0.01);
+        let share_of_load = |from| share_of_load(&TRACE_LIKE, from);
         assert!((TRACE_LIKE.mean_bytes() - 5000.0).abs() < 50.0, "{}", TRACE_LIKE.mean_bytes());
         assert!((TRACE_LIKE.quantile_bytes(0.5) - 1000.0).abs() < 10.0);
         assert!((TRACE_LIKE.quantile_bytes(0.9) - 5600.0).abs() < 100.0);

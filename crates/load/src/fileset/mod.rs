@@ -14,6 +14,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::files::MANIFEST;
 use crate::files::content::{self, LINE_BYTES, part_matches};
+use crate::files::heavy_tail::Trace;
 use flash_kit::number::size;
 use flash_kit::{Error, Result};
 use plan::Plan;
@@ -29,10 +30,11 @@ const PART_BYTES: u64 = 16_384 * LINE_BYTES;
 pub enum Set {
     /// Directories of 36 files (see [`crate::files::layout`]).
     Specweb99(Amount),
-    /// Files whose lengths have a heavy tail (see [`crate::files::heavy_tail::TRACE_LIKE`]): as many as hold `set_bytes`.
+    /// Files whose lengths have a heavy tail: as many as hold `set_bytes`.
     Pareto {
         /// Enough for one file or more. With fewer files the longest is shorter.
         set_bytes: u64,
+        trace: Trace,
     },
     /// A file for each that a log asks for, of the length seen there, for those who have a log and
     /// not its files. The manifest has the log's path for each.
@@ -295,7 +297,11 @@ mod tests {
     #[test]
     fn makes_files_with_a_heavy_tail() {
         let folder = Folder::new();
-        let options = |set_bytes| Options { folder: folder.set(), set: Set::Pareto { set_bytes }, seed: 5 };
+        let options = |set_bytes| Options {
+            folder: folder.set(),
+            set: Set::Pareto { set_bytes, trace: Trace::WorldCup },
+            seed: 5,
+        };
         run(&options(100_000)).unwrap();
         let manifest = fs::read_to_string(folder.set().join(MANIFEST)).unwrap();
         let mut lines = manifest.lines();

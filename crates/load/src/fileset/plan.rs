@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use super::{Amount, Set};
-use crate::files::heavy_tail::TRACE_LIKE;
+use crate::files::heavy_tail::Trace;
 use crate::files::layout::{self, DIRECTORIES_MAX, DIRECTORY_BYTES, FILES_PER_DIRECTORY};
 use crate::workload::access_log::AccessLog;
 use crate::workload::catalogue::{Catalogue, Listed};
@@ -36,7 +36,7 @@ impl Plan {
     pub(super) fn new(set: &Set, seed: u64) -> Result<Self> {
         match set {
             Set::Specweb99(amount) => Self::specweb99(*amount, seed),
-            Set::Pareto { set_bytes } => Self::pareto(*set_bytes, seed),
+            Set::Pareto { set_bytes, trace } => Self::pareto(*set_bytes, *trace, seed),
             Set::Log { file, dataset_bytes } => Self::log(file, *dataset_bytes, seed),
         }
     }
@@ -60,20 +60,20 @@ impl Plan {
         Ok(Self { head: manifest_head("specweb99", seed), files, originals: Vec::new(), summary })
     }
 
-    fn pareto(set_bytes: u64, seed: u64) -> Result<Self> {
-        let count = (set_bytes as f64 / TRACE_LIKE.mean_bytes()).round();
+    fn pareto(set_bytes: u64, trace: Trace, seed: u64) -> Result<Self> {
+        let lengths = trace.lengths();
+        let count = (set_bytes as f64 / lengths.mean_bytes()).round();
         if !(1.0..=PARETO_FILES_MAX).contains(&count) {
             return Err(Error::usage(format!(
                 "cannot make {count} files with a heavy tail, of {:.0} bytes on average: 1 to {PARETO_FILES_MAX} are possible",
-                TRACE_LIKE.mean_bytes()
+                lengths.mean_bytes()
             )));
         }
         let listed = |(number, file_bytes): (usize, u64)| Listed {
             path: numbered('p', number),
             file_bytes: Some(file_bytes),
         };
-        let files: Vec<_> =
-            TRACE_LIKE.lengths_bytes(count as u32).into_iter().enumerate().map(listed).collect();
+        let files: Vec<_> = lengths.lengths_bytes(count as u32).into_iter().enumerate().map(listed).collect();
         let bytes: u64 = files.iter().filter_map(|file| file.file_bytes).sum();
         let summary = format!("{} files with a heavy tail, {}", files.len(), size(bytes as f64));
         let files = Catalogue::listed(files);

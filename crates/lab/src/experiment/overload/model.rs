@@ -1,13 +1,11 @@
 //! The theory of a point: overload-and-srpt, Appendix A, for the sizes and periods of the experiment. Pure.
 
 use crate::experiment::behind;
-use crate::experiment::plan::{Line, Load, Plan, Point};
+use crate::experiment::plan::{Line, Load, Plan, Point, Set};
 use crate::theory::fair::Fair;
 use crate::theory::sizes::{Atom, Sizes};
 use crate::theory::srpt::Srpt;
 use crate::theory::{Cycle, Period};
-use flash_load::files::heavy_tail::TRACE_LIKE;
-use flash_load::fileset::PARETO_BYTES;
 
 /// The share of the requests that are "the largest".
 const LARGEST_SHARE: f64 = 0.01;
@@ -24,7 +22,9 @@ impl Model {
     /// The model of a point; none for one without periods of overload and low load.
     pub(super) fn of(plan: &Plan, point: &Point) -> Option<Self> {
         let is_of = |at: &Point| at.name == point.name;
-        let line = plan.scenes.iter().find(|scene| scene.points.iter().any(is_of))?.line?;
+        let scene = plan.scenes.iter().find(|scene| scene.points.iter().any(is_of))?;
+        let line = scene.line?;
+        let Set::Pareto { set_bytes, trace } = plan.sets[scene.set] else { return None };
         let Load::Phases(phases) = &point.load else { return None };
         let loads = behind::loads(phases, point.duration_s).ok()?;
         let [high, low] = loads.as_slice() else { return None };
@@ -33,7 +33,9 @@ impl Model {
             load: rate.rate_per_s,
         };
         let cycle = Cycle { high: period(high), low: period(low) };
-        let sizes = sizes(&line, point.requests_per_connection)?;
+        let lengths = trace.lengths();
+        let count = (set_bytes as f64 / lengths.mean_bytes()).round() as u32;
+        let sizes = sizes(&line, point.requests_per_connection, &lengths.lengths_bytes(count))?;
         let (fair, srpt) = (Fair::new(&sizes, cycle).ok()?, Srpt::new(&sizes, cycle).ok()?);
         Some(Self { sizes, cycle, fair, srpt })
     }
@@ -64,10 +66,9 @@ impl Model {
 }
 
 /// The bytes that the line carries for each file of the set.
-fn sizes(line: &Line, requests_per_connection: u32) -> Option<Sizes> {
-    let count = (PARETO_BYTES as f64 / TRACE_LIKE.mean_bytes()).round() as u32;
+fn sizes(line: &Line, requests_per_connection: u32, lengths_bytes: &[u64]) -> Option<Sizes> {
     let link = behind::capacity(line);
-    let carried = |bytes: u64| (link.response_bytes(bytes, requests_per_connection), 1.0);
-    let sizes: Vec<(f64, f64)> = TRACE_LIKE.lengths_bytes(count).into_iter().map(carried).collect();
+    let carried = |bytes: &u64| (link.response_bytes(*bytes, requests_per_connection), 1.0);
+    let sizes: Vec<(f64, f64)> = lengths_bytes.iter().map(carried).collect();
     Sizes::new(&sizes, line.rate_bits_per_s as f64 / 8.0).ok()
 }
