@@ -18,7 +18,7 @@ use std::time::Duration;
 use flash_prompt::epoll::{Epoll, Watch};
 use flash_prompt::names::{NameHash, NamesReader};
 use flash_prompt::{OwnedFd, channel, clock};
-use flash_waiting::happening::How;
+use flash_waiting::happening::{How, WatchId};
 use flash_waiting::sandbox::calls::CallList;
 use flash_waiting::sandbox::paths::Rights;
 use flash_waiting::watched::{self, Mounts};
@@ -62,6 +62,8 @@ struct Watcher {
     /// Sites whose file systems do not report every change.
     sites_unreported: u64,
     tree: Tree,
+    /// Directories that are gone. Events of them can still come, as the kernel merges events.
+    gone: Vec<WatchId>,
     /// None if the keeper is gone; another one will come.
     keeper: Option<OwnedFd>,
     changed: Vec<NameHash>,
@@ -129,6 +131,7 @@ impl Watcher {
             sites_unreported,
             tree: Tree::of(source.directories_max()),
             source,
+            gone: Vec::new(),
             keeper,
             changed: Vec::new(),
             until_every_ms: (settings.freshness_ms / 4).clamp(10, UNTIL_MS),
@@ -226,6 +229,7 @@ impl Watcher {
             }
             if !has_more {
                 seen.is_all = true;
+                self.gone.drain(..).for_each(|directory| self.tree.forget(directory));
                 break;
             }
         }
@@ -235,9 +239,7 @@ impl Watcher {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Overflow => (0..self.roots.len()).for_each(|root| self.begin_anew(root, Which::All)),
-            // The kernel reports it before deletions in the directory only where it merges it with a change of its attributes. By then the
-            // path leads nowhere, which begins the subtree anew, or to something that has appeared.
-            Event::Unwatched(watch) => self.tree.forget(watch),
+            Event::Unwatched(watch) => self.gone.push(watch),
             Event::Unmounted(watch) | Event::Moved(watch) => {
                 for found in self.tree.paths(watch) {
                     // The root is known by its descriptor, wherever it is.
