@@ -31,7 +31,7 @@ def picture(title, bars, about, is_logarithmic=False):
            f"<style>{STYLE}</style>", f'<text class="t" x="0" y="16" font-size="15" font-weight="600">{escape(title)}</text>']
     for number, (name, value, text) in enumerate(bars):
         y, wide = TOP + ROW * number, length(value, values, is_logarithmic)
-        colour = "b" if name.startswith("Flash") else "m"
+        colour = "b" if name.lower().startswith("flash") else "m"
         out += [f'<text class="t" x="0" y="{y + 14.5}">{escape(name)}</text>',
                 f'<rect class="{colour}" x="{LEFT}" y="{y + 2}" width="{wide:.1f}" height="16" rx="2"/>',
                 f'<text class="t" x="{LEFT + wide + 8:.1f}" y="{y + 14.5}" font-size="13">{escape(text)}</text>']

@@ -332,22 +332,28 @@ def ms(value):
 def storms_text():
     """How late changes are seen while very many files change."""
     yield ("**Changes while 100,000 other files change**, names watched: how long after a file was replaced a client can still get the old "
-           "one, and how much longer hits take beside it than without it, and than beside a storm of the same kind in files that nobody serves "
-           "(`bench/storms.py`; times as long, the median of the rounds and the range).")
+           "one, and the latency of hits as a multiple of that without a storm, or of that beside one of the same kind in files that nobody serves "
+           "(`bench/storms.py`, the median of the rounds and the range).")
     yield from ["", "| storm | rounds | changes seen | longest | hit p50 | hit p99 | hit p99, to a storm elsewhere | raw |",
                 "|---|---|---|---|---|---|---|---|"]
-    for name, shown in (("rename", "renames"), ("git", "`git checkout`"), ("rsync", "`rsync --delete`"), ("apt", "new packages, `apt-ftparchive`")):
+    by_storm = {}
+    for name, shown_as, command in (("rename", "renames", "renames"), ("git", "git checkout", "`git checkout`"),
+                                    ("rsync", "rsync --delete", "`rsync --delete`"),
+                                    ("apt", "apt-ftparchive", "`apt-ftparchive`")):
         data, file = newest("storms", lambda data: data["storms"].get(name, {}).get("rounds") and data["settings"]["watch"] == "on")
         rounds = data["storms"][name]["rounds"]
         changes = sum(figures["storm"]["changes"] for figures in rounds)
         latest_ms = max([0, *(late_ms for figures in rounds for late_ms in figures["storm"]["late_ms"])])
 
-        def times(part, when):
-            found = sorted(figures["storm"]["latency"][part] / figures[when]["latency"][part] for figures in rounds)
-            return f"{statistics.median(found):.2f} ({found[0]:.2f} to {found[-1]:.2f})"
-        yield (f"| {shown} | {len(rounds)} | {changes:,} | {ms(latest_ms)} | {times('p50_ms', 'alone')} | "
-               f"{times('p99_ms', 'alone')} | {times('p99_ms', 'elsewhere')} | [{data['date']}](../{file}) |")
+        cells = []
+        for part, when in (("p50_ms", "alone"), ("p99_ms", "alone"), ("p99_ms", "elsewhere")):
+            times = sorted(figures["storm"]["latency"][part] / figures[when]["latency"][part] for figures in rounds)
+            cells.append(f"{statistics.median(times):.2f} ({times[0]:.2f} to {times[-1]:.2f})")
+            if when == "elsewhere":
+                by_storm[shown_as] = statistics.median(times)
+        yield (f"| {command} | {len(rounds)} | {changes:,} | {ms(latest_ms)} | {' | '.join(cells)} | [{data['date']}](../{file}) |")
     yield ""
+    yield from shown("storms", "p99 of hits beside a storm, to one elsewhere", by_storm, lambda value: f"{value:.2f} times", data)
 
 
 def store_text():
@@ -411,17 +417,19 @@ def generators_text():
     settings = data["settings"]
     yield (f"**Load generators beside each other**, {settings['rate']:,} requests/s for {settings['size_bytes']:,} bytes from nginx, "
            f"{settings['connections']} connections: the latency that each reports, and that on the wire, from the packet with the request to the "
-           f"first one of the answer. The difference is the generator's own (`bench/generators.py`, medians of {settings['rounds']} rounds, raw: "
+           f"first one of the answer. The difference is mostly the generator's own (`bench/generators.py`, medians of {settings['rounds']} rounds, raw: "
            f"[{os.path.basename(file)}](../{file})).")
     yield from ["", "| generator | p50 | p50 on the wire | p99 | p99 on the wire | CPU time of a request |", "|---|---|---|---|---|---|"]
-    shown = {"flash": "`flash load`", "wrk2": "wrk2", "oha": "oha", "vegeta": "vegeta"}
+    shown_names = {"flash": "flash load", "wrk2": "wrk2", "oha": "oha", "vegeta": "vegeta"}
     middle = lambda found, part: statistics.median(figures[part] for figures in found)
     for name, found in data["rounds"].items():
         cells = [f"{middle(found, part):.3f} ms" for part in ("p50", "wire_p50", "p99", "wire_p99")]
         busy = f", {middle(found, 'busy_us'):.0f} of them busy" if "busy_us" in found[0] else ""
-        yield f"| {shown[name]} | {' | '.join(cells)} | {middle(found, 'cpu_us'):.0f} µs{busy} |"
+        yield f"| {shown_names[name]} | {' | '.join(cells)} | {middle(found, 'cpu_us'):.0f} µs{busy} |"
     yield from ["", "`flash load` polls for the rest of its time, so that it is late neither with requests nor in seeing answers. wrk2's timer has "
-                "milliseconds.", ""]
+                "a resolution of 1 ms.", ""]
+    medians = {shown_as: middle(data["rounds"][name], "p50") for name, shown_as in shown_names.items() if name in data["rounds"]}
+    yield from shown("generators", "p50 that each generator reports of the same server", medians, lambda value: f"{value:.3f} ms", data, True)
 
 
 def measured_text():

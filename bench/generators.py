@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """`flash load` beside other load generators in an open loop: the same rate at the same server. Do their percentiles agree, and how much CPU
-time does each take for a request? What they add themselves is seen beside the time from request to answer on the wire, by tcpdump.
+time does each take for a request? The time from request to answer on the wire, by tcpdump, shows the part that a generator adds.
 
 wrk2 is found as `wrk2`, or where $WRK2 says; oha and vegeta likewise. See bench/README.md.
 """
@@ -170,6 +170,8 @@ def main():
     """Measures, prints, keeps."""
     arguments = parse_arguments()
     servers.prepare(arguments)
+    # Not after all the rounds.
+    find("tcpdump")
     with results.kept("generators", "Load generators beside each other", arguments, servers.flash_binary()) as (result, folder):
         root = os.path.join(folder, "root")
         os.mkdir(root)

@@ -8,6 +8,7 @@ See bench/README.md.
 
 import argparse
 import os
+import shutil
 import threading
 import time
 
@@ -41,6 +42,7 @@ def parse_arguments():
                         "small files" + default)
     parser.add_argument("--seconds", type=int, default=30, help="of each load of small files" + default)
     parser.add_argument("--rate", type=int, default=2000, help="requests/s of the restart" + default)
+    parser.add_argument("--rounds", type=int, default=5, help="of the restart, and of the load for names" + default)
     parser.add_argument("--no-build", action="store_true", help="do not run cargo build --release first")
     parser.add_argument("--no-keep", action="store_true", help="do not keep the result under bench/results")
     return parser.parse_args()
@@ -90,7 +92,7 @@ def names(arguments, folder, ports, result):
 
 def names_by(how, files, arguments, folder, ports, result):
     """One of the two: the store filled from the page cache, the kernel's caches dropped, and the load; then the same load on the
-    first 1,000 files and a disk as quick as it is, which shows what the machine and the generator add."""
+    first 1,000 files and an unthrottled disk, which shows what the machine and the generator add; in rounds."""
     root, paths, listed, few = files
     place = servers.new_place(folder)
     began = time.monotonic()
@@ -101,7 +103,8 @@ def names_by(how, files, arguments, folder, ports, result):
     running = start(root, place, ports, "--workers", "1", watch, core=SERVER_CORE)
     try:
         # A name that is found before its directory is watched needs one more look-up of a helper later.
-        store_of(place, lambda store: how == "checked" or store["directories_watched"] > min(arguments.directories, len(paths)))
+        directories = len({os.path.dirname(path) for path in paths})
+        store_of(place, lambda store: how == "checked" or store["directories_watched"] > directories)
         began = time.monotonic()
         passes = fill_store(running, place, paths, arguments.fill_seconds)
         fill_s = time.monotonic() - began
@@ -110,34 +113,41 @@ def names_by(how, files, arguments, folder, ports, result):
         if blocks < 0.999 * len(paths):
             raise servers.Unavailable(f"only {blocks} of {len(paths)} files are in the store: use more --fill-seconds")
         time.sleep(arguments.idle_seconds)
-        at_1000 = lambda name, listed: load(running.url, arguments.seconds, f"{place}/{name}", "--workload", "uniform",
-                                            "--paths", listed, "--rate", "1000", "--seed", "5")
-        with process.SlowDisk(root, READS_PER_S) as disk:
-            disk.join(running.process.pid)
-            process.drop_page_cache()
-            before = stats(place)
-            level = at_1000("load", listed)
-            after, store = stats(place), store_of(place)
-        control = at_1000("quick", few)
+        rounds = [names_round(running, (root, place, listed, few), arguments, number) for number in range(arguments.rounds)]
+        store = store_of(place)
     finally:
         running.stop()
-    latency, late_ms = level["latency"], level["generator"]["late_p99_ms"]
-    requests = after["sum"]["requests"] - before["sum"]["requests"]
-    helped = jobs_started(after) - jobs_started(before)
     result.say(f"{how}: {store['names']} names and {store['blocks']} blocks of {len(paths)} files after {passes} pass(es); "
                f"{memory / 2**20:.0f} MiB in all processes; {store['directories_watched']} directories watched")
-    idle = f"after {arguments.idle_seconds} s without a request, " if arguments.idle_seconds else ""
-    result.say(f"  {idle}at 1,000 requests/s {level['answered_per_s']:.0f} answered/s, p50 {latency['p50_ms']:.3f} ms, "
-               f"p99 {latency['p99_ms']:.2f} ms; {helped} jobs of helpers for {requests} requests "
-               f"({100 * helped / max(1, requests):.2f} %)")
-    result.say(f"  then 1,000 of them from a quick disk: p50 {control['latency']['p50_ms']:.3f} ms, "
-               f"p99 {control['latency']['p99_ms']:.2f} ms; the generator was {late_ms:.2f} ms late at p99"
-               + (": too noisy for a figure" if late_ms > 1 else ""))
+    if arguments.idle_seconds:
+        result.say(f"  before the first round {arguments.idle_seconds} s without a request")
+    for number, found in enumerate(rounds):
+        latency, quick, late_ms = found["latency"], found["control"]["latency"], found["generator"]["late_p99_ms"]
+        result.say(f"  round {number + 1}: at 1,000 requests/s {found['answered_per_s']:.0f} answered/s, p50 {latency['p50_ms']:.3f} ms, "
+                   f"p99 {latency['p99_ms']:.2f} ms; {found['jobs']} jobs of helpers for {found['requests']} requests "
+                   f"({100 * found['jobs'] / max(1, found['requests']):.2f} %)")
+        result.say(f"    then 1,000 of them from a quick disk: p50 {quick['p50_ms']:.3f} ms, p99 {quick['p99_ms']:.2f} ms; the generator "
+                   f"was {late_ms:.2f} ms late at p99" + (": too noisy for a figure" if late_ms > 1 else ""))
     result.say(f"  read into the page cache in {read_s:.0f} s, filled in {fill_s:.0f} s")
-    return {"passes": passes, "names": store["names"], "blocks": store["blocks"], "requests": requests, "jobs": helped,
-            "pss_bytes": memory, "directories_watched": store["directories_watched"], "latency": latency,
-            "generator": level["generator"], "control": {"latency": control["latency"], "generator": control["generator"]},
-            "counts": level["counts"], "answered_per_s": level["answered_per_s"], "read_s": read_s, "fill_s": fill_s}
+    return {"passes": passes, "names": store["names"], "blocks": store["blocks"], "pss_bytes": memory, "rounds": rounds,
+            "directories_watched": store["directories_watched"], "read_s": read_s, "fill_s": fill_s}
+
+
+def names_round(running, places, arguments, number):
+    """The kernel's caches dropped, the load on a slow disk, and that on the first files and a quick one."""
+    root, place, listed, few = places
+    at_1000 = lambda name, listed: load(running.url, arguments.seconds, f"{place}/{name}-{number}", "--workload", "uniform",
+                                        "--paths", listed, "--rate", "1000", "--seed", str(5 + number))
+    with process.SlowDisk(root, READS_PER_S) as disk:
+        disk.join(running.process.pid)
+        process.drop_page_cache()
+        before = stats(place)
+        level = at_1000("load", listed)
+        after = stats(place)
+    control = at_1000("quick", few)
+    parts = ("latency", "generator", "counts", "answered_per_s")
+    return {**{part: level[part] for part in parts}, "requests": after["sum"]["requests"] - before["sum"]["requests"],
+            "jobs": jobs_started(after) - jobs_started(before), "control": {part: control[part] for part in parts[:2]}}
 
 
 def million(arguments, folder, ports, result):
@@ -224,13 +234,16 @@ class Hits:
 
 
 def restart(arguments, folder, ports, result):
-    """The first minute after a restart on a slow disk, with a saved list and without."""
-    found, hits_s = {}, {}
-    saved = os.path.join(folder, "hot")
-    for what in ("to save it", "without", "with"):
+    """The first minute after a restart on a slow disk, with a saved list and without; in rounds."""
+    found = {"without": [], "with": []}
+    saved, own = os.path.join(folder, "hot"), os.path.join(folder, "own-hot")
+    for what in ["to save it", *(["without", "with", "with", "without"] * arguments.rounds)[:2 * arguments.rounds]]:
         place = servers.new_place(folder)
         process.drop_page_cache()
-        more = [] if what == "without" else ["--cache-list", saved]
+        more = {"to save it": ["--cache-list", saved], "without": [], "with": ["--cache-list", own]}[what]
+        if what == "with":
+            # The server replaces it at its end.
+            shutil.copy(saved, own)
         # The list is saved on a fast disk, and read with all else on a slow one.
         reads = [] if what == "to save it" else ["--reads", "1000"]
         testbed = [servers.flash_binary(), "testbed", "restart", "--memory", "512MiB", *reads, "--files",
@@ -246,17 +259,17 @@ def restart(arguments, folder, ports, result):
                 levels = [load(running.url, 15, f"{place}/{number}", "--workload", "specweb99", "--files",
                                arguments.files, "--rate", str(arguments.rate), "--seed", str(10 + number))
                           for number in range(4)]
-            hits_s[what] = hits.first_s(0.9)
-            found[what] = [{"latency": level["latency"], "counts": level["counts"],
-                            "answered_per_s": level["answered_per_s"]} for level in levels]
         finally:
             running.stop()
-        quarters = ", ".join(f"{q['answered_per_s']:.0f}/s p50 {q['latency']['p50_ms']:.2f} p90 "
-                             f"{q['latency']['p90_ms']:.1f} ms" for q in found[what])
-        result.say(f"restart {what} a list, quarters of a minute at {arguments.rate}/s: {quarters}")
-        seen = f"{hits_s[what]:.1f} s after the start" if hits_s[what] else "not within the minute"
+        quarters = [{part: level[part] for part in ("latency", "counts", "answered_per_s")} for level in levels]
+        hits_s = hits.first_s(0.9)
+        found[what].append({"quarters": quarters, "hits_s": hits_s})
+        shown = ", ".join(f"{q['answered_per_s']:.0f}/s p50 {q['latency']['p50_ms']:.2f} p90 {q['latency']['p90_ms']:.1f} ms"
+                          for q in quarters)
+        result.say(f"restart {what} a list, quarters of a minute at {arguments.rate}/s: {shown}")
+        seen = f"{hits_s:.1f} s after the start" if hits_s else "not within the minute"
         result.say(f"  nine of ten answers of a second came from memory {seen}")
-    result.data["restart"], result.data["restart_hits_s"] = found, hits_s
+    result.data["restart"] = found
 
 
 def saved(arguments, folder, ports, result):

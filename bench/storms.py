@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Storms of changes beneath a root that Flash serves and watches: renames, `git checkout` and `rsync --delete` of 100,000 files, and as
-many new packages of a mirror with the indexes that `apt-ftparchive` makes of them.
+"""Storms beneath a root that Flash serves and watches: renames, `git checkout` and `rsync --delete` of 100,000 files, and the indexes that
+`apt-ftparchive` makes of as many packages.
 How late a change of one more file is seen by clients meanwhile, and how much slower hits are: beside a storm of the same kind
 elsewhere, in files that nobody serves, and beside that of the root.
 
@@ -109,12 +109,13 @@ def rename_storm(root, paths):
 
 
 def apt_storm(root, paths):
-    """Packages by renames, and then the indexes of them all."""
+    """The indexes of packages, each of which is read; the packages are written before."""
     if not shutil.which("apt-ftparchive"):
         raise servers.Unavailable("apt-ftparchive is not installed")
-    script = ('python3 -c "$1" "$2" "$3"; cd "$2"; apt-ftparchive packages . >Packages.new; mv Packages.new Packages; '
-              "apt-ftparchive release . >Release.new; mv Release.new Release")
-    return [["sh", "-ec", script, "sh", PACKAGE + RENAMES, root, str(len(paths))]]
+    subprocess.run(["python3", "-c", PACKAGE + RENAMES, root, str(len(paths))], check=True)
+    script = ('cd "$1"; apt-ftparchive packages . >Packages.new; mv Packages.new Packages; apt-ftparchive release . >Release.new; '
+              "mv Release.new Release")
+    return [["sh", "-ec", script, "sh", root]]
 
 
 def git_storm(root, paths):
@@ -207,7 +208,7 @@ def beside(argv, places, running, arguments):
     lasted_s = time.monotonic() - began
     delays_ms, after = prober.stop(), stats(place)
     late_ms = [round(delay_ms, 2) for delay_ms in delays_ms if delay_ms > 0]
-    return {"latency": level["latency"], "counts": level["counts"], "changes": len(delays_ms), "late_ms": late_ms,
+    return {"latency": level["latency"], "counts": level["counts"], "generator": level["generator"], "changes": len(delays_ms), "late_ms": late_ms,
             "jobs": jobs_started(after) - jobs_started(before), "lasted_s": lasted_s}
 
 

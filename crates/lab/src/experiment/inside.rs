@@ -75,8 +75,8 @@ pub(super) struct Bucket {
 pub(super) struct Reported {
     /// How many dispatches had how many events, by the least number of events of a bucket.
     dispatches: BTreeMap<u64, Bucket>,
-    /// Nanoseconds in each kind of call.
-    calls_ns: BTreeMap<String, u64>,
+    /// Nanoseconds in each kind of call that there was; none if the server does not count them.
+    calls_ns: Option<BTreeMap<String, u64>>,
 }
 
 /// Asks a server, by `flash stats` of this program at its socket.
@@ -147,16 +147,17 @@ impl Reported {
         };
         let time = |(name, call): (&String, &Value)| Some((name.clone(), call.get("sum_ns")?.as_u64()?));
         let calls = sum.get("calls").and_then(Value::as_object);
-        Some(Self {
-            dispatches: buckets.iter().filter_map(bucket).collect(),
-            calls_ns: calls.into_iter().flatten().filter_map(time).collect(),
-        })
+        let calls_ns = calls.map(|calls| calls.iter().filter_map(time).collect());
+        Some(Self { dispatches: buckets.iter().filter_map(bucket).collect(), calls_ns })
     }
 
-    /// Seconds in some kinds of calls.
-    fn seconds_since(&self, before: &Self, names: &[&str]) -> f64 {
-        let of = |reported: &Self| names.iter().filter_map(|name| reported.calls_ns.get(*name)).sum::<u64>();
-        of(self).saturating_sub(of(before)) as f64 / 1e9
+    /// Seconds in some kinds of calls; none if the server does not count them.
+    fn seconds_since(&self, before: &Self, names: &[&str]) -> Option<f64> {
+        let of = |reported: &Self| {
+            let calls_ns = reported.calls_ns.as_ref()?;
+            Some(names.iter().filter_map(|name| calls_ns.get(*name)).sum::<u64>())
+        };
+        Some(of(self)?.saturating_sub(of(before)?) as f64 / 1e9)
     }
 
     fn dispatches_since(&self, before: &Self) -> Vec<Bucket> {
@@ -202,9 +203,8 @@ impl Inside {
             }
         };
         for (name, calls) in CALLS {
-            if let Some((before, after)) = reported {
-                put(name, after.seconds_since(before, calls) / duration_s);
-            }
+            let spent_s = reported.and_then(|(before, after)| after.seconds_since(before, calls));
+            put(name, spent_s.unwrap_or(f64::NAN) / duration_s);
         }
         let buckets = reported.map(|(before, after)| after.dispatches_since(before)).unwrap_or_default();
         let count: u64 = buckets.iter().map(|bucket| bucket.count).sum();
@@ -252,8 +252,9 @@ mod tests {
         };
         let (before, after) = (reported(1_000_000_000, 5), reported(1_500_000_000, 500_000_005));
         let inside = Inside::of(Some((&before, &after)), Vec::new(), 4.0);
-        let shares = CALLS.map(|(name, _)| inside.figures[name]);
-        assert_eq!(shares, [0.25, 0.0, 0.0]);
+        assert_eq!(CALLS.map(|(name, _)| inside.figures[name]), [0.25, 0.0, 0.0]);
+        let none = dispatches(&json!([]));
+        assert!(Inside::of(Some((&none, &none)), Vec::new(), 4.0).figures.is_empty());
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub(super) struct Plan {
     /// In their order, in each round.
     pub(super) scenes: Vec<Scene>,
     pub(super) rounds: u32,
-    /// Ask the server about its dispatches, and look at the states of its processes.
+    /// Ask the server for its own counters, and look at the states of its processes.
     pub(super) looks_inside: bool,
 }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Options;
 use super::behind;
@@ -173,7 +173,7 @@ impl<'a> Rounds<'a> {
         let can_tell =
             known.contains(CONTROL) && output(Command::new(&self.flash).args(["stats", "--help"])).is_ok();
         if plan.looks_inside && !can_tell {
-            self.is_missing("events per dispatch", "this program has no `flash stats`");
+            self.is_missing("the server's own counters", "this program has no `flash stats`");
         }
         self.asks = plan.looks_inside && can_tell;
         for (index, variant) in plan.variants.iter().enumerate() {
@@ -307,31 +307,28 @@ impl<'a> Rounds<'a> {
         self.executor.driver.turn_to(spec, workload);
         let flash = self.flash.clone();
         let fetch = || control.map(|control| inside::fetch(&flash, control)).transpose();
-        let before = fetch()?;
+        let (before, began) = (fetch()?, Instant::now());
         let states = match tested.running.pid {
             Some(pid) if self.plan.looks_inside => Some(States::watch(pid, LOOK, &self.options.cores)?),
             _ => None,
         };
-        let duration_s = self.load(&tested.served, at, point)?;
+        self.load(&tested.served, at, point)?;
         if self.plan.looks_inside {
             let moments = states.map(States::finish).unwrap_or_default();
-            let after = fetch()?;
-            let inside = Inside::of(before.as_ref().zip(after.as_ref()), moments, duration_s);
+            let (after, passed_s) = (fetch()?, began.elapsed().as_secs_f64());
+            let inside = Inside::of(before.as_ref().zip(after.as_ref()), moments, passed_s);
             let variant = self.plan.variants[at.variant].name.clone();
             self.inside.push(Inside { variant, point: point.name.clone(), round: at.round, ..inside });
         }
         self.find_capacity(&tested.served, at, point)
     }
 
-    /// The load of a measurement. Returns how long it took, in seconds.
-    fn load(&mut self, served: &Served, at: At, point: &Point) -> Result<f64> {
+    /// The load of a measurement.
+    fn load(&mut self, served: &Served, at: At, point: &Point) -> Result<()> {
         let plan = self.plan;
         let level = match &point.load {
             Load::Infinite(clients) => Level::infinite(&point.name, *clients, point.duration_s),
-            Load::Beside(beside) => {
-                self.beside(served, at, point, beside)?;
-                return Ok(point.duration_s);
-            }
+            Load::Beside(beside) => return self.beside(served, at, point, beside),
             Load::Phases(phases) => {
                 let workload = &self.executor.driver.workload;
                 let rates = behind::rates(&plan.scenes[at.scene], point, phases, workload)?;
@@ -344,9 +341,8 @@ impl<'a> Rounds<'a> {
         };
         let level = Level { round: Some(at.round), users: Some(users(point)), ..level };
         let driven = self.executor.driver.level(served, &level)?;
-        let duration_s = driven.measures.duration_s;
         self.executor.keep(at.variant, driven);
-        Ok(duration_s)
+        Ok(())
     }
 
     /// One measurement of hot requests, and of cold ones beside them.

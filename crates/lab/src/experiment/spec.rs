@@ -28,7 +28,7 @@ pub(super) struct ExperimentSpec {
     pub(super) measure: Option<Measure>,
     /// How many times faster lines are than written here, and times shorter.
     pub(super) speed: Option<Amount>,
-    /// Ask the server about its dispatches, and look at the states of its processes.
+    /// Ask the server for its own counters, and look at the states of its processes.
     #[serde(default)]
     pub(super) looks_inside: bool,
     pub(super) scene: Vec<SceneSpec>,

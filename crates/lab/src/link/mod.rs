@@ -48,7 +48,8 @@ pub struct Link {
     carrier: Carrier,
     pub server: Side,
     pub client: Side,
-    initial_timeout: Option<InitialTimeout>,
+    /// In force until it is dropped.
+    _initial_timeout: Option<InitialTimeout>,
     /// None where the kernel has no such file, or lets only root open it.
     _awake: Option<File>,
 }
@@ -65,7 +66,7 @@ impl Link {
         client.allow_many_connections();
         let tuns = [server.tun(settings.mtu_bytes)?, client.tun(settings.mtu_bytes)?];
         let carrier = Carrier::start(settings, tuns)?;
-        Ok(Self { carrier, server, client, initial_timeout: None, _awake: keep_awake() })
+        Ok(Self { carrier, server, client, _initial_timeout: None, _awake: keep_awake() })
     }
 
     /// Sets the initial retransmission timeout of TCP on both sides, which is 1 s otherwise.
@@ -74,7 +75,7 @@ impl Link {
     pub fn set_initial_timeout(&mut self, timeout: Duration) -> Result<()> {
         let cookie = |side: &Side| side.run(initial_timeout::namespace_cookie)?.map_err(|why| refused(&why));
         let sides = [cookie(&self.server)?, cookie(&self.client)?];
-        self.initial_timeout = Some(InitialTimeout::set(timeout, sides).map_err(|why| refused(&why))?);
+        self._initial_timeout = Some(InitialTimeout::set(timeout, sides).map_err(|why| refused(&why))?);
         Ok(())
     }
 

@@ -24,10 +24,9 @@ pub const TRACE_LIKE: BoundedPareto = BoundedPareto { alpha: 0.93, min_bytes: 47
 pub const NASA_LIKE: BoundedPareto = BoundedPareto { alpha: 0.88, min_bytes: 2031.0, max_bytes: 1_900_000.0 };
 
 /// The trace that the lengths of a set are like.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trace {
     /// [`TRACE_LIKE`].
-    #[default]
     WorldCup,
     /// [`NASA_LIKE`].
     Nasa,

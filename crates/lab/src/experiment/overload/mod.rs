@@ -133,7 +133,7 @@ fn by_size(data: Data<'_>, point: &str, model: Option<&Model>) -> Plot {
 
 /// Table 2 with its results: Figs 6 and 8.
 pub(super) fn setups(data: Data<'_>, plan: &Plan) -> Table {
-    let is_setup = |point: &&Point| point.name == W1 || point.name.contains(": ");
+    let is_setup = |point: &&Point| point.name == W1 || !is_workload(point) && point.name != PERSISTENT;
     let points = plan.points();
     let of = |variant, name: &str, measure| data.measured(variant, name, measure);
     let gain = |name: &str| {
@@ -153,5 +153,5 @@ pub(super) fn setups(data: Data<'_>, plan: &Plan) -> Table {
         ("SRPT, most connections", &|name| plots::cell(of(SRPT, name, Measure::OPEN_MAX))),
     ];
     let names = points.into_iter().filter(is_setup).map(|point| point.name.as_str());
-    table("The setups of Table 2 on W1", &columns, names)
+    table("The setups of Table 2 on W1, and the trace of NASA", &columns, names)
 }

@@ -35,7 +35,7 @@ impl Model {
         let cycle = Cycle { high: period(high), low: period(low) };
         let lengths = trace.lengths();
         let count = (set_bytes as f64 / lengths.mean_bytes()).round() as u32;
-        let sizes = sizes(&line, point.requests_per_connection, &lengths.lengths_bytes(count))?;
+        let sizes = sizes(&line, &lengths.lengths_bytes(count))?;
         let (fair, srpt) = (Fair::new(&sizes, cycle).ok()?, Srpt::new(&sizes, cycle).ok()?);
         Some(Self { sizes, cycle, fair, srpt })
     }
@@ -65,10 +65,10 @@ impl Model {
     }
 }
 
-/// The bytes that the line carries for each file of the set.
-fn sizes(line: &Line, requests_per_connection: u32, lengths_bytes: &[u64]) -> Option<Sizes> {
+/// The bytes that the line carries for each file of the set, on a connection of its own.
+fn sizes(line: &Line, lengths_bytes: &[u64]) -> Option<Sizes> {
     let link = behind::capacity(line);
-    let carried = |bytes: &u64| (link.response_bytes(*bytes, requests_per_connection), 1.0);
+    let carried = |bytes: &u64| (link.response_bytes(*bytes, 1), 1.0);
     let sizes: Vec<(f64, f64)> = lengths_bytes.iter().map(carried).collect();
     Sizes::new(&sizes, line.rate_bits_per_s as f64 / 8.0).ok()
 }
