@@ -117,7 +117,7 @@ fn all_runs_what_is_not_whole() {
     let set = small_set();
     let failed = flash(short().chain(["--files", set]));
     assert_eq!(failed.code, Some(1), "{failed:?}");
-    assert!(failed.stderr.contains("1 of 12 failed: dataset-size: exit code 2: error: "), "{failed:?}");
+    assert!(failed.stderr.contains("1 of 13 failed: dataset-size: exit code 2: error: "), "{failed:?}");
 }
 
 #[test]
