@@ -331,7 +331,7 @@ def ms(value):
 
 def storms_text():
     """How late changes are seen while very many files change."""
-    yield ("**Changes while 100,000 other files change**, names watched: how long after a file was replaced a client can still get the old "
+    yield ("**Changes while 100,000 other files change**, or while `apt-ftparchive` reads as many packages, names watched: how long after a file was replaced a client can still get the old "
            "one, and the latency of hits as a multiple of that without a storm, or of that beside one of the same kind in files that nobody serves "
            "(`bench/storms.py`, the median of the rounds and the range).")
     yield from ["", "| storm | rounds | changes seen | longest | hit p50 | hit p99 | hit p99, to a storm elsewhere | raw |",

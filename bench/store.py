@@ -42,6 +42,7 @@ def parse_arguments():
                         "small files" + default)
     parser.add_argument("--seconds", type=int, default=30, help="of each load of small files" + default)
     parser.add_argument("--rate", type=int, default=2000, help="requests/s of the restart" + default)
+    parser.add_argument("--start-seconds", type=int, default=240, help="of the load after a start with a saved list" + default)
     parser.add_argument("--rounds", type=int, default=5, help="of the restart, and of the load for names" + default)
     parser.add_argument("--no-build", action="store_true", help="do not run cargo build --release first")
     parser.add_argument("--no-keep", action="store_true", help="do not keep the result under bench/results")
@@ -273,11 +274,13 @@ def restart(arguments, folder, ports, result):
 
 
 def saved(arguments, folder, ports, result):
-    """How many of the files in the store are in the list that is saved at the end."""
+    """How many of the files in the store are in the list that is saved at the end; and how long after the next start, with an empty page
+    cache, nine of ten answers for random files come from memory."""
     count = arguments.listed_files
     root, place = os.path.join(folder, "listed"), servers.new_place(folder)
     paths = [f"/{number // 1000:06}/{number % 1000:04}" for number in range(count)]
-    write_files(root, paths, [200 + number * 7919 % 3801 for number in range(count)])
+    sizes_bytes = [200 + number * 7919 % 3801 for number in range(count)]
+    write_files(root, paths, sizes_bytes)
     saved_list = os.path.join(place, "hot")
     running = start(root, place, ports, "--workers", "1", "--cache-list", saved_list, core=SERVER_CORE)
     try:
@@ -293,6 +296,27 @@ def saved(arguments, folder, ports, result):
     result.data["saved"] = {"files": count, "blocks": blocks, "lines": lines, "stop_s": stop_s, "size_bytes": size_bytes}
     result.say(f"list at the end: {lines} lines ({size_bytes / 2**20:.1f} MiB) for {blocks} blocks of {count} files; the server "
                f"ended after {stop_s:.1f} s")
+    listed = os.path.join(place, "paths")
+    list_paths(listed, paths, sizes_bytes)
+    result.data["saved"]["started"] = []
+    for number in range(arguments.rounds):
+        again, own = servers.new_place(folder), os.path.join(place, f"hot-{number}")
+        # The server replaces it at its end.
+        shutil.copy(saved_list, own)
+        process.drop_page_cache()
+        began = time.monotonic()
+        running = start(root, again, ports, "--workers", "1", "--cache-list", own, core=SERVER_CORE)
+        try:
+            with Hits(again, began) as hits:
+                level = load(running.url, arguments.start_seconds, f"{again}/load", "--workload", "uniform", "--paths", listed,
+                             "--rate", "1000", "--seed", str(number))
+        finally:
+            running.stop()
+        hits_s = hits.first_s(0.9)
+        result.data["saved"]["started"].append({"hits_s": hits_s, "latency": level["latency"], "counts": level["counts"]})
+        seen = f"{hits_s:.1f} s after the start" if hits_s else f"not within {arguments.start_seconds} s"
+        result.say(f"start {number + 1} with the list, 1,000 requests/s for random ones of the files: nine of ten answers of a second came "
+                   f"from memory {seen}")
 
 
 def hot(arguments, folder, ports, result):

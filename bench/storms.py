@@ -173,7 +173,7 @@ def storm(name, arguments, folder, ports, result):
     try:
         store_of(place, lambda store: not watches or store["subtrees_watched"] > 0)
         how = f"watched by {watched_by(running)}" if watches else "checked"
-        result.say(f"{name}: names {how}, {arguments.changes} changes")
+        result.say(f"{name}: names {how}, {arguments.changes} files")
         rounds = []
         for number in range(arguments.rounds):
             fill_store(running, place, [path for path in served if os.path.exists(root + path)], 240)

@@ -97,7 +97,8 @@ impl Measure {
 
     pub(super) fn named(name: &str) -> Option<Self> {
         let of_server = || {
-            let name = inside::FIGURES.into_iter().find(|known| *known == name)?;
+            let calls = inside::CALLS.map(|(name, _)| name);
+            let name = inside::FIGURES.into_iter().chain(calls).find(|known| *known == name)?;
             let is_share = name.starts_with("share of ");
             let scale = if is_share { Scale::Amount } else { Scale::Factor };
             Some(Self { name, unit: name, scale, of: None, latency: None })

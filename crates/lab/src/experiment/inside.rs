@@ -30,19 +30,8 @@ pub(super) const WEIGHTED_P50: &str = "events per dispatch, median of the events
 pub(super) const DISPATCHES: &str = "dispatches in a second";
 pub(super) const IDLE_SHARE: &str = "share of moments with no runnable process";
 pub(super) const RUNNABLE_SHARE: &str = "share of processes that are runnable, mean";
-pub(super) const FIGURES: [&str; 11] = [
-    EVENTS_MEAN,
-    EVENTS_P50,
-    EVENTS_P999,
-    EVENTS_MAX,
-    WEIGHTED_P50,
-    DISPATCHES,
-    IDLE_SHARE,
-    RUNNABLE_SHARE,
-    CALLS[0].0,
-    CALLS[1].0,
-    CALLS[2].0,
-];
+pub(super) const FIGURES: [&str; 8] =
+    [EVENTS_MEAN, EVENTS_P50, EVENTS_P999, EVENTS_MAX, WEIGHTED_P50, DISPATCHES, IDLE_SHARE, RUNNABLE_SHARE];
 /// The shares of the time that an event loop is in calls for files, with the names that these have in `flash stats`.
 pub(super) const CALLS: [(&str, &[&str]); 3] = [
     ("share of time in look-ups", &["look_up", "stat"]),
