@@ -104,14 +104,15 @@ pub(crate) fn directories_max(usable_bytes: Option<u64>) -> usize {
     usize::try_from(fit).unwrap_or(usize::MAX).clamp(DIRECTORIES_MIN, DIRECTORIES_MAX)
 }
 
-/// Who gets one of `connections_max` connections. If the settings have more, a client's share of them stays the same.
+/// Who gets one of `connections_max` connections. If these are fewer than the settings have, a client has at most half of them,
+/// unless it may have all.
 fn admission(settings: &Settings, connections_max: usize) -> AdmissionRules {
     let has_all = architecture::has_connections_of_all(settings);
     let share = if has_all { settings.client_connections_max } else { 0 };
-    let scaled = share as u128 * connections_max as u128 / settings.connections_max.max(1) as u128;
+    let is_lowered = connections_max < settings.connections_max && share < settings.connections_max;
     AdmissionRules {
         connections_max,
-        client_connections_max: usize::try_from(scaled).unwrap_or(usize::MAX).max(share.min(1)),
+        client_connections_max: if is_lowered { share.min((connections_max / 2).max(1)) } else { share },
         exempt: Clients::networks_of(&settings.client_exempt),
     }
 }
@@ -298,6 +299,26 @@ pub(crate) fn types(settings: &Settings) -> TypeTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn with_fewer_connections_than_asked_for_a_client_has_at_most_half() {
+        for (share, of, fit, expected) in [
+            (4, 1000, 100, 4),
+            (500, 1000, 100, 50),
+            (900, 1000, 1000, 900),
+            (1000, 1000, 100, 1000),
+            (0, 1000, 100, 0),
+            (1, 1000, 1, 1),
+        ] {
+            let settings =
+                Settings { client_connections_max: share, connections_max: of, ..Settings::default() };
+            assert_eq!(
+                admission(&settings, fit).client_connections_max,
+                expected,
+                "{share} of {of}, {fit} fit"
+            );
+        }
+    }
 
     #[test]
     fn each_route_has_its_upstream() {

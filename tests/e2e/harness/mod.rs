@@ -26,8 +26,9 @@ pub(crate) use suite::{architecture, watches, wire};
 pub(crate) use wire::{Wire, not_http2, only_plain};
 
 /// Maximum time for an event that should happen at once. A test that succeeds never waits this long, so it is far beyond what
-/// a busy machine needs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// a busy machine needs. `.ci/kernels` builds the tests for an emulated one.
+pub(crate) const PATIENCE: Duration =
+    Duration::from_secs(if option_env!("FLASH_EMULATED").is_some() { 600 } else { 60 });
 
 /// An address for a program that cannot take any free port, such as nginx: its port is below those that the system gives out,
 /// and another one for each call and process.
