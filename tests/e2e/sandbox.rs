@@ -321,7 +321,8 @@ fn a_helper_has_the_roots_and_no_network() {
         return skip(why);
     }
     let folder = Folder::with_hello();
-    let server = Launch::new(&folder).args(["--helpers-max", "1"]).user(BY_ITSELF).start();
+    let options = ["--helpers-max", "1", "--helper-idle", "1h"];
+    let server = Launch::new(&folder).args(options).user(BY_ITSELF).start();
     if !is_held(&server) || server.stdout().contains("no Landlock") {
         return skip("this kernel has no seccomp, or no Landlock");
     }

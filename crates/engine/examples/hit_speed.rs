@@ -391,6 +391,7 @@ fn main() {
         ("hit, a browser's request", head("GET /app.js HTTP/1.1", browser), LogFormat::Off),
         ("hit, heads that all differ", head("GET /app.js HTTP/1.1", &varied), LogFormat::Off),
         ("hit, logged", head("GET /app.js HTTP/1.1", browser), LogFormat::Combined),
+        ("hit, logged as JSON", head("GET /app.js HTTP/1.1", browser), LogFormat::Json),
         ("304", head("GET /1k HTTP/1.1", since), LogFormat::Off),
         ("HEAD", head("HEAD /1k HTTP/1.1", ""), LogFormat::Off),
         ("HTTP/1.0 keep-alive", head("GET /1k HTTP/1.0", "Connection: keep-alive\r\n"), LogFormat::Off),
