@@ -150,8 +150,40 @@ impl FormRun {
 /// A piece of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FormPiece<F> {
-    Text(Box<[u8]>),
+    Text(FormText),
     Field(F),
+}
+
+/// A text between fields, of which most are short: their bytes are in a place whose size the compiler knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FormText {
+    first: [u8; 16],
+    first_bytes: usize,
+    rest: Box<[u8]>,
+}
+
+impl FormText {
+    fn new(text: &[u8]) -> Self {
+        let mut first = [0; 16];
+        let first_bytes = text.len().min(first.len());
+        first[..first_bytes].copy_from_slice(&text[..first_bytes]);
+        Self { first, first_bytes, rest: text[first_bytes..].into() }
+    }
+
+    pub(crate) fn push(&self, out: &mut Vec<u8>) {
+        push_start(out, self.first, self.first_bytes);
+        if !self.rest.is_empty() {
+            out.extend_from_slice(&self.rest);
+        }
+    }
+}
+
+/// Appends the first bytes of an array. Copying all of it costs a few instructions, copying some a call.
+#[inline]
+pub(crate) fn push_start<const N: usize>(out: &mut Vec<u8>, bytes: [u8; N], length: usize) {
+    let end = out.len() + length;
+    out.extend_from_slice(&bytes);
+    out.truncate(end);
 }
 
 impl<F: PartialEq> FormPiece<F> {
@@ -244,9 +276,9 @@ fn parse(template: &str, escape: Escape) -> Result<Vec<FormRun>, String> {
     text.extend_from_slice(rest.as_bytes());
     match runs.last_mut() {
         _ if text.is_empty() => {}
-        Some(FormRun::Request(pieces)) => pieces.push(FormPiece::Text(text.into())),
-        Some(FormRun::Answer(pieces)) => pieces.push(FormPiece::Text(text.into())),
-        None => runs.push(FormRun::Request(vec![FormPiece::Text(text.into())])),
+        Some(FormRun::Request(pieces)) => pieces.push(FormPiece::Text(FormText::new(&text))),
+        Some(FormRun::Answer(pieces)) => pieces.push(FormPiece::Text(FormText::new(&text))),
+        None => runs.push(FormRun::Request(vec![FormPiece::Text(FormText::new(&text))])),
     }
     Ok(runs)
 }
@@ -254,7 +286,7 @@ fn parse(template: &str, escape: Escape) -> Result<Vec<FormRun>, String> {
 /// Adds a field after the text that precedes it, which goes to a run of the request if one is beside it.
 fn push_field(runs: &mut Vec<FormRun>, text: &mut Vec<u8>, name: &str, escape: Escape) -> Result<(), String> {
     let text = std::mem::take(text);
-    let before = (!text.is_empty()).then(|| text.into_boxed_slice());
+    let before = (!text.is_empty()).then(|| FormText::new(&text));
     if let Some((_, field)) = REQUEST_FIELDS.iter().find(|(known, _)| *known == name)
         && (*field != RequestField::JsonUser || escape == Escape::Json)
     {
@@ -309,7 +341,7 @@ mod tests {
     #[test]
     fn texts_between_fields_belong_to_the_request_where_they_can() {
         let runs = parse("a{client}b{agent}c{status}d{bytes}e", Escape::Text).expect("a form");
-        let text = |text: &str| text.as_bytes().into();
+        let text = |text: &str| FormText::new(text.as_bytes());
         assert_eq!(
             runs,
             [

@@ -201,19 +201,10 @@ fn push_value(out: &mut Vec<u8>, value: &[u8]) {
 
 /// Appends a number in decimal.
 pub fn push_number(out: &mut Vec<u8>, number: u64) {
-    // u64::MAX has 20 digits.
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    let mut rest = number;
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
+    match number {
+        0..=9 => out.push(b'0' + number as u8),
+        _ => out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()),
     }
-    out.extend_from_slice(&digits[at..]);
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use flash_http::client;
-use flash_http::response::push_number;
 
 use crate::limits::LOG_FIELD_BYTES_MAX;
+use crate::log_template::push_start;
 
 pub(super) fn or_dash(text: &[u8]) -> &[u8] {
     if text.is_empty() { b"-" } else { text }
@@ -18,12 +18,14 @@ pub(super) fn push_address(out: &mut Vec<u8>, peer: &SocketAddr) {
             out.extend_from_slice(client::UNIX.as_bytes());
         }
         SocketAddr::V4(peer) => {
-            for (place, octet) in peer.ip().octets().into_iter().enumerate() {
-                if place > 0 {
-                    out.push(b'.');
-                }
-                push_number(out, octet.into());
+            let (mut text, mut length) = ([0; 16], 0);
+            for octet in peer.ip().octets() {
+                let (digits, count) = &OCTETS[usize::from(octet)];
+                text[length..length + 4].copy_from_slice(digits);
+                length += count;
             }
+            // Without the last point.
+            push_start(out, text, length - 1);
         }
         SocketAddr::V6(peer) => {
             let mut text = String::with_capacity(40);
@@ -33,6 +35,23 @@ pub(super) fn push_address(out: &mut Vec<u8>, peer: &SocketAddr) {
         }
     }
 }
+
+/// Each number of an address in decimal with a point behind it, and how long that is.
+static OCTETS: [([u8; 4], usize); 256] = {
+    let mut all = [([b'.'; 4], 2); 256];
+    let mut number = 0;
+    while number < 256 {
+        let digits =
+            [b'0' + (number / 100) as u8, b'0' + (number / 10 % 10) as u8, b'0' + (number % 10) as u8];
+        all[number] = match number {
+            0..10 => ([digits[2], b'.', 0, 0], 2),
+            10..100 => ([digits[1], digits[2], b'.', 0], 3),
+            _ => ([digits[0], digits[1], digits[2], b'.'], 4),
+        };
+        number += 1;
+    }
+    all
+};
 
 /// Ends a field that was cut at its bound.
 const CUT: &[u8] = b"...";

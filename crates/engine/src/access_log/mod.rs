@@ -131,14 +131,14 @@ pub(crate) struct LineWriter {
     line: Vec<u8>,
     /// The second that the dates were formatted for.
     date_s: i64,
-    date: Vec<u8>,
-    date_iso: Vec<u8>,
+    date: [u8; 26],
+    date_iso: [u8; 20],
 }
 
 impl LineWriter {
     pub(crate) fn new(rules: LogRules, router: Arc<Router>) -> Self {
-        let [line, date, date_iso] = [const { Vec::new() }; 3];
-        Self { rules, router, unlogged: 0, line, date_s: i64::MIN, date, date_iso }
+        let (date, date_iso) = (log_date(0), iso_date(0));
+        Self { rules, router, unlogged: 0, line: Vec::new(), date_s: 0, date, date_iso }
     }
 
     /// Whether lines are written at all.
@@ -178,8 +178,8 @@ impl LineWriter {
         }
         if self.date_s != answer.wall_s {
             self.date_s = answer.wall_s;
-            self.date = log_date(answer.wall_s).to_vec();
-            self.date_iso = iso_date(answer.wall_s).to_vec();
+            self.date = log_date(answer.wall_s);
+            self.date_iso = iso_date(answer.wall_s);
         }
         self.line.clear();
         let mut number = 0;
@@ -193,7 +193,7 @@ impl LineWriter {
                     number += 1;
                 }
                 (FormRun::Answer(pieces), _) => {
-                    let dates = (&self.date[..], &self.date_iso[..]);
+                    let dates = (&self.date, &self.date_iso);
                     push_answer(&mut self.line, form.escape, pieces, (answer, dates));
                 }
             }
@@ -206,7 +206,7 @@ impl LineWriter {
 fn push_pieces<F>(out: &mut Vec<u8>, pieces: &[FormPiece<F>], push: impl Fn(&mut Vec<u8>, &F)) {
     for piece in pieces {
         match piece {
-            FormPiece::Text(text) => out.extend_from_slice(text),
+            FormPiece::Text(text) => text.push(out),
             FormPiece::Field(field) => push(out, field),
         }
     }
@@ -252,7 +252,7 @@ fn push_answer(
     out: &mut Vec<u8>,
     escape: Escape,
     pieces: &[FormPiece<AnswerField>],
-    (answer, (date, date_iso)): (LoggedAnswer<'_>, (&[u8], &[u8])),
+    (answer, (date, date_iso)): (LoggedAnswer<'_>, (&[u8; 26], &[u8; 20])),
 ) {
     let LoggedAnswer { requester, end, timing, ended_ns, .. } = answer;
     push_pieces(out, pieces, |out, field| match field {
@@ -448,6 +448,17 @@ mod tests {
             let line = writer.line(LogSource::Fields(fields), answer(&requester));
             assert_eq!(line.map(|(log, _)| log), log, "{host}");
             assert_eq!(writer.text(fields).map(|text| text.log), log, "{host}");
+        }
+    }
+
+    #[test]
+    fn an_ipv4_client_is_named_in_full() {
+        for number in 0..=255 {
+            let requester = requester(SocketAddr::from(([number, 0, 255 - number, 10], 9)));
+            let mut writer = writer(LogRules::of(LogFormat::Combined));
+            let (_, line) = writer.line(LogSource::Fields(fields()), answer(&requester)).expect("a line");
+            let expected = format!("{} - - [", requester.address.ip());
+            assert!(line.starts_with(expected.as_bytes()), "{expected}");
         }
     }
 
