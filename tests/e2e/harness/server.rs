@@ -249,6 +249,11 @@ impl Server {
         self.out.text()
     }
 
+    /// Whether its start line says that this kernel has no `cachestat`: before Linux 6.5.
+    pub(crate) fn lacks_cachestat(&self) -> bool {
+        self.stdout().contains("cachestat: Function not implemented")
+    }
+
     /// Its messages so far, except those about configurations in force and about parts that are not watched.
     pub(crate) fn stderr(&self) -> String {
         let text = self.err.text();

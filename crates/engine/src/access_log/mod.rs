@@ -415,6 +415,8 @@ mod tests {
         let template = "{method} {target} {protocol} {{{cache}}} {first_ms} {queue_ms}+{helper_ms} {scheme}/{tls} {whole}";
         let found = of_template(template, LogFields { line: b"GET /a b?c HTTP/1.1", ..fields() });
         assert_eq!(found, "GET /a b?c HTTP/1.1 {miss} 2.500 1+20 https/TLSv1.3 true");
+        let text = "a text of many bytes before the field: ";
+        assert_eq!(of_template(&format!("{text}{{status}}"), LogFields::default()), format!("{text}200"));
         // A line that is no request has all the same a place for each field.
         assert_eq!(of_template("{method}|{target}|{protocol}", LogFields::of_line(b"hello")), "hello|-|-");
         assert_eq!(of_template("{method}|{target}|{protocol}", LogFields::of_line(b"")), "-|-|-");
