@@ -33,22 +33,29 @@ fn filled(folder: &Folder) {
     folder.write("www/folder/index.html", "an index");
 }
 
-/// Asks for everything, and compares the answers.
-fn get_all(server: &Server) {
+fn get_files(server: &Server) {
     for number in 0..FILES {
         assert_eq!(server.get(&format!("/{number}.bin")).body, content(number), "{number}");
     }
+}
+
+/// Asks for everything, and compares the answers.
+fn get_all(server: &Server) {
+    get_files(server);
     assert_eq!(server.get("/folder/").body, b"an index");
     assert_eq!(server.get("/none").status, 404);
 }
 
 /// Asks for everything until all contents and at least this many other names are known.
 fn learn_all(folder: &Folder, server: &Server, least: u64) {
+    let is_there = |name: &str, count| {
+        stats_at(&control(folder))["store"][name].as_u64().is_some_and(|number| number >= count)
+    };
+    get_files(server);
+    // On a slow machine a request would be refused that had to wait until these are copied.
+    wait_until("the contents", || is_there("blocks", FILES));
     wait_until("the names", || {
         get_all(server);
-        let stats = stats_at(&control(folder));
-        let is_there =
-            |name: &str, count| stats["store"][name].as_u64().is_some_and(|number| number >= count);
         is_there("blocks", FILES + 1) && is_there("names", FILES + least)
     });
 }
