@@ -6,12 +6,14 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::harness::disk::Disk;
 use crate::harness::{
-    Client, Folder, Launch, PATIENCE, Page, Server, SmallDisk, adapted, is_root, kill, pattern, skip, skips,
-    wait_for, wait_until,
+    Client, Folder, Launch, Over, PATIENCE, Page, Server, SmallDisk, adapted, browse, is_root, kill, pattern, skip,
+    skips, wait_for, wait_until,
 };
+use crate::stats::admin_address;
 
 /// O_NONBLOCK of open(2).
 const NONBLOCK: i32 = 0o4_000;
@@ -173,6 +175,48 @@ fn an_empty_file_has_an_empty_answer() {
             std::thread::sleep(std::time::Duration::from_millis(30));
         }
         assert_eq!(server.stderr(), "");
+    }
+}
+
+#[test]
+fn the_page_of_the_metrics_shows_requests_that_wait_for_the_disk() {
+    if skips(&["sped", "mp", "mt"], "no helpers") {
+        return;
+    }
+    let Some((folder, mut disk)) = folder_and_disk() else { return };
+    let server = launch(&folder, "", &format!("{PATIENT}admin = [\"127.0.0.1:0\"]\n")).start();
+    let url = format!("http://{}/", admin_address(&server));
+    disk.tell("all hang");
+    let mut waiting = targets_of("read").map(|target| {
+        let mut client = server.client();
+        ask_disk(&mut client, target, &[]);
+        client
+    });
+    disk.wait_until_held(1);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut client = server.client();
+            while !over.load(Ordering::Relaxed) {
+                assert_eq!(client.get("/hello.txt").status, 200);
+            }
+        });
+        let _over = Over(&over);
+        // A rate is there after two documents, which the browser may not get in its time.
+        wait_until("the panels", || {
+            let Some(page) = browse(&folder, &url, &["--virtual-time-budget=5000"]) else { return true };
+            let has = |title: &str, part: &str| {
+                let panel = page.split("<section").find(|text| text.contains(&format!("<h2>{title}</h2>")));
+                panel.is_some_and(|panel| panel.contains(part))
+            };
+            has("Reads by helpers", "<small>3 of ")
+                && has("First byte of hits", "<output>p99 at most ")
+                && has("Requests", "<polyline points=\"")
+        });
+    });
+    disk.tell("all ok");
+    for client in &mut waiting {
+        assert_eq!(client.page().status, 200);
     }
 }
 

@@ -37,6 +37,13 @@ fn start(folder: &Folder, workers: usize) -> (Server, PathBuf) {
     (Launch::with_workers(folder, workers).arg("--control").arg(&path).start(), path)
 }
 
+/// The address of a server's metrics, which the system has chosen.
+pub(crate) fn admin_address(server: &Server) -> String {
+    server.wait_for_stderr("admin on http://127.0.0.1:");
+    let text = server.stderr();
+    text.split("admin on http://").nth(1).unwrap().split('/').next().unwrap().to_owned()
+}
+
 /// Sends a request on a new connection and returns the number of received bytes.
 fn exchange(server: &Server, target: &str) -> u64 {
     let mut stream = TcpStream::connect(server.addresses[0]).unwrap();
@@ -395,9 +402,7 @@ fn metrics_and_health_are_answered_over_http() {
     let path = folder.path("control.sock");
     let launch = Launch::with_workers(&folder, 2).arg("--control").arg(&path);
     let mut server = launch.args(["--admin", "127.0.0.1:0"]).start();
-    server.wait_for_stderr("admin on http://127.0.0.1:");
-    let text = server.stderr();
-    let address = text.split("admin on http://").nth(1).unwrap().split('/').next().unwrap().to_owned();
+    let address = admin_address(&server);
     let get = |path: &str, more: &str| {
         let mut client = TcpStream::connect(&address).unwrap();
         client.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n{more}\r\n").as_bytes()).unwrap();

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::harness::disk::Disk;
 use crate::harness::documented::block;
 use crate::harness::{
-    Client, Folder, Launch, Page, Server, adapted, evict, film, is, is_root, kill, only_plain, pattern, skip,
+    Client, Folder, Launch, Over, Page, Server, adapted, evict, film, is, is_root, kill, only_plain, pattern, skip,
     skips, stats_at, unlike_before, wait_for, wait_until, write_aside,
 };
 
@@ -89,10 +89,8 @@ fn under_load(server: &Server, files: &[(String, Vec<u8>)], meanwhile: impl FnOn
                 }
             });
         }
-        // Clients also end if this fails.
-        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(meanwhile));
-        over.store(true, Ordering::Relaxed);
-        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let _over = Over(&over);
+        meanwhile();
     });
 }
 
@@ -262,6 +260,7 @@ fn a_changing_file_is_never_mixed() {
                 }
             });
         }
+        let _over = Over(&over);
         for (number, state) in states.iter().enumerate().skip(1) {
             std::thread::sleep(std::time::Duration::from_millis(45));
             let before = figure(&folder, "loads");
@@ -273,7 +272,6 @@ fn a_changing_file_is_never_mixed() {
         let last = wait_for("the last state", || {
             Some(server.get("/page.bin")).filter(|page| page.body == states[LAST as usize])
         });
-        over.store(true, Ordering::Relaxed);
         assert_eq!(last.status, 200);
     });
 }

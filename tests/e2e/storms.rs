@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Folder, Launch, Page, Server, skips, stats_at, unlike_before, wait_until};
+use crate::harness::{Folder, Launch, Over, Page, Server, skips, stats_at, unlike_before, wait_until};
 
 const DIRECTORIES: u64 = 30;
 const OF_DIRECTORY: u64 = 40;
@@ -157,15 +157,6 @@ impl Tree {
         self.pass(server, |number, page| {
             assert_eq!(version_of(number, page), self.now[number as usize], "{} is old", name(number));
         });
-    }
-}
-
-/// Ends the requests, also if the test fails.
-struct Over<'o>(&'o AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 

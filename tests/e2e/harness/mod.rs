@@ -2,6 +2,7 @@
 //!
 //! Nothing here waits without a bound, and nothing here knows the right answers beyond the rules of HTTP.
 
+mod browser;
 mod client;
 pub(crate) mod disk;
 #[path = "../../documented.rs"]
@@ -15,9 +16,10 @@ pub(crate) mod upstream;
 mod wire;
 
 use std::net::{SocketAddr, TcpListener};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+pub(crate) use browser::browse;
 pub(crate) use client::{Answer, Broken, Client, Page};
 pub(crate) use files::{Folder, SmallDisk, evict, film, film_bytes, pattern, unlike_before, write_aside};
 pub(crate) use server::{Launch, Server, kill, stats_at, without_settings};
@@ -58,6 +60,15 @@ pub(crate) fn wait_for<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut check: impl FnMut() -> bool) {
     wait_for(what, || check().then_some(()));
+}
+
+/// Ends what runs beside a test when it is dropped, also if the test fails.
+pub(crate) struct Over<'o>(pub(crate) &'o AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Whether the tests run as root.

@@ -19,8 +19,11 @@ use flash_kit::{Error, Result};
 /// The prefix of the groups' names; the lab's process id and a number follow.
 const PREFIX: &str = "flash-lab-";
 /// The span in which a server may use its share of a core. The kernel allows no less than 1 ms in it, so
-/// this is the shortest for 10 %: who has used his share waits no longer than this for the next one.
-const CPU_PERIOD_US: u32 = 10_000;
+/// this is about the shortest for 10 %: who has used his share waits no longer than this for the next one.
+///
+/// It is no multiple of the kernel's ticks (1, 3.3, 4 or 10 ms): /proc/stat counts what runs at a tick, and in step with
+/// them it would have seen a server with half a core for 0.4 or 0.6 of the time, and taken the rest for other work.
+const CPU_PERIOD_US: u32 = 10_300;
 /// How long the last processes of a group may take to be gone.
 const REMOVAL_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -297,6 +300,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn ticks_see_a_server_for_its_share_of_the_time() {
+        assert_eq!([10, 30, 100].map(quota_us), [1_030, 3_090, 10_300]);
+        const SECONDS: u64 = 3;
+        for (hz, percent) in [100, 250, 300, 1_000].into_iter().flat_map(|hz| [(hz, 10), (hz, 30), (hz, 50)])
+        {
+            for began_us in (0..u64::from(CPU_PERIOD_US)).step_by(500) {
+                let runs = |tick: &u64| {
+                    (began_us + tick * 1_000_000 / hz) % u64::from(CPU_PERIOD_US) < quota_us(percent)
+                };
+                let seen = (0..SECONDS * hz).filter(runs).count() as f64 / (SECONDS * hz) as f64;
+                let share = f64::from(percent) / 100.0;
+                assert!((seen - share).abs() < 0.03, "{hz} ticks/s, {share}: {seen}");
+            }
+        }
+    }
+
+    #[test]
     fn finds_the_controllers() {
         let one = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup /a/cpuacct cgroup rw,cpuacct 0 0\n\
                    cgroup /a/memory cgroup rw,relatime,memory 0 0\ncgroup /a/blkio cgroup rw,blkio 0 0\n";
@@ -308,7 +328,6 @@ mod tests {
             controller("cgroup /a/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\n", "cpu").unwrap(),
             Path::new("/a/cpu,cpuacct")
         );
-        assert_eq!([10, 30, 100].map(quota_us), [1_000, 3_000, 10_000]);
         assert_eq!(find("cgroup2 /not/there cgroup2 rw 0 0\n"), None);
         assert_eq!(find("nonsense\n\n"), None);
     }
