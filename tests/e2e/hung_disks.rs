@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::harness::disk::Disk;
 use crate::harness::{
-    Client, Folder, Launch, Over, PATIENCE, Page, Server, SmallDisk, adapted, browse, is_root, kill, pattern, skip,
-    skips, wait_for, wait_until,
+    Client, Folder, Launch, Over, PATIENCE, Page, Server, SmallDisk, adapted, browse, is_root, kill, pattern,
+    skip, skips, wait_for, wait_until,
 };
 use crate::stats::admin_address;
 
@@ -202,7 +202,7 @@ fn the_page_of_the_metrics_shows_requests_that_wait_for_the_disk() {
             }
         });
         let _over = Over(&over);
-        // A rate is there after two documents, which the browser may not get in its time.
+        // A rate is there after two documents, for which the time of the browser is sometimes too short.
         wait_until("the panels", || {
             let Some(page) = browse(&folder, &url, &["--virtual-time-budget=5000"]) else { return true };
             let has = |title: &str, part: &str| {

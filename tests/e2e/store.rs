@@ -11,8 +11,8 @@ use serde_json::Value;
 use crate::harness::disk::Disk;
 use crate::harness::documented::block;
 use crate::harness::{
-    Client, Folder, Launch, Over, Page, Server, adapted, evict, film, is, is_root, kill, only_plain, pattern, skip,
-    skips, stats_at, unlike_before, wait_for, wait_until, write_aside,
+    Client, Folder, Launch, Over, Page, Server, adapted, evict, film, is, is_root, kill, only_plain, pattern,
+    skip, skips, stats_at, unlike_before, wait_for, wait_until, write_aside,
 };
 
 /// The length of a block of a large file, in bytes.

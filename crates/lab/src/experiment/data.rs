@@ -11,7 +11,7 @@ use serde::de::{Deserializer, Error};
 use super::inside::{self, Inside};
 use crate::results::Run;
 use crate::statistics::{Sample, Scale};
-use flash_load::measure::validity;
+use flash_load::measure::validity::{self, Cause};
 use flash_load::measure::{LatencyFigure, Measures};
 
 /// A figure of a measurement.
@@ -118,8 +118,12 @@ impl Data<'_> {
     pub(super) fn sample(&self, variant: &str, point: &str, measure: Measure) -> Option<Sample> {
         let mut sample = self.measured(variant, point, measure)?;
         for measures in self.rounds(variant, point) {
-            let (round, causes) =
-                (measures.round.unwrap_or(1), validity::causes_about(measures, measure.latency));
+            let round = measures.round.unwrap_or(1);
+            let mut causes = validity::causes_about(measures, measure.latency);
+            if measure.of.is_none() {
+                // The counts of the server include the requests that it refused or left waiting.
+                causes.remove(&Cause::Failures);
+            }
             if !causes.is_empty() {
                 sample.rounds.remove(&round);
                 sample.doubted.insert(round, causes);

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use clap::Parser;
 
+use super::data::Measure;
 use super::finding::Verdict;
 use super::plan::{Load, Point};
 use super::*;
@@ -439,6 +440,24 @@ fn logs_are_judged_only_as_what_they_are() {
 
 fn run_of_nothing() -> Run {
     Run { format: FORMAT, ..Run::default() }
+}
+
+#[test]
+fn what_the_server_counted_holds_beside_failed_requests() {
+    let mut measures = round("a", 1, 1_000.0, 2.0);
+    (measures.counts.asked, measures.counts.answered, measures.overload) = (1_000, 900, None);
+    measures.counts.failed.insert("unanswered".to_owned(), 100);
+    let subject = Subject { rounds: vec![measures], ..Subject::of("server", "") };
+    let run = Run { subjects: vec![subject], ..run_of_nothing() };
+    let name = inside::FIGURES[0];
+    let figures = [(name.to_owned(), 3.0)].into();
+    let (variant, point) = ("server".to_owned(), "a".to_owned());
+    let inside =
+        [inside::Inside { variant, point, round: 1, figures, dispatches: Vec::new(), moments: Vec::new() }];
+    let data = Data { run: &run, inside: &inside };
+    let sample = |measure| data.sample("server", "a", Measure::named(measure).unwrap()).unwrap();
+    assert_eq!(sample("rate").doubted.len(), 1, "the generator's figure is in doubt");
+    assert_eq!(sample(name).rounds, [(1, 3.0)].into());
 }
 
 #[test]
