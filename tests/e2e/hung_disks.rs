@@ -616,6 +616,35 @@ fn systemd_hears_of_the_end_of_the_last_reload_alone() {
 }
 
 #[test]
+fn the_watchdog_is_fed_and_no_worker_replaced_while_a_disk_hangs() {
+    if skips(&["sped", "mp", "mt"], "their workers wait for the disk themselves") {
+        return;
+    }
+    let Some((folder, mut disk)) = folder_and_disk() else { return };
+    let states = UnixDatagram::bind(folder.path("state")).unwrap();
+    states.set_read_timeout(Some(PATIENCE)).unwrap();
+    let told = format!("NOTIFY_SOCKET={}", folder.path("state").display());
+    let launch = launch(&folder, "", PATIENT).through(["env", &told, "WATCHDOG_USEC=1000000"]);
+    let server = launch.start();
+    let worker = server.sole("worker");
+    disk.tell("all hang");
+    let mut client = server.client();
+    ask_disk(&mut client, "/a.txt", &[]);
+    disk.wait_until_held(1);
+    // Twice in a second: for longer than a silent worker is left alone (10 s).
+    let mut fed = 0;
+    while fed < 22 {
+        let mut text = [0; 100];
+        let length = states.recv(&mut text).expect("the watchdog is fed");
+        fed += u32::from(text[..length].starts_with(b"WATCHDOG=1"));
+    }
+    assert_eq!(server.sole("worker"), worker);
+    assert_eq!(server.get("/hello.txt").status, 200);
+    disk.tell("all ok");
+    assert_eq!(client.page().status, 200);
+}
+
+#[test]
 fn an_access_log_whose_disk_hangs_delays_no_answer_and_no_signal() {
     if skips(&["mp"], "it has many workers") {
         return;
