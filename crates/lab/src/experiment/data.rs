@@ -121,8 +121,10 @@ impl Data<'_> {
             let round = measures.round.unwrap_or(1);
             let mut causes = validity::causes_about(measures, measure.latency);
             if measure.of.is_none() {
-                // The counts of the server include the requests that it refused or left waiting.
+                // The counts of the server include the requests that it refused or left waiting. They say how it works, also
+                // beside more requests than it can answer.
                 causes.remove(&Cause::Failures);
+                causes.remove(&Cause::Overloaded);
             }
             if !causes.is_empty() {
                 sample.rounds.remove(&round);

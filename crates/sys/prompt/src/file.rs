@@ -256,9 +256,23 @@ pub fn read_resident(file: impl AsFd, offset: u64, buffer: &mut [u8]) -> io::Res
 /// and so on.
 ///
 /// Errors: any of cachestat(2) that do not mean "unknown".
-pub fn resident_start(file: impl AsFd, offset: u64, mut length: usize) -> io::Result<Resident> {
+pub fn resident_start(file: impl AsFd, offset: u64, length: usize) -> io::Result<Resident> {
+    start_of(length, |length| resident(&file, offset, length))
+}
+
+/// The same without what is still being read.
+///
+/// Errors: as of [`resident_start`].
+pub fn read_start(file: impl AsFd, offset: u64, length: usize) -> io::Result<Resident> {
+    start_of(length, |length| Ok(resident(&file, offset, length)? && is_read(&file, offset, length)))
+}
+
+fn start_of(
+    mut length: usize,
+    is_resident: impl Fn(usize) -> rustix::io::Result<bool>,
+) -> io::Result<Resident> {
     loop {
-        match resident(&file, offset, length) {
+        match is_resident(length) {
             Ok(true) => return Ok(Resident::Bytes(length)),
             Ok(false) if length <= PAGE_BYTES => return Ok(Resident::Absent),
             // Halving finds a resident start in a few calls; a helper loads the rest.
@@ -270,16 +284,22 @@ pub fn resident_start(file: impl AsFd, offset: u64, mut length: usize) -> io::Re
 }
 
 /// Whether a part of a file, up to its end, is in memory. Never starts I/O and never blocks; false also if the
-/// kernel does not report it. It copies only the first and the last byte: a part that is being read arrives in
-/// order.
+/// kernel does not report it.
 pub fn is_part_resident(file: impl AsFd, offset: u64, length_bytes: u64) -> bool {
-    let Some(last) = length_bytes.checked_sub(1).and_then(|last| offset.checked_add(last)) else {
-        return length_bytes == 0;
+    let Ok(length) = usize::try_from(length_bytes) else { return false };
+    offset.checked_add(length_bytes).is_some()
+        && (length == 0 || resident(&file, offset, length) == Ok(true) && is_read(&file, offset, length))
+}
+
+/// Whether a part of a file whose pages `cachestat` has counted is read, and none is still being read. It copies only the
+/// first and the last byte: a part that is being read arrives in order.
+fn is_read(file: impl AsFd, offset: u64, length: usize) -> bool {
+    let is_read = |at| {
+        // None is there after the end of a file that became shorter.
+        let mut byte = [0];
+        rustix::io::preadv2(&file, &mut [IoSliceMut::new(&mut byte)], at, ReadWriteFlags::NOWAIT).is_ok()
     };
-    let is_read = |at| matches!(read_resident(&file, at, &mut [0]), Ok(Resident::Bytes(1)));
-    usize::try_from(length_bytes).is_ok_and(|length| resident(&file, offset, length) == Ok(true))
-        && is_read(offset)
-        && is_read(last)
+    is_read(offset) && is_read(offset + (length as u64).saturating_sub(1))
 }
 
 /// Checks whether the kernel reports the residency of a file.

@@ -1,9 +1,9 @@
 //! Sends parts of files from the page cache by sendfile(2).
 //!
 //! This is an alternative to a read and a send, for measurements and never the default, because sendfile(2)
-//! has no form that cannot block. The kernel is first asked which pages are in memory, and no others are
-//! sent. But a page can be evicted between the two calls, its read from the disk can still be under way, and
-//! a mark left by an earlier reader can make the kernel read ahead. The socket holds the pages themselves
+//! has no form that cannot block. The kernel is first asked which pages are in memory and read, and no others are
+//! sent. But a page can be evicted between the calls, and a mark left by an earlier reader can make the kernel
+//! read ahead. The socket holds the pages themselves
 //! until the client has received them, so a file changed in place changes the bytes in flight.
 
 use std::io;
@@ -13,7 +13,7 @@ use rustix::fs::sendfile;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
-use super::file::{Resident, resident_start};
+use super::file::{Resident, read_start};
 
 /// The result of sending a head and a part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub fn send_resident(
     offset: u64,
     length: usize,
 ) -> io::Result<Sent> {
-    match resident_start(&file, offset, length) {
+    match read_start(&file, offset, length) {
         Ok(Resident::Bytes(length)) => send_behind_by(&socket, head, length, |from, left| {
             let mut at = offset + from;
             sendfile(&socket, &file, Some(&mut at), left)
