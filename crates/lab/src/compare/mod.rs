@@ -134,7 +134,7 @@ fn find_capacities(executor: &mut Executor, compare: &Compare, start: &Start<'_>
         return Ok(());
     }
     executor.rounds(compare.rounds..=compare.rounds, start, |executor, index, round, tested| {
-        let Some(found) = executor.driver.capacity(&tested.served, Some(round))? else {
+        let Some(found) = executor.driver.capacity(&tested.served, Some(round), None)? else {
             return Ok(());
         };
         match &mut executor.subjects[index].capacity {

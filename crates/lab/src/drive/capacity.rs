@@ -1,10 +1,11 @@
 //! A server's capacity: the highest rate of an open loop that it sustains.
 //!
-//! [`Driver::capacity`] finds it by a bounded number of short probes: a closed-loop burst says where to begin, then the
+//! [`Driver::capacity`] finds it by a bounded number of short probes: a closed loop says where to begin, then the
 //! rate goes up or down until one probe is sustained and a higher one is not, then the gap is halved until it is small.
 //! A rate is sustained when nearly as many requests are answered as arrive, nearly none fails, and latency does not
 //! grow. A closed loop alone would not do: its clients wait for the server, so it shows how much a server answers while
-//! its queue is as long as the number of clients.
+//! its queue is as long as the number of clients. Nor would probes alone: they are too short for a queue to the disk that few of
+//! the requests are in. So a longer closed loop that was measured before is the most that a search finds.
 
 use flash_load::measure::Measures;
 use flash_load::measure::times::percentile_ns;
@@ -37,18 +38,21 @@ struct Bracket {
     sustained_per_s: f64,
     too_high_per_s: Option<f64>,
     first_per_s: f64,
+    /// No rate above it is tried.
+    most_per_s: f64,
 }
 
 impl Bracket {
-    fn new(first_per_s: f64) -> Self {
-        Self { sustained_per_s: 0.0, too_high_per_s: None, first_per_s }
+    fn new(first_per_s: f64, most_per_s: f64) -> Self {
+        Self { sustained_per_s: 0.0, too_high_per_s: None, first_per_s, most_per_s }
     }
 
     /// The rate of the next probe; none when the search is over.
     fn next(&self) -> Option<f64> {
         match self.too_high_per_s {
             None if self.sustained_per_s == 0.0 => Some(self.first_per_s),
-            None => Some(self.sustained_per_s * UP),
+            None => (self.sustained_per_s < self.most_per_s)
+                .then_some((self.sustained_per_s * UP).min(self.most_per_s)),
             Some(too_high) if self.sustained_per_s == 0.0 => Some(too_high * DOWN),
             Some(too_high) => {
                 let gap = too_high - self.sustained_per_s;
@@ -67,19 +71,30 @@ impl Bracket {
 }
 
 impl Driver {
-    /// Finds the highest rate that a server sustains. None when a signal ended the search, and for a server that
-    /// answers nothing: then there is no rate to begin with.
+    /// Finds the highest rate that a server sustains, which is at most the rate of the closed loop that was measured
+    /// before, if one was. None when a signal ended the search, and for a server that answers nothing: then there is no rate
+    /// to begin with.
     ///
     /// Errors: run, when the load generator cannot work.
-    pub fn capacity(&mut self, served: &Served, round: Option<u32>) -> Result<Option<Capacity>> {
+    pub fn capacity(
+        &mut self,
+        served: &Served,
+        round: Option<u32>,
+        closed_loop: Option<&Measures>,
+    ) -> Result<Option<Capacity>> {
         if self.is_interrupted() {
             return Ok(None);
         }
         let clients = self.options.users.connections_max;
         let duration_s = self.options.duration_s.unwrap_or(PROBE_S).min(PROBE_S);
-        let burst = Level { round, ..Level::infinite("burst of the capacity search", clients, duration_s) };
-        let burst = self.level(served, &burst)?.measures;
-        let mut bracket = Bracket::new(burst.answered_per_s * FIRST_SHARE);
+        let (closed_per_s, most_per_s) = if let Some(measured) = closed_loop {
+            (measured.answered_per_s, measured.answered_per_s)
+        } else {
+            let burst =
+                Level { round, ..Level::infinite("burst of the capacity search", clients, duration_s) };
+            (self.level(served, &burst)?.measures.answered_per_s, f64::INFINITY)
+        };
+        let mut bracket = Bracket::new(closed_per_s * FIRST_SHARE, most_per_s);
         let (mut best, mut bound) = (None, None);
         for number in 1..=PROBES_MAX {
             let Some(rate_per_s) = bracket.next().filter(|rate| *rate > 0.0 && !self.is_interrupted()) else {
@@ -101,7 +116,7 @@ impl Driver {
                 bound = Some(driven.measures);
             }
         }
-        if self.is_interrupted() || burst.answered_per_s <= 0.0 {
+        if self.is_interrupted() || closed_per_s <= 0.0 {
             return Ok(None);
         }
         let doubt = doubt(best.as_ref(), bound.as_ref());
@@ -175,7 +190,7 @@ mod tests {
     #[test]
     fn the_search_finds_the_limit_within_a_few_percent() {
         for (limit_per_s, first_per_s) in [(1000.0, 900.0), (1000.0, 5000.0), (1000.0, 300.0), (50.0, 55.0)] {
-            let mut bracket = Bracket::new(first_per_s);
+            let mut bracket = Bracket::new(first_per_s, f64::INFINITY);
             let mut probes = 0;
             while let (Some(rate_per_s), true) = (bracket.next(), probes < PROBES_MAX) {
                 bracket.learn(rate_per_s, rate_per_s <= limit_per_s);
@@ -184,6 +199,21 @@ mod tests {
             let found = bracket.sustained_per_s;
             assert!(found <= limit_per_s && found >= limit_per_s * 0.9, "{limit_per_s}: {found} by {probes}");
         }
+    }
+
+    #[test]
+    fn the_search_ends_at_the_most_that_a_closed_loop_has_shown() {
+        let rates = |sustained_to_per_s: f64| {
+            let mut bracket = Bracket::new(900.0, 1000.0);
+            let next = || {
+                let rate_per_s = bracket.next()?;
+                bracket.learn(rate_per_s, rate_per_s <= sustained_to_per_s);
+                Some(rate_per_s)
+            };
+            std::iter::from_fn(next).collect::<Vec<f64>>()
+        };
+        assert_eq!(rates(f64::INFINITY), [900.0, 1000.0]);
+        assert_eq!(rates(960.0), [900.0, 1000.0, 950.0, 975.0]);
     }
 
     /// A second of arrivals, one every millisecond, answered by a server that takes this long for each, one at a time.

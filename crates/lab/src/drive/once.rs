@@ -83,7 +83,7 @@ pub fn run(load: Load) -> Result<Ending> {
     let (capacity, level_1_per_s) = match load_1 {
         LoadOne::Searched if needs_capacity(&arrive) => {
             driver.warm_up_fast(&served)?;
-            let found = driver.capacity(&served, None)?;
+            let found = driver.capacity(&served, None, None)?;
             let per_s = found.as_ref().map(|capacity| capacity.requests_per_s);
             (found, per_s)
         }

@@ -375,11 +375,12 @@ impl<'a> Rounds<'a> {
         if !self.plan.has_fractions_of(&point.name) {
             return Ok(());
         }
-        let driver = &mut self.executor.driver;
+        let Executor { driver, subjects, .. } = &mut self.executor;
         driver.options.users = users(point);
-        // A search has about ten probes, so it takes about as long as the point.
-        driver.options.duration_s = Some(point.duration_s / 10.0);
-        if let Some(found) = driver.capacity(served, Some(at.round))? {
+        // A search has about five probes, so it takes about as long as the point.
+        driver.options.duration_s = Some(point.duration_s / 5.0);
+        let measured = subjects[at.variant].rounds.last();
+        if let Some(found) = driver.capacity(served, Some(at.round), measured)? {
             self.capacities.add(&self.plan.variants[at.variant], &point.name, found.requests_per_s);
         }
         Ok(())

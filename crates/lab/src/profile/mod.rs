@@ -111,7 +111,7 @@ fn profile_subject(driver: &mut Driver, profile: &Profile, served: &Served) -> R
     let level_1_per_s = match profile.capacity_per_s {
         Some(given) => given,
         None => {
-            subject.capacity = driver.capacity(served, None)?;
+            subject.capacity = driver.capacity(served, None, None)?;
             subject.capacity.as_ref().map_or(0.0, |capacity| capacity.requests_per_s)
         }
     };
