@@ -71,8 +71,7 @@ impl Bracket {
 }
 
 impl Driver {
-    /// Finds the highest rate that a server sustains, which is at most the rate of the closed loop that was measured
-    /// before, if one was. None when a signal ended the search, and for a server that answers nothing: then there is no rate
+    /// Finds the highest rate that a server sustains, which is at most that of a closed loop before, if one was. None when a signal ended the search, and for a server that answers nothing: then there is no rate
     /// to begin with.
     ///
     /// Errors: run, when the load generator cannot work.
@@ -80,15 +79,15 @@ impl Driver {
         &mut self,
         served: &Served,
         round: Option<u32>,
-        closed_loop: Option<&Measures>,
+        closed_loop_per_s: Option<f64>,
     ) -> Result<Option<Capacity>> {
         if self.is_interrupted() {
             return Ok(None);
         }
         let clients = self.options.users.connections_max;
         let duration_s = self.options.duration_s.unwrap_or(PROBE_S).min(PROBE_S);
-        let (closed_per_s, most_per_s) = if let Some(measured) = closed_loop {
-            (measured.answered_per_s, measured.answered_per_s)
+        let (closed_per_s, most_per_s) = if let Some(per_s) = closed_loop_per_s {
+            (per_s, per_s)
         } else {
             let burst =
                 Level { round, ..Level::infinite("burst of the capacity search", clients, duration_s) };

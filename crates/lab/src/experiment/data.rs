@@ -3,16 +3,17 @@
 //! [`super::finding`] compares the samples. A round whose figures do not count ([`validity`]) is kept apart with the
 //! causes. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 
 use super::inside::{self, Inside};
 use crate::results::Run;
-use crate::statistics::{Sample, Scale};
-use flash_load::measure::validity::{self, Cause};
-use flash_load::measure::{LatencyFigure, Measures};
+use crate::statistics::{Limit, Sample, Scale};
+use flash_load::measure::validity::{self, Cause, FAILED_SHARE_MAX};
+use flash_load::measure::{Counts, LatencyFigure, Measures};
+use flash_load::record::Outcome;
 
 /// A figure of a measurement.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +28,8 @@ pub(super) struct Measure {
     of: Option<fn(&Measures) -> Option<f64>>,
     /// The figure of the latencies that a late generator must not have made.
     latency: Option<LatencyFigure>,
+    /// Whether it grows for as long as a server is overloaded.
+    is_time: bool,
 }
 
 impl<'de> Deserialize<'de> for Measure {
@@ -59,11 +62,11 @@ impl Measure {
     const ALL: [Self; 16] = [
         Self::new("bandwidth", "Mb/s", |m| Some(m.megabits_per_s)),
         Self::new("rate", "answers/s", |m| Some(m.answered_per_s)),
-        Self::new("mean", "ms on average", |m| Some(m.latency.mean_ms)).about(LatencyFigure::Mean),
-        Self::new("p50", "ms (median)", |m| Some(m.latency.p50_ms)).about(LatencyFigure::P50),
-        Self::new("p90", "ms (90th percentile)", |m| Some(m.latency.p90_ms)).about(LatencyFigure::P90),
-        Self::new("p95", "ms (95th percentile)", |m| Some(m.latency.p95_ms)).about(LatencyFigure::P95),
-        Self::new("p99", "ms (99th percentile)", |m| Some(m.latency.p99_ms)).about(LatencyFigure::P99),
+        Self::new("mean", "ms on average", |m| Some(m.latency.mean_ms)).time(LatencyFigure::Mean),
+        Self::new("p50", "ms (median)", |m| Some(m.latency.p50_ms)).time(LatencyFigure::P50),
+        Self::new("p90", "ms (90th percentile)", |m| Some(m.latency.p90_ms)).time(LatencyFigure::P90),
+        Self::new("p95", "ms (95th percentile)", |m| Some(m.latency.p95_ms)).time(LatencyFigure::P95),
+        Self::new("p99", "ms (99th percentile)", |m| Some(m.latency.p99_ms)).time(LatencyFigure::P99),
         Self::new("inversion", "inversion", |m| m.inversion).about(LatencyFigure::P50),
         Self::RESPONSE,
         Self::LARGEST,
@@ -84,11 +87,15 @@ impl Measure {
     ];
 
     const fn new(name: &'static str, unit: &'static str, of: fn(&Measures) -> Option<f64>) -> Self {
-        Self { name, unit, scale: Scale::Factor, of: Some(of), latency: None }
+        Self { name, unit, scale: Scale::Factor, of: Some(of), latency: None, is_time: false }
     }
 
     const fn about(self, figure: LatencyFigure) -> Self {
         Self { latency: Some(figure), ..self }
+    }
+
+    const fn time(self, figure: LatencyFigure) -> Self {
+        Self { is_time: true, ..self.about(figure) }
     }
 
     const fn share(name: &'static str, unit: &'static str, of: fn(&Measures) -> Option<f64>) -> Self {
@@ -101,10 +108,22 @@ impl Measure {
             let name = inside::FIGURES.into_iter().chain(calls).find(|known| *known == name)?;
             let is_share = name.starts_with("share of ");
             let scale = if is_share { Scale::Amount } else { Scale::Factor };
-            Some(Self { name, unit: name, scale, of: None, latency: None })
+            Some(Self { name, unit: name, scale, of: None, latency: None, is_time: false })
         };
         Self::ALL.into_iter().find(|known| known.name == name).or_else(of_server)
     }
+}
+
+/// If a server was overloaded and nothing else speaks against its round: how long its unanswered requests were waited for,
+/// milliseconds. The times of its answers are at most as long as all would be, or as this.
+fn least_of_overloaded_ms(measures: &Measures, causes: &BTreeSet<Cause>) -> Option<f64> {
+    let Counts { asked, failed, .. } = &measures.counts;
+    let unanswered = failed.get(Outcome::Unanswered.name()).copied().unwrap_or(0);
+    let others = measures.counts.failures().saturating_sub(unanswered);
+    let is_only_overloaded = causes.contains(&Cause::Overloaded)
+        && causes.iter().all(|cause| matches!(cause, Cause::Overloaded | Cause::Failures))
+        && others as f64 <= *asked as f64 * FAILED_SHARE_MAX;
+    is_only_overloaded.then_some(if unanswered == 0 { f64::INFINITY } else { measures.drain_s * 1e3 })
 }
 
 #[derive(Clone, Copy)]
@@ -114,7 +133,8 @@ pub(super) struct Data<'a> {
 }
 
 impl Data<'_> {
-    /// A figure of a variant at a point, with the rounds in doubt kept apart; none where that was not measured.
+    /// A figure of a variant at a point, with the rounds in doubt kept apart; none where that was not measured. The times of a
+    /// server that is overloaded grow with the load's duration, so they only limit what they would be.
     pub(super) fn sample(&self, variant: &str, point: &str, measure: Measure) -> Option<Sample> {
         let mut sample = self.measured(variant, point, measure)?;
         for measures in self.rounds(variant, point) {
@@ -126,7 +146,11 @@ impl Data<'_> {
                 causes.remove(&Cause::Failures);
                 causes.remove(&Cause::Overloaded);
             }
-            if !causes.is_empty() {
+            let least_ms = least_of_overloaded_ms(measures, &causes).filter(|_| measure.is_time);
+            if let (Some(least_ms), Some(value)) = (least_ms, sample.rounds.get_mut(&round)) {
+                *value = value.min(least_ms);
+                sample.limits.insert(round, Limit::Least);
+            } else if !causes.is_empty() {
                 sample.rounds.remove(&round);
                 sample.doubted.insert(round, causes);
             }

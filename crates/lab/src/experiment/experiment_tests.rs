@@ -9,6 +9,7 @@ use super::finding::Verdict;
 use super::plan::{Load, Point};
 use super::*;
 use crate::results::{FORMAT, Run, Subject};
+use crate::statistics::Limit;
 use flash_load::measure::{self, Decile, Latency, Measures, Overload, PhaseFacts, SizeBand};
 use flash_load::workload::{self, Spec, Workload};
 
@@ -458,6 +459,35 @@ fn what_the_server_counted_holds_beside_failed_requests() {
     let sample = |measure| data.sample("server", "a", Measure::named(measure).unwrap()).unwrap();
     assert_eq!(sample("rate").doubted.len(), 1, "the generator's figure is in doubt");
     assert_eq!(sample(name).rounds, [(1, 3.0)].into());
+}
+
+#[test]
+fn the_times_of_an_overloaded_round_are_the_least_that_they_would_be() {
+    let limited = |unanswered: u64, refused: u64| {
+        let mut measures = Measures { drain_s: 0.5, ..round("a", 1, 400.0, 800.0) };
+        (measures.counts.asked, measures.overload) = (1_000, None);
+        (measures.asked_per_s, measures.duration_s) = (Some(1_000.0), 1.0);
+        measures.counts.failed =
+            [("unanswered".to_owned(), unanswered), ("status 503".to_owned(), refused)].into();
+        let run = Run {
+            subjects: vec![Subject { rounds: vec![measures], ..Subject::of("server", "") }],
+            ..run_of_nothing()
+        };
+        let sample = |measure| {
+            let data = Data { run: &run, inside: &[] };
+            data.sample("server", "a", Measure::named(measure).unwrap()).unwrap()
+        };
+        assert!(sample("inversion").rounds.is_empty() && sample("rate").rounds.is_empty());
+        let median = sample("p50");
+        (median.rounds.get(&1).copied(), median.limits.get(&1).copied())
+    };
+    assert_eq!(limited(0, 0), (Some(800.0), Some(Limit::Least)));
+    assert_eq!(
+        limited(300, 1),
+        (Some(500.0), Some(Limit::Least)),
+        "as long as the unanswered were waited for"
+    );
+    assert_eq!(limited(0, 2), (None, None), "a refusal takes no time");
 }
 
 #[test]

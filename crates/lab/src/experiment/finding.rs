@@ -6,7 +6,10 @@
 //! disturbance of a round is in both of its figures. Only rounds that count ([`flash_load::measure::validity`]) are
 //! compared. The 95 % interval of the rounds decides: a bound holds when the whole interval keeps it, and does not hold
 //! when the whole interval is beyond it by [`EFFECT_MIN`]. Otherwise, and with fewer than [`ROUNDS_MIN`] rounds that
-//! count, it cannot be told.
+//! count, it cannot be told. The times of an overloaded server grow as long as its load lasts: its rounds limit the figure on
+//! one side, so they can decide one way only.
+
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +17,7 @@ use super::data::{Data, Measure};
 pub(super) use crate::statistics::ROUNDS_MIN;
 use crate::statistics::{Sample, Scale};
 use flash_kit::number::figure;
-use flash_load::measure::validity;
+use flash_load::measure::validity::{self, Cause};
 
 /// With more checks only the deciding one is shown.
 const CHECKS_SHOWN: usize = 2;
@@ -120,11 +123,24 @@ pub(super) struct Columns {
     pub(super) bound: String,
 }
 
+/// The ends of an interval, which may be open on one side.
+fn interval_text([low, high]: [f64; 2]) -> String {
+    match (low.is_finite(), high.is_finite()) {
+        (true, true) => [low, high].map(figure).join(" to "),
+        (true, false) => format!("at least {}", figure(low)),
+        (false, true) => format!("at most {}", figure(high)),
+        (false, false) => "open".to_owned(),
+    }
+}
+
 impl Check {
     /// Compares a figure with a bound; `name` says in a sentence which figure it is.
     pub(super) fn of(name: &str, sample: &Sample, bound: Bound) -> Self {
         let (count, bound_text) = (sample.rounds.len(), bound.text());
+        let overloaded = BTreeSet::from([Cause::Overloaded]);
+        let limited = sample.limits.values().map(|_| &overloaded);
         let doubts = validity::summary(sample.doubted.values(), sample.rounds_run());
+        let all_doubts = validity::summary(limited.chain(sample.doubted.values()), sample.rounds_run());
         let (value, margin) = match sample.middle() {
             Some((_, value)) => (figure(value), bound.margin(value)),
             None => ("no round counts".to_owned(), f64::NEG_INFINITY),
@@ -132,21 +148,27 @@ impl Check {
         let columns = Box::new(Columns {
             figures: name.to_owned(),
             value: if count == 0 { String::new() } else { value.clone() },
-            interval: sample.interval().map(|ends| ends.map(figure).join(" to ")).unwrap_or_default(),
+            interval: sample.interval().map(interval_text).unwrap_or_default(),
             bound: bound_text.clone(),
         });
         let Some(interval) = sample.interval() else {
             let text = format!("{name}: {value}, the bound is {bound_text}");
             let plural = if count == 1 { "" } else { "s" };
             let few = format!("{count} round{plural} where {ROUNDS_MIN} are needed");
-            let why = Some(doubts.unwrap_or(few));
+            let why = Some(all_doubts.unwrap_or(few));
             return Self { verdict: Verdict::CannotBeTold, margin, text, why, columns };
         };
         let ends = &columns.interval;
         let mut text =
             format!("{name}: {value}, 95 % interval {ends} of {count} rounds, the bound is {bound_text}");
         let verdict = bound.verdict(interval, sample);
-        let why = (verdict == Verdict::CannotBeTold).then(|| "the interval includes the bound".to_owned());
+        let is_limited = !sample.limits.is_empty();
+        let of_limits = all_doubts.filter(|_| is_limited);
+        let why = (verdict == Verdict::CannotBeTold)
+            .then(|| of_limits.unwrap_or_else(|| "the interval includes the bound".to_owned()));
+        if is_limited {
+            text += &format!(", overloaded in {}, so that times grew", sample.limits.len());
+        }
         if let Some(doubts) = doubts {
             text += &format!(", not counted: {doubts}");
         }

@@ -1,10 +1,7 @@
 //! Verdicts on hand-made figures.
 
-use std::collections::BTreeSet;
-
 use super::*;
-use crate::statistics::{Sample, Scale};
-use flash_load::measure::validity::Cause;
+use crate::statistics::{Limit, Sample, Scale};
 
 fn sample(values: &[f64]) -> Sample {
     Sample { rounds: (1..).zip(values.iter().copied()).collect(), ..Sample::default() }
@@ -83,6 +80,34 @@ fn rounds_in_doubt_do_not_count_and_the_reason_is_given() {
     };
     assert_eq!(put(&a, &all_failed).text(), "cannot be told: overloaded in 2, failures in 6 of 6 rounds");
     assert_eq!(put(&sample(&[4.0; 3]), &b).text(), "cannot be told: 3 rounds where 5 are needed");
+}
+
+#[test]
+fn the_times_of_an_overloaded_server_decide_one_way_only() {
+    let known = |value: f64| sample(&[value; 5]);
+    let overloaded = |value: f64| {
+        let limits = (1..=5).map(|round| (round, Limit::Least)).collect();
+        Sample { limits, ..known(value) }
+    };
+    let check = |a: &Sample, b: &Sample, bound| Check::of("a against b", &a.over(b), bound);
+    let verdict = |a: &Sample, b: &Sample, bound| check(a, b, bound).verdict;
+    let (quick, slow) = (known(1.0), overloaded(9.0));
+    assert_eq!(verdict(&slow, &quick, Bound::AtLeast(2.0)), Verdict::Holds);
+    assert_eq!(verdict(&slow, &quick, Bound::AtLeast(20.0)), Verdict::CannotBeTold);
+    assert_eq!(verdict(&slow, &quick, Bound::AtMost(2.0)), Verdict::DoesNotHold);
+    assert_eq!(verdict(&slow, &quick, Bound::AtMost(20.0)), Verdict::CannotBeTold);
+    assert_eq!(verdict(&quick, &slow, Bound::AtMost(0.5)), Verdict::Holds);
+    assert_eq!(verdict(&quick, &slow, Bound::AtLeast(0.5)), Verdict::DoesNotHold);
+    assert_eq!(verdict(&quick, &slow, Bound::AtLeast(0.05)), Verdict::CannotBeTold);
+    assert_eq!(verdict(&slow, &overloaded(1.0), Bound::AtLeast(2.0)), Verdict::CannotBeTold);
+    let open = check(&slow, &quick, Bound::AtLeast(20.0));
+    assert_eq!(open.why.as_deref(), Some("overloaded in 5 of 5 rounds"));
+    assert_eq!(open.columns.interval, "at least 9.00");
+    let decided = check(&quick, &slow, Bound::AtMost(0.5));
+    assert_eq!(
+        decided.text,
+        "a against b: 0.111, 95 % interval at most 0.111 of 5 rounds, the bound is at most 0.500, overloaded in 5, so that times grew"
+    );
 }
 
 #[test]

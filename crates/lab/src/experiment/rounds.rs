@@ -22,7 +22,7 @@ use crate::results::{Run, Subject};
 use crate::testbed::{self, Peer, States, Testbed, ready_made};
 use flash_kit::{Error, Result};
 use flash_load::generator::message;
-use flash_load::measure::Measures;
+use flash_load::measure::{Measures, Timeline};
 use flash_load::workload::{Spec, Workload};
 
 /// How long to wait for the last answers: a server with a long disk queue needs it.
@@ -100,6 +100,14 @@ pub(super) fn run(plan: &Plan, options: &Options, sets: Vec<Ready>) -> Result<Ca
         }
     }
     rounds.finish()
+}
+
+/// The rate of the second half of a closed loop: at first none of its clients waits for the disk.
+fn settled_per_s(measures: &Measures) -> f64 {
+    let Timeline { step_s, points } = &measures.timeline;
+    let half = &points[points.len() / 2..];
+    let answered: u64 = half.iter().map(|point| point.answered).sum();
+    answered as f64 / (half.len() as f64 * step_s)
 }
 
 fn options_of(help: &str) -> BTreeSet<&str> {
@@ -379,8 +387,8 @@ impl<'a> Rounds<'a> {
         driver.options.users = users(point);
         // A search has about five probes, so it takes about as long as the point.
         driver.options.duration_s = Some(point.duration_s / 5.0);
-        let measured = subjects[at.variant].rounds.last();
-        if let Some(found) = driver.capacity(served, Some(at.round), measured)? {
+        let settled_per_s = subjects[at.variant].rounds.last().map(settled_per_s);
+        if let Some(found) = driver.capacity(served, Some(at.round), settled_per_s)? {
             self.capacities.add(&self.plan.variants[at.variant], &point.name, found.requests_per_s);
         }
         Ok(())

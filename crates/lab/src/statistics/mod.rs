@@ -11,4 +11,4 @@ pub(crate) mod interval;
 mod sample;
 
 pub(crate) use interval::ROUNDS_MIN;
-pub(crate) use sample::{Sample, Scale};
+pub(crate) use sample::{Limit, Sample, Scale};

@@ -19,10 +19,31 @@ pub(crate) enum Scale {
     Amount,
 }
 
+/// How the true value of a round is to the one that was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// It is at least as high.
+    Least,
+    /// It is at most as high.
+    Most,
+}
+
+impl Limit {
+    fn of_inverse(self) -> Self {
+        match self {
+            Self::Least => Self::Most,
+            Self::Most => Self::Least,
+        }
+    }
+}
+
 /// A figure, round by round.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Sample {
+    /// The rounds that count.
     pub(crate) rounds: BTreeMap<u32, f64>,
+    /// Those of them whose value only limits the true one, as the times of a server do whose queue grows.
+    pub(crate) limits: BTreeMap<u32, Limit>,
     /// The rounds that do not, with the causes.
     pub(crate) doubted: BTreeMap<u32, BTreeSet<Cause>>,
     pub(crate) scale: Scale,
@@ -56,13 +77,18 @@ impl Sample {
         rounds.get(rounds.len().checked_sub(1)? / 2).copied()
     }
 
-    /// The 95 % confidence interval; none of too few rounds.
+    /// The 95 % confidence interval, open on the side where rounds do not limit it; none of too few rounds.
     pub(crate) fn interval(&self) -> Option<[f64; 2]> {
         let values: Vec<f64> = self.rounds.values().copied().collect();
-        match self.scale {
+        let [low, high] = match self.scale {
             Scale::Factor => interval::of_ratios(&values),
             Scale::Amount => interval::of_differences(&values),
-        }
+        }?;
+        let has = |limit| self.limits.values().any(|known| *known == limit);
+        Some([
+            if has(Limit::Most) { f64::NEG_INFINITY } else { low },
+            if has(Limit::Least) { f64::INFINITY } else { high },
+        ])
     }
 
     pub(crate) fn rounds_run(&self) -> usize {
@@ -70,29 +96,42 @@ impl Sample {
     }
 
     /// A figure made of both in each round that counts for both: a disturbance of a round is in both. A round in doubt
-    /// for one is in doubt for both.
+    /// for one is in doubt for both, and one that is limited on both sides is known in no way.
     fn with(&self, other: &Self, of: impl Fn(f64, f64) -> f64) -> Self {
         let mut doubted = self.doubted.clone();
         for (round, causes) in &other.doubted {
             doubted.entry(*round).or_default().extend(causes);
         }
+        let mut limits = self.limits.clone();
+        for (round, limit) in &other.limits {
+            if *limits.entry(*round).or_insert(*limit) != *limit {
+                doubted.entry(*round).or_default().insert(Cause::Overloaded);
+            }
+        }
         let both = self
             .rounds
             .iter()
             .filter_map(|(round, left)| Some((*round, of(*left, *other.rounds.get(round)?))));
-        let rounds =
+        let rounds: BTreeMap<u32, f64> =
             both.filter(|(round, value)| value.is_finite() && !doubted.contains_key(round)).collect();
-        Self { rounds, doubted, scale: self.scale }
+        limits.retain(|round, _| rounds.contains_key(round));
+        Self { rounds, limits, doubted, scale: self.scale }
+    }
+
+    /// The same with what falls where the figure rises.
+    fn inverse(&self) -> Self {
+        let limits = self.limits.iter().map(|(round, limit)| (*round, limit.of_inverse())).collect();
+        Self { limits, ..self.clone() }
     }
 
     pub(crate) fn over(&self, other: &Self) -> Self {
-        let mut ratio = self.with(other, |left, right| left / right);
+        let mut ratio = self.with(&other.inverse(), |left, right| left / right);
         ratio.rounds.retain(|_, value| *value > 0.0);
         Self { scale: Scale::Factor, ..ratio }
     }
 
     pub(crate) fn minus(&self, other: &Self) -> Self {
-        Self { scale: Scale::Amount, ..self.with(other, |left, right| left - right) }
+        Self { scale: Scale::Amount, ..self.with(&other.inverse(), |left, right| left - right) }
     }
 
     /// The geometric mean of several, round by round: that of ratios.
