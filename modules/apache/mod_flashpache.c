@@ -206,16 +206,24 @@ static int post_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *ptemp,
     return flashpache_shared_init(s);
 }
 
-/* Each child may hold the same part of its threads as all children may of
- * theirs. */
+/* Connections are not spread evenly over the children, so each may hold three
+ * quarters of its threads, and in any case an equal part of what all may. */
 static int waiters_of_child(void)
 {
-    int daemons = 1, waiters;
+    int daemons = 1, threads = 1, part, most;
 
     (void)ap_mpm_query(AP_MPMQ_MAX_DAEMONS, &daemons);
-    waiters = flashpache_config.waiters_max / (daemons > 0 ? daemons : 1);
+    (void)ap_mpm_query(AP_MPMQ_MAX_THREADS, &threads);
+    part = flashpache_config.waiters_max / (daemons > 0 ? daemons : 1);
+    most = threads * 3 / 4;
 
-    return waiters > 1 ? waiters : 1;
+    if (most > flashpache_config.waiters_max) {
+        most = flashpache_config.waiters_max;
+    }
+    if (part < most) {
+        part = most;
+    }
+    return part > 1 ? part : 1;
 }
 
 static void child_init(apr_pool_t *pchild, server_rec *s)

@@ -80,7 +80,7 @@ fn times_and_counts_follow_from_the_plan() {
     assert!((twice.run_s() - 2.0 * plan.run_s()).abs() < 1e-9);
     let longer = plan.clone().adjusted(Some(plan.rounds), Some(11.0));
     assert!((longer.run_s() - plan.run_s() - 5.0 * 8.0 * 2.0 * 10.0).abs() < 1e-9);
-    assert_eq!(plan_of("clients", false).points().len(), 12);
+    assert_eq!(plan_of("clients", false).points().len(), 8);
     let few = Options { peers: Vec::new(), ..options("single-file") };
     assert_eq!(super::plan(find("single-file").unwrap(), &few).variants.len(), 4);
     let is_amped = |variant: &plan::Variant| variant.peer.is_none() && variant.flash.is_empty();

@@ -167,7 +167,7 @@ impl Check {
         let why = (verdict == Verdict::CannotBeTold)
             .then(|| of_limits.unwrap_or_else(|| "the interval includes the bound".to_owned()));
         if is_limited {
-            text += &format!(", overloaded in {}, so that times grew", sample.limits.len());
+            text += &format!(", overloaded in {} of them", sample.limits.len());
         }
         if let Some(doubts) = doubts {
             text += &format!(", not counted: {doubts}");

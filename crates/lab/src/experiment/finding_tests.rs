@@ -106,7 +106,7 @@ fn the_times_of_an_overloaded_server_decide_one_way_only() {
     let decided = check(&quick, &slow, Bound::AtMost(0.5));
     assert_eq!(
         decided.text,
-        "a against b: 0.111, 95 % interval at most 0.111 of 5 rounds, the bound is at most 0.500, overloaded in 5, so that times grew"
+        "a against b: 0.111, 95 % interval at most 0.111 of 5 rounds, the bound is at most 0.500, overloaded in 5 of them"
     );
 }
 
