@@ -71,8 +71,8 @@ impl Bracket {
 }
 
 impl Driver {
-    /// Finds the highest rate that a server sustains, which is at most that of a closed loop before, if one was. None when a signal ended the search, and for a server that answers nothing: then there is no rate
-    /// to begin with.
+    /// Finds the highest rate that a server sustains, which is at most that of a closed loop before, if one was. None when a
+    /// signal ended the search, and for a server that answers nothing: then there is no rate to begin with.
     ///
     /// Errors: run, when the load generator cannot work.
     pub fn capacity(

@@ -114,8 +114,8 @@ impl Measure {
     }
 }
 
-/// If a server was overloaded and nothing else speaks against its round: how long its unanswered requests were waited for,
-/// milliseconds. The times of its answers are at most as long as all would be, or as this.
+/// How long the unanswered requests of an overloaded server were waited for at least, milliseconds: its times are no shorter
+/// than those of its answers, or than this. None if it was not overloaded, or something else speaks against the round.
 fn least_of_overloaded_ms(measures: &Measures, causes: &BTreeSet<Cause>) -> Option<f64> {
     let Counts { asked, failed, .. } = &measures.counts;
     let unanswered = failed.get(Outcome::Unanswered.name()).copied().unwrap_or(0);
