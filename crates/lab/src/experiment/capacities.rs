@@ -2,13 +2,22 @@
 //! for after a point of infinite demand.
 //!
 //! [`super::rounds`] fills it in each round. The answers to infinite demand alone are no capacity: its clients wait for the
-//! server, however long its queue is. Pure.
+//! server, however long its queue is. But no search may find more than they get once they wait for the disk. Pure.
 
 use std::collections::BTreeMap;
 
 use super::plan::Variant;
 use flash_kit::{Error, Result};
 use flash_load::measure::times::median;
+use flash_load::measure::{Measures, Timeline};
+
+/// The rate of the second half of a closed loop: at first none of its clients waits for the disk.
+pub(super) fn settled_per_s(measures: &Measures) -> f64 {
+    let Timeline { step_s, points } = &measures.timeline;
+    let half = &points[points.len() / 2..];
+    let answered: u64 = half.iter().map(|point| point.answered).sum();
+    answered as f64 / (half.len() as f64 * step_s)
+}
 
 /// The rates of each round, requests per second, by the names of variant and point.
 #[derive(Default)]

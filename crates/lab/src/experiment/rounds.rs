@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::Options;
 use super::behind;
-use super::capacities::Capacities;
+use super::capacities::{Capacities, settled_per_s};
 use super::inside::{self, Inside, output};
 use super::plan::{Beside, Load, Plan, Point, Scene, Variant};
 use super::sets::Ready;
@@ -22,7 +22,7 @@ use crate::results::{Run, Subject};
 use crate::testbed::{self, Peer, States, Testbed, ready_made};
 use flash_kit::{Error, Result};
 use flash_load::generator::message;
-use flash_load::measure::{Measures, Timeline};
+use flash_load::measure::Measures;
 use flash_load::workload::{Spec, Workload};
 
 /// How long to wait for the last answers: a server with a long disk queue needs it.
@@ -100,14 +100,6 @@ pub(super) fn run(plan: &Plan, options: &Options, sets: Vec<Ready>) -> Result<Ca
         }
     }
     rounds.finish()
-}
-
-/// The rate of the second half of a closed loop: at first none of its clients waits for the disk.
-fn settled_per_s(measures: &Measures) -> f64 {
-    let Timeline { step_s, points } = &measures.timeline;
-    let half = &points[points.len() / 2..];
-    let answered: u64 = half.iter().map(|point| point.answered).sum();
-    answered as f64 / (half.len() as f64 * step_s)
 }
 
 fn options_of(help: &str) -> BTreeSet<&str> {
