@@ -41,3 +41,17 @@ impl Capacities {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use flash_load::measure::{PhaseFacts, TimelinePoint, measures};
+
+    use super::*;
+
+    #[test]
+    fn the_first_half_of_a_closed_loop_is_no_capacity() {
+        let point = |answered| TimelinePoint { answered, ..TimelinePoint::default() };
+        let timeline = Timeline { step_s: 0.5, points: [900, 900, 100, 300].map(point).into() };
+        assert_eq!(settled_per_s(&Measures { timeline, ..measures(&[], &PhaseFacts::default()) }), 400.0);
+    }
+}
