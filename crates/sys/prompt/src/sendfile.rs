@@ -1,9 +1,9 @@
 //! Sends parts of files from the page cache by sendfile(2).
 //!
 //! This is an alternative to a read and a send, for measurements and never the default, because sendfile(2)
-//! has no form that cannot block. The kernel is first asked which pages are in memory, and whether the first and
-//! the last byte are read; no others are sent. But a page can be evicted between the calls, the read of one between
-//! the first and the last can still be under way, and a mark left by an earlier reader can make the kernel read ahead.
+//! has no form that cannot block. The kernel is first asked which pages are in memory, and each whether it is read;
+//! no others are sent. But a page can be evicted between the calls, and a mark left by an earlier reader can make the
+//! kernel read ahead.
 //! The socket holds the pages themselves until the client has received them, so a file changed in place changes the
 //! bytes in flight.
 
