@@ -19,22 +19,43 @@ pub(super) fn settled_per_s(measures: &Measures) -> f64 {
     answered as f64 / (half.len() as f64 * step_s)
 }
 
-/// The rates of each round, requests per second, by the names of variant and point.
+/// The capacities by the names of variant and point.
 #[derive(Default)]
-pub(super) struct Capacities(BTreeMap<(String, String), Vec<f64>>);
+pub(super) struct Capacities(BTreeMap<(String, String), Rates>);
+
+/// Requests per second.
+#[derive(Default)]
+struct Rates {
+    /// Those that the searches of the rounds have found.
+    found: Vec<f64>,
+    /// The least that a server answered which did not keep up with a fraction of them.
+    most: Option<f64>,
+}
 
 impl Capacities {
-    pub(super) fn add(&mut self, variant: &Variant, point: &str, per_s: f64) {
-        self.0.entry((variant.name.clone(), point.to_owned())).or_default().push(per_s);
+    fn rates_of(&mut self, variant: &Variant, point: &str) -> &mut Rates {
+        self.0.entry((variant.name.clone(), point.to_owned())).or_default()
     }
 
-    /// The median of the rounds so far, of the variant or of that whose load it gets.
+    pub(super) fn add(&mut self, variant: &Variant, point: &str, per_s: f64) {
+        self.rates_of(variant, point).found.push(per_s);
+    }
+
+    /// From now on no more than this: the search of a few seconds does not see a queue that takes longer to grow.
+    pub(super) fn lower(&mut self, variant: &Variant, point: &str, per_s: f64) {
+        let rates = self.rates_of(variant, point);
+        rates.most = Some(rates.most.map_or(per_s, |most| most.min(per_s)));
+    }
+
+    /// The median of the rounds so far, of the variant or of that whose load it gets, and no more than it answered when it did
+    /// not keep up.
     ///
     /// Errors: run, for a server that sustained no rate.
     pub(super) fn of(&self, variant: &Variant, point: &str) -> Result<f64> {
         let name = variant.load_of.as_ref().unwrap_or(&variant.name);
-        let rates = self.0.get(&(name.clone(), point.to_owned())).cloned().unwrap_or_default();
-        (!rates.is_empty()).then(|| median(rates)).filter(|rate| *rate > 0.0).ok_or_else(|| {
+        let rates = self.0.get(&(name.clone(), point.to_owned())).filter(|rates| !rates.found.is_empty());
+        let rate = rates.map(|rates| median(rates.found.clone()).min(rates.most.unwrap_or(f64::INFINITY)));
+        rate.filter(|rate| *rate > 0.0).ok_or_else(|| {
             Error::run(format!(
                 "{name} sustained no rate after {point}, so there is none to ask for a fraction of"
             ))
@@ -47,6 +68,22 @@ mod tests {
     use flash_load::measure::{PhaseFacts, TimelinePoint, measures};
 
     use super::*;
+
+    #[test]
+    fn what_a_server_answered_that_did_not_keep_up_is_the_most() {
+        let variant = Variant { name: "a".to_owned(), ..Variant::default() };
+        let other = Variant { load_of: Some("a".to_owned()), ..Variant::default() };
+        let mut capacities = Capacities::default();
+        assert!(capacities.of(&variant, "infinite").is_err());
+        for per_s in [900.0, 1000.0, 1100.0] {
+            capacities.add(&variant, "infinite", per_s);
+        }
+        assert_eq!(capacities.of(&variant, "infinite").ok(), Some(1000.0));
+        for (per_s, least) in [(800.0, 800.0), (850.0, 800.0), (1200.0, 800.0)] {
+            capacities.lower(&variant, "infinite", per_s);
+            assert_eq!(capacities.of(&other, "infinite").ok(), Some(least));
+        }
+    }
 
     #[test]
     fn the_first_half_of_a_closed_loop_is_no_capacity() {

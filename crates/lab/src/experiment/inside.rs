@@ -18,6 +18,9 @@ use flash_kit::{Error, Result};
 
 /// How long `flash stats` may take.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// How long it is asked again while a worker does not answer it: one that waits for the disk in each of 1,024 sends needs minutes.
+const WORKER_PATIENCE: Duration = Duration::from_secs(300);
+const WORKER_LOOK: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(10);
 const DOCUMENT_BYTES_MAX: u64 = 64 << 20;
 
@@ -68,18 +71,36 @@ pub(super) struct Reported {
     calls_ns: Option<BTreeMap<String, u64>>,
 }
 
-/// Asks a server, by `flash stats` of this program at its socket.
+/// Asks a server, by `flash stats` of this program at its socket, until all of its workers answer.
 ///
-/// Errors: run, when it does not answer.
+/// Errors: run, when it or one of them does not answer.
 pub(super) fn fetch(flash: &Path, control: &Path) -> Result<Reported> {
     let mut command = Command::new(flash);
     command.arg("stats").arg("--control").arg(control).arg("--json");
-    let said = output(&mut command)?;
-    let document: Value = serde_json::from_slice(&said)
-        .map_err(|why| Error::run(format!("`flash stats --json` gave no JSON: {why}")))?;
+    let deadline = Instant::now() + WORKER_PATIENCE;
+    let document = loop {
+        let document: Value = serde_json::from_slice(&output(&mut command)?)
+            .map_err(|why| Error::run(format!("`flash stats --json` gave no JSON: {why}")))?;
+        if !has_silent_worker(&document) {
+            break document;
+        }
+        if Instant::now() > deadline {
+            let waited_s = WORKER_PATIENCE.as_secs();
+            return Err(Error::run(format!(
+                "a worker of the server did not answer `flash stats` for {waited_s} s"
+            )));
+        }
+        thread::sleep(WORKER_LOOK);
+    };
     Reported::read(&document).ok_or_else(|| {
         Error::run("`flash stats --json` tells nothing of dispatches: it is of another version")
     })
+}
+
+/// Whether the sum lacks a worker, because it did not answer in time.
+fn has_silent_worker(document: &Value) -> bool {
+    let workers = document.pointer("/stats/workers").and_then(Value::as_array);
+    workers.is_some_and(|workers| workers.iter().any(|worker| worker["counters"].is_null()))
 }
 
 /// The output of a command that succeeded in time.
@@ -230,6 +251,13 @@ mod tests {
     fn dispatches(buckets: &Value) -> Reported {
         Reported::read(&json!({ "version": 1, "stats": { "sum": { "dispatches": { "buckets": buckets } } } }))
             .unwrap()
+    }
+
+    #[test]
+    fn a_worker_that_did_not_answer_is_missed() {
+        let workers = |counters: Value| json!({ "stats": { "workers": [{ "counters": {} }, { "counters": counters }] } });
+        assert!(has_silent_worker(&workers(Value::Null)));
+        assert!(!has_silent_worker(&workers(json!({}))));
     }
 
     #[test]

@@ -172,8 +172,7 @@ pub fn run(options: &Options) -> Result<Ending> {
 /// Locks the hot files in memory. The reason in words where that cannot be.
 fn lock(options: &Options, hot: &[u32]) -> std::result::Result<Locked, String> {
     let root = options.testbed.root.as_deref().ok_or("--files does not say where this machine has them")?;
-    let files = hot.iter().map(|path_id| File::from_path_id(*path_id).path());
-    Locked::of(root, files).map_err(|why| why.to_string())
+    Locked::of(root, hot).map_err(|why| why.to_string())
 }
 
 /// Brings the names and attributes of the cold files into the kernel's caches. This process has none of the server's

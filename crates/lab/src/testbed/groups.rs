@@ -277,22 +277,40 @@ fn sweep(mount: &Path) {
     }
 }
 
+/// The disk of a folder or file, as MAJ:MIN.
+///
+/// Errors: run, when it is on none, or on an image that is read through the page cache.
 fn disk_of(path: &Path) -> Result<String> {
     let about = fs::metadata(path).map_err(|why| Error::file("find the disk of", path, &why))?;
     let (major, minor) = program::device_numbers(about.dev());
     let link = format!("/sys/dev/block/{major}:{minor}");
-    let Ok(mut device) = fs::canonicalize(&link) else {
+    let Ok(device) = fs::canonicalize(&link) else {
         return Err(impossible(&format!(
             "{} is not on a disk (its device is {major}:{minor}); choose a folder on a real one",
             path.display()
         )));
     };
+    disk_below(device)
+}
+
+/// The disk below a device in sysfs: the whole one of a partition, the one that holds an image. A limit of an image's own
+/// device would let reads of names and attributes pass; a limit of the disk below holds them too.
+fn disk_below(mut device: PathBuf) -> Result<String> {
     if device.join("partition").exists() {
         device.pop();
     }
-    let file = device.join("dev");
-    let text = fs::read_to_string(&file).map_err(|why| Error::file("read", &file, &why))?;
-    Ok(text.trim().to_owned())
+    let read = |file: &Path| fs::read_to_string(file).map_err(|why| Error::file("read", file, &why));
+    let Ok(image) = fs::read_to_string(device.join("loop/backing_file")) else {
+        return Ok(read(&device.join("dev"))?.trim().to_owned());
+    };
+    let image = Path::new(image.trim_end());
+    if read(&device.join("loop/dio"))?.trim() != "1" {
+        return Err(impossible(&format!(
+            "the image {} is read through the page cache; attach it by 'losetup --direct-io=on'",
+            image.display()
+        )));
+    }
+    disk_of(image)
 }
 
 #[cfg(test)]
@@ -362,6 +380,23 @@ mod tests {
         let error = set(&mount.join("none"), "1").unwrap_err();
         assert_eq!(error.exit_code(), 1);
         assert!(error.to_string().contains("there can be no testbed"), "{error}");
+    }
+
+    #[test]
+    fn the_disk_of_an_image_is_the_one_that_holds_it() {
+        // A plain folder stands in for the device in sysfs.
+        let device = tempfile::tempdir().unwrap();
+        fs::create_dir(device.path().join("loop")).unwrap();
+        let write = |name: &str, text: &str| fs::write(device.path().join(name), text).unwrap();
+        write("dev", "7:0\n");
+        let disk = || disk_below(device.path().to_owned());
+        assert_eq!(disk().unwrap(), "7:0");
+        let image = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+        write("loop/backing_file", &format!("{}\n", image.display()));
+        write("loop/dio", "1\n");
+        assert_eq!(disk().ok(), disk_of(&image).ok());
+        write("loop/dio", "0\n");
+        assert!(disk().unwrap_err().to_string().contains("read through the page cache"));
     }
 
     #[test]

@@ -3,23 +3,22 @@
 //! [`super::run`] calls it; [`crate::execute`] runs the servers. Parts that cannot be run here are named and left out;
 //! the rest goes on.
 
+mod points;
+
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use super::Options;
 use super::behind;
-use super::capacities::{Capacities, settled_per_s};
-use super::inside::{self, Inside, output};
+use super::capacities::Capacities;
+use super::inside::{Inside, output};
 use super::plan::{Beside, Load, Plan, Point, Scene, Variant};
 use super::sets::Ready;
-use crate::drive::{self, Driver, Level, Served, Users, nanoseconds};
-use crate::execute::{
-    Executor, HotFiles, HotMix, ServerUnderTest, Start, Streams, WarmUp, lacks_rounds, most_rounds,
-};
+use crate::drive::{self, Driver, Level, Users, nanoseconds};
+use crate::execute::{Executor, HotFiles, HotMix, Start, WarmUp, lacks_rounds, most_rounds};
 use crate::results::{Run, Subject};
-use crate::testbed::{self, Peer, States, Testbed, ready_made};
+use crate::testbed::{self, Locked, Peer, Testbed, ready_made};
 use flash_kit::{Error, Result};
 use flash_load::generator::message;
 use flash_load::measure::Measures;
@@ -35,8 +34,6 @@ const CONNECTIONS: u32 = 1024;
 const CONNECTIONS_OF_OVERLOAD: u32 = 16_384;
 /// Clients of a warm-up over a link: enough to fill it.
 const WARM_UP_CLIENTS: u32 = 32;
-/// How often the states of processes are looked at.
-const LOOK: Duration = Duration::from_millis(250);
 
 /// Where a server listens for `flash stats`, in its own folder.
 const CONTROL: &str = "--control";
@@ -254,9 +251,11 @@ impl<'a> Rounds<'a> {
         let users = Users { abort_after_s: None, retries_max: 0, ..users(first) };
         let level = Level { users: Some(users), ..Level::infinite("warm-up", count, scene.warm_up_s) };
         let hot: Vec<u32>;
+        let _locked;
         let warm_up = if let Load::Beside(Beside { hot_directories, .. }) = first.load {
-            // The hot files are in memory, and no others.
+            // The hot files are in memory and stay there, and no others are at first.
             hot = HotFiles::all(HotMix::Small, hot_directories);
+            _locked = Locked::of(&self.sets[scene.set].root, &hot)?;
             WarmUp::Files { path_ids: &hot, patience_ns: nanoseconds(WARM_UP_MAX_S) }
         } else {
             WarmUp::Load(&level)
@@ -288,102 +287,6 @@ impl<'a> Rounds<'a> {
     /// The seed of a round: the same for each variant.
     fn seed(&self, at: At) -> u64 {
         self.options.seed.wrapping_add(u64::from(at.round))
-    }
-
-    /// One measurement. The server is asked for its counters at `control`, if it is.
-    fn point(
-        &mut self,
-        tested: &ServerUnderTest,
-        control: Option<&Path>,
-        at: At,
-        number: usize,
-    ) -> Result<()> {
-        if let Some(why) = tested.running.ended() {
-            return Err(Error::run(why));
-        }
-        let plan = self.plan;
-        let point = &plan.scenes[at.scene].points[number];
-        let (spec, workload) = self.workloads[at.scene][number].clone();
-        self.executor.driver.turn_to(spec, workload);
-        let flash = self.flash.clone();
-        let fetch = || control.map(|control| inside::fetch(&flash, control)).transpose();
-        let (before, began) = (fetch()?, Instant::now());
-        let states = match tested.running.pid {
-            Some(pid) if self.plan.looks_inside => Some(States::watch(pid, LOOK, &self.options.cores)?),
-            _ => None,
-        };
-        self.load(&tested.served, at, point)?;
-        if self.plan.looks_inside {
-            let moments = states.map(States::finish).unwrap_or_default();
-            let (after, passed_s) = (fetch()?, began.elapsed().as_secs_f64());
-            let inside = Inside::of(before.as_ref().zip(after.as_ref()), moments, passed_s);
-            let variant = self.plan.variants[at.variant].name.clone();
-            self.inside.push(Inside { variant, point: point.name.clone(), round: at.round, ..inside });
-        }
-        self.find_capacity(&tested.served, at, point)
-    }
-
-    /// The load of a measurement.
-    fn load(&mut self, served: &Served, at: At, point: &Point) -> Result<()> {
-        let plan = self.plan;
-        let level = match &point.load {
-            Load::Infinite(clients) => Level::infinite(&point.name, *clients, point.duration_s),
-            Load::Beside(beside) => return self.beside(served, at, point, beside),
-            Load::Phases(phases) => {
-                let workload = &self.executor.driver.workload;
-                let rates = behind::rates(&plan.scenes[at.scene], point, phases, workload)?;
-                Level::phases(&point.name, rates, workload)
-            }
-            Load::Fraction(fraction, of) => {
-                let capacity = self.capacities.of(&plan.variants[at.variant], of)?;
-                Level { name: point.name.clone(), ..Level::fraction(*fraction, capacity, point.duration_s) }
-            }
-        };
-        let level = Level { round: Some(at.round), users: Some(users(point)), ..level };
-        let driven = self.executor.driver.level(served, &level)?;
-        self.executor.keep(at.variant, driven);
-        Ok(())
-    }
-
-    /// One measurement of hot requests, and of cold ones beside them.
-    fn beside(&mut self, served: &Served, at: At, point: &Point, beside: &Beside) -> Result<()> {
-        eprintln!("{}, round {}: {} for {} s", served.name, at.round, point.name, point.duration_s);
-        let streams = Streams {
-            hot_mix: HotMix::Small,
-            hot_directories: beside.hot_directories,
-            hot_rate_per_s: beside.hot_rate_per_s,
-            beside: beside.cold.as_ref(),
-            order_seed: self.seed(at),
-            // The page cache was dropped before this turn.
-            taken: 0,
-            duration_s: point.duration_s,
-            connections_max: CONNECTIONS,
-            // The experiments do not lock the hot files.
-            in_memory_share: None,
-            seed: self.seed(at),
-        };
-        let names = (point.name.as_str(), &*format!("{}, the cold ones", point.name));
-        let driver = &mut self.executor.driver;
-        for driven in streams.drive(driver, served, &users(point), names, Some(at.round))? {
-            self.executor.keep(at.variant, driven);
-        }
-        Ok(())
-    }
-
-    /// Searches for the highest rate that a server sustains, if others are to be fractions of it.
-    fn find_capacity(&mut self, served: &Served, at: At, point: &Point) -> Result<()> {
-        if !self.plan.has_fractions_of(&point.name) {
-            return Ok(());
-        }
-        let Executor { driver, subjects, .. } = &mut self.executor;
-        driver.options.users = users(point);
-        // A search has about five probes, so it takes about as long as the point.
-        driver.options.duration_s = Some(point.duration_s / 5.0);
-        let settled_per_s = subjects[at.variant].rounds.last().map(settled_per_s);
-        if let Some(found) = driver.capacity(served, Some(at.round), settled_per_s)? {
-            self.capacities.add(&self.plan.variants[at.variant], &point.name, found.requests_per_s);
-        }
-        Ok(())
     }
 
     /// Pools the rounds and keeps the results.
