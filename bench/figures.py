@@ -49,12 +49,13 @@ def newest(kind, counts=lambda data: True):
 
 
 def interference(has_gates):
-    """The newest kept run of `flash interfere` whose servers have the modules of modules/, or have none, and its file."""
+    """The newest kept run of `flash interfere` with servers with and without the modules of modules/, or all without, and its file."""
     runs = []
     for path in glob.glob(os.path.join(HERE, "results", "*", "run.json*")):
         run = picture.read(os.path.dirname(path))
         levels = [level["name"] for level in run["subjects"][0]["rounds"]] if run["command"] == "interfere" else []
-        if picture.COLD in levels and has_gates == any(subject["name"] in GATED for subject in run["subjects"]):
+        kinds = {subject["name"] in GATED for subject in run["subjects"]}
+        if picture.COLD in levels and kinds == ({True, False} if has_gates else {False}):
             runs.append((run["started"], run, os.path.relpath(path, ROOT)))
     if not runs:
         sys.exit("no result of flash interfere is kept")
@@ -75,34 +76,25 @@ def interference_text():
            f"load on the other ([raw]({file}), {run['machine']['cpu']}, {run['started'][:10]}). {names_text(settings)} CPU time is for a 1 KB "
            f"answer in memory ([raw]({cpu_file}), {cpu['machine']['cpu']}, {cpu['date']}).")
     yield from ["", "| server | p50 alone | p50 with cold | p99 alone | p99 with cold | CPU |", "|---|---|---|---|---|---|"]
-    rows = []
+    notes, rows = [], []
     for subject in run["subjects"]:
         name = subject["name"]
         shown = NAMES.get(name, name)
+        cells = []
+        for point in ("p50", "p99"):
+            for phase in (picture.ALONE, picture.WITH_COLD):
+                is_known = picture.ratio_of(run, name, point) and not is_blurred(subject, phase, point)
+                cells.append(ms(picture.typical_ms(subject, phase, point)) if is_known else "-")
         used = small.get(name)
         order = picture.typical_ms(subject, picture.WITH_COLD, "p50")
-        rows.append((order, [shown, *latencies(run, subject), f"{used:.1f} µs" if used else "-"]))
+        rows.append((order, [shown, *cells, f"{used:.1f} µs" if used else "-"]))
+        if not (picture.told(run, name, "p50") and picture.told(run, name, "p99")):
+            notes.append(f"{shown}: {settings[f'verdict on {name}']}.")
     yield from ("| " + " | ".join(cells) + " |" for _, cells in sorted(rows))
     if any("-" in cells for _, cells in rows):
         yield from ["", "No figure (-): the load generator was late, or the CPU time was not measured."]
-    yield from notes(run)
-
-
-def latencies(run, subject):
-    """The cells p50 alone, p50 with cold, p99 alone, p99 with cold."""
-    for point in ("p50", "p99"):
-        for phase in (picture.ALONE, picture.WITH_COLD):
-            is_known = picture.ratio_of(run, subject["name"], point) and not is_blurred(subject, phase, point)
-            yield ms(picture.typical_ms(subject, phase, point)) if is_known else "-"
-
-
-def notes(run):
-    """Paragraphs below the table: verdicts that the ratios do not show, and latencies that are lower bounds."""
-    for subject in run["subjects"]:
-        name = subject["name"]
-        if not (picture.told(run, name, "p50") and picture.told(run, name, "p99")):
-            yield from ["", f"{GATED.get(name) or NAMES.get(name, name)}: {run['settings'][f'verdict on {name}']}."]
-    yield from ["", lower_bounds(run)]
+    for note in [*notes, lower_bounds(run)]:
+        yield from ["", note]
 
 
 def names_text(settings):
@@ -141,17 +133,18 @@ def gates_text():
     hot, cold = (next(level["asked_per_s"] for level in run["subjects"][0]["rounds"] if level["name"] == name)
                  for name in (picture.ALONE, picture.COLD))
     drain_s = max(level["drain_s"] for subject in run["subjects"] for level in subject["rounds"])
-    yield (f"Latency of {hot:,.0f} requests/s for files in memory, alone and with {cold:,.0f} cold requests/s, and the share of cold "
+    yield (f"Median latency of {hot:,.0f} requests/s for files in memory, alone and with {cold:,.0f} cold requests/s, and the share of cold "
            f"requests that were answered within {drain_s:.0f} s after the last arrival. As above, {run['settings']['rounds']} rounds "
            f"([raw]({file}), {run['machine']['cpu']}, {run['started'][:10]}). {names_text(run['settings'])}")
-    yield from ["", "| server | p50 alone | p50 with cold | p99 alone | p99 with cold | cold requests answered |",
-                "|---|---|---|---|---|---|"]
+    yield from ["", "| server | alone | with cold | with cold to alone (95 % interval) | cold requests answered |", "|---|---|---|---|---|"]
     for subject in run["subjects"]:
         name = subject["name"]
+        cells = [ms(picture.typical_ms(subject, phase, "p50")) for phase in (picture.ALONE, picture.WITH_COLD)]
+        ratio = picture.ratio_of(run, name, "p50")
+        cells.append("-" if ratio is None else f"{number(ratio['ratio'])} ({' to '.join(map(number, ratio['interval']))})")
         answered = statistics.median(answered_share(level) for level in subject["rounds"] if level["name"] == picture.COLD)
-        cells = " | ".join(latencies(run, subject))
-        yield f"| {GATED.get(name) or NAMES.get(name, name)} | {cells} | {100 * answered:.0f} % |"
-    yield from notes(run)
+        yield f"| {GATED.get(name) or NAMES.get(name, name)} | {' | '.join(cells)} | {100 * answered:.0f} % |"
+    yield from ["", lower_bounds(run)]
 
 
 def goodput_text():
