@@ -18,6 +18,8 @@ use flash_load::measure::validity::{self, Cause};
 
 /// How often a fraction of the capacity is measured that the server does not keep up with.
 const ATTEMPTS_MAX: u32 = 3;
+/// The least share of the capacity that is left after one of them: a server with a long queue answers less than it can.
+const LOWERED_TO: f64 = 0.85;
 /// How often the states of processes are looked at.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -75,7 +77,7 @@ impl Rounds<'_> {
     }
 
     /// A fraction of the capacity after a point of infinite demand. A server that does not keep up with it is measured anew, with
-    /// what it answered for its capacity; not if the load is another server's, because then it is a result.
+    /// a lower capacity; not if the load is another server's, because then it is a result, nor if the machine had a part in it.
     fn fraction(
         &mut self,
         served: &Served,
@@ -90,13 +92,15 @@ impl Rounds<'_> {
             let (name, users) = (point.name.clone(), users(point));
             let level = Level { name, round: Some(at.round), users: Some(users), ..level };
             let driven = self.executor.driver.level(served, &level)?;
-            let keeps_up = !validity::causes(&driven.measures).contains(&Cause::Overloaded);
+            let causes = validity::causes(&driven.measures);
+            let is_too_much =
+                causes.contains(&Cause::Overloaded) && !causes.into_iter().any(Cause::is_of_machine);
             let is_last = attempt == ATTEMPTS_MAX || self.executor.driver.is_interrupted();
-            if keeps_up || variant.load_of.is_some() || is_last {
+            if !is_too_much || variant.load_of.is_some() || is_last {
                 self.executor.keep(at.variant, driven);
                 break;
             }
-            self.capacities.lower(variant, of, driven.measures.answered_per_s);
+            self.capacities.lower(variant, of, driven.measures.answered_per_s.max(capacity * LOWERED_TO));
         }
         Ok(())
     }
