@@ -28,7 +28,7 @@ pub(super) struct Capacities(BTreeMap<(String, String), Rates>);
 struct Rates {
     /// Those that the searches of the rounds have found.
     found: Vec<f64>,
-    /// The least that a server answered which did not keep up with a fraction of them.
+    /// That to which they were lowered, because the server did not keep up with a fraction of them.
     most: Option<f64>,
 }
 
@@ -47,8 +47,7 @@ impl Capacities {
         rates.most = Some(rates.most.map_or(per_s, |most| most.min(per_s)));
     }
 
-    /// The median of the rounds so far, of the variant or of that whose load it gets, and no more than it answered when it did
-    /// not keep up.
+    /// The median of the rounds so far, of the variant or of that whose load it gets, and no more than it was lowered to.
     ///
     /// Errors: run, for a server that sustained no rate.
     pub(super) fn of(&self, variant: &Variant, point: &str) -> Result<f64> {
@@ -70,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_answered_that_did_not_keep_up_is_the_most() {
+    fn the_capacity_of_a_server_that_did_not_keep_up_stays_lowered() {
         let variant = Variant { name: "a".to_owned(), ..Variant::default() };
         let other = Variant { load_of: Some("a".to_owned()), ..Variant::default() };
         let mut capacities = Capacities::default();

@@ -296,14 +296,15 @@ pub fn is_part_resident(file: impl AsFd, offset: u64, length_bytes: u64) -> bool
 const PROBES_MAX: usize = 256;
 
 /// Whether the pages of a part of a file are read: `cachestat` counts those too that are still being read. It copies only the
-/// first byte of each page, and of a part of more than 1 MiB that of 256 pages evenly spread: one read of the disk brings
-/// many.
+/// first byte of each page, and of a part of more than 1 MiB that of 256 pages evenly spread, because one read of the disk
+/// brings many; and the last byte, which arrives last.
 ///
 /// Errors: any of preadv2(2) other than "would block".
 fn is_read(file: impl AsFd, offset: u64, length: usize) -> rustix::io::Result<bool> {
     let step = (length / PROBES_MAX).next_multiple_of(PAGE_BYTES).max(PAGE_BYTES);
     let first = offset - offset % PAGE_BYTES as u64;
-    for at in (first..offset + length as u64).step_by(step) {
+    let end = offset + length as u64;
+    for at in (first..end).step_by(step).chain([end.saturating_sub(1)]) {
         // None is there after the end of a file that became shorter.
         let mut byte = [0];
         match rustix::io::preadv2(&file, &mut [IoSliceMut::new(&mut byte)], at, ReadWriteFlags::NOWAIT) {

@@ -100,7 +100,13 @@ impl Rounds<'_> {
                 self.executor.keep(at.variant, driven);
                 break;
             }
-            self.capacities.lower(variant, of, driven.measures.answered_per_s.max(capacity * LOWERED_TO));
+            let lower = driven.measures.answered_per_s.max(capacity * LOWERED_TO);
+            self.capacities.lower(variant, of, lower);
+            let (name, round) = (&variant.name, at.round);
+            self.executor.driver.note(format!(
+                "{name}, round {round}: overloaded at {} of {capacity:.0} requests/s, measured anew with {lower:.0}",
+                point.name
+            ));
         }
         Ok(())
     }
