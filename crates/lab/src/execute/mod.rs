@@ -53,6 +53,7 @@ pub(crate) struct Start<'a> {
 }
 
 /// The requests to a server before it is measured, with the disk at its full speed.
+#[derive(Clone, Copy)]
 pub(crate) enum WarmUp<'a> {
     /// This load, without measuring it; nothing where it lasts 0 s.
     Load(&'a Level),
@@ -163,19 +164,37 @@ impl Executor {
         let link = start.link.clone();
         let core = start.testbed.core.filter(|_| peer.url().is_none());
         let served = Served { name: subject.name.clone(), target, pids: running.pids(), core, link };
-        match start.warm_up {
+        self.warm_up(&served, start.warm_up)?;
+        running.throttle(true)?;
+        Ok(ServerUnderTest { served, running })
+    }
+
+    fn warm_up(&mut self, served: &Served, warm_up: WarmUp<'_>) -> Result<()> {
+        match warm_up {
             WarmUp::Files { path_ids, patience_ns } => {
-                self.driver.preflight_all(&served, path_ids.to_vec(), patience_ns)?;
+                self.driver.preflight_all(served, path_ids.to_vec(), patience_ns)?;
             }
             WarmUp::Load(level) => {
-                self.driver.preflight(&served)?;
+                self.driver.preflight(served)?;
                 if level.duration_s > 0.0 && !self.driver.is_interrupted() {
-                    self.driver.level(&served, level)?;
+                    self.driver.level(served, level)?;
                 }
             }
         }
-        running.throttle(true)?;
-        Ok(ServerUnderTest { served, running })
+        Ok(())
+    }
+
+    /// Lets a server end what it still does for requests that nobody waits for any more: the disk is let go until it has
+    /// answered the warm-up again. That it has not is a note.
+    ///
+    /// Errors: run, when the disk cannot be let go or held.
+    pub(crate) fn settle(&mut self, tested: &ServerUnderTest, round: u32, start: &Start<'_>) -> Result<()> {
+        tested.running.throttle(false)?;
+        if let Err(why) = self.warm_up(&tested.served, start.warm_up) {
+            self.driver
+                .note(format!("{}, round {round}: busy with earlier requests: {why}", tested.served.name));
+        }
+        tested.running.throttle(true)
     }
 
     /// Ends a server's turn: stops it if the lab started it.

@@ -36,6 +36,7 @@ use flash_kit::section::Table;
 use flash_kit::sheet::Plot;
 use flash_kit::{Error, Result, number};
 use plan::{Plan, Scale, minutes};
+use sets::Sets;
 use spec::ExperimentSpec;
 
 use crate::results::Run;
@@ -228,10 +229,7 @@ pub fn run(options: &Options) -> Result<Ending> {
         )));
     }
     eprintln!("{}: about {}", experiment.name, minutes(plan.run_s()));
-    let folder = options.sets.clone().unwrap_or_else(|| options.folder.join("sets"));
-    let made = plan.sets.iter().map(|set| sets::ready(set, &folder, options.files.as_deref()));
-    let made = made.collect::<Result<Vec<_>>>()?;
-    let came = rounds::run(&plan, options, made)?;
+    let came = rounds::run(&plan, options, Sets::of(&plan, options)?)?;
     let is_interrupted = came.is_interrupted;
     write::write(experiment, &plan, options, &came)?;
     Ok(if is_interrupted { Ending::Interrupted } else { Ending::Done })

@@ -5,13 +5,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::plan::{FileChoice, Set};
+use super::Options;
+use super::plan::{FileChoice, Plan, Set};
+use crate::testbed::Disk;
 use flash_kit::{Error, Result};
 use flash_load::files::MANIFEST;
 use flash_load::files::heavy_tail::Trace;
 use flash_load::files::layout::FILES_PER_DIRECTORY;
 use flash_load::fileset::{self, Amount};
 use flash_load::workload::{self, Spec, Workload};
+use flash_waiting::sandbox::privileges;
 
 /// The seed of contents and of made-up logs.
 const SEED: u64 = 1;
@@ -25,10 +28,36 @@ pub(super) struct Ready {
     log: Option<PathBuf>,
 }
 
+/// The sets of a plan.
+pub(super) struct Sets {
+    pub(super) ready: Vec<Ready>,
+    /// The disk that they are on, which is mounted as long as this; or why they are on none.
+    pub(super) disk: Result<Option<Disk>>,
+}
+
+impl Sets {
+    /// Makes or completes the sets of a plan. Those of servers with a slow disk are on a [`Disk`].
+    ///
+    /// Errors: as [`ready`]. That no disk can be mounted is none: the sets are in the folder itself then.
+    pub(super) fn of(plan: &Plan, options: &Options) -> Result<Self> {
+        let folder = options.sets.clone().unwrap_or_else(|| options.folder.join("sets"));
+        let is_bounded = plan.scenes.iter().any(|scene| scene.is_bounded);
+        // Without root there are no bounds either, which is said elsewhere.
+        let has_disk = is_bounded && options.files.is_none() && privileges::is_root();
+        let disk = has_disk.then(|| Disk::mount(&folder)).transpose();
+        let mounted = disk.as_ref().ok().and_then(Option::as_ref);
+        let root = mounted.map_or(folder.as_path(), Disk::root);
+        let made = plan.sets.iter().map(|set| ready(set, root, options.files.as_deref()));
+        let ready = made.collect::<Result<_>>()?;
+        mounted.map_or(Ok(()), Disk::sync)?;
+        Ok(Self { ready, disk })
+    }
+}
+
 /// Makes or completes a set in the folder. The user's own SPECweb99 set is used unchanged.
 ///
 /// Errors: run, for a full disk; usage, for a set that is too small or a file that is not a log.
-pub(super) fn ready(set: &Set, folder: &Path, files: Option<&Path>) -> Result<Ready> {
+fn ready(set: &Set, folder: &Path, files: Option<&Path>) -> Result<Ready> {
     let make = |name: &str, set: fileset::Set| {
         let root = folder.join(name);
         fileset::run(&fileset::Options { folder: root.clone(), set, seed: SEED })?;

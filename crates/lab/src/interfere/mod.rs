@@ -161,7 +161,8 @@ pub fn run(options: &Options) -> Result<Ending> {
             in_memory_share: locked.is_ok().then_some(1.0),
             seed: options.seed.wrapping_add(u64::from(round)),
         };
-        let asked = measure(executor, index, (tested, round), &streams, &options.beside)?;
+        let asked =
+            measure(executor, index, Turn { tested, round, start: &start }, &streams, &options.beside)?;
         cold_taken += if is_fresh { 0 } else { asked };
         Ok(())
     })?;
@@ -188,14 +189,23 @@ fn look_up_names(directories: Range<u32>, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The two phases of a round of a server, by its number. Returns the number of requests beside the hot ones.
+/// The turn of a server in a round.
+#[derive(Clone, Copy)]
+struct Turn<'a> {
+    tested: &'a ServerUnderTest,
+    round: u32,
+    start: &'a Start<'a>,
+}
+
+/// The two phases of a server's turn, by its number. Returns the number of requests beside the hot ones.
 fn measure(
     executor: &mut Executor,
     index: usize,
-    (tested, round): (&ServerUnderTest, u32),
+    turn: Turn<'_>,
     streams: &Streams<'_>,
     beside: &Beside,
 ) -> Result<u32> {
+    let Turn { tested, round, start } = turn;
     let texts = beside.texts();
     let users = executor.driver.options.users.clone();
     let (server, rate, phase_s) = (&tested.served.name, streams.hot_rate_per_s, streams.duration_s);
@@ -205,9 +215,13 @@ fn measure(
     if round % 2 == 0 {
         phases.reverse();
     }
-    for (name, beside) in phases {
+    for (number, (name, beside)) in phases.into_iter().enumerate() {
         if executor.driver.is_interrupted() {
             break;
+        }
+        // What requests of the first phase have left behind would count as waiting alone.
+        if number > 0 && beside.is_none() {
+            executor.settle(tested, round, start)?;
         }
         eprintln!("{server}, round {round}: {name}: {rate} requests/s for {phase_s:.0} s");
         let streams = Streams { beside, ..*streams };

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use flash_waiting::program;
 
 use super::Testbed;
+use super::disk::device::READS_PER_S;
 use flash_kit::{Error, Result};
 
 /// The prefix of the groups' names; the lab's process id and a number follow.
@@ -37,9 +38,18 @@ pub(super) struct Groups {
 #[derive(Debug)]
 struct Throttle {
     file: PathBuf,
-    /// Written to hold the disk back, and to let it go. The disk in both is MAJ:MIN of the whole one.
+    /// Written to hold the disk back, and to let it go. A control group's file takes MAJ:MIN of the whole disk with it.
     held: String,
     free: String,
+}
+
+/// The disk below a folder.
+#[derive(Debug, PartialEq, Eq)]
+enum Below {
+    /// MAJ:MIN, for a limit of a control group.
+    Disk(String),
+    /// A [`Disk`](super::Disk): the file that holds it.
+    Served(PathBuf),
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -81,7 +91,16 @@ impl Groups {
                 "neither cgroup v1 with memory and blkio nor cgroup v2 with memory and io is mounted",
             ));
         };
-        let disk = testbed.reads_per_s.map(|_| disk_of(root)).transpose()?;
+        let mut disk = None;
+        if let Some(reads_per_s) = testbed.reads_per_s {
+            match disk_of(root)? {
+                Below::Disk(numbers) => disk = Some(numbers),
+                Below::Served(file) => {
+                    let (held, free) = (reads_per_s.to_string(), "0".to_owned());
+                    groups.throttle = Some(Throttle { file, held, free });
+                }
+            }
+        }
         match mounted {
             Mounted::One { .. } if testbed.cpu_percent.is_some() => {
                 return Err(impossible("the controller cpu of cgroup v1 is not mounted"));
@@ -277,10 +296,10 @@ fn sweep(mount: &Path) {
     }
 }
 
-/// The disk of a folder or file, as MAJ:MIN.
+/// The disk of a folder or file.
 ///
 /// Errors: run, when it is on none, or on an image that is read through the page cache.
-fn disk_of(path: &Path) -> Result<String> {
+fn disk_of(path: &Path) -> Result<Below> {
     let about = fs::metadata(path).map_err(|why| Error::file("find the disk of", path, &why))?;
     let (major, minor) = program::device_numbers(about.dev());
     let link = format!("/sys/dev/block/{major}:{minor}");
@@ -295,15 +314,19 @@ fn disk_of(path: &Path) -> Result<String> {
 
 /// The disk below a device in sysfs: the whole one of a partition, the one that holds an image. A limit of an image's own
 /// device would let reads of names and attributes pass; a limit of the disk below holds them too.
-fn disk_below(mut device: PathBuf) -> Result<String> {
+fn disk_below(mut device: PathBuf) -> Result<Below> {
     if device.join("partition").exists() {
         device.pop();
     }
     let read = |file: &Path| fs::read_to_string(file).map_err(|why| Error::file("read", file, &why));
     let Ok(image) = fs::read_to_string(device.join("loop/backing_file")) else {
-        return Ok(read(&device.join("dev"))?.trim().to_owned());
+        return Ok(Below::Disk(read(&device.join("dev"))?.trim().to_owned()));
     };
     let image = Path::new(image.trim_end());
+    let file = image.with_file_name(READS_PER_S);
+    if file.exists() {
+        return Ok(Below::Served(file));
+    }
     if read(&device.join("loop/dio"))?.trim() != "1" {
         return Err(impossible(&format!(
             "the image {} is read through the page cache; attach it by 'losetup --direct-io=on'",
@@ -390,13 +413,17 @@ mod tests {
         let write = |name: &str, text: &str| fs::write(device.path().join(name), text).unwrap();
         write("dev", "7:0\n");
         let disk = || disk_below(device.path().to_owned());
-        assert_eq!(disk().unwrap(), "7:0");
+        assert_eq!(disk().unwrap(), Below::Disk("7:0".to_owned()));
         let image = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
         write("loop/backing_file", &format!("{}\n", image.display()));
         write("loop/dio", "1\n");
         assert_eq!(disk().ok(), disk_of(&image).ok());
         write("loop/dio", "0\n");
         assert!(disk().unwrap_err().to_string().contains("read through the page cache"));
+        let file = device.path().join(READS_PER_S);
+        fs::write(&file, "").unwrap();
+        write("loop/backing_file", &format!("{}\n", device.path().join("content").display()));
+        assert_eq!(disk().unwrap(), Below::Served(file));
     }
 
     #[test]

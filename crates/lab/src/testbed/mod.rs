@@ -6,6 +6,7 @@
 mod application;
 mod command;
 mod cores;
+mod disk;
 mod groups;
 mod hot;
 mod machine;
@@ -29,6 +30,7 @@ pub use application::Application;
 pub use command::run as run_in_testbed;
 pub(crate) use command::wait_for;
 pub(crate) use cores::CoreWatch;
+pub(crate) use disk::Disk;
 pub(crate) use hot::Locked;
 pub use machine::machine;
 pub use peer::{Peer, Peers, read_peers, ready_made, ready_made_names};

@@ -14,7 +14,7 @@ use super::behind;
 use super::capacities::Capacities;
 use super::inside::{Inside, output};
 use super::plan::{Beside, Load, Plan, Point, Scene, Variant};
-use super::sets::Ready;
+use super::sets::{Ready, Sets};
 use crate::drive::{self, Driver, Level, Users, nanoseconds};
 use crate::execute::{Executor, HotFiles, HotMix, Start, WarmUp, lacks_rounds, most_rounds};
 use crate::results::{Run, Subject};
@@ -86,8 +86,13 @@ struct Rounds<'a> {
 /// Runs the plan on these sets.
 ///
 /// Errors: usage, for a folder that holds a run; run, when no server can be measured.
-pub(super) fn run(plan: &Plan, options: &Options, sets: Vec<Ready>) -> Result<Came> {
-    let mut rounds = Rounds::new(plan, options, sets)?;
+pub(super) fn run(plan: &Plan, options: &Options, sets: Sets) -> Result<Came> {
+    let Sets { ready, disk } = sets;
+    let mut rounds = Rounds::new(plan, options, ready)?;
+    if let Err(why) = &disk {
+        rounds
+            .is_missing("a disk whose reads take their time", &format!("{why}; only their rate is limited"));
+    }
     rounds.find_what_is_missing()?;
     for round in 1..=most_rounds(plan.rounds) {
         for scene in 0..plan.scenes.len() {

@@ -1,0 +1,205 @@
+//! What is below the file system of a [`Disk`](super::Disk): a file whose reads take as long as those of a disk, one after
+//! the other.
+//!
+//! A FUSE file system of two files. [`CONTENT`] is the image; a loop device makes a block device of it. [`READS_PER_S`] is
+//! written to hold the disk to this many reads/s, or to let it go by 0, as a control group's file is.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use fuser::{
+    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags,
+    ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, WriteFlags,
+};
+
+pub(crate) const CONTENT: &str = "content";
+pub(crate) const READS_PER_S: &str = "reads_per_s";
+
+const ROOT: u64 = 1;
+const FILES: [(u64, &str); 2] = [(2, CONTENT), (3, READS_PER_S)];
+/// How long the kernel may keep names and attributes, which do not change.
+const TTL: Duration = Duration::from_secs(3600);
+
+/// A disk with one arm.
+pub(super) struct Device {
+    image: File,
+    bytes: u64,
+    arm: Mutex<Arm>,
+}
+
+#[derive(Default)]
+struct Arm {
+    /// How long a read takes; none where the disk is not held.
+    read_takes: Option<Duration>,
+    /// When the reads that came so far are done.
+    is_free_at: Option<Instant>,
+}
+
+impl Arm {
+    /// When a read that comes now is done.
+    fn done_at(&mut self, now: Instant) -> Option<Instant> {
+        let begins = self.is_free_at.map_or(now, |free_at| free_at.max(now));
+        self.is_free_at = self.read_takes.map(|takes| begins + takes);
+        self.is_free_at
+    }
+}
+
+impl Device {
+    pub(super) fn of(image: File) -> io::Result<Self> {
+        let bytes = image.metadata()?.len();
+        Ok(Self { image, bytes, arm: Mutex::default() })
+    }
+
+    fn attributes(&self, node: INodeNo) -> Result<FileAttr, Errno> {
+        let (kind, perm, size) = match node.0 {
+            ROOT => (FileType::Directory, 0o700, 0),
+            number if number == FILES[0].0 => (FileType::RegularFile, 0o600, self.bytes),
+            number if number == FILES[1].0 => (FileType::RegularFile, 0o600, 0),
+            _ => return Err(Errno::ENOENT),
+        };
+        let time = SystemTime::UNIX_EPOCH;
+        let (blocks, blksize) = (size.div_ceil(512), 4096);
+        let (atime, mtime, ctime, crtime) = (time, time, time, time);
+        let (nlink, uid, gid, rdev, flags) = (1, 0, 0, 0, 0);
+        Ok(FileAttr {
+            ino: node,
+            size,
+            blocks,
+            atime,
+            mtime,
+            ctime,
+            crtime,
+            kind,
+            perm,
+            nlink,
+            uid,
+            gid,
+            rdev,
+            blksize,
+            flags,
+        })
+    }
+
+    /// The read's bytes, once the disk has served it.
+    fn served(&self, offset: u64, length: u32) -> io::Result<Vec<u8>> {
+        let now = Instant::now();
+        let done_at = self.arm.lock().unwrap_or_else(PoisonError::into_inner).done_at(now);
+        if let Some(done_at) = done_at {
+            thread::sleep(done_at - now);
+        }
+        let length = self.bytes.saturating_sub(offset).min(u64::from(length));
+        let mut bytes = vec![0; length as usize];
+        self.image.read_exact_at(&mut bytes, offset)?;
+        Ok(bytes)
+    }
+
+    fn hold(&self, text: &[u8]) -> Option<()> {
+        let reads_per_s: u32 = std::str::from_utf8(text).ok()?.trim().parse().ok()?;
+        let takes = (reads_per_s > 0).then(|| Duration::from_secs(1) / reads_per_s);
+        let mut arm = self.arm.lock().unwrap_or_else(PoisonError::into_inner);
+        *arm = Arm { read_takes: takes, is_free_at: None };
+        Some(())
+    }
+}
+
+impl Filesystem for Device {
+    fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let known = FILES.iter().find(|(_, known)| name == *known);
+        match known.ok_or(Errno::ENOENT).and_then(|(number, _)| self.attributes(INodeNo(*number))) {
+            Ok(attributes) => reply.entry(&TTL, &attributes, Generation(0)),
+            Err(why) => reply.error(why),
+        }
+    }
+
+    fn getattr(&self, _: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        match self.attributes(node) {
+            Ok(attributes) => reply.attr(&TTL, &attributes),
+            Err(why) => reply.error(why),
+        }
+    }
+
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        // Past the page cache: what the disk has served once, it serves again.
+        reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        length: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        match self.served(offset, length) {
+            Ok(bytes) => reply.data(&bytes),
+            Err(why) => reply.error(why.into()),
+        }
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        node: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        bytes: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let written = if node.0 == FILES[0].0 {
+            self.image.write_all_at(bytes, offset).map_err(Errno::from)
+        } else {
+            self.hold(bytes).ok_or(Errno::EINVAL)
+        };
+        match written {
+            Ok(()) => reply.written(bytes.len() as u32),
+            Err(why) => reply.error(why),
+        }
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        match self.image.sync_data() {
+            Ok(()) => reply.ok(),
+            Err(why) => reply.error(why.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_are_served_one_after_the_other() {
+        let began = Instant::now();
+        let at = |ms| began + Duration::from_millis(ms);
+        let mut arm = Arm { read_takes: Some(Duration::from_millis(10)), is_free_at: None };
+        for (comes_ms, done_ms) in [(0, 10), (1, 20), (2, 30), (50, 60), (55, 70)] {
+            assert_eq!(arm.done_at(at(comes_ms)), Some(at(done_ms)));
+        }
+        arm.read_takes = None;
+        assert_eq!(arm.done_at(at(56)), None);
+    }
+
+    #[test]
+    fn it_is_held_as_its_file_says() {
+        let device = Device::of(tempfile::tempfile().unwrap()).unwrap();
+        let read_takes = || device.arm.lock().unwrap().read_takes;
+        assert_eq!(device.hold(b"150\n"), Some(()));
+        assert_eq!(read_takes(), Some(Duration::from_secs(1) / 150));
+        assert_eq!((device.hold(b"many"), device.hold(b"-1")), (None, None));
+        assert!(read_takes().is_some());
+        assert_eq!((device.hold(b"0"), read_takes()), (Some(()), None));
+    }
+}

@@ -1,0 +1,195 @@
+//! A disk for file sets whose every read takes its time, one after the other, as an arm's does.
+//!
+//! A control group's limit of reads only keeps their rate: below it a read takes 0.3 ms, and reads of names and attributes
+//! pass. A server that blocks loses next to nothing by such a disk. `experiment` puts the sets of bounded servers on
+//! a [`Disk`]: an image with a file system, on a [`device`] that this process serves.
+
+pub(super) mod device;
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use flash_kit::{Error, Result};
+use fuser::{BackgroundSession, Session};
+
+use device::{CONTENT, Device};
+
+/// The image, and the folders where its device and its file system are mounted, in the folder of the sets.
+const IMAGE: &str = "disk.img";
+const DEVICE: &str = "device";
+const MOUNTED: &str = "disk";
+/// The size that its file system sees. The image is as large as its files.
+const BYTES: u64 = 64 << 30;
+/// How long the device may be in use after its file system is unmounted.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A mounted disk, unmounted when dropped.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    root: PathBuf,
+    device: PathBuf,
+    _served: BackgroundSession,
+}
+
+impl Disk {
+    /// Mounts the disk in a folder, with the image that is there; one is made if there is none.
+    ///
+    /// Errors: run, where this is not allowed, a program is not installed, or another lab has it mounted.
+    pub(crate) fn mount(folder: &Path) -> Result<Self> {
+        let (image, device, root) = (folder.join(IMAGE), folder.join(DEVICE), folder.join(MOUNTED));
+        // Those of a lab that was killed.
+        for mounted in [&root, &device] {
+            let _ = run("umount", &[mounted.as_os_str()]);
+            fs::create_dir_all(mounted).map_err(|why| Error::file("make", mounted, &why))?;
+        }
+        if !image.exists() {
+            make(&image)?;
+        }
+        let served = serve(&image, &device)?;
+        let disk = Self { root, device, _served: served };
+        disk.attach()?;
+        Ok(disk)
+    }
+
+    /// The root of its file system.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Writes out what was written to its files, so that a full disk below is an error now.
+    pub(crate) fn sync(&self) -> Result<()> {
+        run("sync", &[OsStr::new("--file-system"), self.root.as_os_str()]).map(drop)
+    }
+
+    /// Mounts the file system through a loop device that goes with the mount.
+    fn attach(&self) -> Result<()> {
+        let content = self.device.join(CONTENT);
+        let looped = run("losetup", &[OsStr::new("--find"), OsStr::new("--show"), content.as_os_str()])?;
+        // Tables of inodes that nobody has used yet would be written while servers are measured.
+        let mount = ["-t", "ext4", "-o", "noinit_itable", &looped].map(OsStr::new);
+        let mounted = run("mount", &[&mount[..], &[self.root.as_os_str()]].concat());
+        // While it is mounted this only marks it.
+        run("losetup", &["--detach", &looped].map(OsStr::new))?;
+        mounted.map(drop)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = run("umount", &[self.root.as_os_str()]);
+        let deadline = Instant::now() + PATIENCE;
+        while let Err(why) = run("umount", &[self.device.as_os_str()])
+            && why.to_string().contains("busy")
+        {
+            if Instant::now() > deadline {
+                eprintln!("warning: {why}");
+                break;
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// Serves the image as a device, by a thread of this process.
+fn serve(image: &Path, device: &Path) -> Result<BackgroundSession> {
+    let opened = File::options().read(true).write(true).open(image).and_then(Device::of);
+    let opened = opened.map_err(|why| Error::file("open", image, &why))?;
+    let session = Session::new(opened, device, &fuser::Config::default()).and_then(Session::spawn);
+    session.map_err(|why| Error::file("mount a file system by FUSE on", device, &why))
+}
+
+/// Makes a sparse image with an empty file system. One that was broken off has another name, and is made anew.
+fn make(image: &Path) -> Result<()> {
+    let new = image.with_extension("new");
+    let sized = File::create(&new).and_then(|file| file.set_len(BYTES));
+    sized.map_err(|why| Error::file("make", &new, &why))?;
+    let options = ["-q", "-F", "-m", "0", "-J", "size=64", "-E", "lazy_itable_init=1"].map(OsStr::new);
+    run("mkfs.ext4", &[&options[..], &[new.as_os_str()]].concat())?;
+    fs::rename(&new, image).map_err(|why| Error::file("rename", &new, &why))
+}
+
+/// Runs a program to its end. Returns its output without the line's end.
+///
+/// Errors: run, with the last line that it wrote, when it fails or is not installed.
+fn run(program: &str, arguments: &[&OsStr]) -> Result<String> {
+    // The folders of these programs are not in the path of every user.
+    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+    let ran = Command::new(program).args(arguments).env("PATH", path).stdin(Stdio::null()).output();
+    let ran = ran.map_err(|why| Error::run(format!("{program} cannot be started: {why}")))?;
+    if !ran.status.success() {
+        let text = String::from_utf8_lossy(&ran.stderr).into_owned();
+        let last = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it wrote nothing");
+        return Err(Error::run(format!("{program} failed: {last}")));
+    }
+    Ok(String::from_utf8_lossy(&ran.stdout).trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    fn mount(folder: &Path) -> Option<Disk> {
+        let mounted = Disk::mount(folder);
+        let skip = |why| crate::skipping::skip(&format!("no disk can be mounted here: {why}"));
+        mounted.map_err(skip).ok()
+    }
+
+    #[test]
+    fn a_disk_is_made_once_and_unmounted_at_the_end() {
+        let temporary = tempfile::tempdir().unwrap();
+        let Some(disk) = mount(temporary.path()) else { return };
+        let file = disk.root().join("file");
+        fs::write(&file, "x").unwrap();
+        disk.sync().unwrap();
+        assert_eq!(mount(temporary.path()).map(|_| ()), Some(()), "a killed lab's is unmounted first");
+        assert!(!file.exists());
+        drop(disk);
+
+        let disk = mount(temporary.path()).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "x");
+        drop(disk);
+        let left = [DEVICE, MOUNTED].map(|name| fs::read_dir(temporary.path().join(name)).unwrap().count());
+        assert_eq!(left, [0, 0]);
+        let attached = run("losetup", &[OsStr::new("--list")]).unwrap();
+        assert!(!attached.contains(temporary.path().to_str().unwrap()), "{attached}");
+    }
+
+    #[test]
+    fn reads_take_their_time_while_it_is_held() {
+        let temporary = tempfile::tempdir().unwrap();
+        let Some(disk) = mount(temporary.path()) else { return };
+        let files: Vec<PathBuf> = (0..4).map(|number| disk.root().join(format!("file{number}"))).collect();
+        for file in &files {
+            fs::write(file, vec![7; 4096]).unwrap();
+        }
+        drop(disk);
+
+        let _disk = mount(temporary.path()).unwrap();
+        let file = temporary.path().join(DEVICE).join(device::READS_PER_S);
+        let hold = |text: &str| {
+            let file = File::options().write(true).open(&file);
+            file.and_then(|mut file| io::Write::write_all(&mut file, text.as_bytes()))
+        };
+        hold("10").unwrap();
+        assert!(hold("some").is_err());
+        let began = Instant::now();
+        assert!(files.iter().all(|file| fs::read(file).unwrap() == [7; 4096]));
+        assert!(began.elapsed() >= Duration::from_millis(300), "{:?}", began.elapsed());
+        hold("0").unwrap();
+    }
+
+    #[test]
+    fn an_image_that_is_none_is_left_detached() {
+        let temporary = tempfile::tempdir().unwrap();
+        fs::write(temporary.path().join(IMAGE), vec![0; 1 << 20]).unwrap();
+        let Err(why) = Disk::mount(temporary.path()) else { panic!("it is mounted") };
+        let attached = run("losetup", &[OsStr::new("--list")]).unwrap_or_default();
+        assert!(!attached.contains(temporary.path().to_str().unwrap()), "{why}: {attached}");
+    }
+}
