@@ -219,7 +219,7 @@ fn measure(
         if executor.driver.is_interrupted() {
             break;
         }
-        // What requests of the first phase have left behind would count as waiting alone.
+        // Hot requests behind abandoned cold ones would count as alone.
         if number > 0 && beside.is_none() {
             executor.settle(tested, round, start)?;
         }

@@ -1,8 +1,7 @@
-//! What is below the file system of a [`Disk`](super::Disk): a file whose reads take as long as those of a disk, one after
-//! the other.
+//! The device of a [`Disk`](super::Disk): a file whose reads take as long as those of an arm, one after the other.
 //!
-//! A FUSE file system of two files. [`CONTENT`] is the image; a loop device makes a block device of it. [`READS_PER_S`] is
-//! written to hold the disk to this many reads/s, or to let it go by 0, as a control group's file is.
+//! It is a FUSE file system of two files. [`CONTENT`] is the image, of which a loop device makes a block device. To
+//! [`READS_PER_S`] the number of reads is written that the disk serves in a second, or 0 to let it go, as to a control group's file.
 
 use std::ffi::OsStr;
 use std::fs::File;
