@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::harness::{Ended, FLASH, Folder, flash, run_json, small_set, start, start_with};
+use crate::harness::{Ended, FLASH, Folder, flash, run_json, skip, small_set, start, start_with};
 
 /// Options for a short experiment, which gives no verdict.
 const SHORT: [&str; 4] = ["--quick", "--rounds", "1", "--duration"];
@@ -181,10 +181,27 @@ fn what_is_missing_is_named_and_the_rest_runs() {
 
 #[test]
 fn a_signal_keeps_what_there_is() {
+    a_signal_keeps("single-file");
+}
+
+/// The threads that serve the disk leave the signal to the one that watches for it.
+#[test]
+fn a_signal_keeps_what_there_is_and_unmounts_the_disk() {
+    if !Path::new("/dev/fuse").exists() || !Path::new("/sys/fs/cgroup/blkio").exists() {
+        return skip("no root, or no cgroups v1 under /sys/fs/cgroup");
+    }
+    let folder = a_signal_keeps("clients");
+    for name in ["disk", "device"] {
+        let left = fs::read_dir(folder.path(&format!("sets/{name}"))).unwrap().count();
+        assert_eq!(left, 0, "{name} is still mounted");
+    }
+}
+
+fn a_signal_keeps(experiment: &str) -> Folder {
     let folder = Folder::new();
     let (out, sets) = (folder.text("out"), folder.text("sets"));
-    let words = ["--quick", "--duration", "1s", "--peers", "none"];
-    let common = ["experiment", "single-file", "--out", &out, "--sets", &sets];
+    let words = ["--quick", "--duration", "1s", "--peers", "none", "--memory", "64MB"];
+    let common = ["experiment", experiment, "--out", &out, "--sets", &sets];
     let running = start(common.iter().chain(&words).copied());
     let began = std::time::Instant::now();
     // Until something was measured.
@@ -196,6 +213,7 @@ fn a_signal_keeps_what_there_is() {
     assert_eq!(ended.code, Some(130), "{ended:?}");
     assert_page(&folder);
     assert_eq!(report(&folder)["is_whole"], false);
+    folder
 }
 
 #[test]

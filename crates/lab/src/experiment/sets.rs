@@ -44,7 +44,7 @@ impl Sets {
         let is_bounded = plan.scenes.iter().any(|scene| scene.is_bounded);
         // Without root there are no bounds either, which is said elsewhere.
         let has_disk = is_bounded && options.files.is_none() && privileges::is_root();
-        let disk = has_disk.then(|| Disk::mount(&folder)).transpose();
+        let disk = has_disk.then(|| Disk::mount(&folder, &options.cores)).transpose();
         let mounted = disk.as_ref().ok().and_then(Option::as_ref);
         let root = mounted.map_or(folder.as_path(), Disk::root);
         let made = plan.sets.iter().map(|set| ready(set, root, options.files.as_deref()));

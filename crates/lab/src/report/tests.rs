@@ -56,6 +56,8 @@ fn measures(name: &str, p50_ms: f64) -> Measures {
             threads: 1,
             late_mean_ms: 0.0,
             late_p50_ms: 0.0,
+            late_p90_ms: None,
+            late_p95_ms: None,
             late_p99_ms: 0.01,
             late_p999_ms: None,
             late_max_ms: 0.5,

@@ -276,6 +276,12 @@ pub struct Generator {
     /// The same, median.
     #[serde(default)]
     pub late_p50_ms: f64,
+    /// The same, 90th percentile; older results do not have this one and the next one.
+    #[serde(default)]
+    pub late_p90_ms: Option<f64>,
+    /// The same, 95th percentile.
+    #[serde(default)]
+    pub late_p95_ms: Option<f64>,
     /// The same, 99th percentile.
     pub late_p99_ms: f64,
     /// The same, 99.9th percentile; older results do not have it.

@@ -28,6 +28,8 @@ pub(super) fn judge(
         threads: facts().map(|facts| facts.threads).max().unwrap_or(0),
         late_mean_ms: late.mean_ms,
         late_p50_ms: late.p50_ms,
+        late_p90_ms: Some(late.p90_ms),
+        late_p95_ms: Some(late.p95_ms),
         late_p99_ms: late.p99_ms,
         late_p999_ms: Some(late.p999_ms),
         late_max_ms: late.max_ms,

@@ -71,13 +71,15 @@ impl LatencyFigure {
         }
     }
 
-    /// The lateness of the generator that shows in it, milliseconds. For percentiles without a lateness of their own that of a
+    /// The lateness of the generator that shows in it, milliseconds. Where a result has none of this percentile, that of a
     /// higher one, which is at least as large.
     pub fn late_ms(self, generator: &Generator) -> f64 {
         match self {
             Self::Mean => generator.late_mean_ms,
             Self::P50 => generator.late_p50_ms,
-            Self::P90 | Self::P95 | Self::P99 => generator.late_p99_ms,
+            Self::P90 => generator.late_p90_ms.unwrap_or(generator.late_p99_ms),
+            Self::P95 => generator.late_p95_ms.unwrap_or(generator.late_p99_ms),
+            Self::P99 => generator.late_p99_ms,
             Self::P999 => generator.late_p999_ms.unwrap_or(generator.late_max_ms),
         }
     }
@@ -106,6 +108,12 @@ mod tests {
         assert_eq!(of(0.51, 0.5, 5.0), [true, false, false]);
         assert_eq!(of(0.5, 0.51, 5.0), [false, true, false]);
         assert_eq!(of(0.5, 0.5, 5.01), [false, false, true]);
+        let late_at = |late_p90_ms, late_p95_ms| {
+            let generator = Generator { late_p90_ms, late_p95_ms, late_p99_ms: 5.0, ..Generator::default() };
+            [LatencyFigure::P90, LatencyFigure::P95].map(|figure| figure.late_ms(&generator))
+        };
+        assert_eq!(late_at(Some(0.1), Some(0.2)), [0.1, 0.2]);
+        assert_eq!(late_at(None, None), [5.0; 2], "an older result");
         let short = Latency::default();
         let late = |late_p50_ms| Generator { late_p50_ms, ..Generator::default() };
         assert_eq!(LatencyFigure::P50.blur_ms(&late(0.1), &short), None, "a system call");

@@ -8,12 +8,14 @@ pub(super) mod device;
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use flash_kit::{Error, Result};
+use flash_waiting::{network, program, signal};
 use fuser::{BackgroundSession, Session};
 
 use device::{CONTENT, Device};
@@ -36,10 +38,11 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// Mounts the disk in a folder, with the image that is there; one is made if there is none.
+    /// Mounts the disk in a folder, with the image that is there; one is made if there is none. These cores serve it, those
+    /// of the load generator, so that it takes no time of a server's core.
     ///
     /// Errors: run, where this is not allowed, a program is not installed, or another lab has it mounted.
-    pub(crate) fn mount(folder: &Path) -> Result<Self> {
+    pub(crate) fn mount(folder: &Path, cores: &[usize]) -> Result<Self> {
         let (image, device, root) = (folder.join(IMAGE), folder.join(DEVICE), folder.join(MOUNTED));
         // Those of a lab that was killed.
         for mounted in [&root, &device] {
@@ -49,7 +52,7 @@ impl Disk {
         if !image.exists() {
             make(&image)?;
         }
-        let served = serve(&image, &device)?;
+        let served = serve(&image, &device, cores)?;
         let disk = Self { root, device, _served: served };
         disk.attach()?;
         Ok(disk)
@@ -94,11 +97,21 @@ impl Drop for Disk {
     }
 }
 
-/// Serves the image as a device, by a thread of this process.
-fn serve(image: &Path, device: &Path) -> Result<BackgroundSession> {
+/// Serves the image as a device, by a thread of this process that wakes on time.
+fn serve(image: &Path, device: &Path, cores: &[usize]) -> Result<BackgroundSession> {
     let opened = File::options().read(true).write(true).open(image).and_then(Device::of);
     let opened = opened.map_err(|why| Error::file("open", image, &why))?;
-    let session = Session::new(opened, device, &fuser::Config::default()).and_then(Session::spawn);
+    let start = || {
+        // The threads that serve inherit priority, cores and signal mask of the one that starts them: signals are not for them.
+        signal::watch()?;
+        network::wake_on_time();
+        if !cores.is_empty() {
+            program::pin_thread(cores)?;
+        }
+        Session::new(opened, device, &fuser::Config::default()).and_then(Session::spawn)
+    };
+    let started = thread::scope(|scope| scope.spawn(start).join());
+    let session = started.unwrap_or_else(|_| Err(io::Error::other("its thread has panicked")));
     session.map_err(|why| Error::file("mount a file system by FUSE on", device, &why))
 }
 
@@ -130,20 +143,30 @@ fn run(program: &str, arguments: &[&OsStr]) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use super::*;
 
     fn mount(folder: &Path) -> Option<Disk> {
-        let mounted = Disk::mount(folder);
+        let mounted = Disk::mount(folder, &[0]);
         let skip = |why| crate::skipping::skip(&format!("no disk can be mounted here: {why}"));
         mounted.map_err(skip).ok()
+    }
+
+    /// The cores of the threads with this name.
+    fn allowed_of(name: &str) -> Vec<String> {
+        let tasks = fs::read_dir("/proc/self/task").unwrap();
+        let texts = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("status")).ok());
+        let of_name = texts.filter(|text| text.lines().next() == Some(&format!("Name:\t{name}")));
+        let cores = |text: String| {
+            text.lines().find_map(|line| Some(line.strip_prefix("Cpus_allowed_list:\t")?.to_owned())).unwrap()
+        };
+        of_name.map(cores).collect()
     }
 
     #[test]
     fn a_disk_is_made_once_and_unmounted_at_the_end() {
         let temporary = tempfile::tempdir().unwrap();
         let Some(disk) = mount(temporary.path()) else { return };
+        assert!(allowed_of("fuser-0").iter().all(|cores| cores == "0"), "{:?}", allowed_of("fuser-0"));
         let file = disk.root().join("file");
         fs::write(&file, "x").unwrap();
         disk.sync().unwrap();
@@ -188,7 +211,7 @@ mod tests {
     fn an_image_that_is_none_is_left_detached() {
         let temporary = tempfile::tempdir().unwrap();
         fs::write(temporary.path().join(IMAGE), vec![0; 1 << 20]).unwrap();
-        let Err(why) = Disk::mount(temporary.path()) else { panic!("it is mounted") };
+        let Err(why) = Disk::mount(temporary.path(), &[0]) else { panic!("it is mounted") };
         let attached = run("losetup", &[OsStr::new("--list")]).unwrap_or_default();
         assert!(!attached.contains(temporary.path().to_str().unwrap()), "{why}: {attached}");
     }
