@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use std::path::Path;
 
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
-use rustix::fs::{self, Advice, Dir, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self, Advice, Dir, Mode, OFlags, ResolveFlags, SeekFrom};
 use rustix::io::{Errno, retry_on_intr};
 
 use flash_prompt::file::{
@@ -165,6 +165,24 @@ pub fn load(file: impl AsFd, offset: u64, length_bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Loads a sparse file into the page cache, without its holes.
+///
+/// Errors: those of lseek(2) and read(2).
+pub fn load_data(file: impl AsFd) -> io::Result<()> {
+    const PIECE_BYTES: u64 = 1 << 20;
+    let mut hole = 0;
+    loop {
+        let data = match fs::seek(&file, SeekFrom::Data(hole)) {
+            Err(Errno::NXIO) => return Ok(()),
+            found => found?,
+        };
+        hole = fs::seek(&file, SeekFrom::Hole(data))?;
+        for piece in (data..hole).step_by(PIECE_BYTES as usize) {
+            load(&file, piece, PIECE_BYTES.min(hole - piece))?;
+        }
+    }
+}
+
 /// A read of this length is usually one request to the disk, whose pages all arrive together.
 const ONE_REQUEST_BYTES: u64 = 128 * 1024;
 
@@ -280,6 +298,31 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn the_data_of_a_sparse_file_are_loaded() {
+        use std::os::unix::fs::FileExt as _;
+
+        const HOLE_BYTES: u64 = 8 << 30;
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("sparse-{}.tmp", std::process::id()));
+        let file = File::options().read(true).write(true).create_new(true).open(&path).expect("a file");
+        std::fs::remove_file(&path).expect("removed");
+        let parts = [(0, 4096), (HOLE_BYTES, 3 << 20)];
+        for (offset, length) in parts {
+            file.write_all_at(&vec![1; length], offset).expect("written");
+        }
+        file.set_len(2 * HOLE_BYTES).expect("a hole at the end");
+        file.sync_all().expect("on the disk");
+        fs::fadvise(&file, 0, None, Advice::DontNeed).expect("forgotten");
+        let are_resident =
+            || parts.iter().all(|&(offset, length)| resident(&file, offset, length) == Ok(true));
+        if resident(&file, 0, 1) != Ok(false) {
+            return crate::skipping::skip("this kernel or file system does not report residency");
+        }
+        load_data(&file).expect("loaded");
+        assert!(are_resident());
+        load_data(std::fs::File::open("/proc/version").expect("opened")).expect_err("it cannot be sought in");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use flash_waiting::file;
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags,
     ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, WriteFlags,
@@ -86,23 +87,28 @@ impl Device {
 
     /// The read's bytes, once the disk has served it.
     fn served(&self, offset: u64, length: u32) -> io::Result<Vec<u8>> {
-        let now = Instant::now();
-        let done_at = self.arm.lock().unwrap_or_else(PoisonError::into_inner).done_at(now);
-        if let Some(done_at) = done_at {
-            thread::sleep(done_at - now);
-        }
+        let done_at = self.arm.lock().unwrap_or_else(PoisonError::into_inner).done_at(Instant::now());
         let length = self.bytes.saturating_sub(offset).min(u64::from(length));
         let mut bytes = vec![0; length as usize];
         self.image.read_exact_at(&mut bytes, offset)?;
+        if let Some(done_at) = done_at {
+            thread::sleep(done_at.saturating_duration_since(Instant::now()));
+        }
         Ok(bytes)
     }
 
-    fn hold(&self, text: &[u8]) -> Option<()> {
-        let reads_per_s: u32 = std::str::from_utf8(text).ok()?.trim().parse().ok()?;
+    /// Holds the disk to the reads/s in this text, or lets it go by 0: it then reads from memory, so that a warm-up does not depend
+    /// on the disk below.
+    fn hold(&self, text: &[u8]) -> Result<(), Errno> {
+        let text = std::str::from_utf8(text).map_err(|_| Errno::EINVAL)?;
+        let reads_per_s: u32 = text.trim().parse().map_err(|_| Errno::EINVAL)?;
+        if reads_per_s == 0 {
+            file::load_data(&self.image)?;
+        }
         let takes = (reads_per_s > 0).then(|| Duration::from_secs(1) / reads_per_s);
         let mut arm = self.arm.lock().unwrap_or_else(PoisonError::into_inner);
         *arm = Arm { read_takes: takes, is_free_at: None };
-        Some(())
+        Ok(())
     }
 }
 
@@ -159,7 +165,7 @@ impl Filesystem for Device {
         let written = if node.0 == FILES[0].0 {
             self.image.write_all_at(bytes, offset).map_err(Errno::from)
         } else {
-            self.hold(bytes).ok_or(Errno::EINVAL)
+            self.hold(bytes)
         };
         match written {
             Ok(()) => reply.written(bytes.len() as u32),
@@ -195,10 +201,11 @@ mod tests {
     fn it_is_held_as_its_file_says() {
         let device = Device::of(tempfile::tempfile().unwrap()).unwrap();
         let read_takes = || device.arm.lock().unwrap().read_takes;
-        assert_eq!(device.hold(b"150\n"), Some(()));
+        device.hold(b"150\n").unwrap();
         assert_eq!(read_takes(), Some(Duration::from_secs(1) / 150));
-        assert_eq!((device.hold(b"many"), device.hold(b"-1")), (None, None));
+        assert!(device.hold(b"many").is_err() && device.hold(b"-1").is_err());
         assert!(read_takes().is_some());
-        assert_eq!((device.hold(b"0"), read_takes()), (Some(()), None));
+        device.hold(b"0").unwrap();
+        assert_eq!(read_takes(), None);
     }
 }
