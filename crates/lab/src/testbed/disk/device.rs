@@ -20,8 +20,10 @@ use fuser::{
 pub(crate) const CONTENT: &str = "content";
 pub(crate) const READS_PER_S: &str = "reads_per_s";
 
+/// The numbers of the folder and of its files.
 const ROOT: u64 = 1;
-const FILES: [(u64, &str); 2] = [(2, CONTENT), (3, READS_PER_S)];
+const CONTENT_NODE: u64 = 2;
+const READS_NODE: u64 = 3;
 /// How long the kernel may keep names and attributes, which do not change.
 const TTL: Duration = Duration::from_secs(3600);
 
@@ -58,8 +60,8 @@ impl Device {
     fn attributes(&self, node: INodeNo) -> Result<FileAttr, Errno> {
         let (kind, perm, size) = match node.0 {
             ROOT => (FileType::Directory, 0o700, 0),
-            number if number == FILES[0].0 => (FileType::RegularFile, 0o600, self.bytes),
-            number if number == FILES[1].0 => (FileType::RegularFile, 0o600, 0),
+            CONTENT_NODE => (FileType::RegularFile, 0o600, self.bytes),
+            READS_NODE => (FileType::RegularFile, 0o600, 0),
             _ => return Err(Errno::ENOENT),
         };
         let time = SystemTime::UNIX_EPOCH;
@@ -114,8 +116,10 @@ impl Device {
 
 impl Filesystem for Device {
     fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let known = FILES.iter().find(|(_, known)| name == *known);
-        match known.ok_or(Errno::ENOENT).and_then(|(number, _)| self.attributes(INodeNo(*number))) {
+        let known = [(CONTENT_NODE, CONTENT), (READS_NODE, READS_PER_S)]
+            .into_iter()
+            .find(|(_, known)| name == *known);
+        match known.ok_or(Errno::ENOENT).and_then(|(number, _)| self.attributes(INodeNo(number))) {
             Ok(attributes) => reply.entry(&TTL, &attributes, Generation(0)),
             Err(why) => reply.error(why),
         }
@@ -162,7 +166,7 @@ impl Filesystem for Device {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let written = if node.0 == FILES[0].0 {
+        let written = if node.0 == CONTENT_NODE {
             self.image.write_all_at(bytes, offset).map_err(Errno::from)
         } else {
             self.hold(bytes)
