@@ -165,6 +165,13 @@ pub fn load(file: impl AsFd, offset: u64, length_bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Locks a file for this open descriptor, until it is closed (flock(2)).
+///
+/// Errors: `EWOULDBLOCK`, where another one has it locked.
+pub fn lock(file: impl AsFd) -> io::Result<()> {
+    Ok(fs::flock(file, fs::FlockOperation::NonBlockingLockExclusive)?)
+}
+
 /// Loads a sparse file into the page cache, without its holes.
 ///
 /// Errors: those of lseek(2) and read(2).

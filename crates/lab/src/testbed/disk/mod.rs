@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use flash_kit::{Error, Result};
-use flash_waiting::{network, program, signal};
+use flash_waiting::{file, network, program, signal};
 use fuser::{BackgroundSession, Session};
 
 use device::{CONTENT, Device};
@@ -44,15 +44,19 @@ impl Disk {
     /// Errors: run, where this is not allowed, a program is not installed, or another lab has it mounted.
     pub(crate) fn mount(folder: &Path, cores: &[usize]) -> Result<Self> {
         let (image, device, root) = (folder.join(IMAGE), folder.join(DEVICE), folder.join(MOUNTED));
+        fs::create_dir_all(folder).map_err(|why| Error::file("make", folder, &why))?;
+        if !image.exists() {
+            make(&image)?;
+        }
+        let opened = File::options().read(true).write(true).open(&image);
+        let opened = opened.map_err(|why| Error::file("open", &image, &why))?;
+        file::lock(&opened).map_err(|why| Error::file("lock", &image, &why))?;
         // Those of a lab that was killed.
         for mounted in [&root, &device] {
             let _ = run("umount", &[mounted.as_os_str()]);
             fs::create_dir_all(mounted).map_err(|why| Error::file("make", mounted, &why))?;
         }
-        if !image.exists() {
-            make(&image)?;
-        }
-        let served = serve(&image, &device, cores)?;
+        let served = serve(opened, &device, cores)?;
         let disk = Self { root, device, _served: served };
         disk.attach()?;
         Ok(disk)
@@ -98,9 +102,7 @@ impl Drop for Disk {
 }
 
 /// Serves the image as a device, by a thread of this process that wakes on time.
-fn serve(image: &Path, device: &Path, cores: &[usize]) -> Result<BackgroundSession> {
-    let opened = File::options().read(true).write(true).open(image).and_then(Device::of);
-    let opened = opened.map_err(|why| Error::file("open", image, &why))?;
+fn serve(image: File, device: &Path, cores: &[usize]) -> Result<BackgroundSession> {
     let start = || {
         // The threads that serve inherit priority, cores and signal mask of the one that starts them: signals are not for them.
         signal::watch()?;
@@ -108,7 +110,7 @@ fn serve(image: &Path, device: &Path, cores: &[usize]) -> Result<BackgroundSessi
         if !cores.is_empty() {
             program::pin_thread(cores)?;
         }
-        Session::new(opened, device, &fuser::Config::default()).and_then(Session::spawn)
+        Session::new(Device::of(image)?, device, &fuser::Config::default()).and_then(Session::spawn)
     };
     let started = thread::scope(|scope| scope.spawn(start).join());
     let session = started.unwrap_or_else(|_| Err(io::Error::other("its thread has panicked")));
@@ -170,8 +172,8 @@ mod tests {
         let file = disk.root().join("file");
         fs::write(&file, "x").unwrap();
         disk.sync().unwrap();
-        assert_eq!(mount(temporary.path()).map(|_| ()), Some(()), "a killed lab's is unmounted first");
-        assert!(!file.exists());
+        let Err(why) = Disk::mount(temporary.path(), &[0]) else { panic!("another lab has it") };
+        assert!(why.to_string().contains("lock") && file.exists(), "{why}");
         drop(disk);
 
         let disk = mount(temporary.path()).unwrap();
