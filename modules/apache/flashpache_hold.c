@@ -206,6 +206,15 @@ static flash_residency_t test(thing_t *thing)
     return flash_test_range(thing->fd, thing->offset, thing->length);
 }
 
+/* Tests what the backend has just brought into memory. */
+static flash_residency_t test_loaded(thing_t *thing)
+{
+    if (thing->path) {
+        return test(thing);
+    }
+    return flash_test_loaded_range(thing->fd, thing->offset, thing->length);
+}
+
 /* Asks for a thing, and waits for the reply.  Returns OK if the thing is to be
  * tested again, DONE if the request goes on in any case, else a status. */
 static int hold(request_rec *r, flashpache_request_t *request,
@@ -305,7 +314,7 @@ static int bring_in(request_rec *r, flashpache_request_t *request,
         if (thing->is_directory) {
             flashpache_remember(thing->path, FLASHPACHE_ENTRIES);
         }
-        verdict = test(thing);
+        verdict = test_loaded(thing);
     }
     return OK;
 }

@@ -68,6 +68,11 @@ typedef struct {
     uint64_t  recently_evicted;
 } flash_cachestat_t;
 
+/* A test where cachestat is not allowed. */
+
+typedef flash_residency_t (*flash_range_test_t)(int fd, uint64_t offset,
+    uint64_t length);
+
 
 /* A power of two; no more than the kernel's readahead, 128 KB by default. */
 #define FLASH_ARRIVED_STEP     65536
@@ -91,7 +96,11 @@ static uint64_t flash_pages(uint64_t offset, uint64_t length);
 static int flash_arrived(int fd, uint64_t offset, uint64_t length);
 static flash_residency_t flash_test_missing(int fd, uint64_t size,
     const flash_cachestat_t *stat);
+static flash_residency_t flash_test_by(flash_range_test_t otherwise, int fd,
+    uint64_t offset, uint64_t length);
 static flash_residency_t flash_test_by_reading(int fd, uint64_t offset,
+    uint64_t length);
+static flash_residency_t flash_test_by_steps(int fd, uint64_t offset,
     uint64_t length);
 static uint64_t flash_file_system(int fd);
 
@@ -160,13 +169,28 @@ flash_cachestat(int fd, uint64_t offset, uint64_t length,
 }
 
 
+flash_residency_t
+flash_test_range(int fd, uint64_t offset, uint64_t length)
+{
+    return flash_test_by(flash_test_by_reading, fd, offset, length);
+}
+
+
+flash_residency_t
+flash_test_loaded_range(int fd, uint64_t offset, uint64_t length)
+{
+    return flash_test_by(flash_test_by_steps, fd, offset, length);
+}
+
+
 /*
  * Usually the range is in the file and in memory: this costs two calls.  All
  * else is sorted out by flash_test_closely().
  */
 
-flash_residency_t
-flash_test_range(int fd, uint64_t offset, uint64_t length)
+static flash_residency_t
+flash_test_by(flash_range_test_t otherwise, int fd, uint64_t offset,
+    uint64_t length)
 {
     flash_cachestat_t  stat;
 
@@ -181,7 +205,7 @@ flash_test_range(int fd, uint64_t offset, uint64_t length)
     if (flash_cachestat(fd, offset, length, &stat) == -1) {
 
         if (errno == EPERM || errno == EACCES || errno == ENOSYS) {
-            return flash_test_by_reading(fd, offset, length);
+            return otherwise(fd, offset, length);
         }
 
         /* An error here or later is one that the server's own read finds. */
@@ -409,6 +433,23 @@ flash_test_by_reading(int fd, uint64_t offset, uint64_t length)
     }
 
     return FLASH_RESIDENT;
+}
+
+
+static flash_residency_t
+flash_test_by_steps(int fd, uint64_t offset, uint64_t length)
+{
+    uint64_t  size;
+
+    if (flash_clip(fd, offset, &length, &size) == -1) {
+        return FLASH_UNTESTABLE;
+    }
+
+    if (length == 0 || flash_arrived(fd, offset, length) != -1) {
+        return FLASH_RESIDENT;
+    }
+
+    return errno == EAGAIN ? FLASH_COLD : FLASH_UNTESTABLE;
 }
 
 

@@ -274,7 +274,7 @@ void ngx_http_flash_gate_window(ngx_http_request_t *r, ngx_buf_t *b,
     ngx_http_flash_gate_range_t *range);
 ngx_int_t ngx_http_flash_gate_test(ngx_http_request_t *r,
     ngx_http_flash_gate_ctx_t *ctx, ngx_http_flash_gate_range_t *range);
-flash_residency_t ngx_http_flash_gate_residency(
+flash_residency_t ngx_http_flash_gate_residency(ngx_http_flash_gate_hold_t *h,
     ngx_http_flash_gate_range_t *range);
 ngx_uint_t ngx_http_flash_gate_asked(ngx_http_flash_gate_hold_t *h,
     ngx_http_flash_gate_range_t *range);

@@ -401,7 +401,9 @@ ngx_http_flash_gate_copying(ngx_http_request_t *r,
         size = range.size;
         range.size = ngx_min(size, (off_t) (copy->bufs.num * copy->bufs.size));
 
-        if (ngx_http_flash_gate_residency(&range) == FLASH_RESIDENT) {
+        if (ngx_http_flash_gate_residency(ctx->hold, &range)
+            == FLASH_RESIDENT)
+        {
             ctx->tested = ngx_current_msec;
             return NGX_OK;
         }

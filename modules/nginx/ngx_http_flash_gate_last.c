@@ -210,7 +210,7 @@ ngx_http_flash_gate_look_range(ngx_http_request_t *r,
         }
 
     } else {
-        found = ngx_http_flash_gate_residency(range);
+        found = ngx_http_flash_gate_residency(h, range);
 
         if (found == FLASH_RESIDENT) {
 

@@ -85,7 +85,7 @@ ngx_http_flash_gate_test(ngx_http_request_t *r,
     ready = ngx_http_flash_gate_asked(ctx->hold, range)
             && ctx->hold->state == NGX_HTTP_FLASH_GATE_IS_READY;
 
-    found = ngx_http_flash_gate_residency(range);
+    found = ngx_http_flash_gate_residency(ctx->hold, range);
 
     if (found == FLASH_RESIDENT && (ready || !glcf->force)) {
 
@@ -133,7 +133,8 @@ ngx_http_flash_gate_test(ngx_http_request_t *r,
  */
 
 flash_residency_t
-ngx_http_flash_gate_residency(ngx_http_flash_gate_range_t *range)
+ngx_http_flash_gate_residency(ngx_http_flash_gate_hold_t *h,
+    ngx_http_flash_gate_range_t *range)
 {
     off_t                        last;
     uint32_t                     hash, length;
@@ -160,7 +161,16 @@ ngx_http_flash_gate_residency(ngx_http_flash_gate_range_t *range)
     }
 
     kept = flash_keep_access_time(range->file->fd);
-    found = flash_test_range(range->file->fd, range->pos, range->size);
+
+    if (ngx_http_flash_gate_asked(h, range) && !h->ahead
+        && h->state == NGX_HTTP_FLASH_GATE_IS_READY)
+    {
+        found = flash_test_loaded_range(range->file->fd, range->pos,
+                                        range->size);
+
+    } else {
+        found = flash_test_range(range->file->fd, range->pos, range->size);
+    }
 
     if (found == FLASH_RESIDENT) {
         s->hash = hash;

@@ -43,7 +43,9 @@ static void without_cachestat(void);
 static void without_openat2(void);
 static void before_openat2(void);
 static void test_by_reading(int fd);
-static int becomes_cold(int fd, off_t from);
+static int becomes_cold(int fd, off_t from,
+    flash_residency_t (*test)(int fd, uint64_t offset, uint64_t length));
+static long bytes_read(void);
 static void test_tmpfs_as(int other_user);
 static int cachestat_errno(int fd);
 static int private_mounts(void);
@@ -97,6 +99,7 @@ static void
 without_cachestat(void)
 {
     int   fd;
+    long  before;
     char  room[PATH_ROOM];
 
     write_file(scratch(room, "filter"), FILE_BYTES);
@@ -109,6 +112,41 @@ without_cachestat(void)
 
     CHECK_EQ(cachestat_errno(fd), ENOSYS);
     test_by_reading(fd);
+
+    /* Of a range that was just loaded, a byte of each 64 KB is read. */
+
+    read_all(fd);
+    before = bytes_read();
+
+    if (before == -1) {
+        skip("no count of read bytes here");
+        return;
+    }
+
+    if (flash_test_loaded_range(fd, 0, FILE_BYTES) == FLASH_RESIDENT) {
+        CHECK(bytes_read() - before < 4096);
+    }
+}
+
+
+/* By all reads of this process so far (/proc/PID/io, proc_pid_io(5)). */
+
+static long
+bytes_read(void)
+{
+    int   fields;
+    long  bytes;
+    FILE  *io;
+
+    io = fopen("/proc/self/io", "re");
+    if (io == NULL) {
+        return -1;
+    }
+
+    fields = fscanf(io, "rchar: %ld", &bytes);
+    CHECK(fclose(io) == 0);
+
+    return fields == 1 ? bytes : -1;
 }
 
 
@@ -129,11 +167,17 @@ test_by_reading(int fd)
     CHECK_EQ(flash_test_range(fd, 1, UINT64_MAX), FLASH_RESIDENT);
     CHECK_EQ(flash_test_range(fd, FILE_BYTES, 1), FLASH_RESIDENT);
     CHECK_EQ(flash_test_range(fd, 299999, 1), FLASH_RESIDENT);
+    CHECK_EQ(flash_test_loaded_range(fd, 0, FILE_BYTES), FLASH_RESIDENT);
+    CHECK_EQ(flash_test_loaded_range(fd, 1, UINT64_MAX), FLASH_RESIDENT);
+    CHECK_EQ(flash_test_loaded_range(fd, FILE_BYTES, 1), FLASH_RESIDENT);
 
     /* Also behind the first call's part.  Up to the end, as the kernel drops
      * no part of a large folio. */
 
-    if (!becomes_cold(fd, 0) || !becomes_cold(fd, 262144)) {
+    if (!becomes_cold(fd, 0, flash_test_range)
+        || !becomes_cold(fd, 262144, flash_test_range)
+        || !becomes_cold(fd, 0, flash_test_loaded_range))
+    {
         skip("no disk that is slower than a test by reading here");
     }
 }
@@ -145,7 +189,8 @@ test_by_reading(int fd)
  */
 
 static int
-becomes_cold(int fd, off_t from)
+becomes_cold(int fd, off_t from,
+    flash_residency_t (*test)(int fd, uint64_t offset, uint64_t length))
 {
     int                turn;
     flash_residency_t  result;
@@ -154,7 +199,7 @@ becomes_cold(int fd, off_t from)
 
     for (turn = 0; turn < 200 && result == FLASH_RESIDENT; turn++) {
         CHECK(posix_fadvise(fd, from, 0, POSIX_FADV_DONTNEED) == 0);
-        result = flash_test_range(fd, 0, FILE_BYTES);
+        result = test(fd, 0, FILE_BYTES);
         read_all(fd);
     }
 

@@ -141,25 +141,25 @@ fn read_at(file: impl AsFd, offset: u64, length_bytes: usize, into: &mut Vec<u8>
     Ok(done)
 }
 
-/// Loads a part of a file into the page cache and waits until it is there, at least its first page.
+/// Loads a part of a file into the page cache and waits until it is there.
 ///
-/// A read would do, but the kernel counts it as a use. With the worker's read after it, each page would count
+/// A read would do, but the kernel counts it as a use. With the server's read after it, each page would count
 /// as used twice, and files requested once would evict popular ones. So the part is only submitted for
-/// reading, and one byte is read to wait for it: a byte of the first page, which the next read through the
-/// same descriptor does not count again (`prev_pos` in filemap_read of the kernel). Beyond
-/// `ONE_REQUEST_BYTES`, the last page is waited for too.
+/// reading, and a byte of each `ONE_REQUEST_BYTES` is read to wait for it: at last one of the first page, which the
+/// next read through the same descriptor does not count again (`prev_pos` in filemap_read of the kernel).
 ///
-/// If that does not load the whole part, or the kernel does not report residency, the part is read.
+/// If that does not load the whole part, it is read.
 pub fn load(file: impl AsFd, offset: u64, length_bytes: u64) -> io::Result<()> {
     let Some(length) = NonZeroU64::new(length_bytes) else { return Ok(()) };
     fs::fadvise(&file, offset, Some(length), Advice::WillNeed)?;
-    let last = offset + length_bytes - 1;
     let mut byte = Vec::with_capacity(1);
-    if length_bytes > ONE_REQUEST_BYTES {
-        read_at(&file, last, 1, &mut byte)?;
+    let mut left = length_bytes;
+    while left > ONE_REQUEST_BYTES {
+        read_at(&file, offset + left - 1, 1, &mut byte)?;
+        left -= ONE_REQUEST_BYTES;
     }
     read_at(&file, offset, 1, &mut byte)?;
-    if !resident(&file, offset, length_bytes as usize).unwrap_or(false) {
+    if let Ok(false) = resident(&file, offset, length_bytes as usize) {
         read_at(&file, offset, length_bytes as usize, &mut Vec::new())?;
     }
     Ok(())

@@ -1,13 +1,13 @@
 //! The device of a [`Disk`](super::Disk): a file whose reads take as long as those of an arm, one after the other.
 //!
-//! It is a FUSE file system of two files. [`CONTENT`] is the image, of which a loop device makes a block device. To
-//! [`READS_PER_S`] the number of reads is written that the disk serves in a second, or 0 to let it go, as to a control group's file.
+//! It is a FUSE file system of two files. [`CONTENT`] is the image, of which a loop device makes a block device. [`READS_PER_S`]
+//! has the number of reads that the disk serves in a second; 0, written to it, lets the disk go, as in a control group's file.
 
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -36,8 +36,8 @@ pub(super) struct Device {
 
 #[derive(Default)]
 struct Arm {
-    /// How long a read takes; none where the disk is not held.
-    read_takes: Option<Duration>,
+    /// How many reads it serves in a second; 0 where it is not held.
+    reads_per_s: u32,
     /// When the reads that came so far are done.
     is_free_at: Option<Instant>,
 }
@@ -46,7 +46,7 @@ impl Arm {
     /// When a read that comes now is done.
     fn done_at(&mut self, now: Instant) -> Option<Instant> {
         let begins = self.is_free_at.map_or(now, |free_at| free_at.max(now));
-        self.is_free_at = self.read_takes.map(|takes| begins + takes);
+        self.is_free_at = Duration::from_secs(1).checked_div(self.reads_per_s).map(|takes| begins + takes);
         self.is_free_at
     }
 }
@@ -89,7 +89,7 @@ impl Device {
 
     /// The read's bytes, once the disk has served it.
     fn served(&self, offset: u64, length: u32) -> io::Result<Vec<u8>> {
-        let done_at = self.arm.lock().unwrap_or_else(PoisonError::into_inner).done_at(Instant::now());
+        let done_at = self.arm().done_at(Instant::now());
         let length = self.bytes.saturating_sub(offset).min(u64::from(length));
         let mut bytes = vec![0; length as usize];
         self.image.read_exact_at(&mut bytes, offset)?;
@@ -107,10 +107,18 @@ impl Device {
         if reads_per_s == 0 {
             file::load_data(&self.image)?;
         }
-        let takes = (reads_per_s > 0).then(|| Duration::from_secs(1) / reads_per_s);
-        let mut arm = self.arm.lock().unwrap_or_else(PoisonError::into_inner);
-        *arm = Arm { read_takes: takes, is_free_at: None };
+        *self.arm() = Arm { reads_per_s, is_free_at: None };
         Ok(())
+    }
+
+    /// The reads/s to which the disk is held, as text, from a byte of it on.
+    fn held(&self, offset: u64) -> Vec<u8> {
+        let text = format!("{}\n", self.arm().reads_per_s);
+        text.into_bytes().into_iter().skip(offset as usize).collect()
+    }
+
+    fn arm(&self) -> MutexGuard<'_, Arm> {
+        self.arm.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -140,7 +148,7 @@ impl Filesystem for Device {
     fn read(
         &self,
         _: &Request,
-        _: INodeNo,
+        node: INodeNo,
         _: FileHandle,
         offset: u64,
         length: u32,
@@ -148,7 +156,8 @@ impl Filesystem for Device {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        match self.served(offset, length) {
+        let read = if node.0 == CONTENT_NODE { self.served(offset, length) } else { Ok(self.held(offset)) };
+        match read {
             Ok(bytes) => reply.data(&bytes),
             Err(why) => reply.error(why.into()),
         }
@@ -193,23 +202,25 @@ mod tests {
     fn reads_are_served_one_after_the_other() {
         let began = Instant::now();
         let at = |ms| began + Duration::from_millis(ms);
-        let mut arm = Arm { read_takes: Some(Duration::from_millis(10)), is_free_at: None };
+        let mut arm = Arm { reads_per_s: 100, is_free_at: None };
         for (comes_ms, done_ms) in [(0, 10), (1, 20), (2, 30), (50, 60), (55, 70)] {
             assert_eq!(arm.done_at(at(comes_ms)), Some(at(done_ms)));
         }
-        arm.read_takes = None;
+        arm.reads_per_s = 0;
         assert_eq!(arm.done_at(at(56)), None);
     }
 
     #[test]
     fn it_is_held_as_its_file_says() {
         let device = Device::of(tempfile::tempfile().unwrap()).unwrap();
-        let read_takes = || device.arm.lock().unwrap().read_takes;
         device.hold(b"150\n").unwrap();
-        assert_eq!(read_takes(), Some(Duration::from_secs(1) / 150));
+        assert_eq!(
+            (device.held(0), device.held(3), device.held(4)),
+            (b"150\n".to_vec(), b"\n".to_vec(), vec![])
+        );
         assert!(device.hold(b"many").is_err() && device.hold(b"-1").is_err());
-        assert!(read_takes().is_some());
+        assert_eq!(device.held(0), b"150\n");
         device.hold(b"0").unwrap();
-        assert_eq!(read_takes(), None);
+        assert_eq!(device.held(0), b"0\n");
     }
 }

@@ -34,7 +34,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct Disk {
     root: PathBuf,
     device: PathBuf,
-    _served: BackgroundSession,
+    /// None only while it is dropped.
+    served: Option<BackgroundSession>,
 }
 
 impl Disk {
@@ -50,14 +51,14 @@ impl Disk {
         }
         let opened = File::options().read(true).write(true).open(&image);
         let opened = opened.map_err(|why| Error::file("open", &image, &why))?;
-        file::lock(&opened).map_err(|why| Error::file("lock", &image, &why))?;
+        lock(&opened).map_err(|why| Error::file("lock", &image, &why))?;
         // Those of a lab that was killed.
         for mounted in [&root, &device] {
             let _ = run("umount", &[mounted.as_os_str()]);
             fs::create_dir_all(mounted).map_err(|why| Error::file("make", mounted, &why))?;
         }
         let served = serve(opened, &device, cores)?;
-        let disk = Self { root, device, _served: served };
+        let disk = Self { root, device, served: Some(served) };
         disk.attach()?;
         Ok(disk)
     }
@@ -94,9 +95,24 @@ impl Drop for Disk {
         {
             if Instant::now() > deadline {
                 eprintln!("warning: {why}");
-                break;
+                return;
             }
             thread::sleep(Duration::from_millis(50));
+        }
+        // The image is locked until the thread that serves it has ended.
+        let _ = self.served.take().map(BackgroundSession::join);
+    }
+}
+
+/// Locks the image. A program that this process starts has the image of an earlier disk open for a moment, until it runs.
+fn lock(image: &File) -> io::Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(1);
+    loop {
+        match file::lock(image) {
+            Err(why) if why.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
+                thread::sleep(Duration::from_millis(10));
+            }
+            done => return done,
         }
     }
 }
