@@ -47,11 +47,11 @@ impl Capacities {
         rates.most = Some(rates.most.map_or(per_s, |most| most.min(per_s)));
     }
 
-    /// The median of the rounds so far, of the variant or of that whose load it gets, and no more than it was lowered to.
+    /// The median of the rounds so far, and no more than it was lowered to.
     ///
     /// Errors: run, for a server that sustained no rate.
     pub(super) fn of(&self, variant: &Variant, point: &str) -> Result<f64> {
-        let name = variant.load_of.as_ref().unwrap_or(&variant.name);
+        let name = &variant.name;
         let rates = self.0.get(&(name.clone(), point.to_owned())).filter(|rates| !rates.found.is_empty());
         let rate = rates.map(|rates| median(rates.found.clone()).min(rates.most.unwrap_or(f64::INFINITY)));
         rate.filter(|rate| *rate > 0.0).ok_or_else(|| {
@@ -71,7 +71,6 @@ mod tests {
     #[test]
     fn the_capacity_of_a_server_that_did_not_keep_up_stays_lowered() {
         let variant = Variant { name: "a".to_owned(), ..Variant::default() };
-        let other = Variant { load_of: Some("a".to_owned()), ..Variant::default() };
         let mut capacities = Capacities::default();
         assert!(capacities.of(&variant, "infinite").is_err());
         for per_s in [900.0, 1000.0, 1100.0] {
@@ -80,7 +79,7 @@ mod tests {
         assert_eq!(capacities.of(&variant, "infinite").ok(), Some(1000.0));
         for (per_s, least) in [(800.0, 800.0), (850.0, 800.0), (1200.0, 800.0)] {
             capacities.lower(&variant, "infinite", per_s);
-            assert_eq!(capacities.of(&other, "infinite").ok(), Some(least));
+            assert_eq!(capacities.of(&variant, "infinite").ok(), Some(least));
         }
     }
 

@@ -70,8 +70,6 @@ pub(super) struct Variant {
     pub(super) peer: Option<String>,
     /// It gets a process or thread for each client; with more clients than this it is not tried.
     pub(super) clients_max: Option<u32>,
-    /// The variant, listed before it, whose capacity its loads are fractions of; its own without.
-    pub(super) load_of: Option<String>,
     /// In a scene with a line: the server's device sends packets in the order of the bands that this server sets.
     #[serde(default)]
     pub(super) has_bands: bool,
@@ -189,7 +187,7 @@ pub(super) enum FileChoice {
 pub(super) enum Load {
     /// This many clients without pause.
     Infinite(u32),
-    /// Poisson arrivals, at a fraction of the rate answered at another point, by its name; see [`Variant::load_of`].
+    /// Poisson arrivals, at a fraction of the rate answered at another point, by its name.
     Fraction(f64, String),
     /// Hot requests, alone or beside cold ones.
     Beside(Beside),

@@ -77,7 +77,7 @@ impl Rounds<'_> {
     }
 
     /// A fraction of the capacity after a point of infinite demand. A server that does not keep up with it is measured anew, with
-    /// a lower capacity; not if the load is another server's, because then it is a result, nor if the machine had a part in it.
+    /// a lower capacity, unless the machine had a part in it.
     fn fraction(
         &mut self,
         served: &Served,
@@ -96,7 +96,7 @@ impl Rounds<'_> {
             let is_too_much =
                 causes.contains(&Cause::Overloaded) && !causes.into_iter().any(Cause::is_of_machine);
             let is_last = attempt == ATTEMPTS_MAX || self.executor.driver.is_interrupted();
-            if !is_too_much || variant.load_of.is_some() || is_last {
+            if !is_too_much || is_last {
                 self.executor.keep(at.variant, driven);
                 break;
             }
