@@ -435,6 +435,7 @@ int flashpache_bring_in_file(request_rec *r, flashpache_request_t *request,
         return OK;
     }
     (void)flash_keep_access_time(fd);
+    flash_prepare(fd);
     for (i = 0; i < count && status == OK; i++) {
         status = bring_in_window(r, request, fd, &windows[i]);
     }

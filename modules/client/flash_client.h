@@ -156,8 +156,9 @@ flash_residency_t flash_test_loaded_range(int fd, uint64_t offset,
     uint64_t length);
 
 /*
- * Prepares a file that is about to be sent: POSIX_FADV_RANDOM, so that no
- * readahead mark starts I/O in the server's process.
+ * Prepares a file that is about to be tested or sent: POSIX_FADV_RANDOM, so that
+ * no readahead mark starts I/O in the server's process, and a test by reading
+ * that misses starts a read of the whole range.
  */
 void flash_prepare(int fd);
 

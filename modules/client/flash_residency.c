@@ -79,10 +79,11 @@ typedef flash_residency_t (*flash_range_test_t)(int fd, uint64_t offset,
 
 /*
  * The memory of a test by reading.  All parts of a call read into the same
- * memory, which stays in the processor's first cache.
+ * memory, which stays in the processor's first cache.  A call reads a whole
+ * window, so that a miss starts one read of the disk.
  */
 #define FLASH_SCRATCH          16384
-#define FLASH_SCRATCH_PARTS    16
+#define FLASH_SCRATCH_PARTS    (FLASH_RANGE_MAX / FLASH_SCRATCH)
 
 
 static int flash_cachestat(int fd, uint64_t offset, uint64_t length,
