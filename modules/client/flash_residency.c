@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -74,6 +75,9 @@ typedef flash_residency_t (*flash_range_test_t)(int fd, uint64_t offset,
     uint64_t length);
 
 
+/* Pages that one call of mincore(2) is asked for. */
+#define FLASH_MINCORE_PAGES    256
+
 /* A power of two; no more than the kernel's readahead, 128 KB by default. */
 #define FLASH_ARRIVED_STEP     65536
 
@@ -95,6 +99,7 @@ static int flash_clip(int fd, uint64_t offset, uint64_t *length,
     uint64_t *size);
 static uint64_t flash_pages(uint64_t offset, uint64_t length);
 static int flash_arrived(int fd, uint64_t offset, uint64_t length);
+static int flash_is_read(int fd, uint64_t offset, uint64_t length);
 static flash_residency_t flash_test_missing(int fd, uint64_t size,
     const flash_cachestat_t *stat);
 static flash_residency_t flash_test_by(flash_range_test_t otherwise, int fd,
@@ -185,8 +190,8 @@ flash_test_loaded_range(int fd, uint64_t offset, uint64_t length)
 
 
 /*
- * Usually the range is in the file and in memory: this costs two calls.  All
- * else is sorted out by flash_test_closely().
+ * Usually the range is in the file and in memory.  All else is sorted out by
+ * flash_test_closely().
  */
 
 static flash_residency_t
@@ -215,7 +220,7 @@ flash_test_by(flash_range_test_t otherwise, int fd, uint64_t offset,
     }
 
     if (stat.cached >= flash_pages(offset, length)
-        && flash_arrived(fd, offset, length) == 1)
+        && flash_is_read(fd, offset, length) == 1)
     {
         return FLASH_RESIDENT;
     }
@@ -246,7 +251,7 @@ flash_test_closely(int fd, uint64_t offset, uint64_t length)
         return flash_test_missing(fd, size, &stat);
     }
 
-    if (flash_arrived(fd, offset, length) != -1) {
+    if (flash_is_read(fd, offset, length) != -1) {
         return FLASH_RESIDENT;
     }
 
@@ -297,10 +302,67 @@ flash_pages(uint64_t offset, uint64_t length)
 
 
 /*
- * cachestat also counts pages whose read is still under way, so one byte is
- * read at the end of each step and of the range.  The end of the range alone
- * is not enough: the parts of a range can arrive in any order.  Returns 1, 0
- * if the file ends before the range does, -1 with EAGAIN if a page is missing.
+ * Whether the pages that cachestat counts are read: it also counts those whose
+ * read is still under way, and mincore(2) does not.  As reading, it needs no
+ * disk, but it is not a use of the pages.  Returns 1, 0 if the file ends before
+ * the range does, -1 with EAGAIN if a page is missing.
+ *
+ * Before, the last byte is read: only this says whether the file system can
+ * read without waiting at all.  On NFS, to map a file asks its server.
+ */
+
+static int
+flash_is_read(int fd, uint64_t offset, uint64_t length)
+{
+    char           *map;
+    size_t          page, size, at, pages, i;
+    ssize_t         n;
+    uint64_t        first;
+    unsigned char   there[FLASH_MINCORE_PAGES];
+
+    page = (size_t) sysconf(_SC_PAGESIZE);
+    first = offset - offset % page;
+    size = (size_t) (offset + length - first);
+
+    n = flash_read_byte(fd, offset + length - 1);
+
+    if (n != 1 || size <= page) {
+        return (int) n;
+    }
+
+    map = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, (off_t) first);
+
+    if (map == MAP_FAILED) {
+        return flash_arrived(fd, offset, length);
+    }
+
+    for (at = 0; at < size && n == 1; at += pages * page) {
+        pages = (size - at + page - 1) / page;
+
+        if (pages > FLASH_MINCORE_PAGES) {
+            pages = FLASH_MINCORE_PAGES;
+        }
+
+        if (mincore(map + at, pages * page, there) == -1) {
+            n = -1;
+        }
+
+        for (i = 0; i < pages && n == 1; i++) {
+            n = (there[i] & 1) ? 1 : -1;
+        }
+    }
+
+    (void) munmap(map, size);
+    errno = EAGAIN;
+
+    return (int) n;
+}
+
+
+/*
+ * The same where neither is allowed.  One byte is read at the end of each step
+ * and of the range.  The end of the range alone is not enough: the parts of a
+ * range can arrive in any order.
  */
 
 static int

@@ -104,6 +104,26 @@ fn the_folder_has_each_phase_of_each_round_and_the_verdict() {
 }
 
 #[test]
+fn a_server_ends_cold_requests_before_it_is_measured_alone() {
+    let folder = Folder::new();
+    let (out, log) = (folder.text("out"), folder.text("access.log"));
+    let served = Served::folder_with(small_set(), &["--log-file", &log]);
+    let words = ["interfere", &served.url, "--seconds", "1", "--rounds", "2", "--out", &out];
+    let ended = flash(words.iter().chain(&SMALL).chain(&COLD).copied());
+    assert_eq!(ended.code, Some(4), "{ended:?}");
+    let run = run_json(&out);
+    let phases = run["subjects"][0]["rounds"].as_array().unwrap();
+    let asked: u64 = phases.iter().map(|phase| phase["counts"]["asked"].as_u64().unwrap()).sum();
+    // A turn begins with a request for each of the 36 hot files. In every other one, cold requests come first, and these again.
+    let turns = phases.len() / 3;
+    let expected = asked as usize + 36 * (turns + turns / 2);
+    // And one for `/`.
+    wait_for_lines(&log, expected + turns);
+    let lines = fs::read_to_string(&log).unwrap();
+    assert_eq!(lines.lines().filter(|line| line.contains("GET /dir")).count(), expected);
+}
+
+#[test]
 fn too_few_rounds_give_no_verdict() {
     let folder = Folder::new();
     let out = folder.text("out");

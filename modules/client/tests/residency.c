@@ -31,6 +31,7 @@
 static void test_ranges(void);
 static void test_odd_ranges(void);
 static void test_under_way(void);
+static void test_holes_under_way(void);
 static void test_other_files(void);
 static void test_names(void);
 static void test_access_time(void);
@@ -43,6 +44,7 @@ test_residency(void)
     test_ranges();
     test_odd_ranges();
     test_under_way();
+    test_holes_under_way();
     test_other_files();
     test_names();
     test_access_time();
@@ -208,6 +210,52 @@ test_under_way(void)
                 }
 
                 break;
+            }
+        }
+
+        read_range(fd, 0, HALF);
+    }
+
+    CHECK(close(fd) == 0 && close(other) == 0);
+    CHECK(unlink(room) == 0);
+}
+
+
+/* The same for a few pages within a range that is there otherwise. */
+
+static void
+test_holes_under_way(void)
+{
+    int           fd, other, turn;
+    long          page;
+    char          room[PATH_ROOM];
+    off_t         hole;
+    ssize_t       n;
+    struct iovec  iov;
+
+    static char  bytes[HALF];
+
+    page = sysconf(_SC_PAGESIZE);
+    write_file(scratch(room, "holes"), HALF);
+    fd = open_prepared(room);
+    other = open(room, O_RDONLY|O_CLOEXEC);
+    CHECK(other != -1);
+    (void) posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    (void) posix_fadvise(other, 0, HALF, POSIX_FADV_WILLNEED);
+    read_range(fd, 0, HALF);
+    iov.iov_base = bytes;
+    iov.iov_len = HALF;
+
+    for (turn = 0; turn < 200; turn++) {
+        hole = (off_t) (1 + turn % 16 * 4) * page;
+        (void) posix_fadvise(fd, hole, 2 * page, POSIX_FADV_DONTNEED);
+        (void) posix_fadvise(other, hole, 2 * page, POSIX_FADV_WILLNEED);
+
+        if (flash_test_range(fd, 0, HALF) == FLASH_RESIDENT) {
+            n = preadv2(fd, &iov, 1, 0, RWF_NOWAIT);
+
+            if (!has_lost_pages(fd, HALF)) {
+                CHECK_EQ(n, HALF);
             }
         }
 
