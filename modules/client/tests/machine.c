@@ -40,6 +40,7 @@ static void on_tmpfs(void);
 static void on_overlayfs(void);
 static void on_fresh_mount(void);
 static void without_cachestat(void);
+static void without_mincore(void);
 static void without_openat2(void);
 static void before_openat2(void);
 static void test_by_reading(int fd);
@@ -62,6 +63,7 @@ test_machine(void)
     in_child(on_overlayfs);
     in_child(on_fresh_mount);
     in_child(without_cachestat);
+    in_child(without_mincore);
     in_child(without_openat2);
     in_child(before_openat2);
     printf("machine: ok\n");
@@ -206,6 +208,28 @@ becomes_cold(int fd, off_t from,
     CHECK(result != FLASH_UNTESTABLE);
 
     return result == FLASH_COLD;
+}
+
+
+/* A container's filter: what cachestat counts is there as far as bytes say. */
+
+static void
+without_mincore(void)
+{
+    int   fd;
+    char  room[PATH_ROOM];
+
+    write_file(scratch(room, "mincore"), FILE_BYTES);
+    fd = open_prepared(room);
+    CHECK(unlink(room) == 0);
+    read_all(fd);
+
+    if (flash_test_range(fd, 0, FILE_BYTES) == FLASH_UNTESTABLE) {
+        skip("no residency is reported by this file system here");
+
+    } else if (refuse(SYS_mincore, EPERM)) {
+        CHECK_EQ(flash_test_range(fd, 0, FILE_BYTES), FLASH_RESIDENT);
+    }
 }
 
 
