@@ -92,9 +92,11 @@ fn who_is_blocked_on_what_is_named() {
     let Some(python) = python() else { return };
     let folder = Folder::new();
     let pipe = folder.text("the-pipe");
-    // Opening it waits for the other end, which comes later.
+    // Opening it waits for the other end, which comes when it waits.
     let script = format!(
-        "import os, time\nos.mkfifo({pipe:?})\nif os.fork() == 0:\n  time.sleep(0.3)\n  open({pipe:?}, 'w')\n  os._exit(0)\nopen({pipe:?})\nos.wait()\n"
+        "import os, time\nos.mkfifo({pipe:?})\nif os.fork() == 0:\n  \
+         while open(f'/proc/{{os.getppid()}}/stat').read().split()[2] != 'S': time.sleep(0.01)\n  time.sleep(0.3)\n  \
+         open({pipe:?}, 'w')\n  os._exit(0)\nopen({pipe:?})\nos.wait()\n"
     );
     let (_, trace) = traced(&folder, &[], &[&python, "-S", "-c", &script]);
     let blocked = trace["blocked"].as_array().unwrap();
