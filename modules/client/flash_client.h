@@ -148,9 +148,9 @@ flash_residency_t flash_test_range(int fd, uint64_t offset, uint64_t length);
 
 /*
  * Tests a range that the backend has just loaded.  Where cachestat is not
- * allowed, a byte of each 64 KB is read: to read all of it would count as a use
- * of each page, and the server's own read is the second, so files that were
- * asked for once would evict popular ones.
+ * allowed, it reads only a byte of each 64 KB.  The kernel counts a read as a
+ * use of the page, and the server's own read is the second use: if the test
+ * read every page, files that were requested once would evict popular ones.
  */
 flash_residency_t flash_test_loaded_range(int fd, uint64_t offset,
     uint64_t length);

@@ -69,7 +69,7 @@ typedef struct {
     uint64_t  recently_evicted;
 } flash_cachestat_t;
 
-/* A test where cachestat is not allowed. */
+/* A test of a range within the file, where cachestat is not allowed. */
 
 typedef flash_residency_t (*flash_range_test_t)(int fd, uint64_t offset,
     uint64_t length);
@@ -93,8 +93,6 @@ typedef flash_residency_t (*flash_range_test_t)(int fd, uint64_t offset,
 static int flash_cachestat(int fd, uint64_t offset, uint64_t length,
     flash_cachestat_t *stat);
 static ssize_t flash_read_byte(int fd, uint64_t offset);
-static flash_residency_t flash_test_closely(int fd, uint64_t offset,
-    uint64_t length);
 static int flash_clip(int fd, uint64_t offset, uint64_t *length,
     uint64_t *size);
 static uint64_t flash_pages(uint64_t offset, uint64_t length);
@@ -189,51 +187,14 @@ flash_test_loaded_range(int fd, uint64_t offset, uint64_t length)
 }
 
 
-/*
- * Usually the range is in the file and in memory.  All else is sorted out by
- * flash_test_closely().
- */
-
 static flash_residency_t
 flash_test_by(flash_range_test_t otherwise, int fd, uint64_t offset,
     uint64_t length)
 {
-    flash_cachestat_t  stat;
-
-    if (length == 0 || offset >= INT64_MAX) {
-        return FLASH_RESIDENT;
-    }
-
-    if (length > INT64_MAX - offset) {
-        length = INT64_MAX - offset;
-    }
-
-    if (flash_cachestat(fd, offset, length, &stat) == -1) {
-
-        if (errno == EPERM || errno == EACCES || errno == ENOSYS) {
-            return otherwise(fd, offset, length);
-        }
-
-        /* An error here or later is one that the server's own read finds. */
-
-        return FLASH_UNTESTABLE;
-    }
-
-    if (stat.cached >= flash_pages(offset, length)
-        && flash_is_read(fd, offset, length) == 1)
-    {
-        return FLASH_RESIDENT;
-    }
-
-    return flash_test_closely(fd, offset, length);
-}
-
-
-static flash_residency_t
-flash_test_closely(int fd, uint64_t offset, uint64_t length)
-{
     uint64_t           size;
     flash_cachestat_t  stat;
+
+    /* An error here or later is one that the server's own read finds. */
 
     if (flash_clip(fd, offset, &length, &size) == -1) {
         return FLASH_UNTESTABLE;
@@ -244,7 +205,8 @@ flash_test_closely(int fd, uint64_t offset, uint64_t length)
     }
 
     if (flash_cachestat(fd, offset, length, &stat) == -1) {
-        return FLASH_UNTESTABLE;
+        return (errno == EPERM || errno == EACCES || errno == ENOSYS)
+               ? otherwise(fd, offset, length) : FLASH_UNTESTABLE;
     }
 
     if (stat.cached < flash_pages(offset, length)) {
@@ -302,13 +264,13 @@ flash_pages(uint64_t offset, uint64_t length)
 
 
 /*
- * Whether the pages that cachestat counts are read: it also counts those whose
- * read is still under way, and mincore(2) does not.  As reading, it needs no
- * disk, but it is not a use of the pages.  Returns 1, 0 if the file ends before
- * the range does, -1 with EAGAIN if a page is missing.
+ * Whether all pages of a range are read.  cachestat also counts pages whose
+ * read is still under way; mincore(2) does not, and the kernel does not count
+ * it as a use of the pages.  Returns 1, 0 if the file ends before the range
+ * does, -1 with EAGAIN if a page is missing.
  *
- * Before, the last byte is read: only this says whether the file system can
- * read without waiting at all.  On NFS, to map a file asks its server.
+ * The last byte is read first, because only a read shows whether the file
+ * system supports RWF_NOWAIT.  Mapping a file on NFS asks its server.
  */
 
 static int
@@ -361,9 +323,9 @@ flash_is_read(int fd, uint64_t offset, uint64_t length)
 
 
 /*
- * The same where neither is allowed.  One byte is read at the end of each step
- * and of the range.  The end of the range alone is not enough: the parts of a
- * range can arrive in any order.
+ * The same where mincore is not allowed: one byte is read at the end of each
+ * step and of the range.  The end of the range alone is not enough, because the
+ * parts of a range can arrive in any order.
  */
 
 static int
@@ -457,24 +419,15 @@ flash_test_by_reading(int fd, uint64_t offset, uint64_t length)
     int            parts;
     size_t         step, sum;
     ssize_t        n;
-    uint64_t       size;
     unsigned char  scratch[FLASH_SCRATCH];
     struct iovec   iov[FLASH_SCRATCH_PARTS];
-
-    if (flash_clip(fd, offset, &length, &size) == -1) {
-        return FLASH_UNTESTABLE;
-    }
 
     while (length > 0) {
         sum = 0;
 
         for (parts = 0; parts < FLASH_SCRATCH_PARTS && sum < length; parts++) {
-            step = FLASH_SCRATCH;
-
-            if (step > length - sum) {
-                step = (size_t) (length - sum);
-            }
-
+            step = length - sum < FLASH_SCRATCH ? (size_t) (length - sum)
+                                                : FLASH_SCRATCH;
             iov[parts].iov_base = scratch;
             iov[parts].iov_len = step;
             sum += step;
@@ -503,13 +456,7 @@ flash_test_by_reading(int fd, uint64_t offset, uint64_t length)
 static flash_residency_t
 flash_test_by_steps(int fd, uint64_t offset, uint64_t length)
 {
-    uint64_t  size;
-
-    if (flash_clip(fd, offset, &length, &size) == -1) {
-        return FLASH_UNTESTABLE;
-    }
-
-    if (length == 0 || flash_arrived(fd, offset, length) != -1) {
+    if (flash_arrived(fd, offset, length) != -1) {
         return FLASH_RESIDENT;
     }
 

@@ -114,10 +114,11 @@ fn a_server_ends_cold_requests_before_it_is_measured_alone() {
     let run = run_json(&out);
     let phases = run["subjects"][0]["rounds"].as_array().unwrap();
     let asked: u64 = phases.iter().map(|phase| phase["counts"]["asked"].as_u64().unwrap()).sum();
-    // A turn begins with a request for each of the 36 hot files. In every other one, cold requests come first, and these again.
+    // Each turn begins with a request for each of the 36 hot files. In every second turn cold requests come first, and the hot
+    // files are requested once more after them.
     let turns = phases.len() / 3;
     let expected = asked as usize + 36 * (turns + turns / 2);
-    // And one for `/`.
+    // Each turn also requests `/` once.
     wait_for_lines(&log, expected + turns);
     let lines = fs::read_to_string(&log).unwrap();
     assert_eq!(lines.lines().filter(|line| line.contains("GET /dir")).count(), expected);

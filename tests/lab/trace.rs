@@ -92,7 +92,7 @@ fn who_is_blocked_on_what_is_named() {
     let Some(python) = python() else { return };
     let folder = Folder::new();
     let pipe = folder.text("the-pipe");
-    // Opening it waits for the other end, which comes when it waits.
+    // Opening the pipe blocks until the child opens its other end. The child does that once its parent sleeps.
     let script = format!(
         "import os, time\nos.mkfifo({pipe:?})\nif os.fork() == 0:\n  \
          while open(f'/proc/{{os.getppid()}}/stat').read().split()[2] != 'S': time.sleep(0.01)\n  time.sleep(0.3)\n  \

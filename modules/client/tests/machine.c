@@ -115,7 +115,7 @@ without_cachestat(void)
     CHECK_EQ(cachestat_errno(fd), ENOSYS);
     test_by_reading(fd);
 
-    /* Of a range that was just loaded, a byte of each 64 KB is read. */
+    /* A test of a loaded range reads only a byte of each 64 KB. */
 
     read_all(fd);
     before = bytes_read();
@@ -211,7 +211,7 @@ becomes_cold(int fd, off_t from,
 }
 
 
-/* A container's filter: what cachestat counts is there as far as bytes say. */
+/* A container's filter: the test falls back to a byte of each 64 KB. */
 
 static void
 without_mincore(void)

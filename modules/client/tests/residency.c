@@ -221,7 +221,7 @@ test_under_way(void)
 }
 
 
-/* The same for a few pages within a range that is there otherwise. */
+/* The same, while only a few pages within the range are missing. */
 
 static void
 test_holes_under_way(void)

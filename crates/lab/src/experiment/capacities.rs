@@ -51,7 +51,7 @@ impl Capacities {
     ///
     /// Errors: run, for a server that sustained no rate.
     pub(super) fn of(&self, variant: &Variant, point: &str) -> Result<f64> {
-        let name = &variant.name;
+        let Variant { name, .. } = variant;
         let rates = self.0.get(&(name.clone(), point.to_owned())).filter(|rates| !rates.found.is_empty());
         let rate = rates.map(|rates| median(rates.found.clone()).min(rates.most.unwrap_or(f64::INFINITY)));
         rate.filter(|rate| *rate > 0.0).ok_or_else(|| {

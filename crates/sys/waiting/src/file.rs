@@ -145,10 +145,10 @@ fn read_at(file: impl AsFd, offset: u64, length_bytes: usize, into: &mut Vec<u8>
 ///
 /// A read would do, but the kernel counts it as a use. With the server's read after it, each page would count
 /// as used twice, and files requested once would evict popular ones. So the part is only submitted for
-/// reading, and a byte of each `ONE_REQUEST_BYTES` is read to wait for it: at last one of the first page, which the
-/// next read through the same descriptor does not count again (`prev_pos` in filemap_read of the kernel).
+/// reading, and a byte of each `ONE_REQUEST_BYTES` is read to wait for it. The first page comes last, because the
+/// next read through the same descriptor does not count it again (`prev_pos` in filemap_read of the kernel).
 ///
-/// If that does not load the whole part, it is read.
+/// If the kernel reports that the part is not whole in memory then, the part is read.
 pub fn load(file: impl AsFd, offset: u64, length_bytes: u64) -> io::Result<()> {
     let Some(length) = NonZeroU64::new(length_bytes) else { return Ok(()) };
     fs::fadvise(&file, offset, Some(length), Advice::WillNeed)?;

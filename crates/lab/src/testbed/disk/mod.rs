@@ -26,7 +26,7 @@ const DEVICE: &str = "device";
 const MOUNTED: &str = "disk";
 /// The size that its file system sees. The image is as large as its files.
 const BYTES: u64 = 64 << 30;
-/// 128 KiB, as disks have it. By that of a loop device, 2.5 MB, a fault of a mapping reads a file at once.
+/// 128 KiB, the kernel's default for disks. With the 2.5 MB of a loop device, one fault of a mapping reads a whole file.
 const READ_AHEAD_SECTORS: &str = "256";
 /// How long the device may be in use after its file system is unmounted.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -107,7 +107,7 @@ impl Drop for Disk {
     }
 }
 
-/// Locks the image. A program that this process starts has the image of an earlier disk open for a moment, until it runs.
+/// Locks the image, with patience: a program that this process is just starting still has the image of an earlier disk open.
 fn lock(image: &File) -> io::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(1);
     loop {
