@@ -177,7 +177,7 @@ def knobs_text():
     report, raw = newest_report("overload")
     means, largest, setups = report["tables"]
     yield (f"Mean response time, and that of the largest 1 % of the requests, when the uplink gets more than it can carry for a part of "
-           f"the time (workload W1 of the paper; `flash experiment overload`, medians of 5 rounds, [raw](../{raw}), "
+           f"the time (workload W1 of the paper; `flash experiment overload`, medians of at least {report['settings']['rounds']} rounds, [raw](../{raw}), "
            f"{report['machine']['cpu']}, {report['started'][:10]}):")
     yield from ["", "| server | mean | largest 1 % |", "|---|---|---|"]
     names = {"Flash FAIR": "Flash, default", "Flash SRPT": "Flash, `srpt` and `flash qdisc`", "Flash --egress": "Flash, `egress`"}

@@ -4,7 +4,7 @@
     bench/keep.py FROM TO
 
 FROM was written by `flash compare`, `interfere`, `load` or `experiment` with `--out FROM`. TO receives `run.json.gz` without its
-curves (`CURVES`), and the other results of at most 200 kB. All other figures of every round stay, so `flash report`,
+curves (`CURVES`), and the other results of at most 200 kB. All other figures of every round stay, with seven digits, so `flash report`,
 `flash experiment judge`, `bench/figures.py` and `bench/picture.py` can read TO. `records/` and `latency.hlog` are not copied.
 """
 
@@ -20,8 +20,9 @@ import picture
 BYTES_MAX = 200_000
 COPIED = ("printed.txt", "report.json", "report.html", "inside.json", "inside.json.gz")
 # The curves of a round or level, which only charts show. Each becomes empty.
-CURVES = (("cdf",), ("timeline", "points"), ("overload", "by_size"), ("overload", "over_time"), ("overload", "open"))
-NOTE = "Kept without its curves (bench/keep.py): the charts of distributions and of the course of a round are empty."
+CURVES = (("cdf",), ("histogram",), ("timeline", "points"), ("overload", "by_size"), ("overload", "over_time"), ("overload", "open"))
+DIGITS = 7
+NOTE = f"Kept without its curves (bench/keep.py), and with {DIGITS} digits: the charts of distributions and of the course of a round are empty."
 
 
 def drop_curves(measures):
@@ -34,8 +35,17 @@ def drop_curves(measures):
             place[name] = []
 
 
+def rounded(value):
+    """A value of JSON in which each broken number has `DIGITS` digits."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, dict):
+        return {name: rounded(each) for name, each in value.items()}
+    return [rounded(each) for each in value] if isinstance(value, list) else value
+
+
 def small(run):
-    """The run without its curves, with a note that says so."""
+    """The run without its curves and with fewer digits, with a note that says so."""
     for subject in run["subjects"]:
         for measures in subject["levels"]:
             drop_curves(measures)
@@ -46,7 +56,7 @@ def small(run):
             measures["deciles"] = measures.get("deciles", [])[-1:]
     if NOTE not in run["notes"]:
         run["notes"].append(NOTE)
-    return run
+    return rounded(run)
 
 
 def main():

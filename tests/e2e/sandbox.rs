@@ -241,7 +241,7 @@ fn a_worker_may_make_only_the_calls_of_its_settings() {
     let (map, map_to_write) = (("mmap", "9:0:4096:1:1:99999:0"), ("mmap", "9:0:4096:3:1:99999:0"));
     let folder = Folder::with_hello();
     let cases: [(&[&str], &[Call], &[Call]); 3] = [
-        (&["--send", "sendfile"], &[sendfile], &[map, mincore, pread]),
+        (&["--send", "sendfile"], &[sendfile, map, mincore], &[map_to_write, pread]),
         (&["--send", "mmap"], &[map, mincore], &[sendfile, map_to_write, pread]),
         (&["--no-residency-check"], &[pread], &[sendfile, map, mincore]),
     ];

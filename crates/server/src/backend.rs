@@ -82,7 +82,7 @@ pub(crate) fn run(control: OwnedFd, settings: &Settings, own: &BackendSettings) 
     keep_panics_quiet();
     let more = More {
         sendfile: false,
-        map_files: false,
+        map_files: true,
         pread: false,
         mechanism: MechanismKind::Epoll,
         has_threads: true,

@@ -322,7 +322,7 @@ pub(crate) fn close(worker: &Worker, settings: &Settings, work: Option<&DiskWork
 fn more(settings: &Settings) -> More {
     More {
         sendfile: settings.send == SendBy::Sendfile,
-        map_files: settings.send == SendBy::Mmap,
+        map_files: settings.send != SendBy::Read && settings.residency_check,
         pread: !settings.residency_check,
         mechanism: settings.event_mechanism,
         has_threads: settings.helpers == HelperKind::Threads,

@@ -75,6 +75,10 @@ impl Served {
             None => work(),
         }
     }
+
+    fn link_cpu_ns(&self) -> u64 {
+        self.link.as_ref().map_or(0, |link| link.cpu_ns())
+    }
 }
 
 impl Level {
@@ -204,6 +208,7 @@ impl Driver {
         let is_open = streams.iter().flatten().all(|stream| stream.pace == Pace::Open);
         let followed = Followed::new(files, self.options.shown.progress, phase.duration_ns);
         let cores = CoreWatch::start(served.core, &self.options.cores);
+        let link_before_ns = served.link_cpu_ns();
         let ran = served
             .reach(|| self.on_its_cores(|| generator::run(streams, &phase, &self.stop, Some(&followed))))?;
         if is_open {
@@ -211,7 +216,8 @@ impl Driver {
         }
         let files = followed.into_files();
         let mut server = watch.and_then(Watch::finish);
-        let other_work = cores.finish(server.map(|server| server.cpu_ns));
+        let link_ns = served.link_cpu_ns().saturating_sub(link_before_ns);
+        let other_work = cores.finish(server.map(|server| server.cpu_ns), link_ns);
         if let (Some(why), Some(first)) = (ran.local_limit, facts.first()) {
             let name = &first.name;
             self.note(format!("{}, {name}: {why}", served.name));

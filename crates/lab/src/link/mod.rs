@@ -88,6 +88,11 @@ impl Link {
         counters.to_server.missed_packets = self.client.missed_packets()?;
         Ok(counters)
     }
+
+    /// CPU time of its thread so far, in nanoseconds; 0 once it has broken down.
+    pub(crate) fn cpu_ns(&self) -> u64 {
+        self.carrier.counters().map_or(0, |counters| counters.punctuality.cpu_ns)
+    }
 }
 
 fn refused(why: &io::Error) -> Error {

@@ -1,5 +1,6 @@
 //! The work of others on the cores of a measurement: by the kernel's counts of each core (/proc/stat, proc_stat(5)), without
-//! the time of the server and of this process, which sends the load.
+//! the time of the server and of this process, which sends the load. A link is a thread of this process and runs on the server's
+//! core.
 //!
 //! A [`Driver`](crate::drive::Driver) watches the cores of each phase. Pressure (/proc/pressure) would not do: the server's own
 //! processes wait for each other too.
@@ -41,18 +42,18 @@ impl CoreWatch {
         }
     }
 
-    /// Where others had more time since the start, beside a server that used this much CPU time; none without a core that
-    /// is known.
-    pub(crate) fn finish(self, server_cpu_ns: Option<u64>) -> Option<OtherWork> {
+    /// Where others had more time since the start, beside a server and a link that used this much CPU time; none without a core
+    /// that is known.
+    pub(crate) fn finish(self, server_cpu_ns: Option<u64>, link_cpu_ns: u64) -> Option<OtherWork> {
         let elapsed_ns = self.started.elapsed().as_nanos() as f64;
         let after = spent(&stat());
-        let own_ns = own_cpu_ns().saturating_sub(self.own_before_ns);
+        let generator_ns = own_cpu_ns().saturating_sub(self.own_before_ns + link_cpu_ns);
         let of = |core: CoreOf, cores: &[usize], known_ns: u64| {
             other_work(core, cores, [&self.before, &after], known_ns as f64, elapsed_ns)
         };
         let server = self.server.zip(server_cpu_ns);
-        let of_server = server.and_then(|(core, cpu_ns)| of(CoreOf::Server, &[core], cpu_ns));
-        let of_generator = of(CoreOf::Generator, &self.generator, own_ns);
+        let of_server = server.and_then(|(core, cpu_ns)| of(CoreOf::Server, &[core], cpu_ns + link_cpu_ns));
+        let of_generator = of(CoreOf::Generator, &self.generator, generator_ns);
         of_server.into_iter().chain(of_generator).reduce(OtherWork::worse)
     }
 }
@@ -136,8 +137,8 @@ mod tests {
 
     #[test]
     fn a_watch_of_shared_cores_knows_nothing() {
-        assert_eq!(CoreWatch::start(Some(0), &[0]).finish(Some(0)), None);
-        assert_eq!(CoreWatch::start(None, &[]).finish(None), None);
-        assert!(CoreWatch::start(Some(0), &[]).finish(Some(0)).is_some());
+        assert_eq!(CoreWatch::start(Some(0), &[0]).finish(Some(0), 0), None);
+        assert_eq!(CoreWatch::start(None, &[]).finish(None, 0), None);
+        assert!(CoreWatch::start(Some(0), &[]).finish(Some(0), 0).is_some());
     }
 }

@@ -12,6 +12,8 @@ const LATE_SHARE_OF_PERCENTILE: f64 = 0.1;
 const LATE_SHARE_OF_MEAN: f64 = 0.05;
 /// But a lateness below this is what any system call costs, milliseconds; it blurs no latency that goes over a network.
 const LATE_LEAST_MS: f64 = 0.1;
+/// Other processes and other machines have a core for less than this at a time, milliseconds: the kernel's time slices are about 3 ms.
+const HELD_UP_MS: f64 = 10.0;
 
 /// A figure of the latencies of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,13 +64,20 @@ impl LatencyFigure {
         }
     }
 
-    /// The most of the time that others may have a core for: half of the requests that it is about may be those that they held up.
-    /// The mean is of all, but a few that waited long make it.
-    pub(super) fn other_work_share_max(self) -> f64 {
+    /// The most of the time that others may have a core for: half of the requests that it is about may be those that they held up,
+    /// or more, where waits of [`HELD_UP_MS`] do not show. The mean is of all, but a few that waited long make it.
+    pub(super) fn other_work_share_max(self, latency: &Latency) -> f64 {
+        let blur_ms = self.of(latency) * self.blur_share();
         match self {
-            Self::Mean => Self::P99.other_work_share_max(),
+            Self::Mean => (blur_ms / HELD_UP_MS).max(Self::P99.share_beyond() / 2.0),
+            _ if blur_ms >= HELD_UP_MS => 1.0,
             _ => self.share_beyond() / 2.0,
         }
+    }
+
+    /// Requests that are later by less than this share of it do not show.
+    fn blur_share(self) -> f64 {
+        if self == Self::Mean { LATE_SHARE_OF_MEAN } else { LATE_SHARE_OF_PERCENTILE }
     }
 
     /// The lateness of the generator that shows in it, milliseconds. Where a result has none of this percentile, that of a
@@ -86,15 +95,30 @@ impl LatencyFigure {
 
     /// How late the generator was, if so late that the figure may be its own; milliseconds.
     pub fn blur_ms(self, generator: &Generator, latency: &Latency) -> Option<f64> {
-        let share = if self == Self::Mean { LATE_SHARE_OF_MEAN } else { LATE_SHARE_OF_PERCENTILE };
         let late_ms = self.late_ms(generator);
-        (late_ms > (self.of(latency) * share).max(LATE_LEAST_MS)).then_some(late_ms)
+        (late_ms > (self.of(latency) * self.blur_share()).max(LATE_LEAST_MS)).then_some(late_ms)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_latencies_bear_more_other_work() {
+        let max = |figure: LatencyFigure, ms| {
+            figure.other_work_share_max(&Latency {
+                mean_ms: ms,
+                p50_ms: ms,
+                p99_ms: ms,
+                ..Latency::default()
+            })
+        };
+        assert_eq!([0.2, 1.0].map(|ms| max(LatencyFigure::Mean, ms)), [0.005; 2]);
+        assert_eq!(max(LatencyFigure::Mean, 4.0), 0.02);
+        assert_eq!([0.2, 99.0, 100.0].map(|ms| max(LatencyFigure::P99, ms)), [0.005, 0.005, 1.0]);
+        assert_eq!([0.2, 99.0, 100.0].map(|ms| max(LatencyFigure::P50, ms)), [0.25, 0.25, 1.0]);
+    }
 
     #[test]
     fn lateness_is_judged_at_the_same_figure() {

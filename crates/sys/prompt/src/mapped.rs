@@ -7,6 +7,12 @@ use libc::c_void;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::param::page_size;
+
+use super::call::check;
+
+/// The pages that one call of mincore(2) is asked for.
+const PAGES_ASKED: usize = 256;
 
 /// A mapping of a part of a file. Its address does not change until it is dropped, which unmaps it.
 #[derive(Debug)]
@@ -47,6 +53,28 @@ impl Mapped {
     #[inline]
     pub fn length(&self) -> usize {
         self.length
+    }
+
+    /// How many of its pages from `start` on are in memory, up to the first that is not, or is still being read, and at most
+    /// those of `length` bytes. `start` is a multiple of the page size.
+    ///
+    /// Errors: any of mincore(2).
+    pub fn pages_in_memory(&self, start: usize, length: usize) -> io::Result<usize> {
+        assert!(start + length <= self.length, "the range ends beyond the mapping");
+        let mut count = 0;
+        for at in (start..start + length).step_by(PAGES_ASKED * page_size()) {
+            let asked = (start + length - at).min(PAGES_ASKED * page_size());
+            let mut pages = [0_u8; PAGES_ASKED];
+            // SAFETY: the range lies in the mapping, and there is a byte for each of its pages.
+            check(unsafe { libc::mincore(self.address.as_ptr().byte_add(at), asked, pages.as_mut_ptr()) })?;
+            let pages = &pages[..asked.div_ceil(page_size())];
+            let there = pages.iter().take_while(|page| **page & 1 == 1).count();
+            count += there;
+            if there < pages.len() {
+                break;
+            }
+        }
+        Ok(count)
     }
 }
 

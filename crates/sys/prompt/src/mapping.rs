@@ -15,7 +15,6 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, munlock};
 use rustix::param::page_size;
 
-use super::call::check;
 use super::file::reports_residency;
 use super::mapped::Mapped;
 use super::sendfile::Sent;
@@ -48,8 +47,6 @@ pub struct Mappings<F> {
     chunk_bytes: u64,
     bytes_max: u64,
     chunks_max: usize,
-    /// One byte per page, as mincore(2) needs it.
-    pages: Vec<u8>,
 }
 
 /// A version and the number of a chunk in it.
@@ -81,7 +78,6 @@ impl<F: AsFd> Mappings<F> {
             chunk_bytes,
             bytes_max,
             chunks_max,
-            pages: Vec::new(),
         }
     }
 
@@ -103,7 +99,7 @@ impl<F: AsFd> Mappings<F> {
         }
         let Some(chunk) = self.chunks.get(&key) else { return Ok(Sent::Unknown) };
         let start = (part.offset % self.chunk_bytes) as usize;
-        match chunk.mapping.resident_bytes(start, part.length, &mut self.pages) {
+        match chunk.mapping.resident_bytes(start, part.length) {
             Ok(0) => Ok(Sent::Absent),
             Ok(length) => chunk.mapping.send(socket, head, start, length),
             Err(_) => Ok(Sent::Unknown),
@@ -161,19 +157,10 @@ impl Mapping {
     }
 
     /// How many of `length` bytes from `start` on are in memory, up to the first gap.
-    fn resident_bytes(&self, start: usize, length: usize, pages: &mut Vec<u8>) -> io::Result<usize> {
-        assert!(start + length <= self.0.length(), "the part ends beyond its chunk");
-        let page_bytes = page_size();
-        let before = start % page_bytes;
-        pages.clear();
-        pages.resize((before + length).div_ceil(page_bytes), 0);
-        // SAFETY: the range lies in the mapping, and there is one byte for each of its pages.
-        check(unsafe {
-            let first = self.0.address().as_ptr().byte_add(start - before);
-            libc::mincore(first, before + length, pages.as_mut_ptr())
-        })?;
-        let there = pages.iter().take_while(|page| **page & 1 == 1).count();
-        Ok((there * page_bytes).saturating_sub(before).min(length))
+    fn resident_bytes(&self, start: usize, length: usize) -> io::Result<usize> {
+        let before = start % page_size();
+        let pages = self.0.pages_in_memory(start - before, before + length)?;
+        Ok((pages * page_size()).saturating_sub(before).min(length))
     }
 
     /// Sends `head`, then `length` bytes from `start` on.
