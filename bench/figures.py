@@ -383,17 +383,22 @@ def store_text():
     yield from storms_text()
     data, file = newest("store", lambda data: "restart" in data)
     yield ""
+    rounds, hits_s = data["restart"], {}
     yield (f"**First minute after a restart**, {data['settings']['rate']:,} requests/s, a disk of 1,000 reads/s: p50 and p90 of each quarter "
-           f"(`bench/store.py`, one run, raw: [{os.path.basename(file)}](../{file})):")
+           f"(`bench/store.py --what restart`, medians of {len(rounds['with'])} rounds, {data['machine']['cpu']}, {data['date']}, raw: "
+           f"[{os.path.basename(file)}](../{file})):")
     yield from ["", "| | 0 to 15 s | 15 to 30 s | 30 to 45 s | 45 to 60 s |", "|---|---|---|---|---|"]
-    for what, quarters in data["restart"].items():
-        cells = [f"{ms(q['latency']['p50_ms'])}, {ms(q['latency']['p90_ms'])}" for q in quarters]
+    for what, found in rounds.items():
+        quarters = zip(*(of_round["quarters"] for of_round in found))
+        cells = [", ".join(ms(statistics.median(quarter["latency"][part] for quarter in of_all)) for part in ("p50_ms", "p90_ms"))
+                 for of_all in quarters]
         yield f"| {what} a saved list | " + " | ".join(cells) + " |"
-    with_s, without_s = (data["restart_hits_s"][what] for what in ("with", "without"))
+        seconds = [of_round["hits_s"] for of_round in found]
+        hits_s[what] = f"{statistics.median(seconds):.0f} s ({min(seconds):.0f} to {max(seconds):.0f})"
     yield ""
     many, many_file = newest("store", lambda data: data.get("saved", {}).get("started"))
     many_s = [start["hits_s"] for start in many["saved"]["started"]]
-    yield f"Nine of ten answers of a second came from memory {with_s:.0f} s after the start with the list, {without_s:.0f} s without it."
+    yield f"Nine of ten answers of a second came from memory {hits_s['with']} after the start with the list, {hits_s['without']} without it."
     yield ""
     yield (f"With {many['saved']['files']:,} files of 200 to 4,000 B, an empty page cache and a disk without a limit, the list brings that share "
            f"{statistics.median(many_s):.0f} s after the start ({min(many_s):.0f} to {max(many_s):.0f} s in {len(many_s)} starts), at 1,000 requests/s "

@@ -193,7 +193,7 @@ fn a_signal_keeps_what_there_is_and_unmounts_the_disk() {
     if !Path::new("/dev/fuse").exists() {
         return skip("no disk can be mounted here: there is no /dev/fuse");
     }
-    let folder = a_signal_keeps("clients");
+    let folder = a_signal_keeps("dataset-size");
     for name in ["disk", "device"] {
         let left = fs::read_dir(folder.path(&format!("sets/{name}"))).unwrap().count();
         assert_eq!(left, 0, "{name} is still mounted");
