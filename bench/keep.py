@@ -36,7 +36,7 @@ def drop_curves(measures):
 
 
 def rounded(value):
-    """A value of JSON in which each broken number has `DIGITS` digits."""
+    """A value of JSON whose fractions have `DIGITS` digits."""
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}")
     if isinstance(value, dict):

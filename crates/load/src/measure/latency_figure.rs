@@ -12,7 +12,7 @@ const LATE_SHARE_OF_PERCENTILE: f64 = 0.1;
 const LATE_SHARE_OF_MEAN: f64 = 0.05;
 /// But a lateness below this is what any system call costs, milliseconds; it blurs no latency that goes over a network.
 const LATE_LEAST_MS: f64 = 0.1;
-/// Other processes and other machines have a core for less than this at a time, milliseconds: the kernel's time slices are about 3 ms.
+/// Other processes and, likely, other machines have a core for less than this at a time, milliseconds: Linux gives time slices of about 3 ms.
 const HELD_UP_MS: f64 = 10.0;
 
 /// A figure of the latencies of a phase.
