@@ -75,6 +75,9 @@ typedef flash_residency_t (*flash_range_test_t)(int fd, uint64_t offset,
     uint64_t length);
 
 
+/* Beyond the end of every file. */
+#define FLASH_BEYOND           ((uint64_t) 1 << 62)
+
 /* Pages that one call of mincore(2) is asked for. */
 #define FLASH_MINCORE_PAGES    256
 
@@ -93,12 +96,11 @@ typedef flash_residency_t (*flash_range_test_t)(int fd, uint64_t offset,
 static int flash_cachestat(int fd, uint64_t offset, uint64_t length,
     flash_cachestat_t *stat);
 static ssize_t flash_read_byte(int fd, uint64_t offset);
-static int flash_clip(int fd, uint64_t offset, uint64_t *length,
-    uint64_t *size);
+static int flash_clip(int fd, uint64_t offset, uint64_t *length);
 static uint64_t flash_pages(uint64_t offset, uint64_t length);
 static int flash_arrived(int fd, uint64_t offset, uint64_t length);
 static int flash_is_read(int fd, uint64_t offset, uint64_t length);
-static flash_residency_t flash_test_missing(int fd, uint64_t size,
+static flash_residency_t flash_test_unread(int fd, int supported,
     const flash_cachestat_t *stat);
 static flash_residency_t flash_test_by(flash_range_test_t otherwise, int fd,
     uint64_t offset, uint64_t length);
@@ -191,12 +193,12 @@ static flash_residency_t
 flash_test_by(flash_range_test_t otherwise, int fd, uint64_t offset,
     uint64_t length)
 {
-    uint64_t           size;
+    int                supported;
     flash_cachestat_t  stat;
 
     /* An error here or later is one that the server's own read finds. */
 
-    if (flash_clip(fd, offset, &length, &size) == -1) {
+    if (flash_clip(fd, offset, &length) == -1) {
         return FLASH_UNTESTABLE;
     }
 
@@ -209,43 +211,42 @@ flash_test_by(flash_range_test_t otherwise, int fd, uint64_t offset,
                ? otherwise(fd, offset, length) : FLASH_UNTESTABLE;
     }
 
-    if (stat.cached < flash_pages(offset, length)) {
-        return flash_test_missing(fd, size, &stat);
+    /* Only a read shows whether the file system supports RWF_NOWAIT.  This one
+     * does no I/O. */
+
+    supported = flash_read_byte(fd, FLASH_BEYOND) != -1;
+
+    if (!supported || stat.cached < flash_pages(offset, length)) {
+        return flash_test_unread(fd, supported, &stat);
     }
 
     if (flash_is_read(fd, offset, length) != -1) {
         return FLASH_RESIDENT;
     }
 
-    if (errno == EAGAIN) {
-        return FLASH_COLD;
-    }
-
-    /* tmpfs has no RWF_NOWAIT, and no reads under way. */
-
-    return flash_file_system(fd) == FLASH_TMPFS_MAGIC ? FLASH_RESIDENT
-                                                      : FLASH_UNTESTABLE;
+    return errno == EAGAIN ? FLASH_COLD : FLASH_UNTESTABLE;
 }
 
 
 /* Shortens a range to the part that is in the file, 0 if there is none. */
 
 static int
-flash_clip(int fd, uint64_t offset, uint64_t *length, uint64_t *size)
+flash_clip(int fd, uint64_t offset, uint64_t *length)
 {
+    uint64_t     size;
     struct stat  st;
 
     if (fstat(fd, &st) == -1 || !S_ISREG(st.st_mode) || st.st_size < 0) {
         return -1;
     }
 
-    *size = (uint64_t) st.st_size;
+    size = (uint64_t) st.st_size;
 
-    if (offset >= *size) {
+    if (offset >= size) {
         *length = 0;
 
-    } else if (*length > *size - offset) {
-        *length = *size - offset;
+    } else if (*length > size - offset) {
+        *length = size - offset;
     }
 
     return 0;
@@ -265,20 +266,19 @@ flash_pages(uint64_t offset, uint64_t length)
 
 /*
  * Whether all pages of a range are read.  cachestat also counts pages whose
- * read is still under way; mincore(2) does not, and the kernel does not count
- * it as a use of the pages.  Returns 1, 0 if the file ends before the range
- * does, -1 with EAGAIN if a page is missing.
+ * read is still under way; mincore(2) does not.  Neither counts as a use of the
+ * pages, as a read would.  Returns -1 with EAGAIN if a page is not read.
  *
- * The last byte is read first, because only a read shows whether the file
- * system supports RWF_NOWAIT.  Mapping a file on NFS asks its server.
+ * Mapping a file on NFS asks its server, so the caller has to find out first
+ * that the file system supports RWF_NOWAIT.
  */
 
 static int
 flash_is_read(int fd, uint64_t offset, uint64_t length)
 {
+    int             all;
     char           *map;
     size_t          page, size, at, pages, i;
-    ssize_t         n;
     uint64_t        first;
     unsigned char   there[FLASH_MINCORE_PAGES];
 
@@ -286,19 +286,15 @@ flash_is_read(int fd, uint64_t offset, uint64_t length)
     first = offset - offset % page;
     size = (size_t) (offset + length - first);
 
-    n = flash_read_byte(fd, offset + length - 1);
-
-    if (n != 1 || size <= page) {
-        return (int) n;
-    }
-
     map = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, (off_t) first);
 
     if (map == MAP_FAILED) {
         return flash_arrived(fd, offset, length);
     }
 
-    for (at = 0; at < size && n == 1; at += pages * page) {
+    all = 1;
+
+    for (at = 0; at < size && all; at += pages * page) {
         pages = (size - at + page - 1) / page;
 
         if (pages > FLASH_MINCORE_PAGES) {
@@ -310,22 +306,23 @@ flash_is_read(int fd, uint64_t offset, uint64_t length)
             return flash_arrived(fd, offset, length);
         }
 
-        for (i = 0; i < pages && n == 1; i++) {
-            n = (there[i] & 1) ? 1 : -1;
+        for (i = 0; i < pages && all; i++) {
+            all = there[i] & 1;
         }
     }
 
     (void) munmap(map, size);
     errno = EAGAIN;
 
-    return (int) n;
+    return all ? 1 : -1;
 }
 
 
 /*
  * The same where mincore is not allowed: one byte is read at the end of each
  * step and of the range.  The end of the range alone is not enough, because the
- * parts of a range can arrive in any order.
+ * parts of a range can arrive in any order.  Returns 0 if the file has become
+ * shorter.
  */
 
 static int
@@ -378,20 +375,16 @@ flash_read_byte(int fd, uint64_t offset)
 
 
 /*
- * Pages are missing by cachestat: cold, unless the file system keeps its pages
- * elsewhere.  A read at the end of the file does no I/O, and fails where
- * RWF_NOWAIT is not supported: on NFS and FUSE, but also on tmpfs, whose
- * missing pages are holes or, if the kernel counts them as evicted, swapped
- * out.  overlayfs keeps nothing under its own inode.
+ * Pages are missing by cachestat, or RWF_NOWAIT is not supported, as on NFS and
+ * FUSE.  A page of tmpfs that is missing is a hole or, if the kernel counts it
+ * as evicted, swapped out.  overlayfs keeps nothing under its own inode.
  */
 
 static flash_residency_t
-flash_test_missing(int fd, uint64_t size, const flash_cachestat_t *stat)
+flash_test_unread(int fd, int supported, const flash_cachestat_t *stat)
 {
-    int       supported;
     uint64_t  type;
 
-    supported = flash_read_byte(fd, size) != -1 || errno == EAGAIN;
     type = flash_file_system(fd);
 
     if (type == FLASH_TMPFS_MAGIC) {

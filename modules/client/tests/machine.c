@@ -39,6 +39,7 @@ static void as_other_user(void);
 static void on_tmpfs(void);
 static void on_overlayfs(void);
 static void on_fresh_mount(void);
+static void without_uses(void);
 static void without_cachestat(void);
 static void without_mincore(void);
 static void without_openat2(void);
@@ -62,6 +63,7 @@ test_machine(void)
     in_child(on_tmpfs);
     in_child(on_overlayfs);
     in_child(on_fresh_mount);
+    in_child(without_uses);
     in_child(without_cachestat);
     in_child(without_mincore);
     in_child(without_openat2);
@@ -95,7 +97,43 @@ as_other_user(void)
 }
 
 
-/* The same by an old kernel or a container's filter. */
+/* The kernel counts each read as a use of its page, so a test reads nothing. */
+
+static void
+without_uses(void)
+{
+    int   fd, turn;
+    long  before;
+    char  room[PATH_ROOM];
+
+    write_file(scratch(room, "uses"), FILE_BYTES);
+    fd = open_prepared(room);
+    CHECK(unlink(room) == 0);
+    read_all(fd);
+
+    if (cachestat_errno(fd) != 0
+        || flash_test_range(fd, 0, FILE_BYTES) == FLASH_UNTESTABLE)
+    {
+        skip("no residency is reported by this file system here");
+        return;
+    }
+
+    before = bytes_read();
+
+    if (before == -1) {
+        skip("no count of read bytes here");
+        return;
+    }
+
+    for (turn = 0; turn < 10000; turn++) {
+        (void) flash_test_range(fd, 0, 1);
+    }
+
+    CHECK(bytes_read() - before < 10000);
+}
+
+
+/* No cachestat, by an old kernel or a container's filter. */
 
 static void
 without_cachestat(void)
