@@ -265,13 +265,15 @@ def misses_text():
     for mib in (512, 954):
         data, file = newest("misses", lambda data, mib=mib: data["settings"]["memory_bytes"] == mib << 20
                             and {"flash", "nginx"} <= {found["server"] for found in data["rounds"]})
-        last = {found["server"]: found for found in data["rounds"]}
-        figures = {name: 1000 * found["reads"] / found["answers"] for name, found in last.items()}
-        rows[mib] = (figures, file, data["settings"], max(found["window"] for found in data["rounds"]))
+        windows, figures = max(found["window"] for found in data["rounds"]), {}
+        for found in data["rounds"]:
+            if found["window"] == windows:
+                figures.setdefault(found["server"], []).append(1000 * found["reads"] / found["answers"])
+        rows[mib] = ({name: statistics.median(found) for name, found in figures.items()}, file, data["settings"], windows)
         of_machine.add(f"{data['machine']['cpu']}, {data['date']}")
     files = ", ".join(f"[{os.path.basename(file)}](../{file})" for _, file, *_ in rows.values())
     yield (f"**Disk reads for each 1,000 answers**, in the last part of a run that begins with an empty memory; some are first "
-           f"reads of a file (`bench/misses.py`, {'; '.join(sorted(of_machine))}, raw: {files}):")
+           f"reads of a file (`bench/misses.py`, medians of {rows[954][2]['rounds']} rounds, {'; '.join(sorted(of_machine))}, raw: {files}):")
     spans = {mib: (it["rate_per_s"], it["window_s"], windows) for mib, (_, _, it, windows) in rows.items()}
     heads = [f"{mib} MiB, {rate:,} requests/s, {(windows - 1) * window_s} to {windows * window_s} s"
              for mib, (rate, window_s, windows) in spans.items()]
@@ -312,7 +314,7 @@ def cold_text():
     cpu_us, per_s = ({name: statistics.median(found[part] for found in rounds) for name, rounds in data["rounds"].items()}
                      for part in ("cpu_us", "cold_per_s"))
     store_us, messages_us = cpu_us["flash"] - cpu_us["flash-without-store"], cpu_us["flash-without-store"] - cpu_us["flash-sped"]
-    yield (f"Flash's part of it, in another run: of {cpu_us['flash']:.0f} µs for each cold file the store takes {store_us:.0f} µs (its keeper is "
+    yield (f"Flash's part of it (`bench/cold.py`, medians of {data['settings']['rounds']} rounds): of {cpu_us['flash']:.0f} µs for each cold file the store takes {store_us:.0f} µs (its keeper is "
            f"asked twice, and the bytes are copied once more) and the way to a helper and back {messages_us:.0f} µs. Without the store "
            f"(`cache_memory = 0`) Flash answers {per_s['flash-without-store']:,.0f}/s, without helpers as well (SPED, which waits for the disk) "
            f"{per_s['flash-sped']:,.0f}/s, with both {per_s['flash']:,.0f}/s, and nginx with aio threads {per_s['nginx-aio']:,.0f}/s "
@@ -357,28 +359,41 @@ def storms_text():
     yield from shown("storms", "p99 of hits beside a storm, to one elsewhere", by_storm, lambda value: f"{value:.2f} times", data)
 
 
+def names_figures(found):
+    """For people: the p99 and the share that needed a helper's work, medians and ranges of the rounds for forgotten names, and the
+    median rate of answers."""
+    rounds = found["rounds"]
+    p99_ms = sorted(of_round["latency"]["p99_ms"] for of_round in rounds)
+    helped = sorted(100 * of_round["jobs"] / of_round["requests"] for of_round in rounds)
+    return {"p99": f"{ms(statistics.median(p99_ms))} ({ms(p99_ms[0])} to {ms(p99_ms[-1])})",
+            "helped": f"{statistics.median(helped):.2f} % ({helped[0]:.2f} to {helped[-1]:.2f})",
+            "answered_per_s": statistics.median(of_round["answered_per_s"] for of_round in rounds)}
+
+
 def store_text():
     """Memory of several workers, and the first minute after a restart."""
     data, file = newest("store", lambda data: "workers" in data)
-    one, four = (data["workers"][count] for count in ("1", "4"))
-    ratio = (four["pss_bytes"] / four["held_bytes"]) / (one["pss_bytes"] / one["held_bytes"])
-    yield (f"**Memory of four workers** for the same {one['held_bytes'] / 2**20:,.0f} MiB of contents, as a multiple of one's: {ratio:.2f} "
-           f"(`bench/store.py`, raw: [{os.path.basename(file)}](../{file})).")
+    rounds = data["workers"]
+    ratios = sorted(of_round["ratio"] for of_round in rounds)
+    yield (f"**Memory of four workers** for the same {rounds[0]['1']['held_bytes'] / 2**20:,.0f} MiB of contents, as a multiple of one's: "
+           f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}; `bench/store.py --what workers`, {len(rounds)} rounds, "
+           f"{data['machine']['cpu']}, {data['date']}, raw: [{os.path.basename(file)}](../{file})).")
     data, file = newest("store", lambda data: "checked" in data.get("names", {}))
-    names, settings = data["names"], data["settings"]
-    shares = {how: 100 * found["jobs"] / found["requests"] for how, found in names.items()}
-    latency = {how: found["latency"]["p99_ms"] for how, found in names.items()}
+    settings = data["settings"]
+    names = {how: names_figures(found) for how, found in data["names"].items()}
+    watched, checked = names["watched"], names["checked"]
     yield ""
     yield (f"**{settings['named_files']:,} files whose names the kernel has forgotten**, all in the store, 1,000 requests/s for random ones, a "
-           f"disk of 150 reads/s: p99 {ms(latency['watched'])} if the names are [watched](memory.md#watched-names), with a helper's work "
-           f"for {shares['watched']:.2f} % of the requests; if they are checked, {names['checked']['answered_per_s']:.0f} are answered in a "
-           f"second, p99 {ms(latency['checked'])} (`bench/store.py`, one run, raw: [{os.path.basename(file)}](../{file})).")
+           f"disk of 150 reads/s: p99 {watched['p99']} if the names are [watched](memory.md#watched-names), with a helper's work "
+           f"for {watched['helped']} of the requests; if they are checked, {checked['answered_per_s']:.0f} are answered in a "
+           f"second, p99 {checked['p99']} (`bench/store.py --what names`, medians of {settings['rounds']} rounds and their range, "
+           f"{data['machine']['cpu']}, {data['date']}, raw: [{os.path.basename(file)}](../{file})).")
     yield ""
     data, file = newest("store", lambda data: data.get("names", {}).get("watched", {}).get("directories_watched", 0) > 200_000)
-    watched = data["names"]["watched"]
-    yield (f"The same with {data['settings']['named_files']:,} files in {watched['directories_watched']:,} directories, more than inotify "
-           f"watches here: p99 {ms(watched['latency']['p99_ms'])}, a helper's work for {100 * watched['jobs'] / watched['requests']:.2f} % "
-           f"of the requests (one run, raw: [{os.path.basename(file)}](../{file})).")
+    watched = names_figures(data["names"]["watched"])
+    yield (f"The same with {data['settings']['named_files']:,} files in {data['names']['watched']['directories_watched']:,} directories, more "
+           f"than inotify watches here: p99 {watched['p99']}, a helper's work for {watched['helped']} of the requests "
+           f"({data['settings']['rounds']} rounds, {data['machine']['cpu']}, {data['date']}, raw: [{os.path.basename(file)}](../{file})).")
     yield ""
     yield from storms_text()
     data, file = newest("store", lambda data: "restart" in data)

@@ -7,6 +7,7 @@ is. Windows follow each other: the first ones fill the memory. See bench/README.
 """
 
 import argparse
+import itertools
 import os
 import tempfile
 
@@ -25,7 +26,8 @@ def parse_arguments():
     parser.add_argument("--memory-mib", type=int, default=512, help="of the server, with its page cache" + default)
     parser.add_argument("--rate", type=int, default=3000, help="requests/s" + default)
     parser.add_argument("--seconds", type=int, default=30, help="of a window" + default)
-    parser.add_argument("--windows", type=int, default=10, help="how many" + default)
+    parser.add_argument("--windows", type=int, default=10, help="of a round" + default)
+    parser.add_argument("--rounds", type=int, default=3, help="of each server, with other requests each" + default)
     parser.add_argument("--files", default=os.environ.get("FLASH_BENCH_FILES", FILES), help="a set of `flash fileset`")
     parser.add_argument("--no-build", action="store_true", help="do not run cargo build --release first")
     parser.add_argument("--no-keep", action="store_true", help="do not keep the result under bench/results")
@@ -48,8 +50,8 @@ def reads_of(pid):
     return tuple(totals)
 
 
-def measure(server, arguments, folder, port, result):
-    """The windows of one server, from an empty page cache on."""
+def measure(server, arguments, folder, port, result, of_round):
+    """The windows of one server in one round, from an empty page cache on."""
     place = servers.new_place(folder)
     result.hide(place, "$CONF")
     process.drop_page_cache()
@@ -62,11 +64,12 @@ def measure(server, arguments, folder, port, result):
         member = max(process.tree(running.process.pid))
         for number in range(1, arguments.windows + 1):
             reads, read_bytes = reads_of(member)
+            seed = str(arguments.windows * (of_round - 1) + number)
             level = flash.load(running.url, arguments.seconds, os.path.join(place, str(number)), "--workload", "specweb99",
-                               "--files", arguments.files, "--rate", str(arguments.rate), "--seed", str(number))
+                               "--files", arguments.files, "--rate", str(arguments.rate), "--seed", seed)
             answers = round(level["answered_per_s"] * arguments.seconds)
             now_reads, now_bytes = reads_of(member)
-            yield {"server": server.name, "window": number, "answers": answers,
+            yield {"server": server.name, "round": of_round, "window": number, "answers": answers,
                    "reads": now_reads - reads, "read_bytes": now_bytes - read_bytes}
     finally:
         running.stop()
@@ -78,22 +81,23 @@ def main():
     servers.prepare(arguments)
     process.raise_descriptor_limit()
     chosen, skipped = servers.choose(arguments.servers.split(","))
-    settings = {"rate_per_s": arguments.rate, "window_s": arguments.seconds, "memory_bytes": arguments.memory_mib << 20}
+    settings = {"rate_per_s": arguments.rate, "window_s": arguments.seconds, "rounds": arguments.rounds,
+                "memory_bytes": arguments.memory_mib << 20}
     result = results.Result("misses", settings)
     result.data["skipped"].update(skipped)
     result.hide(arguments.files, "$ROOT")
     result.hide(servers.flash_binary(), "flash")
     result.heading(f"Reads of the disk for each 1,000 answers, {arguments.rate} requests/s, "
                    f"windows of {arguments.seconds} s, {arguments.memory_mib} MiB")
-    result.say(f"{'server':<18}{'window':>7}{'answers':>9}{'reads':>8}{'per 1,000':>11}{'KiB each':>10}")
+    result.say(f"{'server':<18}{'round':>6}{'window':>7}{'answers':>9}{'reads':>8}{'per 1,000':>11}{'KiB each':>10}")
     ports = servers.Ports()
     with tempfile.TemporaryDirectory(prefix="flash-bench-") as folder:
         os.chmod(folder, 0o755)
-        for server in chosen:
+        for of_round, server in itertools.product(range(1, arguments.rounds + 1), chosen):
             try:
-                for found in measure(server, arguments, folder, ports.take(), result):
+                for found in measure(server, arguments, folder, ports.take(), result, of_round):
                     result.data["rounds"].append(found)
-                    result.say(f"{found['server']:<18}{found['window']:>7}{found['answers']:>9}{found['reads']:>8}"
+                    result.say(f"{found['server']:<18}{found['round']:>6}{found['window']:>7}{found['answers']:>9}{found['reads']:>8}"
                                f"{1000 * found['reads'] / max(1, found['answers']):>11.1f}"
                                f"{found['read_bytes'] / 1024 / max(1, found['reads']):>10.0f}")
             except (servers.Unavailable, OSError) as why:

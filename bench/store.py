@@ -43,36 +43,38 @@ def parse_arguments():
     parser.add_argument("--seconds", type=int, default=30, help="of each load of small files" + default)
     parser.add_argument("--rate", type=int, default=2000, help="requests/s of the restart" + default)
     parser.add_argument("--start-seconds", type=int, default=240, help="of the load after a start with a saved list" + default)
-    parser.add_argument("--rounds", type=int, default=5, help="of the restart, and of the load for names" + default)
+    parser.add_argument("--rounds", type=int, default=5, help="of workers, restart and names" + default)
     parser.add_argument("--no-build", action="store_true", help="do not run cargo build --release first")
     parser.add_argument("--no-keep", action="store_true", help="do not keep the result under bench/results")
     return parser.parse_args()
 
 
 def workers(arguments, folder, ports, result):
-    """Memory of one worker and of four, for the same contents."""
-    found = {}
-    for count in (1, 4):
-        place = servers.new_place(folder)
-        running = start(arguments.files, place, ports, "--workers", str(count), "--cache-memory", "4GiB")
-        try:
-            # Each file twice over, by connections that all workers have.
-            load(running.url, 40, f"{place}/load", "--workload", "uniform", "--files", arguments.files,
-                 "--clients", "64")
-            load(running.url, 20, f"{place}/more", "--workload", "specweb99", "--files", arguments.files,
-                 "--clients", "64")
-            time.sleep(2)
-            store = stats(place)["store"]
-            found[count] = {"pss_bytes": memory_bytes(running), "held_bytes": store["held_bytes"],
-                            "blocks": store["blocks"], "loads": store["loads"]}
-        finally:
-            running.stop()
-        result.say(f"{count} worker(s): {found[count]['pss_bytes'] / 2**20:.0f} MiB in all processes, "
-                   f"{found[count]['held_bytes'] / 2**20:.0f} MiB in the store, {found[count]['blocks']} blocks, "
-                   f"{found[count]['loads']} loads")
-    a_block = [found[count]["pss_bytes"] / found[count]["held_bytes"] for count in (1, 4)]
-    result.say(f"memory for each byte in the store, four workers to one: {a_block[1] / a_block[0]:.3f}")
-    result.data["workers"] = found
+    """Memory of one worker and of four, for the same contents, in rounds."""
+    result.data["workers"] = []
+    for number in range(arguments.rounds):
+        found = {count: memory_of_workers(count, arguments, folder, ports) for count in (1, 4)}
+        one, four = (found[count]["pss_bytes"] / found[count]["held_bytes"] for count in (1, 4))
+        result.data["workers"].append({**found, "ratio": four / one})
+        for count, of_count in found.items():
+            result.say(f"round {number + 1}, {count} worker(s): {of_count['pss_bytes'] / 2**20:.0f} MiB in all processes, "
+                       f"{of_count['held_bytes'] / 2**20:.0f} MiB in the store, {of_count['blocks']} blocks, {of_count['loads']} loads")
+        result.say(f"  memory for each byte in the store, four workers to one: {four / one:.3f}")
+
+
+def memory_of_workers(count, arguments, folder, ports):
+    """Memory of some workers whose store has all files."""
+    place = servers.new_place(folder)
+    running = start(arguments.files, place, ports, "--workers", str(count), "--cache-memory", "4GiB")
+    try:
+        # Each file twice over, by connections that all workers have.
+        load(running.url, 40, f"{place}/load", "--workload", "uniform", "--files", arguments.files, "--clients", "64")
+        load(running.url, 20, f"{place}/more", "--workload", "specweb99", "--files", arguments.files, "--clients", "64")
+        time.sleep(2)
+        store = stats(place)["store"]
+        return {"pss_bytes": memory_bytes(running), **{part: store[part] for part in ("held_bytes", "blocks", "loads")}}
+    finally:
+        running.stop()
 
 
 def names(arguments, folder, ports, result):
