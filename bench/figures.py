@@ -448,14 +448,14 @@ def generators_text():
            f"first one of the answer. The difference is mostly the generator's own (`bench/generators.py`, medians of {settings['rounds']} rounds, raw: "
            f"[{os.path.basename(file)}](../{file})).")
     yield from ["", "| generator | p50 | p50 on the wire | p99 | p99 on the wire | CPU time of a request |", "|---|---|---|---|---|---|"]
-    shown_names = {"flash": "flash load", "wrk2": "wrk2", "oha": "oha", "vegeta": "vegeta"}
+    shown_names = {"flash": "flash load", "flash_sleeping": "flash load --no-poll", "wrk2": "wrk2", "oha": "oha", "vegeta": "vegeta"}
     middle = lambda found, part: statistics.median(figures[part] for figures in found)
     for name, found in data["rounds"].items():
         cells = [f"{middle(found, part):.3f} ms" for part in ("p50", "wire_p50", "p99", "wire_p99")]
         busy = f", {middle(found, 'busy_us'):.0f} of them busy" if "busy_us" in found[0] else ""
         yield f"| {shown_names[name]} | {' | '.join(cells)} | {middle(found, 'cpu_us'):.0f} µs{busy} |"
-    yield from ["", "`flash load` polls for the rest of its time, so that it is late neither with requests nor in seeing answers. wrk2's timer has "
-                "a resolution of 1 ms.", ""]
+    yield from ["", "The rest of its time `flash load` polls, so that it is late neither with requests nor in seeing answers; with `--no-poll` it goes to sleep "
+                "and wakes. wrk2's timer has a resolution of 1 ms.", ""]
     medians = {shown_as: middle(data["rounds"][name], "p50") for name, shown_as in shown_names.items() if name in data["rounds"]}
     yield from shown("generators", "p50 that each generator reports of the same server", medians, lambda value: f"{value:.3f} ms", data, True)
 

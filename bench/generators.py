@@ -6,6 +6,7 @@ wrk2 is found as `wrk2`, or where $WRK2 says; oha and vegeta likewise. See bench
 """
 
 import argparse
+import itertools
 import json
 import math
 import os
@@ -29,7 +30,7 @@ T_95 = {5: 2.776, 7: 2.447, 9: 2.306, 11: 2.228, 15: 2.145}
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     default = " (default: %(default)s)"
-    parser.add_argument("--generators", default="flash,wrk2,oha,vegeta", help="by commas" + default)
+    parser.add_argument("--generators", default="flash,flash_sleeping,wrk2,oha,vegeta", help="by commas" + default)
     parser.add_argument("--rate", type=int, default=2000, help="requests/s" + default)
     parser.add_argument("--connections", type=int, default=32, help=default)
     parser.add_argument("--size-bytes", type=int, default=1024, help="of the answer" + default)
@@ -41,18 +42,23 @@ def parse_arguments():
     return parser.parse_args()
 
 
-def flash(url, arguments, folder):
+def flash(url, arguments, folder, *more):
     """The command of `flash load`, and a reader of its percentiles in milliseconds."""
     out = tempfile.mkdtemp(dir=folder)
     command = [servers.flash_binary(), "load", url, "--workload", "single:/file", "--rate", str(arguments.rate), "--connections",
-               str(arguments.connections), "--warm-up", "0s", "--duration", f"{arguments.seconds}s", "--out", out]
+               str(arguments.connections), "--warm-up", "0s", "--duration", f"{arguments.seconds}s", "--cores", str(LOAD_CORE), "--out",
+               out, *more]
 
     def read(_):
         level = level_of(out)
-        # It polls near the times of requests, to be on time; that is in its CPU time, and not in this.
+        # Polling is in its CPU time, and not in this.
         busy_us = 1e6 * level["generator"]["busy_share"] / arguments.rate
         return {"busy_us": busy_us, **{point: level["latency"][f"{point}_ms"] for point in POINTS}}
     return command, read
+
+
+def flash_sleeping(url, arguments, folder):
+    return flash(url, arguments, folder, "--no-poll")
 
 
 def wrk2(url, arguments, _folder):
@@ -88,7 +94,9 @@ def vegeta(url, arguments, folder):
     return command, read
 
 
-GENERATORS = {generator.__name__: generator for generator in (flash, wrk2, oha, vegeta)}
+GENERATORS = {generator.__name__: generator for generator in (flash, flash_sleeping, wrk2, oha, vegeta)}
+# Those that others are compared with.
+OURS = ("flash", "flash_sleeping")
 
 
 def find(name):
@@ -179,7 +187,7 @@ def main():
         names, rounds = [], {}
         for name in arguments.generators.split(","):
             try:
-                if name != "flash":
+                if name not in OURS:
                     find(name)
                 names.append(name)
             except servers.Unavailable as why:
@@ -200,11 +208,12 @@ def main():
             cells = [f"{part} {results.median([figures[f'wire_{part}'] for figures in found]):.3f} ms" for part in POINTS]
             result.say(f"  on the wire: {', '.join(cells)}")
             if "busy_us" in found[0]:
-                result.say(f"  of which it is busy for {results.median([figures['busy_us'] for figures in found]):.1f} us, and polls for the rest")
-        for name in names:
-            for part in SHOWN if name != "flash" and arguments.rounds > 1 else ():
-                middle, low, high = ratio([f[part] for f in rounds["flash"]], [f[part] for f in rounds[name]])
-                result.say(f"flash over {name}, {part}: {middle:.3f} (95 % interval {low:.3f} to {high:.3f})")
+                result.say(f"  of which it is busy for {results.median([figures['busy_us'] for figures in found]):.1f} us, and polls or wakes for the rest")
+        others = [name for name in names if name not in OURS]
+        for ours, name in itertools.product([name for name in names if name in OURS], others):
+            for part in ("cpu_us", *SHOWN):
+                middle, low, high = ratio([f[part] for f in rounds[ours]], [f[part] for f in rounds[name]])
+                result.say(f"{ours} over {name}, {part}: {middle:.3f} (95 % interval {low:.3f} to {high:.3f})")
         for name, why in result.data["skipped"].items():
             result.say(f"{name}: skipped: {why}")
 

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
 use serde_json::Value;
 
-use crate::harness::{Ended, Folder, Served, flash, run_json, small_set, start};
+use crate::harness::{Ended, FLASH, Folder, Served, flash, run_json, small_set, start};
 
 /// The requests of a server: how often each came, with its head without the name of the server, and its body.
 type Seen = Arc<Mutex<BTreeMap<String, u32>>>;
@@ -246,4 +247,26 @@ fn generators_are_joined_into_one_run() {
     let ended = flash(["report", "--join", &one, &later]);
     assert!(ended.code == Some(2) && ended.stderr.contains("rates of runs at different times"), "{ended:?}");
     assert!(!folder.path("one/joined.html").exists());
+}
+
+#[test]
+fn without_polling_a_load_takes_little_of_its_core() {
+    let (url, _) = server();
+    let cpu_s = |word: &str| {
+        // The second line has the CPU time of the children.
+        let script = r#""$@" >&2 && times"#;
+        let words = ["--rate", "300", "--duration", "1s", "--warm-up", "0s", "--discard", word];
+        let ended =
+            Command::new("sh").args(["-c", script, "sh", FLASH, "load", &url]).args(words).output().unwrap();
+        let times = String::from_utf8(ended.stdout).unwrap();
+        let fields =
+            times.lines().nth(1).unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&ended.stderr)));
+        let seconds = |field: &str| {
+            let (minutes, seconds) = field.trim_end_matches('s').split_once('m').unwrap();
+            60.0 * minutes.parse::<f64>().unwrap() + seconds.parse::<f64>().unwrap()
+        };
+        fields.split(' ').map(seconds).sum::<f64>()
+    };
+    let (sleeping_s, polling_s) = (cpu_s("--no-poll"), cpu_s("--progress=never"));
+    assert!(3.0 * sleeping_s < polling_s, "{sleeping_s} s, and {polling_s} with polling");
 }

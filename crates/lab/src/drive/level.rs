@@ -11,7 +11,7 @@ use crate::results::{FORMAT, Machine, Run};
 use crate::testbed::{CoreWatch, Watch};
 use flash_kit::{Error, Result, number};
 use flash_load::generator::message::without_secrets;
-use flash_load::generator::{self, Pace, Phase, Priority, Setup, Stream, StreamRan};
+use flash_load::generator::{self, Pace, Phase, Priority, Setup, Stream, StreamRan, Waiting};
 use flash_load::measure::Measures;
 use flash_load::measure::{self, PhaseFacts, SeriesBounds};
 use flash_load::record::Record;
@@ -191,6 +191,7 @@ impl Driver {
             duration_ns: nanoseconds(duration_s),
             drain_max_ns: nanoseconds(self.options.drain_s),
             priority: self.priority(served),
+            waiting: if self.options.no_poll { Waiting::Sleeping } else { Waiting::Polling },
         };
         let mut files = PhaseFiles::default();
         if let Some(out) = self.out.as_mut().filter(|_| keep) {

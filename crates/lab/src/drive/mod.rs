@@ -82,6 +82,10 @@ pub struct Options {
     #[arg(long, value_name = "N", value_delimiter = ',', help_heading = "Run")]
     pub cores: Vec<usize>,
 
+    /// Wait for requests and answers without polling: less CPU time, and latencies with the time that waking takes
+    #[arg(long, help_heading = "Run")]
+    pub no_poll: bool,
+
     /// Allow a server that is not on this machine
     #[arg(long, help_heading = "Run")]
     pub allow_remote: bool,

@@ -337,6 +337,7 @@ fn drive_options(options: &Options) -> drive::Options {
         threads: 1,
         cores: options.cores.clone(),
         seed: options.seed,
+        no_poll: false,
         allow_remote: options.allow_remote,
         out: Some(options.out.clone().unwrap_or_else(|| drive::default_folder("interfere"))),
         discard: false,

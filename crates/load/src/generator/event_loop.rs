@@ -2,8 +2,8 @@
 //!
 //! [`super::run`] makes one for each thread. While arrivals of an open loop are near it polls without
 //! sleeping, since a sleeping thread wakes late by more than a hot answer takes: give it a core of
-//! its own. With a real-time priority it polls for a shorter time. After each receive of at most [`BUFFER_BYTES`] it looks at the clock again, so a long
-//! answer does not delay an arrival.
+//! its own. With a real-time priority it polls for a shorter time, and with [`Waiting::Sleeping`] never. After each receive of
+//! at most [`BUFFER_BYTES`] it looks at the clock again, so a long answer does not delay an arrival.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,7 +19,7 @@ use super::loop_io::Io;
 use super::pool::number_of;
 use super::stream::Flow;
 use super::timers::{Timer, Timers, Wake};
-use super::{Priority, STOPPED_DRAIN_NS, Stream, StreamRan};
+use super::{Priority, STOPPED_DRAIN_NS, Stream, StreamRan, Waiting};
 use crate::record::{OPEN_STEP_NS, OpenConnections};
 
 /// Descriptors taken from one epoll call.
@@ -106,7 +106,11 @@ impl<'a> Generator<'a> {
             idle_ns: 0,
             done_ns: 0,
             open_looks: 0,
-            poll_ns: if priority == Priority::RealTime { POLL_REAL_TIME_NS } else { POLL_NS },
+            poll_ns: match (shared.phase.waiting, priority) {
+                (Waiting::Sleeping, _) => 0,
+                (Waiting::Polling, Priority::RealTime) => POLL_REAL_TIME_NS,
+                (Waiting::Polling, Priority::Ordinary) => POLL_NS,
+            },
         })
     }
 

@@ -138,6 +138,8 @@ pub struct Phase {
     pub drain_max_ns: u64,
     /// For streams of an open loop, whose requests are to start on time.
     pub priority: Priority,
+    /// For them, too.
+    pub waiting: Waiting,
 }
 
 /// How the threads of a run are scheduled.
@@ -150,10 +152,20 @@ pub enum Priority {
     RealTime,
 }
 
+/// How the threads of a run wait while a request or an answer is near.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Waiting {
+    /// By looking again and again.
+    #[default]
+    Polling,
+    /// In the kernel: with less CPU time, and later by the time that waking takes.
+    Sleeping,
+}
+
 impl Phase {
-    /// One of an ordinary priority.
+    /// One of an ordinary priority that polls.
     pub fn new(duration_ns: u64, drain_max_ns: u64) -> Self {
-        Self { duration_ns, drain_max_ns, priority: Priority::Ordinary }
+        Self { duration_ns, drain_max_ns, priority: Priority::Ordinary, waiting: Waiting::Polling }
     }
 }
 

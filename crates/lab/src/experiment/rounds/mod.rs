@@ -399,6 +399,7 @@ fn drive_options(options: &Options, workload: Spec, files: flash_load::workload:
         threads: 1,
         cores: options.cores.clone(),
         seed: options.seed,
+        no_poll: false,
         allow_remote: false,
         out: Some(options.folder.clone()),
         discard: false,
