@@ -187,12 +187,7 @@ impl Driver {
         keep: bool,
         facts: Vec<PhaseFacts>,
     ) -> Result<Vec<Driven>> {
-        let phase = Phase {
-            duration_ns: nanoseconds(duration_s),
-            drain_max_ns: nanoseconds(self.options.drain_s),
-            priority: self.priority(served),
-            waiting: if self.options.no_poll { Waiting::Sleeping } else { Waiting::Polling },
-        };
+        let phase = self.generator_phase(served, duration_s);
         let mut files = PhaseFiles::default();
         if let Some(out) = self.out.as_mut().filter(|_| keep) {
             for PhaseFacts { name, round, .. } in &facts {
@@ -251,6 +246,15 @@ impl Driver {
             driven.push(Driven { measures, facts, clients, records });
         }
         Ok(driven)
+    }
+
+    fn generator_phase(&self, served: &Served, duration_s: f64) -> Phase {
+        Phase {
+            duration_ns: nanoseconds(duration_s),
+            drain_max_ns: nanoseconds(self.options.drain_s),
+            priority: self.priority(served),
+            waiting: if self.options.no_poll { Waiting::Sleeping } else { Waiting::Polling },
+        }
     }
 
     /// Real time where the generator has cores to itself: it would keep a server or a link from running.
