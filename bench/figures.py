@@ -273,7 +273,7 @@ def misses_text():
         of_machine.add(f"{data['machine']['cpu']}, {data['date']}")
     files = ", ".join(f"[{os.path.basename(file)}](../{file})" for _, file, *_ in rows.values())
     yield (f"**Disk reads for each 1,000 answers**, in the last part of a run that begins with an empty memory; some are first "
-           f"reads of a file (`bench/misses.py`, medians of {rows[954][2]['rounds']} rounds, {'; '.join(sorted(of_machine))}, raw: {files}):")
+           f"reads of a file (`bench/misses.py`, {counted(min(it.get('rounds', 1) for _, _, it, _ in rows.values()))}, {'; '.join(sorted(of_machine))}, raw: {files}):")
     spans = {mib: (it["rate_per_s"], it["window_s"], windows) for mib, (_, _, it, windows) in rows.items()}
     heads = [f"{mib} MiB, {rate:,} requests/s, {(windows - 1) * window_s} to {windows * window_s} s"
              for mib, (rate, window_s, windows) in spans.items()]
@@ -362,21 +362,33 @@ def storms_text():
 def names_figures(found):
     """For people: the p99 and the share that needed a helper's work, medians and ranges of the rounds for forgotten names, and the
     median rate of answers."""
-    rounds = found["rounds"]
+    rounds = found.get("rounds", [found])
     p99_ms = sorted(of_round["latency"]["p99_ms"] for of_round in rounds)
     helped = sorted(100 * of_round["jobs"] / of_round["requests"] for of_round in rounds)
-    return {"p99": f"{ms(statistics.median(p99_ms))} ({ms(p99_ms[0])} to {ms(p99_ms[-1])})",
-            "helped": f"{statistics.median(helped):.2f} % ({helped[0]:.2f} to {helped[-1]:.2f})",
+    return {"p99": spread(p99_ms, ms), "helped": spread(helped, lambda share: f"{share:.2f} %"), "rounds": counted(len(rounds)),
             "answered_per_s": statistics.median(of_round["answered_per_s"] for of_round in rounds)}
+
+
+def spread(ordered, shown_as):
+    """The median and, of several, the range."""
+    middle = shown_as(statistics.median(ordered))
+    return middle if len(ordered) == 1 else f"{middle} ({shown_as(ordered[0])} to {shown_as(ordered[-1])})"
+
+
+def counted(rounds):
+    """How many rounds a figure is of."""
+    return "one run" if rounds == 1 else f"medians of {rounds} rounds"
 
 
 def store_text():
     """Memory of several workers, and the first minute after a restart."""
     data, file = newest("store", lambda data: "workers" in data)
-    rounds = data["workers"]
-    ratios = sorted(of_round["ratio"] for of_round in rounds)
+    # Before 2026-11-30 there was one round, here and for forgotten names.
+    rounds = data["workers"] if isinstance(data["workers"], list) else [data["workers"]]
+    a_byte = lambda found: found["pss_bytes"] / found["held_bytes"]
+    ratios = sorted(a_byte(of_round["4"]) / a_byte(of_round["1"]) for of_round in rounds)
     yield (f"**Memory of four workers** for the same {rounds[0]['1']['held_bytes'] / 2**20:,.0f} MiB of contents, as a multiple of one's: "
-           f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}; `bench/store.py --what workers`, {len(rounds)} rounds, "
+           f"{spread(ratios, lambda ratio: f'{ratio:.2f}')} (`bench/store.py --what workers`, {counted(len(rounds))}, "
            f"{data['machine']['cpu']}, {data['date']}, raw: [{os.path.basename(file)}](../{file})).")
     data, file = newest("store", lambda data: "checked" in data.get("names", {}))
     settings = data["settings"]
@@ -386,14 +398,14 @@ def store_text():
     yield (f"**{settings['named_files']:,} files whose names the kernel has forgotten**, all in the store, 1,000 requests/s for random ones, a "
            f"disk of 150 reads/s: p99 {watched['p99']} if the names are [watched](memory.md#watched-names), with a helper's work "
            f"for {watched['helped']} of the requests; if they are checked, {checked['answered_per_s']:.0f} are answered in a "
-           f"second, p99 {checked['p99']} (`bench/store.py --what names`, medians of {settings['rounds']} rounds and their range, "
+           f"second, p99 {checked['p99']} (`bench/store.py --what names`, {watched['rounds']}, "
            f"{data['machine']['cpu']}, {data['date']}, raw: [{os.path.basename(file)}](../{file})).")
     yield ""
     data, file = newest("store", lambda data: data.get("names", {}).get("watched", {}).get("directories_watched", 0) > 200_000)
     watched = names_figures(data["names"]["watched"])
     yield (f"The same with {data['settings']['named_files']:,} files in {data['names']['watched']['directories_watched']:,} directories, more "
            f"than inotify watches here: p99 {watched['p99']}, a helper's work for {watched['helped']} of the requests "
-           f"({data['settings']['rounds']} rounds, {data['machine']['cpu']}, {data['date']}, raw: [{os.path.basename(file)}](../{file})).")
+           f"({watched['rounds']}, {data['machine']['cpu']}, {data['date']}, raw: [{os.path.basename(file)}](../{file})).")
     yield ""
     yield from storms_text()
     data, file = newest("store", lambda data: "restart" in data)
@@ -454,8 +466,9 @@ def generators_text():
         cells = [f"{middle(found, part):.3f} ms" for part in ("p50", "wire_p50", "p99", "wire_p99")]
         busy = f", {middle(found, 'busy_us'):.0f} of them busy" if "busy_us" in found[0] else ""
         yield f"| {shown_names[name]} | {' | '.join(cells)} | {middle(found, 'cpu_us'):.0f} µs{busy} |"
-    yield from ["", "The rest of its time `flash load` polls, so that it is late neither with requests nor in seeing answers; with `--no-poll` it goes to sleep "
-                "and wakes. wrk2's timer has a resolution of 1 ms.", ""]
+    sleeps = "; with `--no-poll` it goes to sleep and wakes" if "flash_sleeping" in data["rounds"] else ""
+    yield from ["", f"The rest of its time `flash load` polls, so that it is late neither with requests nor in seeing answers{sleeps}. wrk2's timer has "
+                "a resolution of 1 ms.", ""]
     medians = {shown_as: middle(data["rounds"][name], "p50") for name, shown_as in shown_names.items() if name in data["rounds"]}
     yield from shown("generators", "p50 that each generator reports of the same server", medians, lambda value: f"{value:.3f} ms", data, True)
 

@@ -55,7 +55,7 @@ def workers(arguments, folder, ports, result):
     for number in range(arguments.rounds):
         found = {count: memory_of_workers(count, arguments, folder, ports) for count in (1, 4)}
         one, four = (found[count]["pss_bytes"] / found[count]["held_bytes"] for count in (1, 4))
-        result.data["workers"].append({**found, "ratio": four / one})
+        result.data["workers"].append(found)
         for count, of_count in found.items():
             result.say(f"round {number + 1}, {count} worker(s): {of_count['pss_bytes'] / 2**20:.0f} MiB in all processes, "
                        f"{of_count['held_bytes'] / 2**20:.0f} MiB in the store, {of_count['blocks']} blocks, {of_count['loads']} loads")

@@ -212,9 +212,9 @@ flash_test_by(flash_range_test_t otherwise, int fd, uint64_t offset,
     }
 
     /* Only a read shows whether the file system supports RWF_NOWAIT.  This one
-     * does no I/O. */
+     * does no I/O, and fails with EAGAIN while a file on XFS is written. */
 
-    supported = flash_read_byte(fd, FLASH_BEYOND) != -1;
+    supported = flash_read_byte(fd, FLASH_BEYOND) != -1 || errno == EAGAIN;
 
     if (!supported || stat.cached < flash_pages(offset, length)) {
         return flash_test_unread(fd, supported, &stat);

@@ -42,6 +42,7 @@ static void on_fresh_mount(void);
 static void without_uses(void);
 static void without_cachestat(void);
 static void without_mincore(void);
+static void while_written(void);
 static void without_openat2(void);
 static void before_openat2(void);
 static void test_by_reading(int fd);
@@ -51,6 +52,7 @@ static long bytes_read(void);
 static void test_tmpfs_as(int other_user);
 static int cachestat_errno(int fd);
 static int private_mounts(void);
+static int open_file(void);
 static void read_all(int fd);
 static int refuse(unsigned number, unsigned error);
 static int becomes_other_user(void);
@@ -66,6 +68,7 @@ test_machine(void)
     in_child(without_uses);
     in_child(without_cachestat);
     in_child(without_mincore);
+    in_child(while_written);
     in_child(without_openat2);
     in_child(before_openat2);
     printf("machine: ok\n");
@@ -78,11 +81,8 @@ static void
 as_other_user(void)
 {
     int   fd;
-    char  room[PATH_ROOM];
 
-    write_file(scratch(room, "other"), FILE_BYTES);
-    fd = open_prepared(room);
-    CHECK(unlink(room) == 0);
+    fd = open_file();
 
     if (!becomes_other_user()) {
         return;
@@ -104,11 +104,8 @@ without_uses(void)
 {
     int   fd, turn;
     long  before;
-    char  room[PATH_ROOM];
 
-    write_file(scratch(room, "uses"), FILE_BYTES);
-    fd = open_prepared(room);
-    CHECK(unlink(room) == 0);
+    fd = open_file();
     read_all(fd);
 
     if (cachestat_errno(fd) != 0
@@ -140,11 +137,8 @@ without_cachestat(void)
 {
     int   fd;
     long  before;
-    char  room[PATH_ROOM];
 
-    write_file(scratch(room, "filter"), FILE_BYTES);
-    fd = open_prepared(room);
-    CHECK(unlink(room) == 0);
+    fd = open_file();
 
     if (!refuse(SYS_cachestat, ENOSYS)) {
         return;
@@ -255,17 +249,35 @@ static void
 without_mincore(void)
 {
     int   fd;
-    char  room[PATH_ROOM];
 
-    write_file(scratch(room, "mincore"), FILE_BYTES);
-    fd = open_prepared(room);
-    CHECK(unlink(room) == 0);
+    fd = open_file();
     read_all(fd);
 
     if (flash_test_range(fd, 0, FILE_BYTES) == FLASH_UNTESTABLE) {
         skip("no residency is reported by this file system here");
 
     } else if (refuse(SYS_mincore, EPERM)) {
+        CHECK_EQ(flash_test_range(fd, 0, FILE_BYTES), FLASH_RESIDENT);
+    }
+}
+
+
+/* As on XFS: no read without waiting while the file is written. */
+
+static void
+while_written(void)
+{
+    int  fd;
+
+    fd = open_file();
+    read_all(fd);
+
+    if (cachestat_errno(fd) != 0
+        || flash_test_range(fd, 0, FILE_BYTES) == FLASH_UNTESTABLE)
+    {
+        skip("no residency is reported by this file system here");
+
+    } else if (refuse(SYS_preadv2, EAGAIN)) {
         CHECK_EQ(flash_test_range(fd, 0, FILE_BYTES), FLASH_RESIDENT);
     }
 }
@@ -459,6 +471,22 @@ cachestat_errno(int fd)
     uint64_t  stat[5];
 
     return syscall(SYS_cachestat, fd, range, stat, 0) == 0 ? 0 : errno;
+}
+
+
+/* A file that goes with its last descriptor. */
+
+static int
+open_file(void)
+{
+    int   fd;
+    char  room[PATH_ROOM];
+
+    write_file(scratch(room, "file"), FILE_BYTES);
+    fd = open_prepared(room);
+    CHECK(unlink(room) == 0);
+
+    return fd;
 }
 
 

@@ -193,8 +193,6 @@ impl AsFd for Fanotify {
 mod tests {
     use std::fs;
     use std::path::Path;
-    use std::thread::sleep;
-    use std::time::{Duration, Instant};
 
     use super::*;
     use crate::file::open_folder;
@@ -248,22 +246,19 @@ mod tests {
         fs::create_dir(path("h")).expect("made");
         fs::remove_dir(path("h")).expect("deleted");
         assert_eq!(events(&mut fanotify, &of), ["Deleted g", "Deleted h/", "Appeared h/"]);
-        fs::write(path("d/f"), "x").expect("written");
-        assert_eq!(events(&mut fanotify, &of)[0], "Appeared f");
-        fs::set_permissions(path("d"), std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("set");
-        fs::remove_file(path("d/f")).expect("deleted");
-        let held = open(&path("d"));
         fs::remove_dir(path("d")).expect("deleted");
-        assert_eq!(events(&mut fanotify, &of), ["Attributes", "Deleted f", "Deleted d/"]);
-        // A directory ends when nothing has it open any more, which can be a process that another test starts.
-        drop(held);
-        let until = Instant::now() + Duration::from_secs(20);
-        let mut last = Vec::new();
-        while last.is_empty() && Instant::now() < until {
-            last = events(&mut fanotify, &of);
-            sleep(Duration::from_millis(1));
-        }
-        assert_eq!(last, ["Unwatched"]);
+        // So a directory can end before the file in it. It ends later if a process that another test starts has it open for a moment.
+        let mut ends_first = || {
+            fs::create_dir(path("d")).expect("made");
+            let of = [root, fanotify.watch(open(&path("d"))).expect("a handle")];
+            fs::write(path("d/f"), "x").expect("written");
+            events(&mut fanotify, &of);
+            fs::set_permissions(path("d"), std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("set");
+            fs::remove_file(path("d/f")).expect("deleted");
+            fs::remove_dir(path("d")).expect("deleted");
+            events(&mut fanotify, &of) == ["Attributes", "Unwatched", "Deleted f", "Deleted d/"]
+        };
+        assert!((0..50).any(|_| ends_first()));
     }
 
     #[test]

@@ -120,21 +120,22 @@ pub fn go_first() -> io::Result<()> {
 
 /// Makes the calling thread run only while no other wants its core, and give way at once to one that wakes (sched(7), `SCHED_IDLE`).
 pub fn go_last() -> io::Result<()> {
-    schedule(libc::SCHED_IDLE, DEFAULT_SLICE)
+    schedule(libc::SCHED_IDLE, DEFAULT_SLICE_NS)
 }
 
 /// Prevents the calling thread from preempting others when it wakes (sched(7), `SCHED_BATCH`). Otherwise, of
 /// threads that share a lock, one that wakes could take the core from the one that holds the lock, only to
 /// wait for it.
 pub fn never_preempt_others() -> io::Result<()> {
-    schedule(libc::SCHED_BATCH, DEFAULT_SLICE)
+    schedule(libc::SCHED_BATCH, DEFAULT_SLICE_NS)
 }
 
 /// The shortest time that the kernel lets a thread run before others have their turn. A thread that wakes takes its core at once from
 /// those with longer slices. Otherwise it waits for the end of the other's: up to 1.4 ms on two cores, by kernel/sched/fair.c of 6.18
 /// twice as long on eight.
 const SHORT_SLICE_NS: u64 = 100_000;
-const DEFAULT_SLICE: u64 = 0;
+/// The kernel's own.
+const DEFAULT_SLICE_NS: u64 = 0;
 
 /// Gives the calling thread a policy and a slice (sched_setattr(2)); it keeps its nice value. Before Linux 6.12 all threads have the same
 /// slice.
