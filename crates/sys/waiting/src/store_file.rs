@@ -38,7 +38,7 @@ pub fn read_only(fd: impl AsFd) -> io::Result<OwnedFd> {
 }
 
 /// Bytes of one write. A kernel that does not preempt system calls lets no other process have the core before the end of one, and 512 KiB
-/// take 1.4 ms, in which a worker would wait (measured, 6.18 with `PREEMPT_NONE`).
+/// take up to 2 ms, in which a worker would wait (measured, 6.18 with `PREEMPT_NONE`).
 const PART_BYTES: usize = 32 * 1024;
 
 /// Writes all of `bytes` at `offset`, in parts.
