@@ -146,9 +146,9 @@ fn breakdown_runs_whole() {
 #[test]
 fn what_is_missing_is_named_and_the_rest_runs() {
     let folder = Folder::new();
-    // An older Flash without any of the options, and no server of another make.
-    let old =
-        folder.write("old-flash", format!("#!/bin/sh\n[ \"$2\" = --help ] && exit 0\nexec {FLASH} \"$@\"\n"));
+    // A Flash that has none of the options but the one that each architecture is given, and no server of another make.
+    let help = "[ \"$2\" = --help ] && echo --accept-wait && exit 0";
+    let old = folder.write("old-flash", format!("#!/bin/sh\n{help}\nexec {FLASH} \"$@\"\n"));
     fs::set_permissions(&old, fs::Permissions::from_mode(0o755)).unwrap();
     // No programs but those that the lab itself and the script need.
     let tools = folder.text("bin");
