@@ -465,10 +465,11 @@ def generators_text():
     for name, found in data["rounds"].items():
         cells = [f"{middle(found, part):.3f} ms" for part in ("p50", "wire_p50", "p99", "wire_p99")]
         busy = f", {middle(found, 'busy_us'):.0f} of them busy" if "busy_us" in found[0] else ""
-        yield f"| {shown_names[name]} | {' | '.join(cells)} | {middle(found, 'cpu_us'):.0f} µs{busy} |"
+        sleeps = f", {middle(found, 'sleeps'):.1f} sleeps" if "sleeps" in found[0] else ""
+        yield f"| {shown_names[name]} | {' | '.join(cells)} | {middle(found, 'cpu_us'):.0f} µs{busy}{sleeps} |"
     sleeps = "; with `--no-poll` it goes to sleep and wakes" if "flash_sleeping" in data["rounds"] else ""
     yield from ["", f"The rest of its time `flash load` polls, so that it is late neither with requests nor in seeing answers{sleeps}. wrk2's timer has "
-                "a resolution of 1 ms.", ""]
+                "a resolution of 1 ms, so it starts several requests at once and wakes less often.", ""]
     medians = {shown_as: middle(data["rounds"][name], "p50") for name, shown_as in shown_names.items() if name in data["rounds"]}
     yield from shown("generators", "p50 that each generator reports of the same server", medians, lambda value: f"{value:.3f} ms", data, True)
 

@@ -151,8 +151,8 @@ class Wire:
 
 
 def measure(name, running, arguments, folder):
-    """One load: percentiles in milliseconds, as the generator has them and on the wire, and CPU microseconds of the generator for each
-    request."""
+    """One load: percentiles in milliseconds, as the generator has them and on the wire, and for each request the generator's CPU
+    microseconds and how often it went to sleep."""
     command, read = GENERATORS[name](running.url, arguments, folder)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     # Go's and tokio's pools are made for the cores they see: one.
@@ -164,7 +164,8 @@ def measure(name, running, arguments, folder):
         raise servers.Unavailable(f"{name}: {done.stdout.strip()[-300:]}")
     spent_s = (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime)
     on_wire = {f"wire_{point}": wire.delays_ms[int(len(wire.delays_ms) * int(point[1:]) / 100)] for point in POINTS}
-    return {"cpu_us": 1e6 * spent_s / (arguments.rate * arguments.seconds), **on_wire, **read(done.stdout)}
+    requests = arguments.rate * arguments.seconds
+    return {"cpu_us": 1e6 * spent_s / requests, "sleeps": (after.ru_nvcsw - before.ru_nvcsw) / requests, **on_wire, **read(done.stdout)}
 
 
 def ratio(ours, theirs):
@@ -204,7 +205,8 @@ def main():
         result.data["rounds"] = rounds
         for name, found in rounds.items():
             cells = [f"{part} {results.median([figures[part] for figures in found]):.3f} ms" for part in POINTS]
-            result.say(f"{name}: {', '.join(cells)}; {results.median([figures['cpu_us'] for figures in found]):.1f} us of CPU time a request")
+            result.say(f"{name}: {', '.join(cells)}; {results.median([figures['cpu_us'] for figures in found]):.1f} us of CPU time and "
+                       f"{results.median([figures['sleeps'] for figures in found]):.2f} sleeps a request")
             cells = [f"{part} {results.median([figures[f'wire_{part}'] for figures in found]):.3f} ms" for part in POINTS]
             result.say(f"  on the wire: {', '.join(cells)}")
             if "busy_us" in found[0]:

@@ -11,7 +11,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use flash_prompt::clock;
-use flash_prompt::epoll::{Epoll, Ready};
+use flash_prompt::epoll::{Epoll, Ready, Watch};
+use flash_prompt::timer::Timer as Alarm;
 
 use super::collect::{Outbox, Shared};
 use super::h2::mux::{Mux, StreamKey};
@@ -42,11 +43,15 @@ const LATE_START_MAX_NS: u64 = 1_000_000_000;
 const OPEN_MAX: u64 = 86_400_000_000_000 / OPEN_STEP_NS;
 /// Waiting for events that takes longer than this was sleeping.
 const CALL_NS: u64 = 5_000;
+/// The token of the alarm. Those of connections have the numbers of their pools ([`number_of`]).
+const ALARM: u64 = u64::MAX;
 
 /// The loop, its flows, and its buffers.
 pub(crate) struct Generator<'a> {
     io: Io<'a>,
     flows: Vec<Flow>,
+    /// Ends a sleep. A timeout of epoll(7) would be set and taken back for each answer, and has the slack of timers (prctl(2)).
+    alarm: Alarm,
     events: Vec<Ready>,
     /// Tokens of connections that have something to receive.
     ready: VecDeque<u64>,
@@ -74,7 +79,7 @@ pub(crate) struct Ended {
 impl<'a> Generator<'a> {
     /// Makes a flow for each stream.
     ///
-    /// Errors: those of `epoll_create`.
+    /// Errors: those of `epoll_create` and `timerfd_create`.
     pub(crate) fn new(
         thread: u8,
         streams: Vec<Stream>,
@@ -85,9 +90,11 @@ impl<'a> Generator<'a> {
         let mux = Mux::of(&streams);
         let flows =
             streams.into_iter().enumerate().map(|(number, stream)| Flow::new(number as u8, stream)).collect();
+        let (epoll, alarm) = (Epoll::new(EVENTS_MAX)?, Alarm::new()?);
+        epoll.add(&alarm, ALARM, Watch::Input)?;
         Ok(Self {
             io: Io {
-                epoll: Epoll::new(EVENTS_MAX)?,
+                epoll,
                 mux,
                 cipher: vec![0; CIPHER_BYTES],
                 timers: Timers::new(),
@@ -97,6 +104,7 @@ impl<'a> Generator<'a> {
                 now_ns: 0,
             },
             flows,
+            alarm,
             events: Vec::with_capacity(EVENTS_MAX),
             ready: VecDeque::new(),
             turns_left: 0,
@@ -116,7 +124,7 @@ impl<'a> Generator<'a> {
 
     /// Lets the phase run to its end, waits for the last answers and gives up on the rest.
     ///
-    /// Errors: those of `epoll_pwait2`.
+    /// Errors: those of `epoll_wait` and `timerfd_settime`.
     pub(crate) fn run(mut self) -> io::Result<Ended> {
         let early_ns = self.io.shared.start_ns.saturating_sub(clock::monotonic_ns());
         std::thread::sleep(Duration::from_nanos(early_ns));
@@ -231,13 +239,18 @@ impl<'a> Generator<'a> {
         woken
     }
 
-    /// Takes new events when the earlier ones had their turn, then receives once. Sleeps for events
-    /// unless something has `begun`.
+    /// Takes new events when the earlier ones had their turn, then receives once. Requests have `begun` or timers have `woken` users since
+    /// the last look.
     fn receive_some(&mut self, end_ns: u64, begun: bool, woken: bool) -> io::Result<()> {
-        let busy = begun || !self.ready.is_empty();
-        let (mut came, mut slept) = (false, false);
+        let mut busy = begun || woken || !self.ready.is_empty();
+        let mut slept = false;
+        if busy {
+            self.done_ns = self.looked_ns;
+        }
         if self.turns_left == 0 {
-            (came, slept) = self.take_events(end_ns, !busy)?;
+            let came;
+            (came, slept) = self.take_events(end_ns, self.ready.is_empty())?;
+            busy |= came;
             self.turns_left = self.ready.len();
         }
         if let Some(token) = self.ready.pop_front() {
@@ -251,7 +264,6 @@ impl<'a> Generator<'a> {
             }
         }
         self.settle();
-        let busy = busy || came || woken;
         self.in_vain = !busy && !slept;
         if busy {
             self.done_ns = self.looked_ns;
@@ -263,19 +275,29 @@ impl<'a> Generator<'a> {
     /// whether there were any, and whether the time was counted as idle here.
     fn take_events(&mut self, end_ns: u64, may_sleep: bool) -> io::Result<(bool, bool)> {
         let before_ns = self.io.look();
-        let sleep_ns = if may_sleep { self.sleep_ns(before_ns, end_ns) } else { 0 };
+        let until_ns = if may_sleep { self.sleep_until_ns(before_ns, end_ns) } else { before_ns };
+        let sleeps = until_ns > before_ns;
+        if sleeps {
+            self.alarm.at_latest_ns(self.io.shared.start_ns + until_ns)?;
+        }
         self.events.clear();
-        self.events.extend(self.io.epoll.wait_ns(sleep_ns)?);
-        if self.events.is_empty() && sleep_ns == 0 {
+        self.events.extend(self.io.epoll.wait((!sleeps).then_some(0))?);
+        if self.events.is_empty() && !sleeps {
             return Ok((false, false));
         }
         let now_ns = self.io.look();
-        let slept = sleep_ns > 0 && now_ns - before_ns > CALL_NS;
+        let slept = sleeps && now_ns - before_ns > CALL_NS;
         if slept {
             self.idle_ns += now_ns - before_ns;
         }
+        let mut came = false;
         for at in 0..self.events.len() {
             let event = self.events[at];
+            if event.token == ALARM {
+                self.alarm.clear()?;
+                continue;
+            }
+            came = true;
             let must_receive = match self.flows.get_mut(number_of(event.token)) {
                 Some(flow) => flow.handle_event(event, &mut self.io),
                 None => self.handle_shared_event(event),
@@ -284,7 +306,7 @@ impl<'a> Generator<'a> {
                 self.ready.push_back(event.token);
             }
         }
-        Ok((!self.events.is_empty(), slept))
+        Ok((came, slept))
     }
 
     /// The user of a request on a shared connection has waited long enough.
@@ -369,8 +391,8 @@ impl<'a> Generator<'a> {
         streams
     }
 
-    /// How long nothing will have to be done, if no answer comes.
-    fn sleep_ns(&self, now_ns: u64, end_ns: u64) -> u64 {
+    /// Until when nothing will have to be done, if no answer comes: `now_ns` or earlier if something is near.
+    fn sleep_until_ns(&self, now_ns: u64, end_ns: u64) -> u64 {
         let arrival_ns = self.flows.iter().filter_map(|flow| flow.next_due_ns(end_ns)).min();
         let timer_ns = self.io.timers.next_due_ns();
         let mut until_ns = end_ns.min(now_ns + SLEEP_MAX_NS).min(timer_ns.unwrap_or(u64::MAX));
@@ -378,13 +400,13 @@ impl<'a> Generator<'a> {
             // A fast answer is not to be measured by how long waking takes.
             let lately = now_ns - self.done_ns < self.poll_ns;
             if lately && self.flows.iter().any(|flow| flow.outstanding() > 0) {
-                return 0;
+                return now_ns;
             }
             until_ns = until_ns.min(arrival_ns.unwrap_or(u64::MAX).saturating_sub(self.poll_ns));
             if let (true, Some(timer_ns)) = (self.flows.iter().any(Flow::has_thinking_users), timer_ns) {
                 until_ns = until_ns.min(timer_ns.saturating_sub(self.poll_ns));
             }
         }
-        until_ns.saturating_sub(now_ns)
+        until_ns
     }
 }

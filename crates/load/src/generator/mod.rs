@@ -324,7 +324,7 @@ fn take_priority(streams: &[Stream], wished: Priority) -> Priority {
 }
 
 fn wait_failed(why: &io::Error) -> Error {
-    Error::run(format!("cannot wait for answers by epoll: {why}; the load needs Linux 5.11 or later"))
+    Error::run(format!("cannot wait for answers by epoll: {why}"))
 }
 
 /// Refuses what a run has no room for.

@@ -4,7 +4,7 @@ use std::io;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{Timespec, epoll::Event};
-use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fd::{AsFd, OwnedFd};
 
 /// How a descriptor is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,44 +84,6 @@ impl Epoll {
         match epoll::wait(&self.fd, rustix::buffer::spare_capacity(&mut self.events), timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),
-        }
-        Ok(self.events.iter().map(ready))
-    }
-
-    /// Like [`Epoll::wait`] with a timeout in nanoseconds, for load generators, which need a resolution finer
-    /// than milliseconds.
-    ///
-    /// Errors: `ENOSYS` before Linux 5.11.
-    pub fn wait_ns(&mut self, timeout_ns: u64) -> io::Result<impl Iterator<Item = Ready> + '_> {
-        let timeout = Timespec {
-            tv_sec: (timeout_ns / 1_000_000_000) as i64,
-            tv_nsec: (timeout_ns % 1_000_000_000) as i64,
-        };
-        self.events.clear();
-        let room = self.events.spare_capacity_mut();
-        let no_mask: *const libc::sigset_t = std::ptr::null();
-        // SAFETY: the kernel writes at most `room.len()` events, whose layout `Event` documents, and reads
-        // the timeout (with 64-bit fields on 64-bit machines). Both outlive the call.
-        let answer = unsafe {
-            libc::syscall(
-                libc::SYS_epoll_pwait2,
-                self.fd.as_raw_fd(),
-                room.as_mut_ptr(),
-                room.len() as libc::c_int,
-                &raw const timeout,
-                no_mask,
-                size_of::<libc::sigset_t>(),
-            )
-        };
-        match usize::try_from(answer) {
-            // SAFETY: the kernel wrote `count` events.
-            Ok(count) => unsafe { self.events.set_len(count) },
-            Err(_) => {
-                let why = io::Error::last_os_error();
-                if why.kind() != io::ErrorKind::Interrupted {
-                    return Err(why);
-                }
-            }
         }
         Ok(self.events.iter().map(ready))
     }

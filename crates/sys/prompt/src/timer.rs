@@ -15,28 +15,36 @@ const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 #[derive(Debug)]
 pub struct Timer {
     fd: OwnedFd,
-    /// When it expires, in milliseconds.
-    due_ms: Option<u64>,
+    /// When it expires, in nanoseconds.
+    due_ns: Option<u64>,
 }
 
 impl Timer {
     /// Makes a timer that is not set.
     pub fn new() -> io::Result<Self> {
         let fd = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-        Ok(Self { fd, due_ms: None })
+        Ok(Self { fd, due_ns: None })
     }
 
     /// Makes the timer expire at `due_ms` of the monotonic clock at the latest.
     #[inline]
     pub fn at_latest(&mut self, due_ms: u64) -> io::Result<()> {
-        if self.due_ms.is_some_and(|ms| ms <= due_ms) {
+        self.at_latest_ns(due_ms.saturating_mul(1_000_000))
+    }
+
+    /// The same in nanoseconds.
+    #[inline]
+    pub fn at_latest_ns(&mut self, due_ns: u64) -> io::Result<()> {
+        if self.due_ns.is_some_and(|ns| ns <= due_ns) {
             return Ok(());
         }
-        self.due_ms = Some(due_ms);
+        self.due_ns = Some(due_ns);
         // A time of zero would disarm it.
-        let value =
-            Timespec { tv_sec: (due_ms / 1000) as i64, tv_nsec: ((due_ms % 1000) * 1_000_000).max(1) as i64 };
-        self.set(value)
+        let due_ns = due_ns.max(1);
+        self.set(Timespec {
+            tv_sec: (due_ns / 1_000_000_000) as i64,
+            tv_nsec: (due_ns % 1_000_000_000) as i64,
+        })
     }
 
     /// The timer has expired: it is no longer set, nor readable.
@@ -45,7 +53,7 @@ impl Timer {
     /// read(2) on no descriptor. A condition on the timer's number would not be enough: after close(2) a file
     /// can have this number.
     pub fn clear(&mut self) -> io::Result<()> {
-        self.due_ms = None;
+        self.due_ns = None;
         self.set(NEVER)
     }
 
