@@ -26,6 +26,8 @@ NAMES = {
     "apache": "Apache, 150 threads", "apache-event": "Apache, 150 threads", "apache-2048": "Apache, 2,048 threads", "caddy": "Caddy", "haproxy": "HAProxy", "floor": "the floor",
 }
 
+# Verdicts of `flash interfere`, and their words for a table.
+WAITED = {"hot requests did not wait": "no", "hot requests waited": "yes", "cannot be told": "cannot be told"}
 GATED = {"nginx-gate": "nginx with the gate", "apache-flashpache": "Apache, 150 threads, with mod_flashpache"}
 
 
@@ -75,26 +77,46 @@ def interference_text():
            f"reads/s. `flash interfere`, Poisson arrivals, medians of {settings['rounds']} rounds; server on one core with 512 MB of memory, "
            f"load on the other ([raw]({file}), {run['machine']['cpu']}, {run['started'][:10]}). {names_text(settings)} CPU time is for a 1 KB "
            f"answer in memory ([raw]({cpu_file}), {cpu['machine']['cpu']}, {cpu['date']}).")
-    yield from ["", "| server | p50 alone | p50 with cold | p99 alone | p99 with cold | CPU |", "|---|---|---|---|---|---|"]
-    notes, rows = [], []
+    yield from ["", "| server | p50, alone and with cold | p99, alone and with cold | p99, times that alone (95 % interval) | hot requests waited "
+                f"for the disk | cold requests answered within {drain_s(run):.0f} s | CPU |", "|---|---|---|---|---|---|---|"]
+    rows = []
     for subject in run["subjects"]:
         name = subject["name"]
-        shown = NAMES.get(name, name)
-        cells = []
-        for point in ("p50", "p99"):
-            for phase in (picture.ALONE, picture.WITH_COLD):
-                is_known = picture.ratio_of(run, name, point) and not is_blurred(subject, phase, point)
-                cells.append(ms(picture.typical_ms(subject, phase, point)) if is_known else "-")
+        cells = [alone_and_with_cold(run, subject, point) for point in ("p50", "p99")]
+        ratio = picture.ratio_of(run, name, "p99")
+        cells.append("-" if ratio is None else f"{number(ratio['ratio'])} ({' to '.join(map(number, ratio['interval']))})")
+        cells.append(waited(settings, name))
+        answered = statistics.median(answered_share(level) for level in subject["rounds"] if level["name"] == picture.COLD)
+        cells.append(f"{100 * answered:.0f} %")
         used = small.get(name)
-        order = picture.typical_ms(subject, picture.WITH_COLD, "p50")
-        rows.append((order, [shown, *cells, f"{used:.1f} µs" if used else "-"]))
-        if not (picture.told(run, name, "p50") and picture.told(run, name, "p99")):
-            notes.append(f"{shown}: {settings[f'verdict on {name}']}.")
+        rows.append((picture.typical_ms(subject, picture.WITH_COLD, "p50"), [NAMES.get(name, name), *cells, f"{used:.1f} µs" if used else "-"]))
     yield from ("| " + " | ".join(cells) + " |" for _, cells in sorted(rows))
     if any("-" in cells for _, cells in rows):
         yield from ["", "No figure (-): the load generator was late, or the CPU time was not measured."]
-    for note in [*notes, lower_bounds(run)]:
-        yield from ["", note]
+    yield from ["", " ".join([flash_p50(run), lower_bounds(run)])]
+
+
+def alone_and_with_cold(run, subject, point):
+    """A percentile in both phases, as "0.03 → 0.04 ms", or "-" for one that the generator blurred."""
+    phases = [picture.typical_ms(subject, phase, point) for phase in (picture.ALONE, picture.WITH_COLD)
+              if picture.ratio_of(run, subject["name"], point) and not is_blurred(subject, phase, point)]
+    return f"{ms(phases[0]).removesuffix(' ms')} → {ms(phases[1])}" if len(phases) == 2 else "-"
+
+
+def waited(settings, name):
+    """The verdict on a server in a word or two."""
+    verdict = settings[f"verdict on {name}"]
+    return next((word for words, word in WAITED.items() if verdict.startswith(words)), verdict)
+
+
+def flash_p50(run):
+    """A sentence on the median of Flash."""
+    ratio = picture.ratio_of(run, "flash", "p50")
+    if ratio is None:
+        return "Too few rounds count for Flash's p50."
+    low, high = ratio["interval"]
+    rose = "did not rise" if low <= 1 <= high else "rose" if low > 1 else "fell"
+    return f"Flash's p50 {rose} ({number(ratio['ratio'])} times, 95 % interval {number(low)} to {number(high)})."
 
 
 def names_text(settings):
@@ -112,9 +134,13 @@ def is_blurred(subject, phase, point):
     return late_ms > max(1, 0.1 * picture.typical_ms(subject, phase, point))
 
 
+def drain_s(run):
+    """How long answers were waited for after the last arrival."""
+    return max(level["drain_s"] for subject in run["subjects"] for level in subject["rounds"])
+
+
 def lower_bounds(run):
     """A note on latencies that are lower bounds, because the measurement ended before all requests were answered."""
-    drain_s = max(level["drain_s"] for subject in run["subjects"] for level in subject["rounds"])
     shares = {}
     for subject in run["subjects"]:
         levels = [level for level in subject["rounds"] if level["name"] == picture.WITH_COLD]
@@ -122,8 +148,8 @@ def lower_bounds(run):
             100 * (1 - statistics.median(answered_share(level) for level in levels))
     named = [f"{share:.0f} % at {name}" for name, share in shares.items() if share >= 1]
     if not named:
-        return f"All hot requests were answered within {drain_s:.0f} s after the last arrival."
-    return (f"Hot requests beside cold ones without an answer {drain_s:.0f} s after the last arrival: {'; '.join(named)}. They count with "
+        return f"All hot requests were answered within {drain_s(run):.0f} s after the last arrival."
+    return (f"Hot requests beside cold ones without an answer {drain_s(run):.0f} s after the last arrival: {'; '.join(named)}. They count with "
             "the time that they had waited, so these latencies are lower bounds.")
 
 
@@ -132,16 +158,17 @@ def gates_text():
     run, file = interference(has_gates=True)
     hot, cold = (next(level["asked_per_s"] for level in run["subjects"][0]["rounds"] if level["name"] == name)
                  for name in (picture.ALONE, picture.COLD))
-    drain_s = max(level["drain_s"] for subject in run["subjects"] for level in subject["rounds"])
     yield (f"Median latency of {hot:,.0f} requests/s for files in memory, alone and with {cold:,.0f} cold requests/s, and the share of cold "
-           f"requests that were answered within {drain_s:.0f} s after the last arrival. As above, {run['settings']['rounds']} rounds "
+           f"requests that were answered within {drain_s(run):.0f} s after the last arrival. As above, {run['settings']['rounds']} rounds "
            f"([raw]({file}), {run['machine']['cpu']}, {run['started'][:10]}). {names_text(run['settings'])}")
-    yield from ["", "| server | alone | with cold | with cold to alone (95 % interval) | cold requests answered |", "|---|---|---|---|---|"]
+    yield from ["", "| server | alone | with cold | with cold to alone (95 % interval) | hot requests waited for the disk | cold requests answered |",
+                    "|---|---|---|---|---|---|"]
     for subject in run["subjects"]:
         name = subject["name"]
         cells = [ms(picture.typical_ms(subject, phase, "p50")) for phase in (picture.ALONE, picture.WITH_COLD)]
         ratio = picture.ratio_of(run, name, "p50")
         cells.append("-" if ratio is None else f"{number(ratio['ratio'])} ({' to '.join(map(number, ratio['interval']))})")
+        cells.append(waited(run["settings"], name))
         answered = statistics.median(answered_share(level) for level in subject["rounds"] if level["name"] == picture.COLD)
         yield f"| {GATED.get(name) or NAMES.get(name, name)} | {' | '.join(cells)} | {100 * answered:.0f} % |"
     yield from ["", lower_bounds(run)]

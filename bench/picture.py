@@ -13,7 +13,6 @@ import gzip
 import json
 import math
 import os
-import re
 import statistics
 import sys
 from xml.sax.saxutils import escape
@@ -50,13 +49,6 @@ def ratio_of(run, server, measure):
     """The ratio of a percentile with cold requests to that alone, with its interval; None if too few rounds were good for it."""
     ratios = (ratio for ratio in run["ratios"] if ratio["measure"] == measure and ratio["subject"] == f"{server}, {WITH_COLD}")
     return next(ratios, None)
-
-
-def told(run, server, measure):
-    """Whether the run tells of this percentile of a server if its hot requests waited: the interval is on one side of the bound."""
-    bound = float(re.search(measure + r" ([\d.]+) times", run["settings"]["bounds of the verdict"])[1])
-    ratio = ratio_of(run, server, measure)
-    return ratio is not None and (ratio["interval"][0] > bound or ratio["interval"][1] <= bound)
 
 
 def typical_ms(subject, phase, measure):
