@@ -1,7 +1,9 @@
-//! Links and paths: what the documents name exists.
+//! Links and paths: what the documents name exists, headings included.
 //!
 //! Run by `cargo test -p flash --test tidy`. Relative links and paths are checked in Markdown, scripts of `bench/` also in
 //! sources. The README's figures are not read: they name the script that measured a result, even one that is gone.
+
+use std::path::Path;
 
 use super::{Breach, assert_kept, files, root};
 
@@ -31,11 +33,28 @@ fn exists(path: &str) -> bool {
     root().join(path).exists() || root().join("crates").join(path).exists()
 }
 
-/// The targets of the links in a line of Markdown that lead to files.
+/// The targets of the links in a line of Markdown that lead to files or headings.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     let targets = line.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
-    let files = targets.filter(|target| !target.contains("://") && !target.starts_with("mailto:"));
-    files.map(|target| target.split('#').next().unwrap_or_default()).filter(|target| !target.is_empty())
+    targets.filter(|target| !target.contains("://") && !target.starts_with("mailto:"))
+}
+
+/// Whether a link in a document, whose `text` is given, leads to a file and, in Markdown, to a heading of it.
+fn leads_somewhere(target: &str, folder: &Path, text: &str) -> bool {
+    let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+    let path = folder.join(file);
+    if heading.is_empty() || !(file.is_empty() || file.ends_with(".md")) {
+        return path.exists();
+    }
+    let is_in = |text: &str| headings(text).any(|found| found == heading);
+    if file.is_empty() { is_in(text) } else { std::fs::read_to_string(path).is_ok_and(|text| is_in(&text)) }
+}
+
+/// The headings of a document as links name them: small letters, hyphens for spaces, no other signs.
+fn headings(text: &str) -> impl Iterator<Item = String> {
+    let titles = text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
+    let kept = |c: &char| c.is_alphanumeric() || " -_".contains(*c);
+    titles.map(move |title| title.to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-"))
 }
 
 /// The paths in a line. A path with a placeholder (`…`, `*`, `{`, a word in capitals) names no one file, and a product of a build
@@ -63,7 +82,7 @@ fn missing(name: &str, text: &str) -> Vec<Breach> {
     let mut is_figure = false;
     for (number, line) in text.lines().enumerate() {
         is_figure = (is_figure || line.starts_with(FIGURES[0])) && !line.starts_with(FIGURES[1]);
-        let broken = links(line).filter(|target| is_document && !folder.join(target).exists());
+        let broken = links(line).filter(|target| is_document && !leads_somewhere(target, &folder, text));
         let is_script = |path: &&str| path.starts_with("bench/") && path.ends_with(".py");
         let gone = paths(line).filter(|path| is_document || is_script(path));
         let gone = gone.filter(|path| !is_figure && !exists(path));
@@ -88,14 +107,19 @@ fn documents_name_files_that_exist() {
 
 #[test]
 fn missing_files_are_found() {
-    for text in
-        ["[a](gone.md)", "[a](../docs/gone.md#b)", "`bench/gone.py --rounds 1`", "see `server/src/gone.rs`."]
-    {
+    for text in [
+        "[a](gone.md)",
+        "[a](../docs/gone.md#b)",
+        "[a](lab.md#gone)",
+        "# A\n[a](#gone)",
+        "`bench/gone.py --rounds 1`",
+        "see `server/src/gone.rs`.",
+    ] {
         assert_eq!(missing("docs/x.md", text).len(), 1, "{text}");
     }
     assert_eq!(missing("x.rs", "//! See bench/gone.py.\n//! crates/gone.").len(), 1);
     for text in [
-        "[a](lab.md#b) [b](https://e.org/x) [c](#d) docs/lab.md#e",
+        "# On `D`: e/f\n[a](lab.md#reading-a-report) [b](https://e.org/x#y) [c](#on-d-ef) docs/lab.md#e",
         "`bench/results/DATE-x`",
         "bench/store.py, bench/results/2026-…",
     ] {
