@@ -407,8 +407,8 @@ def counted(rounds):
     return "one run" if rounds == 1 else f"medians of {rounds} rounds"
 
 
-def store_text():
-    """Memory of several workers, and the first minute after a restart."""
+def workers_text():
+    """Memory of several workers."""
     data, file = newest("store", lambda data: "workers" in data)
     # Before 2026-11-30 there was one round, here and for forgotten names.
     rounds = data["workers"] if isinstance(data["workers"], list) else [data["workers"]]
@@ -417,11 +417,14 @@ def store_text():
     yield (f"**Memory of four workers** for the same {rounds[0]['1']['held_bytes'] / 2**20:,.0f} MiB of contents, as a multiple of one's: "
            f"{spread(ratios, lambda ratio: f'{ratio:.2f}')} (`bench/store.py --what workers`, {counted(len(rounds))}, "
            f"{data['machine']['cpu']}, {data['date']}, raw: [{os.path.basename(file)}](../{file})).")
+
+
+def forgotten_text():
+    """Requests for files whose names the kernel has forgotten."""
     data, file = newest("store", lambda data: "checked" in data.get("names", {}))
     settings = data["settings"]
     names = {how: names_figures(found) for how, found in data["names"].items()}
     watched, checked = names["watched"], names["checked"]
-    yield ""
     yield (f"**{settings['named_files']:,} files whose names the kernel has forgotten**, all in the store, 1,000 requests/s for random ones, a "
            f"disk of 150 reads/s: p99 {watched['p99']} if the names are [watched](memory.md#watched-names), with a helper's work "
            f"for {watched['helped']} of the requests; if they are checked, {checked['answered_per_s']:.0f} are answered in a "
@@ -433,10 +436,11 @@ def store_text():
     yield (f"The same with {data['settings']['named_files']:,} files in {data['names']['watched']['directories_watched']:,} directories, more "
            f"than inotify watches here: p99 {watched['p99']}, a helper's work for {watched['helped']} of the requests "
            f"({watched['rounds']}, {data['machine']['cpu']}, {data['date']}, raw: [{os.path.basename(file)}](../{file})).")
-    yield ""
-    yield from storms_text()
+
+
+def restart_text():
+    """The first minute after a restart."""
     data, file = newest("store", lambda data: "restart" in data)
-    yield ""
     rounds, hits_s = data["restart"], {}
     yield (f"**First minute after a restart**, {data['settings']['rate']:,} requests/s, a disk of 1,000 reads/s: p50 and p90 of each quarter "
            f"(`bench/store.py --what restart`, medians of {len(rounds['with'])} rounds, {data['machine']['cpu']}, {data['date']}, raw: "
@@ -516,7 +520,8 @@ def measured_text():
              if figure["connections"] == cpu["settings"]["connections"][0] and figure["size"] == "1k"}
     yield from shown("cpu", "CPU time of an answer of 1 KB from memory", small, lambda value: f"{value:.1f} µs", cpu)
     yield (f"Machine: {about['cpu']}, {about['kernel']}, {about['cores']} cores, server and load on one each; {cpu['date']}.")
-    yield from ["", *capacity_text(), *misses_text(), *cold_text(), *store_text(), *relays_text(), *generators_text()]
+    yield from ["", *capacity_text(), *misses_text(), *cold_text(), *workers_text(), "", *forgotten_text(), "", *storms_text(), "",
+                *restart_text(), *relays_text(), *generators_text()]
     yield ("Raw files name the machine. On these machines idle page cache is paged out after about a minute; memory that Flash owns is not.")
 
 
