@@ -52,7 +52,8 @@ fn leads_somewhere(target: &str, folder: &Path, text: &str) -> bool {
 
 /// The headings of a document as links name them: small letters, hyphens for spaces, no other signs.
 fn headings(text: &str) -> impl Iterator<Item = String> {
-    let titles = text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
+    let titles =
+        text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
     let kept = |c: &char| c.is_alphanumeric() || " -_".contains(*c);
     titles.map(move |title| title.to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-"))
 }

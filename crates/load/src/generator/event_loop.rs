@@ -242,15 +242,13 @@ impl<'a> Generator<'a> {
     /// Takes new events when the earlier ones had their turn, then receives once. Requests have `begun` or timers have `woken` users since
     /// the last look.
     fn receive_some(&mut self, end_ns: u64, begun: bool, woken: bool) -> io::Result<()> {
-        let mut busy = begun || woken || !self.ready.is_empty();
-        let mut slept = false;
+        let busy = begun || woken || !self.ready.is_empty();
         if busy {
             self.done_ns = self.looked_ns;
         }
+        let (mut came, mut slept) = (false, false);
         if self.turns_left == 0 {
-            let came;
             (came, slept) = self.take_events(end_ns, self.ready.is_empty())?;
-            busy |= came;
             self.turns_left = self.ready.len();
         }
         if let Some(token) = self.ready.pop_front() {
@@ -264,10 +262,10 @@ impl<'a> Generator<'a> {
             }
         }
         self.settle();
-        self.in_vain = !busy && !slept;
-        if busy {
+        if came {
             self.done_ns = self.looked_ns;
         }
+        self.in_vain = !busy && !came && !slept;
         Ok(())
     }
 
