@@ -98,6 +98,13 @@ pub fn own_memory_bytes(pid: u32) -> u64 {
     (kib("RssAnon") + kib("RssShmem")) * 1024
 }
 
+/// Bytes that a process has had read from disks: `read_bytes` of /proc/PID/io (proc(5)); 0 if it has ended or is another user's.
+pub fn read_bytes(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
+    let mut values = text.lines().filter_map(|line| line.strip_prefix("read_bytes: "));
+    values.next().and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
+}
+
 /// The value of a line `NAME:   1234 kB`, as /proc/meminfo and /proc/PID/status have them.
 pub fn kib_of(text: &str, name: &str) -> Option<u64> {
     let mut values = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));

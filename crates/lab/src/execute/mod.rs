@@ -165,8 +165,20 @@ impl Executor {
         let core = start.testbed.core.filter(|_| peer.url().is_none());
         let served = Served { name: subject.name.clone(), target, pids: running.pids(), core, link };
         self.warm_up(&served, start.warm_up)?;
-        running.throttle(true)?;
-        Ok(ServerUnderTest { served, running })
+        let tested = ServerUnderTest { served, running };
+        self.hold_disk(&tested)?;
+        Ok(tested)
+    }
+
+    /// Holds a server's disk to its reads/s, once the server reads nothing from it. That it reads on is a note.
+    fn hold_disk(&mut self, tested: &ServerUnderTest) -> Result<()> {
+        if !tested.running.rests() {
+            self.driver.note(format!(
+                "{}: still read from the disk when it was held to its reads/s: these reads are among them",
+                tested.served.name
+            ));
+        }
+        tested.running.throttle(true)
     }
 
     fn warm_up(&mut self, served: &Served, warm_up: WarmUp<'_>) -> Result<()> {
@@ -194,7 +206,7 @@ impl Executor {
             self.driver
                 .note(format!("{}, round {round}: busy with earlier requests: {why}", tested.served.name));
         }
-        tested.running.throttle(true)
+        self.hold_disk(tested)
     }
 
     /// Ends a server's turn: stops it if the lab started it.

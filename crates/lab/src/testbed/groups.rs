@@ -191,6 +191,11 @@ impl Groups {
         self.folders.iter().flat_map(|folder| files.iter().filter_map(move |file| read(folder, file))).sum()
     }
 
+    /// Whether [`Groups::throttle`] does something.
+    pub(super) fn bounds_reads(&self) -> bool {
+        self.throttle.is_some()
+    }
+
     /// Holds the disk to its reads/s, or lets it go; nothing where no bound was asked for.
     pub(super) fn throttle(&self, on: bool) -> Result<()> {
         let Some(Throttle { file, held, free }) = &self.throttle else { return Ok(()) };

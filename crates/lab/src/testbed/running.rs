@@ -35,6 +35,10 @@ use flash_load::target::Target;
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// Descriptors that a server may have: enough for 20,000 connections and as many files, and more.
 pub(super) const DESCRIPTORS: u64 = 131_072;
+/// For so long a server reads nothing from a disk when it has ended its start.
+const STILL: Duration = Duration::from_millis(200);
+/// How long that is waited for.
+const STILL_PATIENCE: Duration = Duration::from_secs(10);
 /// Lines shown of the end of a log.
 const LAST_LINES: usize = 4;
 
@@ -220,6 +224,17 @@ impl Running {
     /// Errors: run, when the kernel does not take it.
     pub fn throttle(&self, on: bool) -> Result<()> {
         self.started.as_ref().map_or(Ok(()), |started| started.groups.throttle(on))
+    }
+
+    /// Waits until it reads nothing from a disk that is to be held: names that it still looks up, files for requests that were
+    /// abandoned. They would be a debt: Linux lets reads of metadata pass the bound, and holds those that follow for longer
+    /// (`bio_issue_as_root_blkg` in block/blk-throttle.c). False when it reads on.
+    pub(crate) fn rests(&self) -> bool {
+        let Some(started) = self.started.as_ref().filter(|started| started.groups.bounds_reads()) else {
+            return true;
+        };
+        let read = || started.processes().iter().map(|process| tree::read_bytes(process.pid)).sum();
+        is_still_within(STILL_PATIENCE, STILL, read)
     }
 
     /// Why it, its backend or its application does not run any more, with the end of its log; none while they run, or when its process
@@ -415,6 +430,23 @@ impl Drop for Started {
             eprintln!("warning: {error}");
         }
     }
+}
+
+/// Whether a count stays the same for this long, before the patience ends.
+fn is_still_within(patience: Duration, still: Duration, count: impl Fn() -> u64) -> bool {
+    let deadline = Instant::now() + patience;
+    let (mut last, mut since) = (count(), Instant::now());
+    while since.elapsed() < still {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        thread::sleep(still / 10);
+        let now = count();
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+    }
+    true
 }
 
 /// The end of a log, in one line.

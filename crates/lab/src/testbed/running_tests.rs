@@ -457,3 +457,16 @@ fn commands_are_shown_as_one_would_type_them() {
     let nginx = ["nginx".to_owned()];
     assert_eq!(prepare::shown(&[&backend, &nginx], &set), "flash backend {socket} & nginx");
 }
+
+#[test]
+fn a_count_is_still_when_it_no_longer_changes() {
+    let count = std::cell::Cell::new(0);
+    let next = |end: u64| {
+        count.set((count.get() + 1).min(end));
+        count.get()
+    };
+    let still = Duration::from_millis(10);
+    assert!(is_still_within(Duration::from_secs(60), still, || next(5)));
+    assert_eq!(count.get(), 5, "it waited until there was no change");
+    assert!(!is_still_within(Duration::from_millis(100), still, || next(u64::MAX)));
+}
