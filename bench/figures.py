@@ -389,6 +389,7 @@ def storms_text():
 def names_figures(found):
     """For people: the p99 and the share that needed a helper's work, medians and ranges of the rounds for forgotten names, and the
     median rate of answers."""
+    # Before 2026-11-30 there was one round.
     rounds = found.get("rounds", [found])
     p99_ms = sorted(of_round["latency"]["p99_ms"] for of_round in rounds)
     helped = sorted(100 * of_round["jobs"] / of_round["requests"] for of_round in rounds)
@@ -397,9 +398,9 @@ def names_figures(found):
 
 
 def spread(ordered, shown_as):
-    """The median and, of several, the range."""
-    middle = shown_as(statistics.median(ordered))
-    return middle if len(ordered) == 1 else f"{middle} ({shown_as(ordered[0])} to {shown_as(ordered[-1])})"
+    """The median and, if there is one to be seen, the range."""
+    middle, least, most = map(shown_as, (statistics.median(ordered), ordered[0], ordered[-1]))
+    return middle if least == most else f"{middle} ({least} to {most})"
 
 
 def counted(rounds):
@@ -410,8 +411,7 @@ def counted(rounds):
 def workers_text():
     """Memory of several workers."""
     data, file = newest("store", lambda data: "workers" in data)
-    # Before 2026-11-30 there was one round, here and for forgotten names.
-    rounds = data["workers"] if isinstance(data["workers"], list) else [data["workers"]]
+    rounds = data["workers"]
     a_byte = lambda found: found["pss_bytes"] / found["held_bytes"]
     ratios = sorted(a_byte(of_round["4"]) / a_byte(of_round["1"]) for of_round in rounds)
     yield (f"**Memory of four workers** for the same {rounds[0]['1']['held_bytes'] / 2**20:,.0f} MiB of contents, as a multiple of one's: "
