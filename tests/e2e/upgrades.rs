@@ -10,6 +10,12 @@ use crate::harness::disk::Disk;
 use crate::harness::{Client, Folder, Launch, Server, film, kill, stats_at, wait_until};
 use crate::signals::{Habit, run_client};
 
+/// Copies a program, by another process: this one, whose threads start others, could pass on the descriptor that writes the copy, and a
+/// file that is open for writing is not executed (execve(2), `ETXTBSY`).
+fn copy(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg(from).arg(to).status().unwrap().success());
+}
+
 /// A server of a copy of the program, which can be replaced.
 struct Installed {
     folder: Folder,
@@ -19,7 +25,7 @@ struct Installed {
 impl Installed {
     fn start(folder: Folder, launch: impl FnOnce(&Folder) -> Launch) -> Self {
         let program = folder.path("flash");
-        fs::copy(env!("CARGO_BIN_EXE_flash"), &program).unwrap();
+        copy(env!("CARGO_BIN_EXE_flash").as_ref(), &program);
         let launch = launch(&folder).arg("--control").arg(folder.path("control"));
         let script = format!("exec {} \"$@\"", program.display());
         let server = launch.through(["sh", "-c", &script]).start();
@@ -33,7 +39,7 @@ impl Installed {
     /// Puts a copy of this file in place of the program, as a package does.
     fn install(&self, file: &Path) {
         let next = self.folder.path("flash.next");
-        fs::copy(file, &next).unwrap();
+        copy(file, &next);
         fs::rename(&next, self.program()).unwrap();
     }
 
