@@ -172,7 +172,7 @@ impl Executor {
 
     /// Holds a server's disk to its reads/s, once the server reads nothing from it. That it reads on is a note.
     fn hold_disk(&mut self, tested: &ServerUnderTest) -> Result<()> {
-        if !tested.running.rests() {
+        if !tested.running.comes_to_rest() {
             self.driver.note(format!(
                 "{}: still read from the disk when it was held to its reads/s: these reads are among them",
                 tested.served.name

@@ -35,9 +35,9 @@ use flash_load::target::Target;
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// Descriptors that a server may have: enough for 20,000 connections and as many files, and more.
 pub(super) const DESCRIPTORS: u64 = 131_072;
-/// For so long a server reads nothing from a disk when it has ended its start.
+/// A server that has read nothing from a disk for this long has ended its start.
 const STILL: Duration = Duration::from_millis(200);
-/// How long that is waited for.
+/// How long the lab waits for that.
 const STILL_PATIENCE: Duration = Duration::from_secs(10);
 /// Lines shown of the end of a log.
 const LAST_LINES: usize = 4;
@@ -229,7 +229,7 @@ impl Running {
     /// Waits until it reads nothing from a disk that is to be held: names that it still looks up, files for requests that were
     /// abandoned. They would be a debt: Linux lets reads of metadata pass the bound, and holds those that follow for longer
     /// (`bio_issue_as_root_blkg` in block/blk-throttle.c). False when it reads on.
-    pub(crate) fn rests(&self) -> bool {
+    pub(crate) fn comes_to_rest(&self) -> bool {
         let Some(started) = self.started.as_ref().filter(|started| started.groups.bounds_reads()) else {
             return true;
         };
