@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use flash_kit::{Error, Result};
-use flash_waiting::network::{self, Tun, Waker};
+use flash_waiting::network::{self, OnTime, Tun, Waker};
 use flash_waiting::program;
 
 use super::counters::{Counters, Direction, Punctuality};
@@ -76,7 +76,7 @@ impl Carrier {
         let its = Arc::clone(&shared);
         let core = settings.core;
         let work = move || {
-            network::wake_on_time();
+            network::wake_on_time(OnTime::Device);
             let placed = core.map_or(Ok(()), |core| program::pin_thread(&[core]));
             if let Err(why) = placed.and_then(|()| its.carry()) {
                 its.lock().work = Work::Broken(why.to_string());

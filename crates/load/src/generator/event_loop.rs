@@ -2,8 +2,8 @@
 //!
 //! [`super::run`] makes one for each thread. While arrivals of an open loop are near it polls without
 //! sleeping, since a sleeping thread wakes late by more than a hot answer takes: give it a core of
-//! its own. With a real-time priority it polls for a shorter time, and with [`Waiting::Sleeping`] never. After each receive of
-//! at most [`BUFFER_BYTES`] it looks at the clock again, so a long answer does not delay an arrival.
+//! its own ([`Polling`] says how long it may poll). After each receive of at most [`BUFFER_BYTES`] it looks at the clock
+//! again, so a long answer does not delay an arrival.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,10 +17,11 @@ use flash_prompt::timer::Timer as Alarm;
 use super::collect::{Outbox, Shared};
 use super::h2::mux::{Mux, StreamKey};
 use super::loop_io::Io;
+use super::polling::Polling;
 use super::pool::number_of;
 use super::stream::Flow;
 use super::timers::{Timer, Timers, Wake};
-use super::{Priority, STOPPED_DRAIN_NS, Stream, StreamRan, Waiting};
+use super::{Priority, STOPPED_DRAIN_NS, Stream, StreamRan};
 use crate::record::{OPEN_STEP_NS, OpenConnections};
 
 /// Descriptors taken from one epoll call.
@@ -29,11 +30,6 @@ const EVENTS_MAX: usize = 512;
 const BUFFER_BYTES: usize = 64 * 1024;
 /// Bytes of one receive of what is encrypted. With the rest of a record from before, its text has room in a buffer.
 const CIPHER_BYTES: usize = 48 * 1024;
-/// It polls when an arrival is nearer than this, or when something happened so lately.
-const POLL_NS: u64 = 1_000_000;
-/// The same with a real-time priority: such a thread wakes in time, and one that never slept would be held up to let the others
-/// run (sched(7), real-time throttling).
-const POLL_REAL_TIME_NS: u64 = 100_000;
 /// The longest sleep: so soon it learns that it is to stop.
 const SLEEP_MAX_NS: u64 = 20_000_000;
 
@@ -65,7 +61,7 @@ pub(crate) struct Generator<'a> {
     idle_ns: u64,
     done_ns: u64,
     open_looks: u64,
-    poll_ns: u64,
+    polling: Polling,
 }
 
 pub(crate) struct Ended {
@@ -114,11 +110,7 @@ impl<'a> Generator<'a> {
             idle_ns: 0,
             done_ns: 0,
             open_looks: 0,
-            poll_ns: match (shared.phase.waiting, priority) {
-                (Waiting::Sleeping, _) => 0,
-                (Waiting::Polling, Priority::RealTime) => POLL_REAL_TIME_NS,
-                (Waiting::Polling, Priority::Ordinary) => POLL_NS,
-            },
+            polling: Polling::new(shared.phase.waiting, priority),
         })
     }
 
@@ -287,6 +279,7 @@ impl<'a> Generator<'a> {
         let slept = sleeps && now_ns - before_ns > CALL_NS;
         if slept {
             self.idle_ns += now_ns - before_ns;
+            self.polling.slept(now_ns - before_ns - CALL_NS);
         }
         let mut came = false;
         for at in 0..self.events.len() {
@@ -390,19 +383,20 @@ impl<'a> Generator<'a> {
     }
 
     /// Until when nothing will have to be done, if no answer comes: `now_ns` or earlier if something is near.
-    fn sleep_until_ns(&self, now_ns: u64, end_ns: u64) -> u64 {
+    fn sleep_until_ns(&mut self, now_ns: u64, end_ns: u64) -> u64 {
         let arrival_ns = self.flows.iter().filter_map(|flow| flow.next_due_ns(end_ns)).min();
         let timer_ns = self.io.timers.next_due_ns();
         let mut until_ns = end_ns.min(now_ns + SLEEP_MAX_NS).min(timer_ns.unwrap_or(u64::MAX));
         if self.flows.iter().any(Flow::is_open_loop) {
+            let poll_ns = self.polling.longest_ns(now_ns);
             // A fast answer is not to be measured by how long waking takes.
-            let lately = now_ns - self.done_ns < self.poll_ns;
+            let lately = now_ns - self.done_ns < poll_ns;
             if lately && self.flows.iter().any(|flow| flow.outstanding() > 0) {
                 return now_ns;
             }
-            until_ns = until_ns.min(arrival_ns.unwrap_or(u64::MAX).saturating_sub(self.poll_ns));
+            until_ns = until_ns.min(arrival_ns.unwrap_or(u64::MAX).saturating_sub(poll_ns));
             if let (true, Some(timer_ns)) = (self.flows.iter().any(Flow::has_thinking_users), timer_ns) {
-                until_ns = until_ns.min(timer_ns.saturating_sub(self.poll_ns));
+                until_ns = until_ns.min(timer_ns.saturating_sub(poll_ns));
             }
         }
         until_ns

@@ -27,6 +27,7 @@ mod event_loop;
 mod h2;
 mod loop_io;
 pub mod message;
+mod polling;
 mod pool;
 mod request;
 mod response;
@@ -49,6 +50,7 @@ use crate::workload::{Catalogue, Demand};
 use collect::{Outbox, Shared, collect};
 use event_loop::Generator;
 use flash_kit::{Error, Result, Stop};
+use flash_waiting::network::{self, OnTime};
 use message::Message;
 
 /// The most requests of a run: they are kept in memory, 64 bytes each.
@@ -316,7 +318,7 @@ pub fn run(threads: Vec<Vec<Stream>>, phase: &Phase, stop: &Stop, keep: Option<&
 /// which they are to start, and could keep a core from all other threads.
 fn take_priority(streams: &[Stream], wished: Priority) -> Priority {
     let is_open = streams.iter().all(|stream| stream.pace == Pace::Open);
-    if wished == Priority::RealTime && is_open && flash_waiting::network::wake_on_time() {
+    if wished == Priority::RealTime && is_open && network::wake_on_time(OnTime::Load) {
         Priority::RealTime
     } else {
         Priority::Ordinary

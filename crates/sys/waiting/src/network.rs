@@ -301,16 +301,29 @@ pub fn set_code_point(socket: impl AsFd, code_point: u8) -> io::Result<()> {
     Ok(rustix::net::sockopt::set_ip_tos(socket, code_point << 2)?)
 }
 
+/// The purposes of threads that wake on time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnTime {
+    /// To send load.
+    Load,
+    /// To stand for hardware, which no program of its core holds up: it runs before load.
+    Device,
+}
+
 /// Makes the calling thread wake on time: its timers are exact to the microsecond (prctl(2), `PR_SET_TIMERSLACK`;
 /// otherwise 50 µs) and, if the process has `CAP_SYS_NICE`, it runs before all ordinary threads (sched(7),
 /// `SCHED_FIFO`). Returns whether it does.
-pub fn wake_on_time() -> bool {
+pub fn wake_on_time(purpose: OnTime) -> bool {
     const SLACK_NS: libc::c_ulong = 1_000;
-    let lowest = libc::sched_param { sched_priority: 1 };
-    // SAFETY: neither call changes anything but this thread; the second reads `lowest`, which outlives it.
+    let sched_priority = match purpose {
+        OnTime::Load => 1,
+        OnTime::Device => 2,
+    };
+    let parameter = libc::sched_param { sched_priority };
+    // SAFETY: neither call changes anything but this thread; the second reads `parameter`, which outlives it.
     unsafe {
         libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NS);
-        libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const lowest) == 0
+        libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) == 0
     }
 }
 

@@ -125,7 +125,7 @@ fn serve(image: File, device: &Path, cores: &[usize]) -> Result<BackgroundSessio
     let start = || {
         // The threads that serve inherit priority, cores and signal mask of the one that starts them: signals are not for them.
         signal::watch()?;
-        network::wake_on_time();
+        network::wake_on_time(network::OnTime::Device);
         if !cores.is_empty() {
             program::pin_thread(cores)?;
         }
