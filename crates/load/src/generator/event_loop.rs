@@ -37,7 +37,7 @@ const SLEEP_MAX_NS: u64 = 20_000_000;
 const LATE_START_MAX_NS: u64 = 1_000_000_000;
 /// The most looks at the open connections: a day of them.
 const OPEN_MAX: u64 = 86_400_000_000_000 / OPEN_STEP_NS;
-/// Waiting for events that takes longer than this was sleeping.
+/// The longest that waiting for events takes without sleeping.
 const CALL_NS: u64 = 5_000;
 /// The token of the alarm. Those of connections have the numbers of their pools ([`number_of`]).
 const ALARM: u64 = u64::MAX;

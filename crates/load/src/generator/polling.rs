@@ -43,6 +43,7 @@ impl Polling {
         if self.slept_ns < owed_ns { 0 } else { self.longest_ns }
     }
 
+    /// Counts a sleep, without the time that the calls for it run.
     pub(crate) fn slept(&mut self, ns: u64) {
         self.slept_ns += ns;
     }
