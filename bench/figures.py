@@ -74,7 +74,7 @@ def interference_text():
     hot, cold = (next(level["asked_per_s"] for level in run["subjects"][0]["rounds"] if level["name"] == name)
                  for name in (picture.ALONE, picture.COLD))
     yield (f"Latency of {hot:,.0f} requests/s for files in memory, alone and beside {cold:,.0f} cold requests/s, for files on a disk of 150 "
-           f"reads/s. `flash interfere`, Poisson arrivals, medians of {settings['rounds']} rounds; server on one core with 512 MB of memory, "
+           f"reads/s. `flash interfere`, Poisson arrivals, medians of {picture.rounds_of(run['subjects'][0])} rounds; server on one core with 512 MB of memory, "
            f"load on the other ([raw]({file}), {run['machine']['cpu']}, {run['started'][:10]}). {names_text(settings)} CPU time is for a 1 KB "
            f"answer in memory ([raw]({cpu_file}), {cpu['machine']['cpu']}, {cpu['date']}).")
     yield from ["", "| server | p50, alone and with cold | p99, alone and with cold | p99, times that alone (95 % interval) | hot requests waited "
@@ -159,7 +159,7 @@ def gates_text():
     hot, cold = (next(level["asked_per_s"] for level in run["subjects"][0]["rounds"] if level["name"] == name)
                  for name in (picture.ALONE, picture.COLD))
     yield (f"Median latency of {hot:,.0f} requests/s for files in memory, alone and with {cold:,.0f} cold requests/s, and the share of cold "
-           f"requests that were answered within {drain_s(run):.0f} s after the last arrival. As above, {run['settings']['rounds']} rounds "
+           f"requests that were answered within {drain_s(run):.0f} s after the last arrival. As above, {picture.rounds_of(run['subjects'][0])} rounds "
            f"([raw]({file}), {run['machine']['cpu']}, {run['started'][:10]}). {names_text(run['settings'])}")
     yield from ["", "| server | alone | with cold | with cold to alone (95 % interval) | hot requests waited for the disk | cold requests answered |",
                     "|---|---|---|---|---|---|"]
@@ -389,8 +389,7 @@ def storms_text():
 def names_figures(found):
     """For people: the p99 and the share that needed a helper's work, medians and ranges of the rounds for forgotten names, and the
     median rate of answers."""
-    # Before 2026-11-30 there was one round.
-    rounds = found.get("rounds", [found])
+    rounds = found["rounds"]
     p99_ms = sorted(of_round["latency"]["p99_ms"] for of_round in rounds)
     helped = sorted(100 * of_round["jobs"] / of_round["requests"] for of_round in rounds)
     return {"p99": spread(p99_ms, ms), "helped": spread(helped, lambda share: f"{share:.2f} %"), "rounds": counted(len(rounds)),

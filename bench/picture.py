@@ -51,6 +51,11 @@ def ratio_of(run, server, measure):
     return next(ratios, None)
 
 
+def rounds_of(subject):
+    """How many rounds of a server were measured, with those that replace others."""
+    return len({level["round"] for level in subject["rounds"] if level["name"] == ALONE})
+
+
 def typical_ms(subject, phase, measure):
     """The median over the rounds of a percentile in a phase."""
     return statistics.median(level["latency"][measure + "_ms"] for level in subject["rounds"] if level["name"] == phase)
@@ -66,13 +71,12 @@ def rows_of(runs, measure):
             if not {ALONE, WITH_COLD, COLD} <= set(levels):
                 reasons.append(f"{name}: a phase is missing")
                 continue
-            rounds = len({level["round"] for level in subject.get("rounds", []) if level["name"] == ALONE})
             if ratio_of(run, name, measure) is None:
                 verdict = run["settings"].get(f"verdict on {name}", "no verdict")
                 reasons.append(f"{name}: {verdict}")
                 continue
             rows.append({
-                "name": NAMES.get(name, name), "rounds": rounds, "hot_per_s": levels[ALONE]["asked_per_s"],
+                "name": NAMES.get(name, name), "rounds": rounds_of(subject), "hot_per_s": levels[ALONE]["asked_per_s"],
                 "cold_per_s": levels[COLD]["asked_per_s"],
                 "alone_ms": typical_ms(subject, ALONE, measure), "cold_ms": typical_ms(subject, WITH_COLD, measure),
             })
