@@ -74,8 +74,8 @@ def interference_text():
     hot, cold = (next(level["asked_per_s"] for level in run["subjects"][0]["rounds"] if level["name"] == name)
                  for name in (picture.ALONE, picture.COLD))
     yield (f"Latency of {hot:,.0f} requests/s for files in memory, alone and beside {cold:,.0f} cold requests/s, for files on a disk of 150 "
-           f"reads/s. `flash interfere`, Poisson arrivals, medians of {picture.rounds_of(run['subjects'][0])} rounds; server on one core with 512 MB of memory, "
-           f"load on the other ([raw]({file}), {run['machine']['cpu']}, {run['started'][:10]}). {names_text(settings)} CPU time is for a 1 KB "
+           f"reads/s. `flash interfere`, Poisson arrivals, medians of {picture.rounds_of(run['subjects'][0])} rounds; server on one core "
+           f"with 512 MB of memory, load on the other ([raw]({file}), {run['machine']['cpu']}, {run['started'][:10]}). {names_text(settings)} CPU time is for a 1 KB "
            f"answer in memory ([raw]({cpu_file}), {cpu['machine']['cpu']}, {cpu['date']}).")
     yield from ["", "| server | p50, alone and with cold | p99, alone and with cold | p99, times that alone (95 % interval) | hot requests waited "
                 f"for the disk | cold requests answered within {drain_s(run):.0f} s | CPU |", "|---|---|---|---|---|---|---|"]
@@ -159,8 +159,8 @@ def gates_text():
     hot, cold = (next(level["asked_per_s"] for level in run["subjects"][0]["rounds"] if level["name"] == name)
                  for name in (picture.ALONE, picture.COLD))
     yield (f"Median latency of {hot:,.0f} requests/s for files in memory, alone and with {cold:,.0f} cold requests/s, and the share of cold "
-           f"requests that were answered within {drain_s(run):.0f} s after the last arrival. As above, {picture.rounds_of(run['subjects'][0])} rounds "
-           f"([raw]({file}), {run['machine']['cpu']}, {run['started'][:10]}). {names_text(run['settings'])}")
+           f"requests that were answered within {drain_s(run):.0f} s after the last arrival. As above, "
+           f"{picture.rounds_of(run['subjects'][0])} rounds ([raw]({file}), {run['machine']['cpu']}, {run['started'][:10]}). {names_text(run['settings'])}")
     yield from ["", "| server | alone | with cold | with cold to alone (95 % interval) | hot requests waited for the disk | cold requests answered |",
                     "|---|---|---|---|---|---|"]
     for subject in run["subjects"]:
