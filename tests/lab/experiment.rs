@@ -146,8 +146,8 @@ fn breakdown_runs_whole() {
 #[test]
 fn what_is_missing_is_named_and_the_rest_runs() {
     let folder = Folder::new();
-    // A Flash that has none of the options but the one that each architecture is given, and no server of another make.
-    let help = "[ \"$2\" = --help ] && echo --accept-wait && exit 0";
+    // A Flash that has none of the options but the two that each architecture is given, and no server of another make.
+    let help = "[ \"$2\" = --help ] && echo --accept-wait --queue-wait && exit 0";
     let old = folder.write("old-flash", format!("#!/bin/sh\n{help}\nexec {FLASH} \"$@\"\n"));
     fs::set_permissions(&old, fs::Permissions::from_mode(0o755)).unwrap();
     // No programs but those that the lab itself and the script need.
