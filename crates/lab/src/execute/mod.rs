@@ -1,4 +1,4 @@
-//! Runs measurements: the only module that starts servers, warms them up, throttles their disk, drives them and stops
+//! Runs measurements: the only module that starts servers, warms them up, throttles them, drives them and stops
 //! them.
 //!
 //! `compare`, `interfere` and the experiments say which server gets which load, and judge the results. In each round
@@ -141,7 +141,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Begins a server's turn: starts it if the lab is to start it, warms it up, and throttles its disk.
+    /// Begins a server's turn: starts it if the lab is to start it, warms it up, and throttles it.
     ///
     /// Errors: run, for a server that cannot be started or does not answer properly.
     pub(crate) fn begin(&mut self, index: usize, peer: &Peer, start: &Start<'_>) -> Result<ServerUnderTest> {
@@ -166,12 +166,12 @@ impl Executor {
         let served = Served { name: subject.name.clone(), target, pids: running.pids(), core, link };
         self.warm_up(&served, start.warm_up)?;
         let tested = ServerUnderTest { served, running };
-        self.hold_disk(&tested)?;
+        self.throttle(&tested)?;
         Ok(tested)
     }
 
-    /// Holds a server's disk to its reads/s, once the server reads nothing from it. That it reads on is a note.
-    fn hold_disk(&mut self, tested: &ServerUnderTest) -> Result<()> {
+    /// Holds a server to its reads/s, once it reads nothing from its disk, and to its share of a core. That it reads on is a note.
+    fn throttle(&mut self, tested: &ServerUnderTest) -> Result<()> {
         if !tested.running.comes_to_rest() {
             self.driver.note(format!(
                 "{}: still read from the disk when it was held to its reads/s: these reads are among them",
@@ -196,17 +196,17 @@ impl Executor {
         Ok(())
     }
 
-    /// Lets a server end what it still does for requests that nobody waits for any more: the disk is let go until it has
+    /// Lets a server end what it still does for requests that nobody waits for any more: it is not throttled until it has
     /// answered the warm-up again. That it has not is a note.
     ///
-    /// Errors: run, when the disk cannot be let go or held.
+    /// Errors: run, when it cannot be throttled or let go.
     pub(crate) fn settle(&mut self, tested: &ServerUnderTest, round: u32, start: &Start<'_>) -> Result<()> {
         tested.running.throttle(false)?;
         if let Err(why) = self.warm_up(&tested.served, start.warm_up) {
             self.driver
                 .note(format!("{}, round {round}: busy with earlier requests: {why}", tested.served.name));
         }
-        self.hold_disk(tested)
+        self.throttle(tested)
     }
 
     /// Ends a server's turn: stops it if the lab started it.

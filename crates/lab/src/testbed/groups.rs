@@ -32,13 +32,14 @@ const REMOVAL_PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Groups {
     folders: Vec<PathBuf>,
-    throttle: Option<Throttle>,
+    disk: Option<Throttle>,
+    cpu: Option<Throttle>,
 }
 
 #[derive(Debug)]
 struct Throttle {
     file: PathBuf,
-    /// Written to hold the disk back, and to let it go. A control group's file takes MAJ:MIN of the whole disk with it.
+    /// Written to hold the server back, and to let it go. For a disk a control group's file takes MAJ:MIN of the whole disk with it.
     held: String,
     free: String,
 }
@@ -59,12 +60,12 @@ enum Mounted {
 }
 
 impl Groups {
-    /// Makes groups with the bounds of this testbed, none where there is nothing to bound. The disk is not held
-    /// back before [`Groups::throttle`].
+    /// Makes groups with the bounds of this testbed, none where there is nothing to bound. Those of the disk and the CPU
+    /// do not count before [`Groups::throttle`].
     ///
     /// Errors: run, when the machine does not allow it, with what is missing.
     pub(super) fn make(testbed: &Testbed, root: &Path) -> Result<Self> {
-        let mut groups = Self { folders: Vec::new(), throttle: None };
+        let mut groups = Self { folders: Vec::new(), disk: None, cpu: None };
         // The bounds that are still to be kept.
         let mut testbed = testbed.clone();
         let has_more = testbed.memory_bytes.is_some() || testbed.reads_per_s.is_some();
@@ -80,9 +81,11 @@ impl Groups {
         if let (Some(percent), Some(mount)) = (testbed.cpu_percent, controller(&mounts, "cpu")) {
             let folder = groups.add(&mount, &name)?;
             set(&folder.join("cpu.cfs_period_us"), &CPU_PERIOD_US.to_string())?;
-            set(&folder.join("cpu.cfs_quota_us"), &quota_us(percent).to_string())?;
+            let file = folder.join("cpu.cfs_quota_us");
+            groups.cpu = Some(Throttle { file, held: quota_us(percent).to_string(), free: "-1".to_owned() });
             testbed.cpu_percent = None;
             if !has_more {
+                groups.try_throttle()?;
                 return Ok(groups);
             }
         }
@@ -97,7 +100,7 @@ impl Groups {
                 Below::Disk(numbers) => disk = Some(numbers),
                 Below::Served(file) => {
                     let (held, free) = (reads_per_s.to_string(), "0".to_owned());
-                    groups.throttle = Some(Throttle { file, held, free });
+                    groups.disk = Some(Throttle { file, held, free });
                 }
             }
         }
@@ -110,10 +113,14 @@ impl Groups {
             }
             Mounted::Two(mount) => groups.make_v2(&testbed, disk.as_deref(), &mount, &name)?,
         }
-        // Some machines take a bound only when it is set: better to hear it now than after a warm-up.
-        groups.throttle(true)?;
-        groups.throttle(false)?;
+        groups.try_throttle()?;
         Ok(groups)
+    }
+
+    /// Some machines refuse a bound only when it is set: better to hear it now than after a warm-up.
+    fn try_throttle(&self) -> Result<()> {
+        self.throttle(true)?;
+        self.throttle(false)
     }
 
     fn make_v1(
@@ -131,7 +138,7 @@ impl Groups {
         if let (Some(reads_per_s), Some(disk)) = (testbed.reads_per_s, disk) {
             let file = self.add(&blkio, name)?.join("blkio.throttle.read_iops_device");
             let (held, free) = (format!("{disk} {reads_per_s}"), format!("{disk} 0"));
-            self.throttle = Some(Throttle { file, held, free });
+            self.disk = Some(Throttle { file, held, free });
         }
         Ok(())
     }
@@ -143,13 +150,13 @@ impl Groups {
         }
         let folder = self.add(mount, name)?;
         if let Some(percent) = testbed.cpu_percent {
-            set(&folder.join("cpu.max"), &format!("{} {CPU_PERIOD_US}", quota_us(percent)))?;
+            self.cpu = Some(cpu_v2(folder.join("cpu.max"), percent));
         }
         if let Some(bytes) = testbed.memory_bytes {
             set(&folder.join("memory.max"), &bytes.to_string())?;
         }
         if let (Some(reads_per_s), Some(disk)) = (testbed.reads_per_s, disk) {
-            self.throttle = Some(throttle_v2(folder.join("io.max"), disk, reads_per_s));
+            self.disk = Some(disk_v2(folder.join("io.max"), disk, reads_per_s));
         }
         Ok(())
     }
@@ -191,15 +198,15 @@ impl Groups {
         self.folders.iter().flat_map(|folder| files.iter().filter_map(move |file| read(folder, file))).sum()
     }
 
-    /// Whether [`Groups::throttle`] does something.
+    /// Whether [`Groups::throttle`] holds a disk.
     pub(super) fn bounds_reads(&self) -> bool {
-        self.throttle.is_some()
+        self.disk.is_some()
     }
 
-    /// Holds the disk to its reads/s, or lets it go; nothing where no bound was asked for.
+    /// Holds the disk to its reads/s and the server to its share of a core, or lets them go; nothing where no bound was asked for.
     pub(super) fn throttle(&self, on: bool) -> Result<()> {
-        let Some(Throttle { file, held, free }) = &self.throttle else { return Ok(()) };
-        set(file, if on { held } else { free })
+        let mut throttles = [&self.disk, &self.cpu].into_iter().flatten();
+        throttles.try_for_each(|Throttle { file, held, free }| set(file, if on { held } else { free }))
     }
 
     /// Removes them, once their processes are gone.
@@ -232,8 +239,16 @@ impl Drop for Groups {
     }
 }
 
-fn throttle_v2(file: PathBuf, disk: &str, reads_per_s: u32) -> Throttle {
+fn disk_v2(file: PathBuf, disk: &str, reads_per_s: u32) -> Throttle {
     Throttle { file, held: format!("{disk} riops={reads_per_s}"), free: format!("{disk} riops=max") }
+}
+
+fn cpu_v2(file: PathBuf, percent: u32) -> Throttle {
+    Throttle {
+        file,
+        held: format!("{} {CPU_PERIOD_US}", quota_us(percent)),
+        free: format!("max {CPU_PERIOD_US}"),
+    }
 }
 
 /// A share of a core, as time in a period.
@@ -394,17 +409,17 @@ mod tests {
         // Plain files stand in for the kernel's; the test checks the text that the groups write.
         let temporary = tempfile::tempdir().unwrap();
         let mount = temporary.path();
-        fs::create_dir(mount.join("g")).unwrap();
-        for name in ["cgroup.subtree_control", "g/memory.max", "g/io.max"] {
-            fs::write(mount.join(name), "").unwrap();
-        }
-        let file = mount.join("g/io.max");
-        let throttle = throttle_v2(file, "254:0", 150);
-        let groups = Groups { folders: Vec::new(), throttle: Some(throttle) };
-        groups.throttle(true).unwrap();
-        assert_eq!(fs::read_to_string(mount.join("g/io.max")).unwrap(), "254:0 riops=150");
-        groups.throttle(false).unwrap();
-        assert_eq!(fs::read_to_string(mount.join("g/io.max")).unwrap(), "254:0 riops=max");
+        let [io, cpu] = ["io.max", "cpu.max"].map(|name| mount.join(name));
+        let (disk, share) = (disk_v2(io.clone(), "254:0", 150), cpu_v2(cpu.clone(), 20));
+        let groups = Groups { folders: Vec::new(), disk: Some(disk), cpu: Some(share) };
+        let written = |on| {
+            let files = [&io, &cpu];
+            files.iter().for_each(|file| fs::write(file, "").unwrap());
+            groups.throttle(on).unwrap();
+            files.map(|file| fs::read_to_string(file).unwrap())
+        };
+        assert_eq!(written(true), ["254:0 riops=150", "2060 10300"]);
+        assert_eq!(written(false), ["254:0 riops=max", "max 10300"]);
         let error = set(&mount.join("none"), "1").unwrap_err();
         assert_eq!(error.exit_code(), 1);
         assert!(error.to_string().contains("there can be no testbed"), "{error}");

@@ -55,7 +55,7 @@ pub struct Testbed {
     pub memory_bytes: Option<u64>,
     /// Reads that the disk of `root` is held to for it, once [`Running::throttle`] says so.
     pub reads_per_s: Option<u32>,
-    /// The share of one core that it may use, percent, from 1.
+    /// The share of one core that it may use, percent, from 1, once [`Running::throttle`] says so.
     pub cpu_percent: Option<u32>,
     pub application: Option<Application>,
     /// The certificate of servers that speak TLS; they listen in clear without one.
@@ -93,7 +93,7 @@ impl Testbed {
             name("server's disk", format!("{reads} reads/s, after the warm-up"));
         }
         if let Some(percent) = cpu_percent {
-            name("server's CPU", format!("{percent} % of a core"));
+            name("server's CPU", format!("{percent} % of a core, after the warm-up"));
         }
         if let Some(application) = &self.application {
             name("application", application.text());

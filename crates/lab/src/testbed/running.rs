@@ -219,7 +219,7 @@ impl Running {
         }
     }
 
-    /// Holds its disk to the reads/s of its testbed, or lets it go. Nothing where there is no such bound.
+    /// Holds it to the reads/s and the share of a core of its testbed, or lets it go. Nothing where there is no such bound.
     ///
     /// Errors: run, when the kernel does not take it.
     pub fn throttle(&self, on: bool) -> Result<()> {

@@ -304,7 +304,7 @@ fn a_server_ends_with_a_caller_that_panics() {
 /// Whether there are groups of cgroups v1 to be made here.
 fn has_groups() -> bool {
     let is_there = flash_waiting::sandbox::privileges::is_root()
-        && ["memory", "blkio"].iter().all(|name| Path::new("/sys/fs/cgroup").join(name).exists());
+        && ["memory", "blkio", "cpu"].iter().all(|name| Path::new("/sys/fs/cgroup").join(name).exists());
     if !is_there {
         crate::skipping::skip("no root, or no cgroups v1 under /sys/fs/cgroup");
     }
@@ -322,7 +322,7 @@ fn a_server_is_in_its_groups_and_they_go_with_it() {
         core: Some(0),
         memory_bytes: Some(64 << 20),
         reads_per_s: Some(150),
-        cpu_percent: None,
+        cpu_percent: Some(20),
         ..Testbed::default()
     };
     testbed.check().unwrap();
@@ -333,21 +333,23 @@ fn a_server_is_in_its_groups_and_they_go_with_it() {
         let path = lines.lines().find_map(|line| line.split_once(controller).map(|(_, path)| path)).unwrap();
         PathBuf::from(format!("/sys/fs/cgroup{}{path}", controller.replace(':', "/").trim_end_matches('/')))
     };
-    let (memory, blkio) = (group(":memory:"), group(":blkio:"));
+    let (memory, blkio, cpu) = (group(":memory:"), group(":blkio:"), group(":cpu:"));
     assert!(memory.file_name().unwrap().to_str().unwrap().starts_with("flash-lab-"), "{lines}");
     let read = |path: PathBuf| fs::read_to_string(path).unwrap().trim().to_owned();
     assert_eq!(read(memory.join("memory.limit_in_bytes")), "67108864");
     assert_eq!(read(memory.join("cgroup.procs")), pid.to_string());
     let throttle = blkio.join("blkio.throttle.read_iops_device");
-    assert_eq!(read(throttle.clone()), "");
+    let quota = cpu.join("cpu.cfs_quota_us");
+    assert_eq!((read(throttle.clone()), read(quota.clone())), (String::new(), "-1".to_owned()));
     running.throttle(true).unwrap();
     assert!(read(throttle.clone()).ends_with(" 150"));
+    assert_eq!(read(quota.clone()), "2060");
     running.throttle(false).unwrap();
-    assert_eq!(read(throttle), "");
+    assert_eq!((read(throttle), read(quota)), (String::new(), "-1".to_owned()));
     let cores = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     assert!(cores.contains("Cpus_allowed_list:\t0\n"));
     running.stop().unwrap();
-    assert!(!memory.exists() && !blkio.exists());
+    assert!(!memory.exists() && !blkio.exists() && !cpu.exists());
 }
 
 #[test]
