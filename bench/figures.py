@@ -212,8 +212,8 @@ def knobs_text():
     for name in means["columns"][1:]:
         yield f"| {names.get(name) or NAMES.get(name, name)} | {' | '.join(ms(row[name]['median']) for row in first)} |"
     yield from ["", "The gain of `srpt` in other surroundings:", "", "| setup | mean, default | mean, `srpt` | times |", "|---|---|---|---|"]
-    for row in setups["rows"]:
-        name, fair, srpt, times = (cell["median"] if isinstance(cell, dict) else cell for cell in row[:4])
+    for name, *cells in setups["rows"]:
+        fair, srpt, times = (cell["median"] for cell in cells[:3])
         yield f"| {name} | {ms(fair)} | {ms(srpt)} | {number(times)} |"
 
 
@@ -288,7 +288,7 @@ def relays_text():
 
 def misses_text():
     """How often servers read the disk, by the memory they have."""
-    rows, of_machine = {}, set()
+    rows, of_machine, rounds = {}, set(), []
     for mib in (512, 954):
         data, file = newest("misses", lambda data, mib=mib: data["settings"]["memory_bytes"] == mib << 20
                             and {"flash", "nginx"} <= {found["server"] for found in data["rounds"]})
@@ -298,9 +298,10 @@ def misses_text():
                 figures.setdefault(found["server"], []).append(1000 * found["reads"] / found["answers"])
         rows[mib] = ({name: statistics.median(found) for name, found in figures.items()}, file, data["settings"], windows)
         of_machine.add(f"{data['machine']['cpu']}, {data['date']}")
+        rounds.extend(map(len, figures.values()))
     files = ", ".join(f"[{os.path.basename(file)}](../{file})" for _, file, *_ in rows.values())
     yield (f"**Disk reads for each 1,000 answers**, in the last part of a run that begins with an empty memory; some are first "
-           f"reads of a file (`bench/misses.py`, {counted(min(it.get('rounds', 1) for _, _, it, _ in rows.values()))}, {'; '.join(sorted(of_machine))}, raw: {files}):")
+           f"reads of a file (`bench/misses.py`, medians of at least {min(rounds)} rounds, {'; '.join(sorted(of_machine))}, raw: {files}):")
     spans = {mib: (it["rate_per_s"], it["window_s"], windows) for mib, (_, _, it, windows) in rows.items()}
     heads = [f"{mib} MiB, {rate:,} requests/s, {(windows - 1) * window_s} to {windows * window_s} s"
              for mib, (rate, window_s, windows) in spans.items()]
@@ -392,7 +393,7 @@ def names_figures(found):
     rounds = found["rounds"]
     p99_ms = sorted(of_round["latency"]["p99_ms"] for of_round in rounds)
     helped = sorted(100 * of_round["jobs"] / of_round["requests"] for of_round in rounds)
-    return {"p99": spread(p99_ms, ms), "helped": spread(helped, lambda share: f"{share:.2f} %"), "rounds": counted(len(rounds)),
+    return {"p99": spread(p99_ms, ms), "helped": spread(helped, lambda share: f"{share:.2f} %"), "rounds": len(rounds),
             "answered_per_s": statistics.median(of_round["answered_per_s"] for of_round in rounds)}
 
 
@@ -402,11 +403,6 @@ def spread(ordered, shown_as):
     return middle if least == most else f"{middle} ({least} to {most})"
 
 
-def counted(rounds):
-    """How many rounds a figure is of."""
-    return "one run" if rounds == 1 else f"medians of {rounds} rounds"
-
-
 def workers_text():
     """Memory of several workers."""
     data, file = newest("store", lambda data: "workers" in data)
@@ -414,7 +410,7 @@ def workers_text():
     a_byte = lambda found: found["pss_bytes"] / found["held_bytes"]
     ratios = sorted(a_byte(of_round["4"]) / a_byte(of_round["1"]) for of_round in rounds)
     yield (f"**Memory of four workers** for the same {rounds[0]['1']['held_bytes'] / 2**20:,.0f} MiB of contents, as a multiple of one's: "
-           f"{spread(ratios, lambda ratio: f'{ratio:.2f}')} (`bench/store.py --what workers`, {counted(len(rounds))}, "
+           f"{spread(ratios, lambda ratio: f'{ratio:.2f}')} (`bench/store.py --what workers`, medians of {len(rounds)} rounds, "
            f"{data['machine']['cpu']}, {data['date']}, raw: [{os.path.basename(file)}](../{file})).")
 
 
@@ -427,14 +423,14 @@ def forgotten_text():
     yield (f"**{settings['named_files']:,} files whose names the kernel has forgotten**, all in the store, 1,000 requests/s for random ones, a "
            f"disk of 150 reads/s: p99 {watched['p99']} if the names are [watched](memory.md#watched-names), with a helper's work "
            f"for {watched['helped']} of the requests; if they are checked, {checked['answered_per_s']:.0f} are answered in a "
-           f"second, p99 {checked['p99']} (`bench/store.py --what names`, {watched['rounds']}, "
+           f"second, p99 {checked['p99']} (`bench/store.py --what names`, medians of {watched['rounds']} rounds, "
            f"{data['machine']['cpu']}, {data['date']}, raw: [{os.path.basename(file)}](../{file})).")
     yield ""
     data, file = newest("store", lambda data: data.get("names", {}).get("watched", {}).get("directories_watched", 0) > 200_000)
     watched = names_figures(data["names"]["watched"])
     yield (f"The same with {data['settings']['named_files']:,} files in {data['names']['watched']['directories_watched']:,} directories, more "
            f"than inotify watches here: p99 {watched['p99']}, a helper's work for {watched['helped']} of the requests "
-           f"({watched['rounds']}, {data['machine']['cpu']}, {data['date']}, raw: [{os.path.basename(file)}](../{file})).")
+           f"(medians of {watched['rounds']} rounds, {data['machine']['cpu']}, {data['date']}, raw: [{os.path.basename(file)}](../{file})).")
 
 
 def restart_text():

@@ -61,7 +61,8 @@ def measure(server, arguments, folder, port, result, of_round):
     running = inside.start(arguments.files, port, place)
     try:
         result.note_server(server, running)
-        member = max(process.tree(running.process.pid))
+        # The server, not one of its children, which may end soon.
+        member = process.tree(running.process.pid)[1]
         for number in range(1, arguments.windows + 1):
             reads, read_bytes = reads_of(member)
             seed = str(arguments.windows * (of_round - 1) + number)
